@@ -1,0 +1,105 @@
+# The verbs of this repository. Each sets up what it needs; a second call only does what is left to do.
+# Needs Python >= 3.11 with venv, git, make and a package index that pip is configured for.
+
+PYTHON ?= python3
+VENV := .venv
+DEV := .venv-dev
+BENCH := .venv-bench
+PYTEST_ARGS ?=
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lab bench soak docs lock clean
+
+unexport PYTHONPATH
+unexport VIRTUAL_ENV
+
+help:
+	@echo 'make demo   the tour: train on two replicas, kill one, watch it come back (under a minute, no torch)'
+	@echo 'make test   every test: unit and simulation on two cores, then system tests one by one'
+	@echo 'make check  format, lint, types, layers, Python 3.9 syntax in the job, docs, lines per file'
+	@echo 'make lab    install the Debian packages that system tests need (as root)'
+	@echo 'make bench  windlass beside plain subprocess, torchrun, submitit and TorchX, as ratios'
+	@echo 'make soak   the long version of the system tests'
+	@echo 'make docs   error pages, links, and every executable console block'
+	@echo 'make lock   resolve requirements/*.txt again'
+	@echo 'make clean  remove what make made'
+	@echo 'PYTHON=/path/to/python3.12 chooses the interpreter; PYTEST_ARGS="-k name" narrows the tests.'
+
+# ------------------------------------------------------------------------------------------ virtual environments
+# Everything but torch is checked against the hashes in requirements/. The build tool stands beside the
+# environment (PYTHONPATH of one command), so that the environment holds what a user's would and no more.
+
+PIP := -m pip -qq --disable-pip-version-check --no-input
+HASHED := install --require-hashes --no-deps
+
+define NEW_VENV
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "windlass needs Python >= 3.11; $(PYTHON) is %d.%d: call make PYTHON=/path/to/python3.11" % v[:2])'
+	@echo 'making $(1)'
+	@rm -rf $(1)
+	@$(PYTHON) -m venv $(1)
+	@$(1)/bin/python $(PIP) $(HASHED) -r $(2)
+	@$(1)/bin/python $(PIP) $(HASHED) -r requirements/build.txt --target $(1)/build
+	@PYTHONPATH=$(1)/build $(1)/bin/python $(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $(1)/.made
+endef
+
+$(VENV)/.made: requirements/base.txt requirements/build.txt pyproject.toml
+	$(call NEW_VENV,$(VENV),requirements/base.txt)
+
+$(DEV)/.made: requirements/dev.txt requirements/build.txt pyproject.toml
+	$(call NEW_VENV,$(DEV),requirements/dev.txt)
+
+$(DEV)/.torch: $(DEV)/.made requirements/torch.txt
+	@echo 'installing torch (the CPU build where pip is configured with one)'
+	@$(DEV)/bin/python $(PIP) install -r requirements/torch.txt
+	@touch $@
+
+$(BENCH)/.made: requirements/bench.txt requirements/build.txt requirements/torch.txt pyproject.toml
+	$(call NEW_VENV,$(BENCH),requirements/bench.txt)
+	@$(BENCH)/bin/python $(PIP) install -r requirements/torch.txt
+
+# --------------------------------------------------------------------------------------------------------- verbs
+
+demo: $(VENV)/.made
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash examples/hello/demo.sh
+
+test: $(DEV)/.torch
+	@mkdir -p build; code=0; \
+	$(DEV)/bin/python -m pytest -n 2 -m 'not system and not soak' --junitxml=build/tests-unit.xml $(PYTEST_ARGS) || code=$$?; \
+	$(DEV)/bin/python -m pytest -m 'system and not soak' --junitxml=build/tests-system.xml $(PYTEST_ARGS) || code=$$?; \
+	$(DEV)/bin/python -m scripts.count_tests build/tests-unit.xml build/tests-system.xml; \
+	exit $$code
+
+check: $(DEV)/.made
+	@PATH="$(CURDIR)/$(DEV)/bin:$$PATH" $(DEV)/bin/python -m scripts.check
+
+lab:
+	@bash tests/lab/install.sh
+
+bench: $(BENCH)/.made
+	@export PATH="$(CURDIR)/$(BENCH)/bin:$$PATH"; for bench in benches/bench_*.py; do echo "--- $$bench"; python "$$bench"; done
+
+soak: $(DEV)/.torch
+	@$(DEV)/bin/python -m pytest -m 'soak' $(PYTEST_ARGS)
+
+docs: $(VENV)/.made
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m scripts.check_docs --execute
+
+# No machine's configuration may reach a lock: no config file, no index, no links, no paths.
+RESOLVE = env -u UV_FIND_LINKS -u UV_INDEX -u UV_DEFAULT_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_CONFIG_FILE \
+	$(DEV)/bin/uv pip compile --quiet --no-config --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+
+lock: $(DEV)/.made
+	@$(RESOLVE) pyproject.toml -o requirements/base.txt
+	@$(RESOLVE) requirements/build.in -o requirements/build.txt
+	@$(RESOLVE) pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt
+	@$(RESOLVE) pyproject.toml --group bench -c requirements/base.txt -o requirements/bench.txt
+	@$(DEV)/bin/python -m scripts.check_committed
+
+clean:
+	@rm -rf $(VENV) $(DEV) $(BENCH) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

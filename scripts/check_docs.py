@@ -1,0 +1,131 @@
+"""Hold docs to code: a page for every error slug and the reverse, no dead link, and console blocks that run.
+
+python -m scripts.check_docs             slugs and links
+python -m scripts.check_docs --execute   and every block that begins with ```console exec
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.console_blocks import run_page
+from scripts.tree import ROOT, python_files, tracked_files
+
+SOURCE = ROOT / "src" / "windlass"
+PAGES = ROOT / "docs" / "errors"
+NOT_PAGES = {"README.md", "TEMPLATE.md"}
+# Every page of an error answers both questions.
+SECTIONS = ("## What it means", "## What to do")
+SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*$", re.MULTILINE)
+FENCED = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit 1 when something is wrong; print what and where."""
+    pages = [path for path in tracked_files() if path.suffix == ".md"]
+    problems = check_slugs() + [problem for page in pages for problem in check_links(page)]
+    num_blocks = 0
+    if "--execute" in arguments:
+        for page in pages:
+            count, found = run_page(page)
+            num_blocks += count
+            problems += found
+    for problem in problems:
+        print(problem)
+    if not problems:
+        ran = f", {num_blocks} commands ran as shown" if "--execute" in arguments else ""
+        print(f"{len(pages)} pages, {len(error_pages())} of them error pages: slugs and links hold{ran}")
+    return 1 if problems else 0
+
+
+# ----------------------------------------------------------------------------------------------------------- slugs
+
+
+def error_pages() -> dict[str, Path]:
+    """Slug -> page."""
+    return {page.stem: page for page in sorted(PAGES.glob("*.md")) if page.name not in NOT_PAGES}
+
+
+def check_slugs() -> list[str]:
+    """Slugs without a page, pages without a slug, pages that do not answer."""
+    used = used_slugs()
+    pages = error_pages()
+    text = "\n".join(path.read_text() for path in python_files(SOURCE))
+    problems = [
+        f"{where}: error slug {slug!r} has no page docs/errors/{slug}.md"
+        for slug, where in sorted(used.items())
+        if slug not in pages
+    ]
+    for slug, page in pages.items():
+        name = page.relative_to(ROOT)
+        if slug not in used and f'"{slug}"' not in text:
+            problems.append(f"{name}: no code uses the slug {slug!r}")
+        body = page.read_text()
+        problems += [f"{name}: no section {section!r}" for section in SECTIONS if section not in body]
+        if not body.startswith(f"# {slug}\n"):
+            problems.append(f"{name}: does not begin with `# {slug}`")
+    return problems
+
+
+def used_slugs() -> dict[str, str]:
+    """Slug -> where it is first used, from the syntax trees of the product."""
+    used: dict[str, str] = {}
+    for path in python_files(SOURCE):
+        for slug, line in slugs_of(ast.parse(path.read_text())):
+            if SLUG.match(slug):
+                used.setdefault(slug, f"{path.relative_to(ROOT)}:{line}")
+    return used
+
+
+def slugs_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Slugs of one file: `code="x"` in a call, `default_code = "x"`, the second argument of `Problem(...)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            values = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+            if isinstance(node.func, ast.Name) and node.func.id == "Problem":
+                values += node.args[1:2]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            is_code = any(isinstance(target, ast.Name) and target.id == "default_code" for target in targets)
+            values = [node.value] if is_code and node.value is not None else []
+        else:
+            continue
+        for value in values:
+            branches = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+            for branch in branches:
+                if isinstance(branch, ast.Constant) and isinstance(branch.value, str):
+                    yield branch.value, branch.lineno
+
+
+# ----------------------------------------------------------------------------------------------------------- links
+
+
+def check_links(page: Path) -> list[str]:
+    """Links of a page that lead to no file or no heading of this repository."""
+    problems = []
+    for target in LINK.findall(FENCED.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        if not path.exists():
+            problems.append(f"{page.relative_to(ROOT)}: dead link to {target}")
+        elif anchor and path.suffix == ".md" and anchor not in anchors(path):
+            problems.append(f"{page.relative_to(ROOT)}: no heading for {target}")
+    return problems
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors that a page's headings get on the usual hosts."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

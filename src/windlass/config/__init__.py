@@ -1,0 +1,48 @@
+"""Any tree of dataclasses to and from YAML 1.2, with overrides and errors that say where, what and how to mend it.
+
+Knows nothing of experiments: `spec` and the trainer are two users of the same machinery.
+"""
+
+from __future__ import annotations
+
+from windlass.config.annotations import Doc, Duration, JsonValue, Key, Name, OneOrMany, Pattern, Range, ScalarText, Size
+from windlass.config.completion import override_paths
+from windlass.config.decode import Finding
+from windlass.config.difference import ABSENT, Absent, Change, diff
+from windlass.config.emit import to_yaml
+from windlass.config.encode import to_data
+from windlass.config.json_schema import json_schema
+from windlass.config.load import Loaded, from_data, load
+from windlass.config.override import parse_override
+from windlass.config.path import join_path, split_path
+from windlass.config.yaml_text import decode_text, too_large
+
+__all__ = [
+    "ABSENT",
+    "Absent",
+    "Change",
+    "Doc",
+    "Duration",
+    "Finding",
+    "JsonValue",
+    "Key",
+    "Loaded",
+    "Name",
+    "OneOrMany",
+    "Pattern",
+    "Range",
+    "ScalarText",
+    "Size",
+    "decode_text",
+    "diff",
+    "from_data",
+    "join_path",
+    "json_schema",
+    "load",
+    "override_paths",
+    "parse_override",
+    "split_path",
+    "to_data",
+    "to_yaml",
+    "too_large",
+]

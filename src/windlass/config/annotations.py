@@ -1,0 +1,127 @@
+"""What an annotation may say about a field beyond its type: `Annotated[float, Duration(), Doc("...")]`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from windlass.core.names import NAME_RULE, is_name
+
+__all__ = [
+    "Doc",
+    "Duration",
+    "Free",
+    "JsonValue",
+    "Key",
+    "Name",
+    "OneOrMany",
+    "Pattern",
+    "Range",
+    "ScalarText",
+    "Size",
+]
+
+_DOTLESS_RULE = NAME_RULE.replace(", '-', '_' and '.'", ", '-' and '_'")
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """What the field is for; shown by editors through the JSON Schema."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A `float` in seconds, written as text with a unit (`20m`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """An `int` in bytes, written as text with a unit (`16GiB`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Bounds of a number, `min` and `max` included, `above` not; seconds or bytes where there is a unit."""
+
+    min: float | None = None
+    max: float | None = None
+    above: float | None = None
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` is inside; NaN never is."""
+        return (
+            (self.min is None or value >= self.min)
+            and (self.max is None or value <= self.max)
+            and (self.above is None or value > self.above)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Text that must match `regex` as a whole; `rule` is a sentence that says so."""
+
+    regex: str
+    rule: str
+    code: str = "wrong-value"
+
+    def holds(self, text: str) -> bool:
+        """Whether the whole text matches."""
+        return re.fullmatch(self.regex, text) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """Text that may name an experiment, a task, a folder (see core.names)."""
+
+    is_dotted: bool = True
+
+    @property
+    def rule(self) -> str:
+        """The rule as a sentence."""
+        return f"a name is made of {NAME_RULE if self.is_dotted else _DOTLESS_RULE}"
+
+    @property
+    def regex(self) -> str:
+        """The same rule for JSON Schema."""
+        dot = "." if self.is_dotted else ""
+        return f"[a-z0-9](?:[a-z0-9{dot}_-]{{0,62}}[a-z0-9])?"
+
+    @property
+    def code(self) -> str:
+        """The slug of the error."""
+        return "bad-name"
+
+    def holds(self, text: str) -> bool:
+        """Whether `text` is a legal name."""
+        return is_name(text) and (self.is_dotted or "." not in text)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarText:
+    """Text that may also be written as a bare number or boolean; kept exactly as written."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneOrMany:
+    """A tuple that may be written as its single item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The key in the file where it is no Python name (`from`, `as`)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Any JSON-like value, kept as it is; use `JsonValue`."""
+
+
+if TYPE_CHECKING:
+    JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
+else:
+    JsonValue = Annotated[object, Free()]

@@ -1,0 +1,47 @@
+"""The paths that an override may set, for shell completion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from windlass.config.path import join_path
+from windlass.config.shape import ListOf, MapOf, OneOf, Record, Shape, fields_of, key_shorthands
+
+__all__ = ["override_paths"]
+
+_MAX_DEPTH = 8
+
+
+def override_paths(schema: type[object], data: Mapping[str, object] | None = None) -> list[str]:
+    """Dotted paths of every field, in order.
+
+    Args:
+        data: plain data of a file; its own keys (task names, parameters) stand where a schema alone has `NAME`.
+    """
+    found = dict.fromkeys(_paths(Record(schema), (), {} if data is None else data, data is None))
+    return list(found)
+
+
+def _paths(shape: Shape, path: tuple[str, ...], data: object, is_open: bool) -> Iterator[str]:
+    if len(path) > _MAX_DEPTH:
+        return
+    match shape:
+        case Record():
+            held = data if isinstance(data, Mapping) else {}
+            for key, field in fields_of(shape.cls).items():
+                yield join_path((*path, key))
+                yield from _paths(field.shape, (*path, key), held.get(key), is_open)
+            for key in key_shorthands(shape.cls):
+                yield join_path((*path, key))
+        case MapOf():
+            held = data if isinstance(data, Mapping) else {}
+            for key in ["NAME"] if is_open else held:
+                yield join_path((*path, key))
+                yield from _paths(shape.item, (*path, key), held.get(key), is_open)
+        case OneOf():
+            for option in shape.options:
+                yield from _paths(option, path, data, is_open)
+        case ListOf():
+            if isinstance(data, list):
+                for index, item in enumerate(data):
+                    yield from _paths(shape.item, (*path, str(index)), item, is_open)

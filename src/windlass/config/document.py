@@ -1,0 +1,173 @@
+"""The document as a tree: scalars, lists and mappings, each knowing where it was written."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from windlass.config.path import join_path
+from windlass.core.errors import Place
+
+__all__ = [
+    "MAX_DEPTH",
+    "Branch",
+    "Entry",
+    "Items",
+    "Leaf",
+    "Tree",
+    "data_of_tree",
+    "kind_of",
+    "text_of",
+    "tree_of_data",
+]
+
+MAX_DEPTH = 64
+_MAX_EXCERPT = 120
+_MAX_INT = 10**1000
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A scalar: its value by YAML 1.2, and the text as written."""
+
+    value: bool | int | float | str | None
+    text: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    items: tuple[Tree, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key, where it stands, and its value."""
+
+    key: str
+    place: Place
+    tree: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A mapping, in the order written; keys are unique."""
+
+    entries: tuple[Entry, ...]
+    place: Place
+
+    def find(self, key: str) -> Entry | None:
+        """The entry of `key`, or None."""
+        return next((entry for entry in self.entries if entry.key == key), None)
+
+    def put(self, key: str, tree: Tree, place: Place) -> Branch:
+        """This mapping with `key` set, in its old position or at the end."""
+        entry = Entry(key, place, tree)
+        if self.find(key) is None:
+            return Branch((*self.entries, entry), self.place)
+        return Branch(tuple(entry if old.key == key else old for old in self.entries), self.place)
+
+    def drop(self, key: str) -> Branch:
+        """This mapping without `key`."""
+        return Branch(tuple(entry for entry in self.entries if entry.key != key), self.place)
+
+
+Tree: TypeAlias = Leaf | Items | Branch
+
+
+def kind_of(tree: Tree) -> str:
+    """What was found, in words, for messages: `the text "x"`, `the number 3`, `a list`."""
+    if isinstance(tree, Branch):
+        return "a mapping"
+    if isinstance(tree, Items):
+        return "a list"
+    value = tree.value
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return f"`{'true' if value else 'false'}`"
+    if isinstance(value, str):
+        return f"the text `{_short(value)}`"
+    return f"the number `{_short(tree.text)}`"
+
+
+def _short(text: str) -> str:
+    text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def tree_of_data(data: object, source: str) -> Tree:
+    """The tree of plain Python data; places name the path instead of a line.
+
+    Raises:
+        ValueError: nested deeper than a file may be (or holding itself).
+    """
+    return _tree(data, source, "", 0)
+
+
+def _tree(data: object, source: str, path: str, depth: int) -> Tree:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
+    if isinstance(data, enum.Enum):
+        data = data.value
+    if isinstance(data, Mapping):
+        place = Place(source, excerpt=path)
+        entries = []
+        for key, value in data.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{path or 'the top level'}: the key {key!r} is not text")
+            inner = f"{path}.{join_path((key,))}" if path else join_path((key,))
+            child = _tree(value, source, inner, depth + 1)
+            entries.append(Entry(key, child.place, child))
+        return Branch(tuple(entries), place)
+    if isinstance(data, list | tuple):
+        items = tuple(_tree(value, source, f"{path}.{index}", depth + 1) for index, value in enumerate(data))
+        return Items(items, Place(source, excerpt=path))
+    if isinstance(data, int) and abs(data) >= _MAX_INT:
+        raise ValueError(f"{path}: a number of more than 1000 digits is too long")
+    excerpt = f"{path} = {data!r}" if path else repr(data)
+    place = Place(source, excerpt=excerpt if len(excerpt) <= _MAX_EXCERPT else excerpt[: _MAX_EXCERPT - 3] + "...")
+    if isinstance(data, str) and _SURROGATE.search(data):
+        raise ValueError(f"{path}: {data!r} is not Unicode text")
+    if data is None or isinstance(data, bool | int | float | str):
+        return Leaf(data, text_of(data), place)
+    if isinstance(data, Path):
+        return Leaf(str(data), str(data), place)
+    raise ValueError(f"{path}: a {type(data).__qualname__} has no form in a file")
+
+
+def text_of(value: bool | float | str | None) -> str:
+    """A scalar as a file would hold it, without quotes."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _float_text(value)
+    return str(value)
+
+
+def _float_text(value: float) -> str:
+    if math.isnan(value):
+        return ".nan"
+    if math.isinf(value):
+        return ".inf" if value > 0 else "-.inf"
+    return repr(value).replace("e-0", "e-")
+
+
+def data_of_tree(tree: Tree) -> object:
+    """Plain Python data of a tree: None, bool, int, float, str, list, dict."""
+    if isinstance(tree, Leaf):
+        return tree.value
+    if isinstance(tree, Items):
+        return [data_of_tree(item) for item in tree.items]
+    return {entry.key: data_of_tree(entry.tree) for entry in tree.entries}

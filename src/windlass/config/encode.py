@@ -1,0 +1,130 @@
+"""A value to plain data, as short as a person would write it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from windlass.config.numbers import format_seconds
+from windlass.config.shape import (
+    Choice,
+    Float,
+    Free,
+    Integer,
+    ListOf,
+    MapOf,
+    Null,
+    OneOf,
+    Record,
+    Shape,
+    Text,
+    fields_of,
+    tag_of,
+)
+from windlass.core.units import format_size
+
+__all__ = ["plain", "to_data"]
+
+
+def to_data(value: object, *, keep_defaults: bool = False, is_long: bool = False) -> dict[str, object]:
+    """Plain dicts, lists and scalars that `from_data` turns into an equal value.
+
+    Args:
+        keep_defaults: also write fields that equal their default.
+        is_long: write this dataclass itself as a mapping even if it has a short form (inner ones stay short).
+    """
+    cls = type(value)
+    found = {}
+    for key, field in fields_of(cls).items():
+        inner = getattr(value, field.name)
+        # `kind` selects the dataclass in a union, so it is never left out.
+        if keep_defaults or is_long or field.is_required or key == "kind" or not _same(inner, field.default()):
+            found[key] = plain(inner, field.shape, keep_defaults=keep_defaults)
+    return found
+
+
+def _same(first: object, second: object) -> bool:
+    return type(first) is type(second) and first == second
+
+
+def plain(value: object, shape: Shape, *, keep_defaults: bool = False) -> object:
+    """Plain data for a value of any shape; what does not fit its shape stays as it is, for the reader to refuse."""
+    if isinstance(shape, OneOf):
+        shape = _option(value, shape)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _record(value, keep_defaults)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        inner: Shape = shape.item if isinstance(shape, MapOf) else Free()
+        return {key: plain(item, inner, keep_defaults=keep_defaults) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return _list(value, shape, keep_defaults)
+    return _scalar(value, shape)
+
+
+def _list(value: Sequence[object], shape: Shape, keep_defaults: bool) -> object:
+    inner: Shape = shape.item if isinstance(shape, ListOf) else Free()
+    items = [plain(item, inner, keep_defaults=keep_defaults) for item in value]
+    is_single = isinstance(shape, ListOf) and shape.is_one_or_many and len(items) == 1
+    return items[0] if is_single and items[0] is not None and not isinstance(items[0], list) else items
+
+
+def _scalar(value: object, shape: Shape) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if isinstance(shape, Float) and shape.is_duration:
+        return format_seconds(value)
+    if isinstance(shape, Integer) and shape.is_size and isinstance(value, int) and value >= 0:
+        return format_size(value)
+    return value
+
+
+def _record(value: object, keep_defaults: bool) -> object:
+    to_shorthand: Callable[[], object] | None = getattr(value, "to_shorthand", None)
+    if to_shorthand is not None and not keep_defaults:
+        short = to_shorthand()
+        if short is not None:
+            return short
+    return to_data(value, keep_defaults=keep_defaults)
+
+
+def _option(value: object, shape: OneOf) -> Shape:
+    """The option of a union that a Python value belongs to; the first one when none fits."""
+    for option in shape.options:
+        if _fits(value, option):
+            return option
+    return shape.options[0]
+
+
+def _fits(value: object, shape: Shape) -> bool:
+    match shape:
+        case OneOf():
+            return any(_fits(value, option) for option in shape.options)
+        case Null():
+            return value is None
+        case Record():
+            return type(value) is shape.cls and (
+                not tag_of(shape.cls) or getattr(value, "kind", None) in tag_of(shape.cls)
+            )
+        case ListOf():
+            return isinstance(value, list | tuple)
+        case MapOf():
+            return isinstance(value, Mapping)
+        case Text():
+            return isinstance(value, str | Path)
+        case Choice():
+            return (
+                isinstance(value, shape.enum)
+                if shape.enum is not None
+                else any(value == legal and type(value) is type(legal) for legal in shape.values)
+            )
+        case Integer():
+            return isinstance(value, int) and not isinstance(value, bool)
+        case Float():
+            return isinstance(value, int | float) and not isinstance(value, bool)
+    return True

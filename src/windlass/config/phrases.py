@@ -1,0 +1,193 @@
+"""The words of our errors: what is accepted, what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+
+from windlass.config.annotations import Name, Pattern
+from windlass.config.document import Branch, Leaf, Tree
+from windlass.config.path import join_path
+from windlass.config.scalars import resolve_scalar
+from windlass.config.shape import (
+    Boolean,
+    Choice,
+    Float,
+    Free,
+    Integer,
+    ListOf,
+    MapOf,
+    Null,
+    OneOf,
+    Record,
+    Shape,
+    Text,
+    fields_of,
+    key_shorthands,
+    short_shape,
+)
+from windlass.core.errors import Place, Problem
+from windlass.core.names import nearest
+
+__all__ = ["accepted", "name_hint", "one_of", "type_hint", "unknown_key"]
+
+_YES = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
+_MAX_SEARCH_DEPTH = 5
+
+
+def accepted(shape: Shape) -> str:
+    """What a field takes, in words: `a whole number`, `text or a list`."""
+    match shape:
+        case Null():
+            return "null"
+        case Boolean():
+            return "`true` or `false`"
+        case Integer(is_size=True):
+            return "a size such as `16GiB`"
+        case Integer():
+            return "a whole number"
+        case Float(is_duration=True):
+            return "a duration such as `20m`"
+        case Float():
+            return "a number"
+        case Text():
+            return "text"
+        case Choice():
+            return one_of(shape.values)
+        case ListOf():
+            return f"{accepted(shape.item)} or a list" if shape.is_one_or_many else "a list"
+        case MapOf():
+            return "a mapping"
+        case Record():
+            short = short_shape(shape.cls)
+            return "a mapping" if short is None else f"{accepted(short)} or a mapping"
+        case OneOf():
+            return " or ".join(
+                dict.fromkeys(accepted(option) for option in shape.options if not isinstance(option, Null))
+            )
+        case Free():
+            return "any value"
+
+
+def one_of(values: Sequence[object]) -> str:
+    """`a` or `one of a, b, c`."""
+    words = [("true" if value else "false") if isinstance(value, bool) else str(value) for value in values]
+    return f"one of {', '.join(words)}" if len(words) > 1 else f"`{words[0]}`"
+
+
+def type_hint(tree: Tree, shape: Shape, key: str) -> str:
+    """What to write instead of a value of the wrong type; empty when the message says it all."""
+    if tree.place.excerpt.startswith("--") and "=" not in tree.place.excerpt:
+        return f"write `{tree.place.excerpt}=VALUE`"
+    if isinstance(tree, Branch):
+        return "put quotes around text that holds `: `" if _takes(shape, Text) else ""
+    if not isinstance(tree, Leaf):
+        return ""
+    if tree.value is None:
+        if _takes(shape, Record) or _takes(shape, MapOf):
+            return f"indent what belongs to `{key}` below it, or remove `{key}`" if key else ""
+        return (
+            f'write a value, or remove `{key}`; empty text is `""`'
+            if _takes(shape, Text)
+            else f"write a value, or remove `{key}`"
+        )
+    if isinstance(tree.value, str):
+        return _hint_for_text(tree.value, shape)
+    if _takes(shape, Text):
+        return _quote_hint(tree)
+    if isinstance(tree.value, bool):
+        return ""
+    return _unit_hint(tree.text, shape)
+
+
+def _quote_hint(leaf: Leaf) -> str:
+    if leaf.place.line == 0 and leaf.place.excerpt.endswith(f"={leaf.text}"):
+        return f"quote it twice, for the shell and for YAML: {leaf.place.excerpt[: -len(leaf.text)]}'\"{leaf.text}\"'"
+    return f'quote it: "{leaf.text}"'
+
+
+def _unit_hint(text: str, shape: Shape) -> str:
+    for option in _flat(shape):
+        if isinstance(option, Float) and option.is_duration:
+            return f"add a unit: `{text}s`, `{text}m`, `{text}h` or `{text}d`"
+        if isinstance(option, Integer) and option.is_size:
+            return f"add a unit: `{text}MiB`, `{text}GiB` or `{text}TiB`"
+    return ""
+
+
+def _hint_for_text(text: str, shape: Shape) -> str:
+    if "${" in text:
+        return "`${...}` works in text only; write the value itself"
+    if _takes(shape, Boolean) and text.lower() in _YES:
+        return f"write `{_YES[text.lower()]}`"
+    if _takes(shape, Integer) or _takes(shape, Float):
+        try:
+            is_number = isinstance(resolve_scalar(text), int | float)
+        except ValueError:
+            is_number = False
+        if is_number:
+            return f"remove the quotes: {text}"
+    return ""
+
+
+def _flat(shape: Shape) -> Iterator[Shape]:
+    if isinstance(shape, OneOf):
+        for option in shape.options:
+            yield from _flat(option)
+    elif isinstance(shape, ListOf) and shape.is_one_or_many:
+        yield from _flat(shape.item)
+    else:
+        yield shape
+
+
+def _takes(shape: Shape, kind: type[object]) -> bool:
+    return any(isinstance(option, kind) for option in _flat(shape))
+
+
+def unknown_key(key: str, cls: type[object], path: Sequence[str], root: type[object], place: Place) -> Problem:
+    """The problem of a key that a dataclass does not have: what was meant, where it belongs, or what there is."""
+    known = [*fields_of(cls), *key_shorthands(cls)]
+    where = f" in {join_path(path)}" if path else " at the top level"
+    close = nearest(key, known)
+    # A slip of the finger beats a key of that very name elsewhere, which beats a vague likeness.
+    is_slip = bool(close) and abs(len(close) - len(key)) <= 1 and _likeness(key, close) >= 0.8
+    elsewhere = "" if is_slip else _misplaced_hint(key, root)
+    hint = elsewhere or (f"did you mean `{close}`?" if close else f"the keys here are: {', '.join(known)}")
+    return Problem(f"unknown key `{key}`{where}", "unknown-key", place, hint)
+
+
+def _likeness(first: str, second: str) -> float:
+    return difflib.SequenceMatcher(None, first, second).ratio()
+
+
+def name_hint(text: str, rule: Name | Pattern) -> str:
+    """The rule, and where it is easy a legal text near to this one."""
+    if isinstance(rule, Name):
+        mended = re.sub("[^a-z0-9._-]+" if rule.is_dotted else "[^a-z0-9_-]+", "-", text.lower())[:64].strip("-._")
+        if mended and rule.holds(mended):
+            return f"did you mean `{mended}`? {rule.rule}"
+    return rule.rule
+
+
+def _misplaced_hint(key: str, root: type[object]) -> str:
+    """Where a key belongs that was written at the wrong level, such as `nodes` at the top; empty if nowhere."""
+    found = min(_places_of(key, Record(root), (), 0), key=len, default=())
+    return f"`{key}` belongs elsewhere: `{'.'.join(found)}`" if found else ""
+
+
+def _places_of(key: str, shape: Shape, path: tuple[str, ...], depth: int) -> Iterator[tuple[str, ...]]:
+    """Paths of fields called `key`, at any depth."""
+    if depth > _MAX_SEARCH_DEPTH:
+        return
+    for option in _flat(shape):
+        if isinstance(option, Record):
+            fields = fields_of(option.cls)
+            if key in fields:
+                yield (*path, join_path((key,)))
+            for name, field in fields.items():
+                yield from _places_of(key, field.shape, (*path, name), depth + 1)
+        elif isinstance(option, MapOf):
+            yield from _places_of(key, option.item, (*path, "NAME"), depth + 1)
+        elif isinstance(option, ListOf):
+            yield from _places_of(key, option.item, (*path, "0"), depth + 1)

@@ -1,0 +1,257 @@
+"""What a type accepts: annotations of dataclasses, read once into a small tree of shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from windlass.config.annotations import Doc, Duration, Free, Key, Name, OneOrMany, Pattern, Range, ScalarText, Size
+
+__all__ = [
+    "Boolean",
+    "Choice",
+    "Field",
+    "Float",
+    "Free",
+    "Integer",
+    "ListOf",
+    "MapOf",
+    "Null",
+    "OneOf",
+    "Record",
+    "Shape",
+    "Text",
+    "fields_of",
+    "key_shorthands",
+    "shape_of",
+    "short_shape",
+    "tag_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """`null` only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """`true` or `false`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number, or a size in bytes."""
+
+    range: Range = Range()
+    is_size: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Float:
+    """A number, or a duration in seconds."""
+
+    range: Range = Range()
+    is_duration: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text, perhaps of a given form."""
+
+    rule: Name | Pattern | None = None
+    is_scalar: bool = False
+    is_path: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few values; for an enum its members' values."""
+
+    values: tuple[str | int | bool, ...]
+    enum: type[enum.Enum] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list of items of one shape; held as a tuple unless the annotation says `list`."""
+
+    item: Shape
+    is_one_or_many: bool = False
+    is_tuple: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """Keys of the user's choice to values of one shape."""
+
+    key: Text
+    item: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A dataclass; its fields by `fields_of`."""
+
+    cls: type[object]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Any of several shapes."""
+
+    options: tuple[Shape, ...]
+
+
+Shape: TypeAlias = Null | Boolean | Integer | Float | Text | Choice | Free | ListOf | MapOf | Record | OneOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A field of a dataclass as the file sees it."""
+
+    name: str
+    key: str
+    shape: Shape
+    doc: str
+    is_required: bool
+    default: typing.Callable[[], object]
+
+
+_FIELDS: dict[type[object], Mapping[str, Field]] = {}
+
+
+def fields_of(cls: type[object]) -> Mapping[str, Field]:
+    """The fields of a dataclass by their key in the file, in order; raises TypeError for a type we cannot read."""
+    if cls not in _FIELDS:
+        _FIELDS[cls] = _read_fields(cls)
+    return _FIELDS[cls]
+
+
+def _read_fields(cls: type[object]) -> Mapping[str, Field]:
+    if not dataclasses.is_dataclass(cls):
+        raise TypeError(f"{cls.__qualname__} is not a dataclass")
+    # InitVar fields are Python conveniences and have no key.
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found = {}
+    for field in dataclasses.fields(cls):
+        if field.init:
+            read = _field(field, hints[field.name], cls)
+            found[read.key] = read
+    return types.MappingProxyType(found)
+
+
+def _field(field: dataclasses.Field[object], hint: object, cls: type[object]) -> Field:
+    notes = _notes(hint)
+    try:
+        shape = shape_of(hint)
+    except TypeError as error:
+        raise TypeError(f"{cls.__qualname__}.{field.name}: {error}") from None
+    is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    if field.default_factory is not dataclasses.MISSING:
+        default: typing.Callable[[], object] = field.default_factory
+    else:
+        default = functools.partial(_same, field.default)
+    return Field(
+        name=field.name,
+        key=next((note.name for note in notes if isinstance(note, Key)), field.name),
+        shape=shape,
+        doc=next((note.text for note in reversed(notes) if isinstance(note, Doc)), ""),
+        is_required=is_required,
+        default=default,
+    )
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _notes(hint: object) -> tuple[object, ...]:
+    return tuple(getattr(hint, "__metadata__", ()))
+
+
+def key_shorthands(cls: type[object]) -> Mapping[str, str]:
+    """Keys that stand for a deeper path, such as `run` for `tasks.main.run`."""
+    found: Mapping[str, str] = getattr(cls, "KEY_SHORTHANDS", {})
+    return found
+
+
+def short_shape(cls: type[object]) -> Shape | None:
+    """What the dataclass's `from_shorthand` takes; None where it has no short form."""
+    method: object = getattr(cls, "from_shorthand", None)
+    return None if method is None else shape_of(typing.get_type_hints(method, include_extras=True)["value"])
+
+
+def tag_of(cls: type[object]) -> tuple[str | int | bool, ...]:
+    """The values of the `kind` field that select this dataclass in a union; empty without one."""
+    field = fields_of(cls).get("kind")
+    return field.shape.values if field is not None and isinstance(field.shape, Choice) else ()
+
+
+def shape_of(hint: object, notes: tuple[object, ...] = ()) -> Shape:
+    """Read one annotation; raises TypeError for a type that has no form in a file."""
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
+        return shape_of(typing.get_args(hint)[0], (*_notes(hint), *notes))
+    for note in notes:
+        if isinstance(note, Free):
+            return note
+    if origin in (typing.Union, types.UnionType):
+        return _union(typing.get_args(hint), notes)
+    if origin is Literal:
+        return Choice(typing.get_args(hint))
+    if origin in (tuple, list):
+        return _list(hint, notes)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        key, item = typing.get_args(hint)
+        key_shape = shape_of(key)
+        if not isinstance(key_shape, Text):
+            raise TypeError(f"the keys of {hint} are not text")
+        return MapOf(key_shape, shape_of(item))
+    if isinstance(hint, type):
+        return _plain(hint, notes)
+    raise TypeError(f"{hint} has no form in a file")
+
+
+def _plain(hint: type[object], notes: tuple[object, ...]) -> Shape:
+    bounds = next((note for note in notes if isinstance(note, Range)), Range())
+    if hint is type(None):
+        return Null()
+    if hint is bool:
+        return Boolean()
+    if hint is int:
+        return Integer(bounds, any(isinstance(note, Size) for note in notes))
+    if hint is float:
+        return Float(bounds, any(isinstance(note, Duration) for note in notes))
+    if hint is str or hint is Path:
+        rule = next((note for note in notes if isinstance(note, Name | Pattern)), None)
+        return Text(rule, any(isinstance(note, ScalarText) for note in notes), hint is Path)
+    if issubclass(hint, enum.Enum):
+        return Choice(tuple(member.value for member in hint), hint)
+    if dataclasses.is_dataclass(hint):
+        return Record(hint)
+    raise TypeError(f"{hint.__qualname__} has no form in a file")
+
+
+def _union(options: Sequence[object], notes: tuple[object, ...]) -> OneOf:
+    shapes = tuple(shape_of(option, notes) for option in options)
+    records = [shape.cls for shape in shapes if isinstance(shape, Record)]
+    if len(records) > 1 and not all(tag_of(cls) for cls in records):
+        names = " | ".join(cls.__qualname__ for cls in records)
+        raise TypeError(f"{names}: a union of dataclasses needs a field `kind` of a Literal type in each")
+    return OneOf(shapes)
+
+
+def _list(hint: object, notes: tuple[object, ...]) -> ListOf:
+    is_tuple = typing.get_origin(hint) is tuple
+    arguments = typing.get_args(hint)
+    if is_tuple and (len(arguments) != 2 or arguments[1] is not ...):
+        raise TypeError(f"{hint} is not tuple[T, ...]")
+    return ListOf(shape_of(arguments[0]), any(isinstance(note, OneOrMany) for note in notes), is_tuple)

@@ -1,0 +1,1 @@
+"""What every layer stands on: errors, names, units, clock, files, processes. Standard library only; Python 3.9 syntax."""

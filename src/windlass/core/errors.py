@@ -1,0 +1,154 @@
+"""The one error tree of windlass.
+
+    WindlassError            exit 1
+    +-- UsageError           exit 2    the command line is wrong
+    +-- SpecError            exit 3    the experiment file is refused (holds every problem found)
+    +-- NotFoundError        exit 4    no such run, task, file, secret
+    +-- AccessError          exit 5    not allowed, or a secret is missing
+    +-- UnreachableError     exit 6    a place does not answer
+    +-- WaitTimeoutError     exit 7    we stopped waiting
+    +-- PreconditionError    exit 8    the world is not as it must be (dirty tree, full disk)
+    +-- InternalError        exit 70   our bug
+
+Every error holds the user's own value in its message, what to type next in its hint, and a slug that is
+the name of a page in docs/errors/.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Iterable, Sequence
+
+__all__ = [
+    "AccessError",
+    "InternalError",
+    "NotFoundError",
+    "Place",
+    "PreconditionError",
+    "Problem",
+    "SpecError",
+    "UnreachableError",
+    "UsageError",
+    "WaitTimeoutError",
+    "WindlassError",
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a file (or on a command line) a problem is; line and column count from 1."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+    excerpt: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        return f"{where}   {self.excerpt}" if self.excerpt else where
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: message, slug, place, hint."""
+
+    message: str
+    code: str
+    place: Place | None = None
+    hint: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"error: {self.message}".ljust(60) + f"  [{self.code}]"]
+        if self.place is not None:
+            lines.append(f"  {self.place}")
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class WindlassError(Exception):
+    """Something a person can act on; printed without a traceback."""
+
+    exit_code: ClassVar[int] = 1
+    default_code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, hint: str = "", code: str = "", place: Place | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code or self.default_code
+        self.place = place
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """Everything this error reports; one entry but for `SpecError`."""
+        return (Problem(self.message, self.code, self.place, self.hint),)
+
+    def render(self) -> str:
+        """The text shown on a terminal, without colour."""
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+class UsageError(WindlassError):
+    """The command line is wrong."""
+
+    exit_code = 2
+    default_code = "usage"
+
+
+class SpecError(WindlassError):
+    """The experiment is refused; holds all problems, not the first."""
+
+    exit_code = 3
+    default_code = "spec-refused"
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self._problems = tuple(problems)
+        first = self._problems[0] if self._problems else Problem("the experiment is refused", self.default_code)
+        super().__init__(first.message, hint=first.hint, code=first.code, place=first.place)
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        return self._problems or super().problems
+
+
+class NotFoundError(WindlassError):
+    """No such run, task, file or secret."""
+
+    exit_code = 4
+    default_code = "not-found"
+
+
+class AccessError(WindlassError):
+    """Not allowed, or a secret is missing."""
+
+    exit_code = 5
+    default_code = "not-allowed"
+
+
+class UnreachableError(WindlassError):
+    """A place does not answer."""
+
+    exit_code = 6
+    default_code = "unreachable"
+
+
+class WaitTimeoutError(WindlassError):
+    """We stopped waiting; what we waited for goes on."""
+
+    exit_code = 7
+    default_code = "timed-out"
+
+
+class PreconditionError(WindlassError):
+    """The world is not as it must be."""
+
+    exit_code = 8
+    default_code = "precondition"
+
+
+class InternalError(WindlassError):
+    """A bug of windlass."""
+
+    exit_code = 70
+    default_code = "internal"

@@ -1,0 +1,35 @@
+"""Names: what a legal one is, the nearest legal one, and fresh ids."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import secrets
+from typing import Iterable
+
+__all__ = ["NAME_RULE", "is_name", "nearest", "new_run_id", "new_token"]
+
+_CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
+NAME_RULE = "small letters, digits, '-', '_' and '.', at most 64, beginning and ending with a letter or digit"
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may name an experiment, a task or a secret file; safe as a file name."""
+    return _NAME.match(text) is not None
+
+
+def nearest(word: str, candidates: Iterable[str]) -> str:
+    """The candidate most like `word`, or an empty string when none is close."""
+    found = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
+    return found[0] if found else ""
+
+
+def new_run_id(experiment: str) -> str:
+    """A fresh run id: the experiment's name and eight random letters."""
+    return experiment + "-" + "".join(secrets.choice(_CROCKFORD) for _ in range(8))
+
+
+def new_token() -> str:
+    """128 random bits in hex, for submissions and their processes."""
+    return secrets.token_hex(16)

@@ -1,0 +1,155 @@
+"""The one door to processes: run a command, know a process for sure, find and end its descendants."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator, Mapping, Sequence
+
+from windlass.core.errors import PreconditionError, WaitTimeoutError
+
+__all__ = ["Completed", "ProcessId", "boot_id", "descendants", "find_by_environment", "identify", "is_alive", "run", "send_signal"]
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a command ended."""
+
+    argv: tuple[str, ...]
+    code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process that cannot be mistaken for a later one with the same number."""
+
+    pid: int
+    start_ticks: int
+    boot: str
+
+    def __str__(self) -> str:
+        return f"{self.pid}:{self.start_ticks}:{self.boot}"
+
+    @classmethod
+    def parse(cls, text: str) -> ProcessId:
+        """Read back what `str` wrote; raises ValueError."""
+        pid, ticks, boot = text.split(":", 2)
+        return cls(int(pid), int(ticks), boot)
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    timeout_s: float = 600.0,
+) -> Completed:
+    """Run a command to its end and capture what it printed; never raises for a non-zero code.
+
+    Raises:
+        PreconditionError: the program is not installed.
+        WaitTimeoutError: it ran longer than `timeout_s`; it has been killed.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            cwd=None if cwd is None else str(cwd),
+            env=None if env is None else dict(env),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            timeout=timeout_s,
+        )
+    except FileNotFoundError as error:
+        if cwd is not None and not cwd.is_dir():
+            raise PreconditionError(f"no such folder: {cwd}", code="not-found") from error
+        raise PreconditionError(
+            f"`{argv[0]}` is not installed or not on the PATH", hint=f"install {argv[0]} and try again", code="program-missing"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise WaitTimeoutError(f"`{' '.join(argv)}` did not end within {timeout_s:g} s") from error
+    return Completed(tuple(argv), done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def boot_id() -> str:
+    """An id of this boot of this machine (in a container: of its host's)."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+
+
+def _stat(pid: int) -> tuple[str, int, int] | None:
+    """(state letter, parent, start ticks) of a process; source: proc(5), /proc/pid/stat."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return fields[0].decode(), int(fields[1]), int(fields[19])
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The full identity of a living process, or None; a zombie is dead."""
+    found = _stat(pid)
+    if found is None or found[0] in "ZX":
+        return None
+    return ProcessId(pid, found[2], boot_id())
+
+
+def is_alive(process: ProcessId) -> bool:
+    """Whether exactly this process still runs; a zombie or a reused number is dead."""
+    return identify(process.pid) == process
+
+
+def _table() -> Iterator[tuple[int, str, int]]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            found = _stat(int(name))
+            if found is not None:
+                yield int(name), found[0], found[1]
+
+
+def descendants(root: int) -> list[int]:
+    """Living processes below `root`, children before grandchildren; zombies left out."""
+    children: dict[int, list[int]] = {}
+    dead = set()
+    for pid, state, parent in _table():
+        children.setdefault(parent, []).append(pid)
+        if state in "ZX":
+            dead.add(pid)
+    found, queue = [], [root]
+    while queue:
+        for pid in children.get(queue.pop(0), ()):
+            queue.append(pid)
+            if pid not in dead:
+                found.append(pid)
+    return found
+
+
+def find_by_environment(name: str, value: str) -> list[int]:
+    """Living processes whose environment at start held `name=value`; ours to read only."""
+    needle = f"{name}={value}".encode()
+    found = []
+    for pid, state, _ in _table():
+        if state in "ZX" or pid == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if needle in file.read().split(b"\0"):
+                    found.append(pid)
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
+            continue
+    return found
+
+
+def send_signal(pid: int, number: int) -> bool:
+    """Send a signal; False when the process is gone."""
+    try:
+        os.kill(pid, signal.Signals(number))
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,136 @@
+"""A run's own checkout: the pinned tree, in a fresh folder that later edits cannot reach."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.core.names import new_token
+from windlass.core.process import Completed
+from windlass.pin.code.git import Git, Repository, last_lines, open_repository, unquote
+from windlass.pin.code.pinned import CodePin
+from windlass.pin.code.worktree import find_submodule, index_gitlinks, name_some
+
+__all__ = ["checkout", "resolve_code_folder"]
+
+_LFS_SETTINGS = (
+    "filter.lfs.process=git-lfs filter-process",
+    "filter.lfs.smudge=git-lfs smudge -- %f",
+    "filter.lfs.clean=git-lfs clean -- %f",
+    "filter.lfs.required=true",
+)
+_NO_LFS_SETTINGS = ("filter.lfs.process=", "filter.lfs.smudge=", "filter.lfs.required=false")
+
+
+def resolve_code_folder(pin: CodePin, folder: Path, destination: Path) -> Path:
+    """Where a run's code lies: below `destination`, or `folder` itself when the code runs in place."""
+    if pin.kind in ("in-place", "none"):
+        return folder.expanduser().absolute()
+    return destination / pin.subdir if pin.subdir else destination
+
+
+def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | None = None) -> Path:
+    """Write the pinned tree to `destination`, whole or not at all; returns the code folder.
+
+    Holds executable bits, symbolic links, submodules and LFS files, and no `.git`. Files carry the commit's time.
+    Idempotent: an existing checkout of the same tree is kept. For `in-place` nothing is written.
+
+    Args:
+        folder: the folder that was pinned; its repository holds the commit.
+        store: our own repository, for snapshots of folders outside any repository.
+
+    Raises:
+        NotFoundError: the commit is in neither repository.
+        PreconditionError: `destination` holds something else, or git cannot write the tree.
+    """
+    code_folder = resolve_code_folder(pin, folder, destination)
+    if pin.kind in ("in-place", "none"):
+        return code_folder
+    repository = _find_repository(pin, folder.expanduser().absolute(), store)
+    destination = destination.absolute()
+    if destination.exists() and any(destination.iterdir()):
+        _check_same(repository, pin, destination)
+        return code_folder
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    temporary = destination.with_name(f".{destination.name}.{new_token()[:12]}.tmp")
+    try:
+        temporary.mkdir()
+        _write_tree(repository, pin.commit, temporary)
+        _set_times(temporary, int(repository.aimed.text("show", "-s", "--format=%ct", pin.commit).split()[0]))
+        os.rename(temporary, destination)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return code_folder
+
+
+def _find_repository(pin: CodePin, folder: Path, store: Path | None) -> Repository:
+    """The repository that holds the pinned commit: the folder's, else our own store."""
+    candidates = [folder] if folder.is_dir() else []
+    if store is not None and (store / "HEAD").is_file():
+        candidates.append(store.absolute())
+    for candidate in candidates:
+        found = open_repository(candidate)
+        if found is not None and found.aimed.has(pin.commit + "^{commit}"):
+            return found
+    raise NotFoundError(
+        f"commit {pin.commit[:12]} is not in the repository at {folder}",
+        hint="fetch it (`git fetch --all`; `git fetch --unshallow` for a shallow clone), or launch the present tree",
+        code="commit-missing",
+    )
+
+
+def _write_tree(repository: Repository, commit: str, destination: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="windlass-index-") as temporary:
+        git = _aim(repository, destination, Path(temporary) / "index")
+        git.text("read-tree", "--no-sparse-checkout", commit)
+        done = git.call("checkout-index", "--all", "--force", "--quiet")
+        if done.code != 0:
+            raise _explain(done, commit)
+        for link in index_gitlinks(git):
+            _write_tree(find_submodule(repository, commit, link), link.commit, destination / link.path)
+
+
+def _aim(repository: Repository, destination: Path, index: Path) -> Git:
+    destination.mkdir(parents=True, exist_ok=True)
+    lfs = _LFS_SETTINGS if shutil.which("git-lfs") is not None else _NO_LFS_SETTINGS
+    git = repository.aimed.at(destination).set("core.fileMode=true", "core.bare=false", *lfs)
+    return git.aimed(GIT_WORK_TREE=str(destination), GIT_INDEX_FILE=str(index))
+
+
+def _explain(done: Completed, commit: str) -> PreconditionError:
+    last = last_lines(done.stderr)
+    if "No space left" in last:
+        return PreconditionError(
+            f"no space left for the checkout of {commit[:12]}: {last}", hint="windlass gc", code="disk-full"
+        )
+    return PreconditionError(
+        f"git could not check out {commit[:12]}: {last}",
+        hint="run `git fsck`, and `git lfs fetch` where LFS is used",
+        code="checkout-failed",
+    )
+
+
+def _check_same(repository: Repository, pin: CodePin, destination: Path) -> None:
+    """Raise unless the tracked files in `destination` are exactly the pinned tree's."""
+    with tempfile.TemporaryDirectory(prefix="windlass-index-") as temporary:
+        git = _aim(repository, destination, Path(temporary) / "index")
+        git.text("read-tree", "--no-sparse-checkout", pin.commit)
+        git.call("update-index", "-q", "--refresh")
+        changed = [unquote(name) for name in git.lines("diff-files", "--name-only", "--ignore-submodules=all")]
+    if changed:
+        raise PreconditionError(
+            f"{destination} exists and is not a checkout of {pin.commit[:12]}: {name_some(changed)}",
+            hint="remove that folder, or let the run have a new one",
+            code="checkout-exists",
+        )
+
+
+def _set_times(folder: Path, seconds: int) -> None:
+    """Give every file the commit's time, so that two checkouts of one tree are alike."""
+    for root, _, names in os.walk(folder):
+        for name in names:
+            os.utime(os.path.join(root, name), (seconds, seconds), follow_symlinks=False)

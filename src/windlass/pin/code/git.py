@@ -1,0 +1,271 @@
+"""How git is called: never its hooks, its index, its configuration files or its prompts.
+
+Names come back C-quoted (core.quotePath) and are unquoted here, so file names of any bytes survive.
+Source: git-config(1), git(1) section "Environment variables".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import AccessError, NotFoundError, PreconditionError
+from windlass.core.process import Completed, run
+
+__all__ = ["Git", "Repository", "last_lines", "open_repository", "private_index", "quote", "unquote"]
+
+_SETTINGS = (
+    "core.quotePath=true",
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.splitIndex=false",
+    "core.logAllRefUpdates=false",
+    "core.autocrlf=false",
+    "core.safecrlf=false",
+    "core.symlinks=true",
+    "core.sparseCheckout=false",
+    "core.commitGraph=true",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "i18n.commitEncoding=UTF-8",
+    "advice.detachedHead=false",
+    "color.ui=false",
+)
+# What a caller's own git (a hook, `git rebase --exec`) sets to point its children at *its* repository.
+_LOCAL_VARIABLES = frozenset(
+    [
+        "GIT_DIR",
+        "GIT_WORK_TREE",
+        "GIT_INDEX_FILE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_COMMON_DIR",
+        "GIT_NAMESPACE",
+        "GIT_PREFIX",
+        "GIT_GRAFT_FILE",
+        "GIT_SHALLOW_FILE",
+        "GIT_LITERAL_PATHSPECS",
+        "GIT_GLOB_PATHSPECS",
+        "GIT_NOGLOB_PATHSPECS",
+        "GIT_ICASE_PATHSPECS",
+        "GIT_INTERNAL_SUPER_PREFIX",
+        "GIT_IMPLICIT_WORK_TREE",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_TRACE",
+    ]
+)
+_FIXED_VARIABLES = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C",
+}
+_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Git:
+    """A folder to call git in, and the variables and settings that aim it."""
+
+    folder: Path
+    variables: tuple[tuple[str, str], ...] = ()
+    settings: tuple[str, ...] = ()
+
+    def aimed(self, **variables: str) -> Git:
+        """The same git with more variables."""
+        merged = {**dict(self.variables), **variables}
+        return Git(folder=self.folder, variables=tuple(merged.items()), settings=self.settings)
+
+    def set(self, *settings: str) -> Git:
+        """The same git with more settings (`core.fileMode=true`)."""
+        return Git(folder=self.folder, variables=self.variables, settings=self.settings + settings)
+
+    def at(self, folder: Path) -> Git:
+        """The same git, called in another folder."""
+        return Git(folder=folder, variables=self.variables, settings=self.settings)
+
+    def call(self, *arguments: str, stdin: bytes | None = None, timeout_s: float = 3600.0) -> Completed:
+        """Run git and return how it ended, whatever the code."""
+        argv = ["git"]
+        for setting in _SETTINGS + self.settings:
+            argv += ["-c", setting]
+        return run(
+            [*argv, *arguments],
+            cwd=self.folder,
+            env=_environment(dict(self.variables)),
+            stdin=stdin,
+            timeout_s=timeout_s,
+        )
+
+    def text(self, *arguments: str, stdin: bytes | None = None) -> str:
+        """What git printed; raises when it failed, with git's last lines."""
+        done = self.call(*arguments, stdin=stdin)
+        if done.code != 0:
+            said = last_lines(done.stderr) or "no message"
+            raise PreconditionError(
+                f"`git {arguments[0]}` failed in {self.folder} with code {done.code}: {said}",
+                hint="run `git status` and `git fsck` in that folder",
+                code="git-failed",
+            )
+        return done.stdout
+
+    def lines(self, *arguments: str, stdin: bytes | None = None) -> list[str]:
+        """What git printed, by line, without the line ends."""
+        return [line for line in self.text(*arguments, stdin=stdin).split("\n") if line]
+
+    def has(self, name: str) -> bool:
+        """Whether an object (`<commit>^{commit}`, `<tree>:<path>`) is there."""
+        return self.call("cat-file", "-e", name).code == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    """A git repository as seen from one folder in it."""
+
+    git: Git
+    git_dir: Path
+    common_dir: Path
+    objects: Path
+    toplevel: Path | None
+    subdir: str
+
+    @property
+    def aimed(self) -> Git:
+        """Git on this repository's database, from anywhere."""
+        return self.git.aimed(GIT_DIR=str(self.git_dir))
+
+
+def open_repository(folder: Path) -> Repository | None:
+    """The repository that holds `folder`, or None when there is none.
+
+    Raises:
+        NotFoundError: no such folder.
+        AccessError: the folder cannot be read, or git does not trust its owner.
+        PreconditionError: git is not installed, or the repository is broken.
+    """
+    _check_folder(folder)
+    git = Git(folder=folder)
+    found = git.call(
+        "rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--git-path", "objects"
+    )
+    if found.code != 0:
+        _explain_missing(folder, found.stderr)
+        return None
+    is_inside, git_dir, common_dir, objects = found.stdout.rstrip("\n").split("\n")
+    toplevel, subdir = None, ""
+    if is_inside == "true":
+        prefix, top = git.text("rev-parse", "--show-prefix", "--show-toplevel").rstrip("\n").split("\n")
+        toplevel, subdir = Path(top), prefix.rstrip("/")
+    return Repository(
+        git=Git(folder=toplevel or folder),
+        git_dir=Path(git_dir),
+        common_dir=(folder / common_dir).resolve(),
+        objects=(folder / objects).resolve(),
+        toplevel=toplevel,
+        subdir=subdir,
+    )
+
+
+@contextlib.contextmanager
+def private_index(repository: Repository) -> Iterator[Git]:
+    """Git on a copy of the index, in which nothing is hidden; the user's own is only read.
+
+    The copy keeps the index's modification time: git needs it to tell entries written in the same instant (racy git).
+    """
+    with tempfile.TemporaryDirectory(prefix="windlass-index-") as temporary:
+        index = Path(temporary) / "index"
+        own = repository.git_dir / "index"
+        if own.is_file():
+            shutil.copy2(own, index)
+        git = repository.git.aimed(GIT_INDEX_FILE=str(index))
+        _unhide(git)
+        yield git
+
+
+def quote(name: str) -> bytes:
+    """A file name as git reads it from a line of input: C-quoted where it must be."""
+    raw = os.fsencode(name)
+    if all(32 <= byte < 127 and byte not in b'"\\' for byte in raw):
+        return raw
+    return b'"' + b"".join(bytes([b]) if 32 <= b < 127 and b not in b'"\\' else b"\\%03o" % b for b in raw) + b'"'
+
+
+def unquote(text: str) -> str:
+    """A file name from git's output, C-quoted or not."""
+    if not text.startswith('"'):
+        return text
+    raw, position, body = bytearray(), 0, text[1:-1]
+    while position < len(body):
+        char = body[position]
+        if char != "\\":
+            raw += char.encode()
+            position += 1
+        elif body[position + 1] in _ESCAPES:
+            raw.append(_ESCAPES[body[position + 1]])
+            position += 2
+        else:
+            raw.append(int(body[position + 1 : position + 4], 8))
+            position += 4
+    return os.fsdecode(bytes(raw))
+
+
+def last_lines(text: str, count: int = 5) -> str:
+    """The last lines of a program's output that say something."""
+    return "\n".join([line.rstrip() for line in text.split("\n") if line.strip()][-count:])
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES}
+    return {**kept, **_FIXED_VARIABLES, **variables}
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.exists():
+        raise NotFoundError(
+            f"no such folder: {folder}",
+            hint="`code:` names a folder, relative to the experiment file",
+            code="code-missing",
+        )
+    if not folder.is_dir():
+        raise PreconditionError(
+            f"{folder} is not a folder", hint="`code:` names the folder that holds the code", code="code-not-a-folder"
+        )
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise AccessError(f"cannot read the folder {folder}", hint=f"chmod u+rx {folder}", code="unreadable")
+
+
+def _explain_missing(folder: Path, stderr: str) -> None:
+    if "not a git repository" in stderr:
+        return
+    if "dubious ownership" in stderr:
+        raise AccessError(
+            f"git does not trust the repository at {folder}: it belongs to another user",
+            hint=f"git config --global --add safe.directory {folder}",
+            code="repository-not-trusted",
+        )
+    raise PreconditionError(
+        f"git cannot read the repository at {folder}: {last_lines(stderr)}",
+        hint="run `git status` there",
+        code="git-failed",
+    )
+
+
+def _unhide(git: Git) -> None:
+    """Clear assume-unchanged, and skip-worktree of files that exist: both hide edits from `git status`."""
+    assumed, skipped = [], []
+    for line in git.lines("ls-files", "-v"):
+        tag, name = line[0], unquote(line[2:])
+        if tag.islower():
+            assumed.append(name)
+        if tag in "Ss" and os.path.lexists(git.folder / name):
+            skipped.append(name)
+    for flag, names in (("--no-assume-unchanged", assumed), ("--no-skip-worktree", skipped)):
+        if names:
+            git.text("update-index", flag, "-z", "--stdin", stdin=b"".join(os.fsencode(name) + b"\0" for name in names))

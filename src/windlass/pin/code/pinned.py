@@ -1,0 +1,41 @@
+"""The code pin: which tree of files a run executes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["NO_CODE", "SNAPSHOT_REFS", "CodeKind", "CodePin"]
+
+CodeKind = Literal["commit", "snapshot", "in-place", "none"]
+SNAPSHOT_REFS = "refs/windlass/snapshots/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodePin:
+    """An immutable reference to code (or, for `in-place`, the truth about what was not pinned).
+
+    Attributes:
+        commit: the commit to check out; for `in-place` the commit the edits sit on.
+        tree: id of the whole tree; empty for `in-place`, whose files may change at any time.
+        ref: our own ref that keeps a snapshot alive; empty otherwise.
+        subdir: the code folder inside the repository, `a/b`; empty for the root.
+        remote: url of `origin`, credentials stripped.
+        branch: empty on a detached head and for explicit commits.
+        base: the commit a snapshot was taken on top of; empty when there is none.
+        dirty_files: names that differed from the commit, relative to the repository's root.
+    """
+
+    kind: CodeKind
+    commit: str = ""
+    tree: str = ""
+    ref: str = ""
+    subdir: str = ""
+    remote: str = ""
+    branch: str = ""
+    base: str = ""
+    is_dirty: bool = False
+    dirty_files: tuple[str, ...] = ()
+
+
+NO_CODE = CodePin(kind="none")

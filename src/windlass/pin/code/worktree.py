@@ -1,0 +1,144 @@
+"""What git sees in a working tree: changes, nested repositories, LFS pointers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import AccessError, PreconditionError
+from windlass.pin.code.git import Git, Repository, last_lines, open_repository, unquote
+
+__all__ = [
+    "Gitlink",
+    "check_lfs",
+    "check_submodules",
+    "find_submodule",
+    "index_gitlinks",
+    "list_changes",
+    "name_some",
+    "printable",
+    "tree_gitlinks",
+]
+
+_LFS_POINTER = "^version https://git-lfs.github.com/spec/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gitlink:
+    """A submodule's place in a tree: its path and the commit it stands at."""
+
+    path: str
+    commit: str
+
+
+def name_some(names: tuple[str, ...] | list[str], limit: int = 10) -> str:
+    """The first names and how many more: `a, b and 3 more`."""
+    shown = ", ".join(printable(name) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def list_changes(git: Git, *, is_exact: bool = False) -> list[str]:
+    """Names that differ from HEAD: staged, modified, deleted, untracked but not ignored; sorted.
+
+    Args:
+        is_exact: also executable bits, where the repository is told to ignore them.
+    """
+    aimed = git.set("core.fileMode=true") if is_exact else git
+    done = aimed.call("status", "--porcelain=v1", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
+    if done.code != 0:
+        raise PreconditionError(
+            f"`git status` failed in {git.folder}: {last_lines(done.stderr)}",
+            hint="run `git status` there",
+            code="git-failed",
+        )
+    if "could not open directory" in done.stderr:
+        raise AccessError(
+            f"cannot read all of {git.folder}: {last_lines(done.stderr, 1).removeprefix('warning: ')}",
+            hint="make it readable, or list it in .gitignore",
+            code="unreadable",
+        )
+    return sorted({unquote(line[3:]) for line in done.stdout.split("\n") if line})
+
+
+def index_gitlinks(git: Git) -> list[Gitlink]:
+    """Submodules in the index that `git` is aimed at."""
+    return [_gitlink(line) for line in git.lines("ls-files", "--stage") if line.startswith("160000 ")]
+
+
+def tree_gitlinks(git: Git, tree: str) -> list[Gitlink]:
+    """Submodules in a tree."""
+    return [_gitlink(line, commit=2) for line in git.lines("ls-tree", "-r", tree) if line.startswith("160000 ")]
+
+
+def find_submodule(repository: Repository, tree: str, link: Gitlink) -> Repository:
+    """The repository of a submodule that holds the commit of `link`.
+
+    Raises:
+        PreconditionError: it is not initialised, or the commit is not there.
+    """
+    for folder in _candidates(repository, tree, link.path):
+        found = open_repository(folder)
+        if found is not None and found.aimed.has(link.commit + "^{commit}"):
+            return found
+    raise PreconditionError(
+        f"submodule `{printable(link.path)}` has no commit {link.commit[:12]} here",
+        hint="git submodule update --init --recursive",
+        code="submodule-missing",
+    )
+
+
+def check_submodules(repository: Repository, tree: str) -> None:
+    """Raise unless every submodule below `tree` can be checked out, recursively, LFS files included."""
+    check_lfs(repository.aimed, tree)
+    for link in tree_gitlinks(repository.aimed, tree):
+        check_submodules(find_submodule(repository, tree, link), link.commit)
+
+
+def check_lfs(git: Git, tree: str) -> None:
+    """Raise when `tree` holds LFS pointer files and git-lfs is not there to fetch what they point at."""
+    if shutil.which("git-lfs") is not None:
+        return
+    if not _grep(git, "-F", "filter=lfs", tree, "--", ":(glob)**/.gitattributes"):
+        return
+    pointers = _grep(git, "-E", _LFS_POINTER, tree)
+    if pointers:
+        names = [unquote(line).partition(":")[2] for line in pointers]
+        raise PreconditionError(
+            f"git-lfs is not installed, and {len(names)} files are only LFS pointers: {name_some(names)}",
+            hint="install git-lfs, then `git lfs pull`",
+            code="lfs-missing",
+        )
+
+
+def _grep(git: Git, kind: str, pattern: str, tree: str, *pathspec: str) -> list[str]:
+    done = git.call("grep", "--full-name", "-l", kind, "-e", pattern, tree, *pathspec)
+    if done.code > 1:
+        raise PreconditionError(
+            f"`git grep` failed in {git.folder}: {last_lines(done.stderr)}", hint="git fsck", code="git-failed"
+        )
+    return [line for line in done.stdout.split("\n") if line]
+
+
+def _gitlink(line: str, commit: int = 1) -> Gitlink:
+    fields, _, name = line.partition("\t")
+    return Gitlink(path=unquote(name), commit=fields.split()[commit])
+
+
+def _candidates(repository: Repository, tree: str, path: str) -> list[Path]:
+    """Where a submodule's repository may be: in the working tree, or below the repository's own `modules`."""
+    found = []
+    if repository.toplevel is not None and os.path.lexists(repository.toplevel / path / ".git"):
+        found.append(repository.toplevel / path)
+    listed = repository.aimed.call("config", "--blob", f"{tree}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+    for line in listed.stdout.split("\n"):
+        key, _, value = line.partition(" ")
+        if value == path:
+            modules = repository.git_dir / "modules" / key.removeprefix("submodule.").removesuffix(".path")
+            found += [modules] if modules.is_dir() else []
+    return found
+
+
+def printable(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode() if name.isprintable() else repr(name)[1:-1]

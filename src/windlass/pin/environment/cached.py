@@ -1,0 +1,100 @@
+"""Build something once, however many processes ask for it, and never mistake a half-built one for a whole one.
+
+    <place>.lock            held while building
+    <place>/<generation>/   the thing itself, built where it stays (a virtual environment cannot be moved)
+    <place>/complete.json   written last, atomically; names the generation
+
+Every build gets a fresh generation, so a builder's orphan (killed -9, its uv still writing) cannot touch a later build.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import is_locked, lock, read_json, write_json
+from windlass.core.names import new_token
+
+__all__ = ["Cached", "build_once", "find_built"]
+
+_MARKER = "complete.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cached:
+    """A finished build: its folder, what the builder noted, and whether it was there already."""
+
+    folder: Path
+    notes: dict[str, object]
+    is_hit: bool
+
+
+def find_built(place: Path, proof: str) -> Cached | None:
+    """The finished build at `place`, or None; `proof` is a file in it that must (still) be there."""
+    try:
+        marker = read_json(place / _MARKER)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    if not isinstance(marker, dict) or not (place / str(marker.get("generation")) / proof).exists():
+        return None
+    with contextlib.suppress(OSError):  # a shared cache may be read-only; the time only orders `windlass gc`
+        os.utime(place / _MARKER)
+    return Cached(folder=place / str(marker["generation"]), notes=marker, is_hit=True)
+
+
+def build_once(
+    place: Path, proof: str, build: Callable[[Path], Mapping[str, object]], log: Callable[[str], None]
+) -> Cached:
+    """The finished build at `place`; built under a lock when it is not there. Blocks while another process builds.
+
+    Args:
+        proof: a file below the build whose absence means that it is broken (its base interpreter was deleted).
+        build: fills the folder it is given and returns notes for the marker; a raise leaves nothing behind.
+    """
+    found = find_built(place, proof)
+    if found is not None:
+        return found
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreconditionError(
+            f"cannot make the cache folder {place}: {error.strerror}", hint="set WINDLASS_HOME", code="cache-unwritable"
+        ) from error
+    gate = place.with_name(place.name + ".lock")
+    if is_locked(gate):
+        log(f"waiting for another process that builds {place.name[:12]}")
+    with lock(gate):
+        found = find_built(place, proof)
+        if found is not None:
+            return found
+        _clear(place)
+        folder = place / new_token()[:12]
+        try:
+            folder.mkdir(parents=True)
+            notes = dict(build(folder))
+            if not (folder / proof).exists():
+                raise PreconditionError(
+                    f"the build at {folder} ended well without {proof}",
+                    hint="see the log beside it",
+                    code="env-build-failed",
+                )
+            write_json(place / _MARKER, {**notes, "generation": folder.name})
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return Cached(folder=folder, notes=notes, is_hit=False)
+
+
+def _clear(place: Path) -> None:
+    """Remove what killed builders left; the marker first, so that nobody takes it for whole."""
+    place.mkdir(parents=True, exist_ok=True)
+    (place / _MARKER).unlink(missing_ok=True)
+    for entry in place.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            # An orphan may still be writing; what is left now goes at the next build.
+            shutil.rmtree(entry, ignore_errors=True)

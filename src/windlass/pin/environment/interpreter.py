@@ -1,0 +1,104 @@
+"""What an interpreter is: version, platform, installed packages, asked of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.core.process import run
+
+__all__ = ["Interpreter", "ask_interpreter", "find_interpreter"]
+
+# Plain old Python, so that an interpreter that is too old can say so.
+_QUESTION = r"""
+import json, platform, sys, sysconfig
+facts = {"version": platform.python_version(), "packages": [],
+         "tag": sys.implementation.cache_tag or "", "abiflags": getattr(sys, "abiflags", ""),
+         "platform": sysconfig.get_platform() + "-" + "".join(platform.libc_ver())}
+if len(sys.argv) > 1:
+    from importlib.metadata import distributions
+    seen = {}
+    for each in distributions():
+        name = (each.metadata["Name"] or "").lower().replace("_", "-").replace(".", "-")
+        if name and name not in seen:
+            direct = each.read_text("direct_url.json")
+            found = json.loads(direct) if direct else {}
+            commit = found.get("vcs_info", {}).get("commit_id", "")
+            url = found.get("url", "").split("//", 1)
+            url = url[0] + "//" + url[-1].split("?")[0].rsplit("@", 1)[-1] if len(url) > 1 else ""
+            origin = " @ " + url + ("#" + commit if commit else "") if url else ""
+            seen[name] = name + "==" + (each.version or "") + origin
+    facts["packages"] = sorted(seen.values())
+print(json.dumps(facts))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """One Python: path, version (`3.11.7`), tag (`cpython-311`), platform; packages where they were asked for."""
+
+    path: str
+    version: str
+    tag: str
+    platform: str
+    packages: tuple[str, ...] = ()
+
+
+def find_interpreter(place: Path) -> Path:
+    """The interpreter that `place` names: the program itself, or a virtual environment's (or prefix's) folder."""
+    if place.is_dir():
+        for name in ("bin/python", "bin/python3", "python"):
+            if (place / name).exists():
+                return place / name
+        raise NotFoundError(
+            f"no Python in {place}: neither bin/python nor bin/python3",
+            hint="`python:` names a program or a virtual environment",
+            code="python-missing",
+        )
+    if place.is_symlink() and not place.exists():
+        raise PreconditionError(
+            f"{place} points at {os.readlink(place)}, which is gone",
+            hint="make that virtual environment again",
+            code="python-broken",
+        )
+    if not place.exists():
+        raise NotFoundError(
+            f"no such Python: {place}", hint="`python:` names a program or a virtual environment", code="python-missing"
+        )
+    if not os.access(place, os.X_OK):
+        raise PreconditionError(f"{place} cannot be executed", hint=f"chmod +x {place}", code="python-broken")
+    return place
+
+
+def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
+    """Start an interpreter once and let it describe itself; about 20 ms, more with many packages."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
+    }
+    try:
+        done = run(
+            [str(path), "-c", _QUESTION, *(["packages"] if with_packages else [])],
+            cwd=Path("/"),
+            env=environment,
+            timeout_s=120,
+        )
+    except OSError as error:
+        raise PreconditionError(
+            f"{path} is not a program: {error.strerror}", hint="name a Python interpreter", code="python-broken"
+        ) from error
+    try:
+        facts = json.loads(done.stdout)
+        return Interpreter(
+            path=str(path), version=facts["version"], tag=facts["tag"] + facts["abiflags"], platform=facts["platform"],
+            packages=tuple(facts["packages"]),
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError) as error:
+        last = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        raise PreconditionError(
+            f"{path} does not answer as Python >= 3.9 (code {done.code}): {last or 'no output'}",
+            hint="name a working Python interpreter or virtual environment",
+            code="python-broken",
+        ) from error

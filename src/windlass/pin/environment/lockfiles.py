@@ -1,0 +1,188 @@
+"""Lock files: which one a project has, and whether it is whole, hashed and up to date."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import sha256_file
+from windlass.pin.environment.project import Manifest, normalize, read_manifest, read_toml
+from windlass.pin.environment.uv_tool import run_uv
+
+__all__ = ["LockFile", "find_lock_file"]
+
+LockKind = Literal["uv.lock", "pylock", "requirements"]
+_HASHES_HINT = "uv pip compile --universal --generate-hashes {source} -o {target}"
+_OPTION = re.compile(r"\s--(?:hash|config-settings|global-option)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockFile:
+    """A lock file that has been read and found good."""
+
+    kind: LockKind
+    path: Path
+    sha256: str
+    folder: Path
+
+
+def find_lock_file(folder: Path) -> LockFile:
+    """The project's lock file: uv.lock (a workspace's is in its root), pylock.toml or hashed requirements.txt.
+
+    Raises:
+        PreconditionError: `lock-missing`, `lock-broken`, `lock-stale`, `lock-unhashed`, `lock-local`.
+    """
+    manifest = read_manifest(folder)
+    path = _find_uv_lock(folder, manifest)
+    if path is not None:
+        _check_uv_lock(path, folder, manifest)
+        return LockFile(kind="uv.lock", path=path, sha256=sha256_file(path), folder=folder)
+    pylocks = [folder / "pylock.toml"] if (folder / "pylock.toml").is_file() else sorted(folder.glob("pylock.*.toml"))
+    if len(pylocks) > 1:
+        raise PreconditionError(
+            f"{folder} has {len(pylocks)} lock files: {', '.join(each.name for each in pylocks)}",
+            hint="keep one, or name one pylock.toml",
+            code="lock-ambiguous",
+        )
+    if pylocks:
+        _check_names(_check_pylock(pylocks[0]), pylocks[0], manifest)
+        return LockFile(kind="pylock", path=pylocks[0], sha256=sha256_file(pylocks[0]), folder=folder)
+    requirements = folder / "requirements.txt"
+    if requirements.is_file():
+        _check_names(_check_requirements(requirements, manifest), requirements, manifest)
+        return LockFile(kind="requirements", path=requirements, sha256=sha256_file(requirements), folder=folder)
+    raise PreconditionError(
+        f"no lock file in {folder}: neither uv.lock nor pylock.toml nor a hashed requirements.txt",
+        hint=f"uv lock --project {folder}"
+        if manifest is not None
+        else f"add a pyproject.toml and run `uv lock --project {folder}`",
+        code="lock-missing",
+    )
+
+
+def _find_uv_lock(folder: Path, manifest: Manifest | None) -> Path | None:
+    if (folder / "uv.lock").is_file():
+        return folder / "uv.lock"
+    if manifest is None:
+        return None
+    for parent in folder.parents:
+        if (parent / "uv.lock").is_file() and (parent / "pyproject.toml").is_file():
+            above = read_manifest(parent)
+            return parent / "uv.lock" if above is not None and above.table("tool", "uv", "workspace") else None
+        if (parent / ".git").exists():
+            return None
+    return None
+
+
+def _check_uv_lock(path: Path, folder: Path, manifest: Manifest | None) -> None:
+    """Ask uv whether the lock file is whole and matches the project; offline, and only then with the network."""
+    if manifest is None:
+        raise PreconditionError(
+            f"{path} has no pyproject.toml beside it", hint="add the project's pyproject.toml", code="manifest-missing"
+        )
+    read_toml(path, code="lock-broken", hint=f"restore it from git, or `uv lock --project {folder}`")
+    done = run_uv(["lock", "--check", "--offline"], cwd=folder)
+    if done.code != 0 and "network was disabled" in done.stderr and not os.environ.get("UV_OFFLINE"):
+        # A lock that needs a look at the index is nearly always stale; only the index can say.
+        done = run_uv(["lock", "--check"], cwd=folder)
+    if done.code == 0:
+        return
+    lines = [
+        line
+        for line in done.stderr.split("\n")
+        if line.strip() and not line.startswith(("Using ", "Resolved ", "warning:"))
+    ]
+    said = "\n".join(f"  uv: {line}" for line in lines[-8:])
+    if "Failed to parse `uv.lock`" in done.stderr:
+        raise PreconditionError(
+            f"{path} is broken\n{said}",
+            hint=f"restore it from git, or `uv lock --project {folder}`",
+            code="lock-broken",
+        )
+    raise PreconditionError(
+        f"{path} does not match {manifest.path}\n{said}", hint=f"uv lock --project {folder}", code="lock-stale"
+    )
+
+
+def _check_pylock(path: Path) -> set[str]:
+    """Names of the packages of a PEP 751 lock file in which everything is hashed."""
+    hint = "make it again: uv export --format pylock.toml -o " + path.name
+    tables = read_toml(path, code="lock-broken", hint=hint)
+    packages = tables.get("packages", [])
+    if not isinstance(tables.get("lock-version"), str) or not isinstance(packages, list):
+        raise PreconditionError(f"{path} has no `lock-version` and `packages`", hint=hint, code="lock-broken")
+    names = set()
+    for package in packages:
+        if not isinstance(package, dict) or "name" not in package:
+            raise PreconditionError(f"{path} has a package without a name", hint=hint, code="lock-broken")
+        name = str(package["name"])
+        names.add(normalize(name))
+        if "directory" in package:
+            raise PreconditionError(
+                f"{path} installs `{name}` from a folder, which would mix two commits in one environment",
+                hint="leave it out (the run's checkout is on the path), or use uv.lock",
+                code="lock-local",
+            )
+        files = [
+            *package.get("wheels", []),
+            *([package["sdist"]] if "sdist" in package else []),
+            *([package["archive"]] if "archive" in package else []),
+        ]
+        if "vcs" not in package and not (files and all(each.get("hashes") for each in files)):
+            raise PreconditionError(f"{path} has no hash for `{name}`", hint=hint, code="lock-unhashed")
+    return names
+
+
+def _check_requirements(path: Path, manifest: Manifest | None) -> set[str]:
+    """Names of the packages of a requirements file in which every line is pinned and hashed."""
+    text = re.sub(r"\\\r?\n", " ", path.read_text(encoding="utf-8", errors="replace"))
+    lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.split("\n")]
+    target = "requirements.txt"
+    source = "pyproject.toml" if manifest is not None else "requirements.in"
+    hint = _HASHES_HINT.format(source=source, target=target)
+    names, bad = set(), []
+    for line in lines:
+        if not line or line.startswith(
+            (
+                "--index-url",
+                "--extra-index-url",
+                "--find-links",
+                "--no-binary",
+                "--only-binary",
+                "--no-index",
+                "-i ",
+                "-f ",
+            )
+        ):
+            continue
+        name = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line)
+        if name is None or "--hash=" not in line:
+            bad.append(_OPTION.split(line)[0].strip())
+        else:
+            names.add(normalize(name.group(0)))
+    if bad:
+        shown = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+        raise PreconditionError(f"{path} has {len(bad)} lines without a hash: {shown}", hint=hint, code="lock-unhashed")
+    return names
+
+
+def _check_names(locked: set[str], path: Path, manifest: Manifest | None) -> None:
+    """Raise when the manifest asks for a package that is not locked: the one cheap sign of a stale lock file."""
+    wanted = manifest.table("project").get("dependencies", []) if manifest is not None else []
+    missing = []
+    for requirement in wanted if isinstance(wanted, list) else []:
+        name = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", str(requirement))
+        if name is not None and ";" not in str(requirement) and normalize(name.group(1)) not in locked:
+            missing.append(name.group(1))
+    if missing:
+        raise PreconditionError(
+            f"{path} does not hold what pyproject.toml asks for: {', '.join(missing)}",
+            hint=_HASHES_HINT.format(source="pyproject.toml", target=path.name)
+            if path.suffix == ".txt"
+            else f"uv export --format pylock.toml -o {path.name}",
+            code="lock-stale",
+        )

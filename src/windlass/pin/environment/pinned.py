@@ -1,0 +1,83 @@
+"""The environment pin: which packages and which Python a run sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["NO_ENVIRONMENT", "BuiltEnvironment", "EnvironmentKind", "EnvironmentPin", "LocalPackage"]
+
+EnvironmentKind = Literal["uv", "python", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPackage:
+    """A package whose source lies in the run's own checkout (the project, a workspace member, a path dependency).
+
+    Attributes:
+        path: relative to the code folder; `.` is the project itself.
+        must_be_installed: it cannot be imported from its folder as it is.
+    """
+
+    name: str
+    path: str
+    must_be_installed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentPin:
+    """An immutable reference to an environment.
+
+    Attributes:
+        lock_file: path of the lock file relative to the project folder; empty but for `uv`.
+        manifest_sha256: of pyproject.toml; empty where there is none.
+        python_version: full version of the interpreter, `3.11.7`.
+        interpreter: its path on this machine; no part of the key.
+        platform: operating system, processor and C library, `linux-x86_64-glibc2.36`.
+        unhashed: packages pinned by version outside the lock file, `torch==2.13.0`.
+        key: names the cached virtual environment; equal keys mean equal environments.
+        packages: frozen list `name==version` of a `python` environment (a `uv` one has its lock file).
+        local_packages: what comes from the checkout and never enters the cached environment.
+    """
+
+    kind: EnvironmentKind
+    lock_file: str = ""
+    lock_sha256: str = ""
+    manifest_sha256: str = ""
+    python_version: str = ""
+    interpreter: str = ""
+    platform: str = ""
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    unhashed: tuple[str, ...] = ()
+    key: str = ""
+    packages: tuple[str, ...] = ()
+    local_packages: tuple[LocalPackage, ...] = ()
+
+    @property
+    def has_build_step(self) -> bool:
+        """Whether something from the checkout must be built and installed, once per tree."""
+        return any(package.must_be_installed for package in self.local_packages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltEnvironment:
+    """An environment that is there.
+
+    Attributes:
+        bin: folder of its programs.
+        bins: folders that belong at the front of PATH; empty for kind `none`.
+        path_entries: folders that belong at the front of PYTHONPATH, in this order.
+        is_hit: nothing had to be built.
+    """
+
+    python: Path
+    bin: Path
+    bins: tuple[Path, ...]
+    path_entries: tuple[Path, ...]
+    packages: tuple[str, ...]
+    is_hit: bool
+
+
+NO_ENVIRONMENT = EnvironmentPin(kind="none")

@@ -1,0 +1,97 @@
+"""The one door to uv: which binary, with which variables.
+
+A user's own UV_* stay (index, cache, offline, certificates), except those that aim uv at another project.
+Source: uv reference, "Environment variables".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError
+from windlass.core.process import Completed, run
+
+__all__ = ["content_variables", "find_uv", "run_uv"]
+
+BUILD_TIMEOUT_S = 4 * 3600.0
+_AIMING = frozenset(
+    [
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "UV_PROJECT_ENVIRONMENT",
+        "UV_PROJECT",
+        "UV_NO_PROJECT",
+        "UV_WORKING_DIR",
+        "UV_WORKING_DIRECTORY",
+        "UV_FROZEN",
+        "UV_LOCKED",
+        "UV_NO_SYNC",
+        "UV_ISOLATED",
+        "UV_SYSTEM_PYTHON",
+        "UV_BREAK_SYSTEM_PACKAGES",
+        "UV_VENV_CLEAR",
+        "UV_VENV_SEED",
+        "UV_ENV_FILE",
+    ]
+)
+# They change what is installed from one and the same lock file, so they are part of an environment's key.
+_CONTENT = [
+    "UV_NO_DEV",
+    "UV_DEV",
+    "UV_NO_GROUP",
+    "UV_NO_DEFAULT_GROUPS",
+    "UV_NO_BINARY",
+    "UV_NO_BINARY_PACKAGE",
+    "UV_NO_BUILD",
+    "UV_NO_BUILD_PACKAGE",
+    "UV_TORCH_BACKEND",
+    "UV_COMPILE_BYTECODE",
+]
+
+
+def find_uv() -> str:
+    """Path of the uv binary that was installed with windlass, else of the one on PATH."""
+    try:
+        import uv  # lazy: only environments need it
+
+        return str(uv.find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+    if found is None:
+        raise PreconditionError("uv is not installed", hint="pip install uv", code="uv-missing")
+    return found
+
+
+def run_uv(
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    variables: Mapping[str, str] | None = None,
+    log_file: Path | None = None,
+    is_sync: bool = False,
+) -> Completed:
+    """Run uv to its end, whatever the code.
+
+    Args:
+        log_file: everything it prints is appended there as it is printed (and not captured).
+        is_sync: it installs, so local wheels that pip is told of (PIP_FIND_LINKS) serve uv too.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in _AIMING}
+    environment |= {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+    if is_sync and environment.get("PIP_FIND_LINKS") and not environment.get("UV_FIND_LINKS"):
+        environment["UV_FIND_LINKS"] = ",".join(environment["PIP_FIND_LINKS"].split())
+    environment |= dict(variables or {})
+    argv = [find_uv(), *arguments]
+    if log_file is not None:
+        argv = ["/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1', str(log_file), *argv]
+    return run(argv, cwd=cwd, env=environment, timeout_s=BUILD_TIMEOUT_S)
+
+
+def content_variables() -> dict[str, str]:
+    """The user's UV_* that decide what is installed."""
+    return {name: os.environ[name] for name in _CONTENT if os.environ.get(name)}

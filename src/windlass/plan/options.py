@@ -1,0 +1,53 @@
+"""The options of a launcher's command line, up to the script that it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from windlass.plan.command_line import Program
+
+__all__ = ["Option", "Options", "scan_options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: name without dashes and with `-` for `_`, value, and the words as written."""
+
+    name: str
+    value: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options between two words of a program; `stop` is the first word that is none."""
+
+    start: int
+    stop: int
+    found: tuple[Option, ...]
+
+    @property
+    def names(self) -> AbstractSet[str]:
+        """Which options are there."""
+        return frozenset(option.name for option in self.found)
+
+    def value(self, name: str) -> str:
+        """The value of the last such option, or an empty string."""
+        return next((option.value for option in reversed(self.found) if option.name == name), "")
+
+
+def scan_options(program: Program, start: int, switches: AbstractSet[str]) -> Options:
+    """The options that begin at word `start`; every one that is no switch takes a value."""
+    words, index = program.words, start
+    found: list[Option] = []
+    while index < len(words) and words[index].value.startswith("-"):
+        key, equals, value = words[index].value.partition("=")
+        name = key[2:].replace("_", "-") if key.startswith("--") else key
+        size = 1 if equals or name in switches else 2
+        if size == 2 and index + 1 < len(words):
+            value = words[index + 1].value
+        texts = tuple(word.text for word in words[index : index + size])
+        found.append(Option(name=name, value=value, texts=texts))
+        index += size
+    return Options(start=start, stop=min(index, len(words)), found=tuple(found))

@@ -1,0 +1,51 @@
+"""Everything wrong with an experiment, collected while planning and reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from windlass.config import split_path
+from windlass.config.path import join_path
+from windlass.core.errors import Place, Problem, SpecError
+
+__all__ = ["Refusals", "refusal"]
+
+
+def refusal(message: str, code: str, hint: str) -> SpecError:
+    """A refusal whose place the caller knows (see `Refusals.take`)."""
+    return SpecError([Problem(message, code, None, hint)])
+
+
+class Refusals:
+    """Collects problems and finds where each was written.
+
+    Args:
+        origins: dotted path of a setting to its place; a setting that is not in it gets the place of what holds it.
+    """
+
+    def __init__(self, origins: Mapping[str, Place] | None = None) -> None:
+        self._origins = origins or {}
+        self._problems: dict[Problem, None] = {}
+
+    def add(self, path: str, message: str, code: str, hint: str = "") -> None:
+        """Note one problem of the setting at `path`; the same one twice counts once."""
+        self._problems[Problem(message, code, self._place(path), hint)] = None
+
+    def take(self, error: SpecError, path: str) -> None:
+        """Note the problems of an error that knew no places."""
+        for problem in error.problems:
+            self._problems[replace(problem, place=problem.place or self._place(path))] = None
+
+    def raise_all(self) -> None:
+        """Raise SpecError if there was any problem."""
+        if self._problems:
+            raise SpecError(self._problems)
+
+    def _place(self, path: str) -> Place | None:
+        parts = split_path(path) if path else ()
+        for length in range(len(parts), -1, -1):
+            place = self._origins.get(join_path(parts[:length]))
+            if place is not None:
+                return place
+        return None

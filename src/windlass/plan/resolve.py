@@ -1,0 +1,172 @@
+"""`${...}` in commands and variables: what the planner knows goes in, what comes later stays."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from windlass.config import JsonValue
+from windlass.core.names import nearest
+from windlass.plan.refusal import Refusals
+from windlass.plan.shell import Quote, ShellScanner, quote_value
+from windlass.plan.tokens import IN_JOB_TOKENS, Token, hidden_token, parse_tokens, render_tokens
+
+__all__ = ["LATE_TOKENS", "Scope", "fill_tokens", "flat_params", "resolve_text", "text_of_value"]
+
+LATE_TOKENS = ("out", "checkpoints", "code", "run", "job")
+"""Known when a job is rendered: paths on that machine, the run's id, the number of the job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What the tokens of one task stand for.
+
+    Attributes:
+        values: token names that the planner replaces.
+        later: token names that stay: paths, and what only the job knows.
+        blocked: token names of tasks that are not upstream, with the task they belong to.
+    """
+
+    task: str
+    values: Mapping[str, JsonValue] = field(default_factory=dict)
+    later: frozenset[str] = frozenset()
+    blocked: Mapping[str, str] = field(default_factory=dict)
+
+
+def flat_params(params: Mapping[str, JsonValue], prefix: str = "params") -> dict[str, JsonValue]:
+    """`{"lr": 1, "model": {"dim": 8}}` as `params.lr`, `params.model` and `params.model.dim`."""
+    flat: dict[str, JsonValue] = {}
+    for key, value in params.items():
+        flat[f"{prefix}.{key}"] = value
+        if isinstance(value, Mapping):
+            flat.update(flat_params(value, f"{prefix}.{key}"))
+    return flat
+
+
+def text_of_value(value: JsonValue) -> str:
+    """A parameter as a command line sees it; raises ValueError, with the reason, when it has no such form."""
+    if isinstance(value, list | tuple):
+        return " ".join(shlex.quote(text_of_value(item)) for item in value)
+    if isinstance(value, Mapping):
+        raise ValueError("is a mapping")
+    if value is None:
+        raise ValueError("is null")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value)
+    if "\0" in text:
+        raise ValueError("holds a NUL character")
+    return text
+
+
+def resolve_text(text: str, scope: Scope, refusals: Refusals, path: str, *, is_shell: bool = False) -> str:
+    """`text` with the planner's tokens replaced; problems go to `refusals`, each naming `path`.
+
+    Args:
+        is_shell: the text is a shell line, so what is inserted gets the quotes that its place needs.
+    """
+    try:
+        pieces = parse_tokens(text)
+    except ValueError as error:
+        refusals.add(path, f"{error} in {path}", "token-open", "write `$${` for a literal `${`")
+        return text
+    scanner = ShellScanner() if is_shell else None
+    resolved: list[str | Token] = []
+    for piece in pieces:
+        if isinstance(piece, Token) and piece.name not in scope.later:
+            resolved.append(_value(piece, scope, refusals, path, scanner))
+        else:
+            resolved.append(piece)
+        if scanner is not None:
+            scanner.feed(piece) if isinstance(piece, str) else scanner.feed_value()
+    hidden = hidden_token(resolved)
+    if hidden:
+        hint = f"write `${hidden[2:-1]}`, or give the variable of your shell another name" if "." not in hidden else "write it differently"
+        refusals.add(path, f"the literal `{hidden}` in {path} would be replaced in the job", "token-literal", hint)
+    try:
+        return render_tokens(resolved)
+    except ValueError as error:
+        refusals.add(path, f"{error} in {path}", "token-literal", "put something between them, such as quotes or a `/`")
+        return text
+
+
+def _value(token: Token, scope: Scope, refusals: Refusals, path: str, scanner: ShellScanner | None) -> str:
+    if token.name not in scope.values:
+        refusals.add(path, *_unknown(token, scope, path, is_shell=scanner is not None))
+        return ""
+    value = scope.values[token.name]
+    try:
+        if scanner is None:
+            return text_of_value(value)
+        if scanner.quote is Quote.BARE and isinstance(value, list | tuple):
+            return " ".join(_inserted(text_of_value(item), scanner) for item in value)
+        return _inserted(text_of_value(value), scanner)
+    except _OpaqueError:
+        message = f"the value of `{token}` needs quotes, and {path} has a backquote or a here-document before it"
+        refusals.add(path, message, "unsafe-insert", "use $(...), or pass the value through `vars`")
+    except ValueError as error:
+        refusals.add(path, f"`{token}` in {path} {error}", "param-not-text", _usable_hint(token.name, scope))
+    return ""
+
+
+class _OpaqueError(Exception):
+    """The quoting at this place is not understood."""
+
+
+def _inserted(value: str, scanner: ShellScanner) -> str:
+    quoted = quote_value(value, scanner.quote)
+    if scanner.is_opaque and quote_value(value, Quote.BARE) != value:
+        raise _OpaqueError
+    return quoted
+
+
+def _usable_hint(name: str, scope: Scope) -> str:
+    inner = [other for other in scope.values if other.startswith(name + ".") and "." not in other[len(name) + 1 :]]
+    if inner:
+        return "use one of its keys: " + ", ".join("${" + other + "}" for other in inner)
+    return "a command takes text, numbers, true or false, and lists of them"
+
+
+def _unknown(token: Token, scope: Scope, path: str, *, is_shell: bool) -> tuple[str, str, str]:
+    if token.name in scope.blocked:
+        other = scope.blocked[token.name]
+        if other == scope.task:
+            own = token.name.rpartition(".")[2]
+            return f"task `{other}` names itself in `{token}` in {path}", "token-not-upstream", "write `${" + own + "}`"
+        message = f"`{token}` in {path} needs task `{other}`, which `{scope.task}` does not wait for"
+        return message, "token-not-upstream", f"add `after: {other}` to tasks.{scope.task}"
+    close = nearest(token.name, [*scope.values, *scope.later, *scope.blocked])
+    message = f"unknown token `{token}` in {path}"
+    if close:
+        return message, "unknown-token", "did you mean `${" + close + "}`?"
+    if is_shell:
+        return message, "unknown-token", f"for the shell's own variable write `$${{{token.name}}}`"
+    return message, "unknown-token", "the tokens are: " + ", ".join("${" + name + "}" for name in [*scope.values, *sorted(scope.later)])
+
+
+def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False) -> str:
+    """A text of the plan with its late tokens replaced and `$${` undone; tokens of the job stay.
+
+    Raises:
+        KeyError: a token has no value.
+        ValueError: a value needs quotes where the shell's quoting is not understood.
+    """
+    scanner = ShellScanner()
+    filled = ""
+    for piece in parse_tokens(text):
+        if isinstance(piece, str):
+            filled += piece
+            scanner.feed(piece)
+            continue
+        if piece.name in IN_JOB_TOKENS:
+            filled += str(piece)
+        elif is_shell:
+            try:
+                filled += _inserted(values[piece.name], scanner)
+            except _OpaqueError:
+                raise ValueError(f"`{piece}` is `{values[piece.name]}`, which needs quotes after a backquote or a here-document") from None
+        else:
+            filled += values[piece.name]
+        scanner.feed_value()
+    return filled

@@ -1,0 +1,66 @@
+"""The `${...}` grammar: text to literals and tokens, and back to text that reads the same.
+
+`${name.of.token}` is a token, `$${` is a literal `${`, and every other `$` (`$HOME`, `$(date)`) is plain text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["IN_JOB_TOKENS", "Token", "hidden_token", "parse_tokens", "render_tokens"]
+
+IN_JOB_TOKENS = ("leader.address", "leader.port", "rank", "attempt")
+"""Known only when an attempt starts; the supervisor fills them in."""
+
+_HIDDEN = re.compile(r"\$\{(?:" + "|".join(re.escape(name) for name in IN_JOB_TOKENS) + r")\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What stands between `${` and `}`."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return "${" + self.name + "}"
+
+
+def parse_tokens(text: str) -> tuple[str | Token, ...]:
+    """Literals (never two in a row, escapes undone) and tokens; raises ValueError when a `${` has no `}`."""
+    pieces: list[str | Token] = []
+    literal, position = "", 0
+    while (dollar := text.find("$", position)) >= 0:
+        literal += text[position:dollar]
+        if text.startswith("$${", dollar):
+            literal, position = literal + "${", dollar + 3
+        elif text.startswith("${", dollar):
+            end = text.find("}", dollar)
+            if end < 0:
+                raise ValueError(f"`{text[dollar : dollar + 20]}` has no closing `}}`")
+            pieces += [literal, Token(text[dollar + 2 : end].strip())] if literal else [Token(text[dollar + 2 : end].strip())]
+            literal, position = "", end + 1
+        else:
+            literal, position = literal + "$", dollar + 1
+    literal += text[position:]
+    return (*pieces, literal) if literal else tuple(pieces)
+
+
+def render_tokens(pieces: Iterable[str | Token]) -> str:
+    """Text that `parse_tokens` reads as these pieces; raises ValueError where no such text exists."""
+    text, literal = "", ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            literal += piece
+            continue
+        if literal.endswith("$"):
+            raise ValueError(f"a `$` stands directly before `{piece}`")
+        text, literal = text + literal.replace("${", "$${") + str(piece), ""
+    return text + literal.replace("${", "$${")
+
+
+def hidden_token(pieces: Iterable[str | Token]) -> str:
+    """A literal that the job would take for one of its own tokens, such as `${rank}`; empty when there is none."""
+    match = _HIDDEN.search("".join("\0" if isinstance(piece, Token) else piece for piece in pieces))
+    return match.group() if match else ""

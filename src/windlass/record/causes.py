@@ -1,0 +1,89 @@
+"""Why things end: one taxonomy for every backend, and what each cause means for a retry."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["EXIT_DO_NOT_RETRY", "EXIT_RESUMABLE", "Cause", "Kind", "kind_of"]
+
+EXIT_RESUMABLE = 75
+"""Exit code of a process that was stopped and can go on (sysexits.h: EX_TEMPFAIL)."""
+
+EXIT_DO_NOT_RETRY = 93
+"""Exit code of a process that must not be started again (the convention of nvidia-resiliency-ext)."""
+
+
+class Kind(Enum):
+    """What a cause does to the retry budgets."""
+
+    DONE = "done"
+    INTERRUPTION = "interruption"
+    FAILURE = "failure"
+    FINAL = "final"
+
+
+class Cause(str, Enum):
+    """The cause of an end."""
+
+    OK = "ok"
+    USER_ERROR = "user-error"
+    OUT_OF_MEMORY = "out-of-memory"
+    KILLED = "killed"
+    STALLED = "stalled"
+    PREEMPTED = "preempted"
+    WALLTIME = "walltime"
+    NODE_LOST = "node-lost"
+    NODE_UNHEALTHY = "node-unhealthy"
+    NEVER_READY = "never-ready"
+    START_FAILED = "start-failed"
+    IMAGE_FAILED = "image-failed"
+    SETUP_FAILED = "setup-failed"
+    DATA_FAILED = "data-failed"
+    SECRET_MISSING = "secret-missing"  # noqa: S105  a cause, no secret
+    DISK_FULL = "disk-full"
+    NETWORK = "network"
+    SIBLING_FAILED = "sibling-failed"
+    CANCELLED = "cancelled"
+    TIMEOUT = "timeout"
+    UNSCHEDULABLE = "unschedulable"
+    NO_PROGRESS = "no-progress"
+    DO_NOT_RETRY = "do-not-retry"
+    UNKNOWN = "unknown"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_INTERRUPTIONS = frozenset(
+    {
+        Cause.KILLED,
+        Cause.STALLED,
+        Cause.PREEMPTED,
+        Cause.WALLTIME,
+        Cause.NODE_LOST,
+        Cause.NODE_UNHEALTHY,
+        Cause.NEVER_READY,
+        Cause.NETWORK,
+        Cause.UNKNOWN,
+    }
+)
+_FINAL = frozenset(
+    {
+        Cause.SECRET_MISSING,
+        Cause.SIBLING_FAILED,
+        Cause.CANCELLED,
+        Cause.TIMEOUT,
+        Cause.UNSCHEDULABLE,
+        Cause.NO_PROGRESS,
+        Cause.DO_NOT_RETRY,
+    }
+)
+
+
+def kind_of(cause: Cause) -> Kind:
+    """The budget a cause draws on; every cause has exactly one."""
+    if cause is Cause.OK:
+        return Kind.DONE
+    if cause in _INTERRUPTIONS:
+        return Kind.INTERRUPTION
+    return Kind.FINAL if cause in _FINAL else Kind.FAILURE

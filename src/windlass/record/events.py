@@ -1,0 +1,78 @@
+"""The names of everything that is recorded, who writes it, and the facts each record carries.
+
+    kind                writer      facts
+    run-created         client      run, name, why, plan_hash, tasks {task: {after, replicas, interrupted, failed}}
+    job-intended        client      task, job, token, backend, resets_budgets, from_attempt
+    job-submitted       client      task, job, backend_id, locator
+    job-refused         client      task, job, cause, message             the backend said no: nothing was started
+    job-lost            client      task, job, attempt, cause, message    the backend's object is gone without a last word
+    stop-requested      client      tasks {task: newest job}, reason, is_checkpoint_wanted
+    task-queued         supervisor  task, job, reason                     why it does not start yet; an empty reason: it does
+    replica-ready       supervisor  task, job, attempt, rank, host, pid
+    attempt-started     supervisor  task, job, attempt, epoch, leader, address, port
+    process-starting    supervisor  task, attempt, rank                   before anything of the user's is executed
+    process-started     supervisor  task, attempt, rank, host, process, argv
+    process-ended       supervisor  task, attempt, rank, end
+    attempt-ended       supervisor  task, job, attempt, epoch, end
+    task-ended          both        task, job, attempt, verdict, cause, message
+    checkpoint          report      task, attempt, rank, path, step, phase_s
+    progress-entry      supervisor  task, attempt, path                   a stable entry that matches the task's pattern
+    progress            report      task, attempt, rank, phase, step
+    metrics             report      task, attempt, rank, step, values
+    finish              report      task, attempt, rank, code, cause, message
+    cooperates          report      task, attempt, rank                   the code asks should_stop(): it may save first
+    outputs             supervisor  task, attempt, num_files, bytes, digest        the manifest of `out` is written
+    note                both        task, message                         for people
+
+`end` is the JSON form of `windlass.record.state.End`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ATTEMPT_ENDED",
+    "ATTEMPT_STARTED",
+    "CHECKPOINT",
+    "COOPERATES",
+    "FINISH",
+    "JOB_INTENDED",
+    "JOB_LOST",
+    "JOB_REFUSED",
+    "JOB_SUBMITTED",
+    "METRICS",
+    "NOTE",
+    "OUTPUTS",
+    "PROCESS_ENDED",
+    "PROCESS_STARTED",
+    "PROCESS_STARTING",
+    "PROGRESS",
+    "PROGRESS_ENTRY",
+    "REPLICA_READY",
+    "RUN_CREATED",
+    "STOP_REQUESTED",
+    "TASK_ENDED",
+    "TASK_QUEUED",
+]
+
+RUN_CREATED = "run-created"
+JOB_INTENDED = "job-intended"
+JOB_SUBMITTED = "job-submitted"
+JOB_REFUSED = "job-refused"
+JOB_LOST = "job-lost"
+STOP_REQUESTED = "stop-requested"
+TASK_QUEUED = "task-queued"
+REPLICA_READY = "replica-ready"
+ATTEMPT_STARTED = "attempt-started"
+PROCESS_STARTING = "process-starting"
+PROCESS_STARTED = "process-started"
+PROCESS_ENDED = "process-ended"
+ATTEMPT_ENDED = "attempt-ended"
+TASK_ENDED = "task-ended"
+CHECKPOINT = "checkpoint"
+PROGRESS_ENTRY = "progress-entry"
+PROGRESS = "progress"
+METRICS = "metrics"
+FINISH = "finish"
+COOPERATES = "cooperates"
+OUTPUTS = "outputs"
+NOTE = "note"

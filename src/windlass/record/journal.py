@@ -1,0 +1,144 @@
+"""A run's journal: a folder with one append-only file per writer.
+
+A writer cuts a torn tail when it opens its file, holds a lock on it while it lives, and appends each record with
+one write. A reader follows all files of the folder and returns what is new.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from windlass.core.clock import Clock
+from windlass.core.errors import PreconditionError
+from windlass.record.frames import Record, encode, read_frames
+
+__all__ = ["SUFFIX", "JournalReader", "JournalWriter", "read_journal"]
+
+SUFFIX = ".wj"
+_RESERVE_BYTES = 64 * 1024
+_LOCK_WAIT_S = 5.0
+
+
+class JournalWriter:
+    """Appends one writer's records.
+
+    Args:
+        folder: the run's journal folder; made if missing.
+        writer: a name that no other living process uses; it is the file's name.
+        has_reserve: keep 64 KiB aside, given up when the disk is full, so that the end can still be told.
+    """
+
+    def __init__(self, folder: Path, writer: str, clock: Clock, *, has_reserve: bool = False) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.writer = writer
+        self._clock = clock
+        self._path = folder / (writer + SUFFIX)
+        self._reserve = folder / f".{writer}.reserve"
+        self._file = os.open(str(self._path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock()
+        content = self._path.read_bytes()
+        records, self._end, _ = read_frames(content)
+        if self._end < len(content):
+            os.ftruncate(self._file, self._end)
+        self.seq = records[-1].seq if records else 0
+        if has_reserve and not self._reserve.exists():
+            self._reserve.write_bytes(b"\0" * _RESERVE_BYTES)
+
+    def _lock(self) -> None:
+        for _ in range(int(_LOCK_WAIT_S / 0.05)):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                time.sleep(0.05)
+        os.close(self._file)
+        raise PreconditionError(f"{self._path} is being written by another process", code="journal-locked")
+
+    def append(self, kind: str, *, is_durable: bool = True, **data: Any) -> Record:
+        """Append one record; on disk when this returns unless `is_durable` is False.
+
+        Raises:
+            OSError: the disk is full and the reserve is spent, or the file cannot be written; nothing was appended.
+        """
+        record = Record(kind, self.writer, self.seq + 1, self._clock.now(), data)
+        line = encode(record)
+        try:
+            self._write(line)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._reserve.exists():
+                raise
+            self._reserve.unlink()
+            self._write(line)
+        self.seq += 1
+        self._end += len(line)
+        if is_durable:
+            os.fdatasync(self._file)
+        return record
+
+    def _write(self, line: bytes) -> None:
+        try:
+            num_written = os.pwrite(self._file, line, self._end)
+            if num_written != len(line):
+                raise OSError(errno.ENOSPC, "no space left on device", str(self._path))
+        except OSError:
+            os.ftruncate(self._file, self._end)
+            raise
+
+    def sync(self) -> None:
+        """Bring everything appended so far to the disk."""
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Give the file and its lock back."""
+        os.close(self._file)
+        if self._reserve.exists():
+            self._reserve.unlink()
+
+
+class JournalReader:
+    """Follows a journal folder; each record is returned once, in file order per writer.
+
+    Args:
+        prefix: only writers whose name begins so.
+        skip: kinds to pass over unparsed.
+    """
+
+    def __init__(self, folder: Path, *, prefix: str = "", skip: tuple[str, ...] = ()) -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self._skip = skip
+        self._offsets: dict[str, int] = {}
+        self.num_damaged = 0
+
+    def poll(self) -> list[Record]:
+        """What was appended since the last call; costs one stat per writer when nothing was."""
+        found: list[Record] = []
+        try:
+            entries = sorted(os.scandir(str(self._folder)), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return found
+        for entry in entries:
+            if entry.name.endswith(SUFFIX) and entry.name.startswith(self._prefix):
+                found.extend(self._read_new(entry))
+        return found
+
+    def _read_new(self, entry: os.DirEntry[str]) -> list[Record]:
+        offset = self._offsets.get(entry.name, 0)
+        if entry.stat().st_size <= offset:
+            return []
+        with open(entry.path, "rb") as file:
+            file.seek(offset)
+            records, end, num_damaged = read_frames(file.read(), skip=self._skip)
+        self._offsets[entry.name] = offset + end
+        self.num_damaged += num_damaged
+        return records
+
+
+def read_journal(folder: Path, *, skip: tuple[str, ...] = ()) -> list[Record]:
+    """All records of a journal folder, those of the kinds in `skip` left out."""
+    return JournalReader(folder, skip=skip).poll()

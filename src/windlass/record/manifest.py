@@ -1,0 +1,218 @@
+"""The manifest of a folder or a file: what it holds, byte for byte, so that a torn or changed copy is never trusted.
+
+A folder's manifest is `manifest.json` inside it, a file's is `<file>.manifest.json` beside it. It is written last,
+after every byte it speaks of is on the disk, so its presence is the commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.core.files import fsync_directory, sha256_file, write_atomic
+
+__all__ = [
+    "FOLDER_MANIFEST",
+    "Entry",
+    "Manifest",
+    "build_manifest",
+    "commit_manifest",
+    "differences",
+    "manifest_path",
+    "read_manifest",
+]
+
+FOLDER_MANIFEST = "manifest.json"
+FILE_SUFFIX = ".manifest.json"
+SCHEMA = 1
+_NUM_WORKERS = 8
+_PARALLEL_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file.
+
+    Attributes:
+        path: relative to the folder, with `/`; a single file's is its name.
+        size: bytes.
+        sha256: hex digest of the content; of a symbolic link, of its target's text.
+        link: target of a symbolic link, which is recorded and never followed; else empty.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder or a file holds, sorted by path; `step` is the training step of a checkpoint, else -1."""
+
+    entries: tuple[Entry, ...]
+    step: int = -1
+    at: float = 0.0
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all files together."""
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def digest(self) -> str:
+        """Hex sha256 over all entries; the same content gives the same digest wherever and whenever it was made."""
+        digest = hashlib.sha256()
+        for entry in self.entries:
+            digest.update(json.dumps([entry.path, entry.size, entry.sha256, entry.link]).encode("ascii") + b"\n")
+        return digest.hexdigest()
+
+    def to_data(self) -> dict[str, Any]:
+        """The JSON form."""
+        files = [
+            {"path": e.path, "size": e.size, "sha256": e.sha256, **({"link": e.link} if e.link else {})}
+            for e in self.entries
+        ]
+        return {"schema": SCHEMA, "step": self.step, "at": self.at, "digest": self.digest, "files": files}
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Manifest:
+        """Read back `to_data`; raises ValueError when the digest does not fit the entries."""
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"schema {data['schema']} is not {SCHEMA}")
+        entries = tuple(Entry(f["path"], f["size"], f["sha256"], f.get("link", "")) for f in data["files"])
+        manifest = cls(entries, data["step"], data["at"])
+        if manifest.digest != data["digest"]:
+            raise ValueError("the digest does not fit the entries")
+        return manifest
+
+
+def manifest_path(path: Path) -> Path:
+    """Where the manifest of a folder or file is."""
+    return path / FOLDER_MANIFEST if path.is_dir() else path.with_name(path.name + FILE_SUFFIX)
+
+
+def build_manifest(path: Path, *, step: int = -1, at: float = 0.0, is_durable: bool = False) -> Manifest:
+    """Read every byte of a folder or file; its own manifest is left out, sockets and the like too.
+
+    Args:
+        is_durable: bring every file and folder to the disk on the way.
+
+    Raises:
+        NotFoundError: there is nothing at `path`.
+        OSError: something cannot be read.
+    """
+    if not path.exists():
+        raise NotFoundError(f"no such file or folder: {path}", code="path-not-found")
+    found = sorted(_walk(path)) if path.is_dir() else [(path.name, str(path))]
+    total = sum(os.lstat(full).st_size for _, full in found)
+    if total < _PARALLEL_BYTES or len(found) < 2:
+        entries = [_entry(name, full, is_durable) for name, full in found]
+    else:
+        from concurrent.futures import ThreadPoolExecutor  # lazy: only large folders need it
+
+        with ThreadPoolExecutor(min(_NUM_WORKERS, os.cpu_count() or 1)) as pool:
+            entries = list(pool.map(lambda item: _entry(item[0], item[1], is_durable), found))
+    if is_durable and path.is_dir():
+        for folder, _, _ in os.walk(str(path), topdown=False):
+            fsync_directory(Path(folder))
+    return Manifest(tuple(entries), step, at)
+
+
+def _walk(root: Path) -> Iterator[tuple[str, str]]:
+    """(relative path, full path) of every file and every symbolic link below `root`."""
+    for folder, folders, files in os.walk(str(root), onerror=_raise):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in files + links:
+            full = os.path.join(folder, name)
+            relative = os.path.relpath(full, str(root))
+            is_entry = os.path.islink(full) or os.path.isfile(full)
+            if is_entry and relative != FOLDER_MANIFEST:
+                yield relative, full
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _entry(name: str, full: str, is_durable: bool) -> Entry:
+    if os.path.islink(full):
+        link = os.readlink(full)
+        content = os.fsencode(link)
+        return Entry(name, len(content), hashlib.sha256(content).hexdigest(), link)
+    if is_durable:
+        _fsync(full)
+    digest = sha256_file(Path(full))
+    return Entry(name, os.stat(full).st_size, digest)
+
+
+def _fsync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def commit_manifest(path: Path, *, step: int = -1, at: float = 0.0) -> Manifest:
+    """Bring a folder or file to the disk and write its manifest, last and whole. Blocking; idempotent.
+
+    Raises:
+        NotFoundError: there is nothing at `path`.
+        OSError: the disk is full or something cannot be read; no new manifest was written.
+    """
+    manifest = build_manifest(path, step=step, at=at, is_durable=True)
+    text = json.dumps(manifest.to_data(), indent=1, ensure_ascii=True)
+    write_atomic(manifest_path(path), text.encode("ascii") + b"\n")
+    return manifest
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a folder or file.
+
+    Raises:
+        NotFoundError: it has none.
+        PreconditionError: it is damaged.
+    """
+    where = manifest_path(path)
+    try:
+        return Manifest.from_data(json.loads(where.read_bytes()))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} has no manifest ({where.name})", code="manifest-missing") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PreconditionError(f"{where} is damaged: {error}", code="manifest-damaged") from error
+
+
+def differences(path: Path, manifest: Manifest) -> list[tuple[str, str]]:
+    """(relative path, what is wrong) for every file that is not as the manifest says; files it does not name are fine.
+
+    Sizes are compared before anything is read, so a torn copy is told quickly.
+    """
+    found = []
+    for entry in manifest.entries:
+        full = os.path.join(str(path), entry.path) if path.is_dir() else str(path)
+        problem = _difference(entry, full)
+        if problem:
+            found.append((entry.path, problem))
+    return found
+
+
+def _difference(entry: Entry, full: str) -> str:
+    if not os.path.lexists(full):
+        return "missing"
+    if os.path.islink(full) != bool(entry.link):
+        return "became a link" if not entry.link else "is no link any more"
+    if entry.link:
+        return "" if os.readlink(full) == entry.link else f"links to {os.readlink(full)} instead of {entry.link}"
+    if not os.path.isfile(full):
+        return "is not a file any more"
+    size = os.stat(full).st_size
+    if size != entry.size:
+        return f"has {size} bytes instead of {entry.size}"
+    return "" if sha256_file(Path(full)) == entry.sha256 else "has other content (sha256)"

@@ -1,0 +1,79 @@
+"""The retry policy: after an attempt ended, does the task go on, and if not, with which verdict?
+
+Pure, so that the leader in the job, a client that reconciles, the simulation and the goodput simulator all ask the
+same function and get the same answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.record.causes import Cause, Kind, kind_of
+from windlass.record.state import Attempt, State, Task
+
+__all__ = ["DOOMED_WITHIN_S", "MAX_WITHOUT_PROGRESS", "Budgets", "Decision", "decide"]
+
+MAX_WITHOUT_PROGRESS = 3
+"""Attempts in a row without progress after which a task ends."""
+
+DOOMED_WITHIN_S = 600.0
+"""For code that shows no progress at all, only ends this soon after the start count as doomed."""
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """How many attempts may be lost, by the kind of their cause."""
+
+    interrupted: int = 50
+    failed: int = 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What follows an ended attempt; without a verdict the next attempt starts."""
+
+    verdict: State | None
+    cause: str = ""
+    message: str = ""
+
+
+def decide(task: Task, budgets: Budgets) -> Decision:
+    """The decision after the task's newest attempt, which must have ended."""
+    newest = task.newest_attempt
+    if newest is None or newest.end is None:
+        raise ValueError(f"task {task.name}: the newest attempt has not ended")
+    cause = Cause(newest.end.cause)
+    if cause is Cause.OK:
+        return Decision(State.SUCCEEDED, str(cause))
+    if task.is_stop_wanted:
+        return Decision(State.STOPPED, str(Cause.CANCELLED), task.stop_reason)
+    if kind_of(cause) is Kind.FINAL:
+        return Decision(State.FAILED, str(cause), newest.end.message)
+    attempts = _counted(task)
+    num_doomed = _num_without_progress(task, attempts)
+    if num_doomed >= MAX_WITHOUT_PROGRESS:
+        message = f"{num_doomed} attempts in a row made no progress; the last ended by {cause}: {newest.end.message}"
+        return Decision(State.FAILED, str(Cause.NO_PROGRESS), message)
+    allowed = budgets.interrupted if kind_of(cause) is Kind.INTERRUPTION else budgets.failed
+    num_used = sum(1 for attempt in attempts if attempt.end and kind_of(Cause(attempt.end.cause)) is kind_of(cause))
+    if num_used > allowed:
+        return Decision(State.FAILED, str(cause), newest.end.message)
+    return Decision(None)
+
+
+def _counted(task: Task) -> list[Attempt]:
+    """The attempts since the budgets were last reset, in order."""
+    reset = max((job.number for job in task.jobs.values() if job.resets_budgets), default=0)
+    return [task.attempts[number] for number in sorted(task.attempts) if task.attempts[number].job >= reset]
+
+
+def _num_without_progress(task: Task, attempts: list[Attempt]) -> int:
+    count = 0
+    for attempt in reversed(attempts):
+        if attempt.end is None or attempt.has_progress:
+            break
+        is_quick = attempt.ended_at - attempt.first_seen_at < DOOMED_WITHIN_S
+        if not task.has_reported and not is_quick:
+            break
+        count += 1
+    return count

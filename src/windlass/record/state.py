@@ -1,0 +1,459 @@
+"""What a run's journal says: facts about tasks, jobs and attempts, and the states derived from them.
+
+The fold does not depend on the order of records of different writers: every fact has one key (task, job, attempt,
+rank) and, where two writers may speak about the same key, a stated precedence. So a journal read in any order gives
+the same state, and no vector clocks are needed (docs/decisions/0002-order-free-fold.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any, Callable
+
+from windlass.record import events
+from windlass.record.causes import Cause
+from windlass.record.frames import Record
+
+__all__ = ["TRANSITIONS", "Attempt", "End", "Job", "Replica", "RunFacts", "State", "Task", "fold"]
+
+
+class State(str, Enum):
+    """The state of a run or of one task of it."""
+
+    PLANNED = "planned"
+    QUEUED = "queued"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing more happens unless a person asks for it."""
+        return self in (State.SUCCEEDED, State.FAILED, State.STOPPED)
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.PLANNED: frozenset({State.QUEUED, State.FAILED, State.STOPPED}),
+    State.QUEUED: frozenset({State.RUNNING, State.STOPPING, State.FAILED, State.STOPPED}),
+    State.RUNNING: frozenset({State.QUEUED, State.STOPPING, State.SUCCEEDED, State.FAILED, State.STOPPED}),
+    State.STOPPING: frozenset({State.STOPPED, State.SUCCEEDED, State.FAILED}),
+    State.FAILED: frozenset({State.QUEUED}),
+    State.STOPPED: frozenset({State.QUEUED}),
+    State.SUCCEEDED: frozenset(),
+}
+"""The one table of transitions of a task; failed and stopped are left only by `retry` and `resume`."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How a process, a replica or an attempt ended.
+
+    Attributes:
+        code: exit code; negative is the number of the signal that ended it.
+        rank: the replica that ended first and so is the cause; -1 where there is none.
+        message: one line for people.
+        tail: the last lines printed, redacted.
+        traceback: the Python traceback found in the log, redacted.
+    """
+
+    cause: str
+    code: int = 0
+    rank: int = -1
+    host: str = ""
+    message: str = ""
+    tail: tuple[str, ...] = ()
+    traceback: str = ""
+    at: float = 0.0
+
+    def to_data(self) -> dict[str, Any]:
+        """The JSON form, defaults left out."""
+        return {key: value for key, value in asdict(self).items() if value or key == "cause"}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> End:
+        """Read back `to_data`; unknown keys of later versions are ignored."""
+        known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
+        known["tail"] = tuple(known.get("tail", ()))
+        return cls(**known)
+
+
+@dataclass
+class Replica:
+    """One node's share of an attempt."""
+
+    host: str = ""
+    process: str = ""
+    is_ready: bool = False
+    is_starting: bool = False
+    end: End | None = None
+
+
+@dataclass
+class Attempt:
+    """One execution of a task's gang."""
+
+    number: int
+    job: int = 0
+    started_at: float = 0.0
+    first_seen_at: float = 0.0
+    address: str = ""
+    port: int = 0
+    replicas: dict[int, Replica] = field(default_factory=dict)
+    end: End | None = None
+    ended_at: float = 0.0
+    end_rank: tuple[int, int, float, str] = (-2, 0, 0.0, "")
+    checkpoint_step: int = -1
+    num_checkpoints: int = 0
+    num_entries: int = 0
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether it left a committed checkpoint or a new stable entry behind."""
+        return self.num_checkpoints + self.num_entries > 0
+
+    @property
+    def has_started(self) -> bool:
+        """Whether user code may have run in it."""
+        return self.started_at > 0 or any(replica.is_starting for replica in self.replicas.values())
+
+
+@dataclass
+class Job:
+    """One submission of a task to a backend."""
+
+    number: int
+    token: str = ""
+    backend: str = ""
+    resets_budgets: bool = False
+    intended_at: float = 0.0
+    backend_id: str = ""
+    locator: str = ""
+    is_submitted: bool = False
+    refusal: str = ""
+    lost: str = ""
+    reason: tuple[float, str] = (0.0, "")
+
+
+@dataclass
+class Task:
+    """A named step of the experiment, as far as the journal knows."""
+
+    name: str
+    after: tuple[str, ...] = ()
+    num_replicas: int = 1
+    jobs: dict[int, Job] = field(default_factory=dict)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    ends: dict[int, tuple[State, str, str, float]] = field(default_factory=dict)
+    stopped_job: int = 0
+    stopped_at: float = 0.0
+    is_checkpoint_wanted: bool = False
+    stop_reason: str = ""
+    best_step: int = -1
+    has_reported: bool = False
+    last_checkpoint: tuple[int, str] = (-1, "")
+    phase: tuple[float, str, int] = (0.0, "", -1)
+
+    @property
+    def newest_job(self) -> int:
+        """Number of the newest submission; 0 before the first."""
+        return max(self.jobs, default=0)
+
+    @property
+    def newest_attempt(self) -> Attempt | None:
+        """The attempt with the highest number."""
+        return self.attempts[max(self.attempts)] if self.attempts else None
+
+    @property
+    def end(self) -> tuple[State, str, str, float] | None:
+        """(verdict, cause, message, time) when it ended and nobody asked for more since.
+
+        A success is final whatever came later; any other end is undone by a newer job.
+        """
+        for job in sorted(self.ends):
+            if self.ends[job][0] is State.SUCCEEDED:
+                return self.ends[job]
+        return self.ends.get(self.newest_job)
+
+    @property
+    def is_stop_wanted(self) -> bool:
+        """Whether a stop was asked for that covers the newest job."""
+        return 0 < self.newest_job <= self.stopped_job
+
+    @property
+    def state(self) -> State:
+        """The state, derived from the facts."""
+        end = self.end
+        if end is not None:
+            return end[0]
+        if not self.jobs:
+            return State.PLANNED
+        if self.is_stop_wanted:
+            return State.STOPPING
+        newest = self.newest_attempt
+        if newest is not None and newest.job == self.newest_job and newest.has_started:
+            return State.RUNNING
+        return State.QUEUED
+
+    @property
+    def reason(self) -> str:
+        """Why it waits, in words; empty when it does not."""
+        if self.state is not State.QUEUED:
+            return ""
+        return self.jobs[self.newest_job].reason[1]
+
+
+@dataclass
+class RunFacts:
+    """Everything the journal of one run says, metrics left out."""
+
+    run: str = ""
+    name: str = ""
+    why: str = ""
+    plan_hash: str = ""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    tasks: dict[str, Task] = field(default_factory=dict)
+    budgets: dict[str, tuple[int, int]] = field(default_factory=dict)
+    notes: list[tuple[float, str, int, str, str]] = field(default_factory=list)
+    outputs: dict[str, tuple[int, int, int, str]] = field(default_factory=dict)
+    finishes: dict[tuple[str, int, int], tuple[int, str, str]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> State:
+        """The run's state, derived from its tasks'."""
+        states = [task.state for task in self.tasks.values()]
+        if not states or all(state is State.PLANNED for state in states):
+            return State.PLANNED
+        if all(state.is_terminal for state in states):
+            return _verdict(states)
+        for state in (State.STOPPING, State.RUNNING):
+            if state in states:
+                return state
+        return State.RUNNING if State.SUCCEEDED in states else State.QUEUED
+
+    @property
+    def ended_at(self) -> float:
+        """When the last task ended; 0 while one is not at its end."""
+        ends = [task.end for task in self.tasks.values()]
+        return max((end[3] for end in ends if end), default=0.0) if ends and all(ends) else 0.0
+
+    @property
+    def cause(self) -> str:
+        """The cause of the run's end: that of the first task that did not succeed."""
+        ends = [task.end for task in self.tasks.values() if task.end is not None]
+        bad = sorted(
+            (end for end in ends if end[0] is not State.SUCCEEDED),
+            key=lambda end: (end[1] == Cause.SIBLING_FAILED, end[3]),
+        )
+        return bad[0][1] if bad else (str(Cause.OK) if self.state is State.SUCCEEDED else "")
+
+    def task(self, name: str) -> Task:
+        """The task of that name, made if new."""
+        if name not in self.tasks:
+            self.tasks[name] = Task(name)
+        return self.tasks[name]
+
+    def apply(self, record: Record) -> None:
+        """Take one record in; records of unknown kinds (of later versions) are passed over."""
+        handler = _HANDLERS.get(record.kind)
+        if handler is not None:
+            handler(self, record)
+            self.updated_at = max(self.updated_at, record.at)
+
+
+def fold(records: Iterable[Record]) -> RunFacts:
+    """The facts of a whole journal."""
+    facts = RunFacts()
+    for record in records:
+        facts.apply(record)
+    return facts
+
+
+def _verdict(states: Iterable[State]) -> State:
+    states = set(states)
+    if State.FAILED in states:
+        return State.FAILED
+    return State.STOPPED if State.STOPPED in states else State.SUCCEEDED
+
+
+def _job(facts: RunFacts, data: Mapping[str, Any]) -> Job:
+    jobs = facts.task(data["task"]).jobs
+    number = data["job"]
+    if number not in jobs:
+        jobs[number] = Job(number)
+    return jobs[number]
+
+
+def _attempt(facts: RunFacts, record: Record) -> Attempt:
+    attempts = facts.task(record.data["task"]).attempts
+    number = record.data["attempt"]
+    if number not in attempts:
+        attempts[number] = Attempt(number)
+    attempt = attempts[number]
+    if not attempt.first_seen_at or record.at < attempt.first_seen_at:
+        attempt.first_seen_at = record.at
+    attempt.job = max(attempt.job, record.data.get("job", 0))
+    return attempt
+
+
+def _replica(facts: RunFacts, record: Record) -> Replica:
+    return _attempt(facts, record).replicas.setdefault(record.data["rank"], Replica())
+
+
+def _run_created(facts: RunFacts, record: Record) -> None:
+    data = record.data
+    facts.run, facts.name, facts.why, facts.plan_hash = data["run"], data["name"], data["why"], data["plan_hash"]
+    facts.created_at = record.at
+    for name, declared in data["tasks"].items():
+        task = facts.task(name)
+        task.after, task.num_replicas = tuple(declared["after"]), declared["replicas"]
+        facts.budgets[name] = (declared["interrupted"], declared["failed"])
+
+
+def _job_intended(facts: RunFacts, record: Record) -> None:
+    job = _job(facts, record.data)
+    job.token, job.backend = record.data["token"], record.data["backend"]
+    job.resets_budgets, job.intended_at = record.data["resets_budgets"], record.at
+
+
+def _job_submitted(facts: RunFacts, record: Record) -> None:
+    job = _job(facts, record.data)
+    job.is_submitted, job.backend_id, job.locator = True, record.data["backend_id"], record.data["locator"]
+
+
+def _job_refused(facts: RunFacts, record: Record) -> None:
+    _job(facts, record.data).refusal = record.data["message"]
+
+
+def _job_lost(facts: RunFacts, record: Record) -> None:
+    job = _job(facts, record.data)
+    job.lost = max(job.lost, record.data["message"])
+    if record.data["attempt"]:
+        _end_attempt(_attempt(facts, record), End(record.data["cause"], message=record.data["message"]), -1, record)
+
+
+def _stop_requested(facts: RunFacts, record: Record) -> None:
+    for name, job in record.data["tasks"].items():
+        task = facts.task(name)
+        if (job, record.at) >= (task.stopped_job, task.stopped_at):
+            task.stopped_job, task.stopped_at, task.stop_reason = job, record.at, record.data["reason"]
+            task.is_checkpoint_wanted = record.data["is_checkpoint_wanted"]
+
+
+def _task_queued(facts: RunFacts, record: Record) -> None:
+    job = _job(facts, record.data)
+    job.reason = max(job.reason, (record.at, record.data["reason"]))
+
+
+def _replica_ready(facts: RunFacts, record: Record) -> None:
+    replica = _replica(facts, record)
+    replica.is_ready, replica.host = True, record.data["host"]
+
+
+def _attempt_started(facts: RunFacts, record: Record) -> None:
+    attempt = _attempt(facts, record)
+    if not attempt.started_at or record.at < attempt.started_at:
+        attempt.started_at, attempt.address, attempt.port = record.at, record.data["address"], record.data["port"]
+
+
+def _process_starting(facts: RunFacts, record: Record) -> None:
+    _replica(facts, record).is_starting = True
+
+
+def _process_started(facts: RunFacts, record: Record) -> None:
+    replica = _replica(facts, record)
+    replica.host, replica.process = record.data["host"], record.data["process"]
+
+
+def _process_ended(facts: RunFacts, record: Record) -> None:
+    _replica(facts, record).end = End.from_data(record.data["end"])
+
+
+def _attempt_ended(facts: RunFacts, record: Record) -> None:
+    end = End.from_data(record.data["end"])
+    _end_attempt(_attempt(facts, record), end, record.data["epoch"], record)
+
+
+def _end_attempt(attempt: Attempt, end: End, epoch: int, record: Record) -> None:
+    """A supervisor's word outranks a client's, a later leader's an earlier one's, the first of a writer its later ones."""
+    precedence = (epoch, -record.seq if epoch >= 0 else 0, -record.at, record.writer)
+    if precedence > attempt.end_rank:
+        attempt.end, attempt.end_rank, attempt.ended_at = end, precedence, record.at
+
+
+def _task_ended(facts: RunFacts, record: Record) -> None:
+    data = record.data
+    ends = facts.task(data["task"]).ends
+    end = (State(data["verdict"]), data["cause"], data["message"], record.at)
+    known = ends.get(data["job"])
+    if known is None or (end[0] is State.SUCCEEDED, -end[3]) > (known[0] is State.SUCCEEDED, -known[3]):
+        ends[data["job"]] = end
+
+
+def _checkpoint(facts: RunFacts, record: Record) -> None:
+    task, attempt = facts.task(record.data["task"]), _attempt(facts, record)
+    step = record.data["step"]
+    task.has_reported = True
+    attempt.checkpoint_step = max(attempt.checkpoint_step, step)
+    attempt.num_checkpoints += 1
+    task.best_step = max(task.best_step, step)
+    task.last_checkpoint = max(task.last_checkpoint, (step, record.data["path"]))
+
+
+def _progress_entry(facts: RunFacts, record: Record) -> None:
+    facts.task(record.data["task"]).has_reported = True
+    _attempt(facts, record).num_entries += 1
+
+
+def _progress(facts: RunFacts, record: Record) -> None:
+    task = facts.task(record.data["task"])
+    task.phase = max(task.phase, (record.at, record.data["phase"], record.data["step"]))
+
+
+def _finish(facts: RunFacts, record: Record) -> None:
+    data = record.data
+    key = (data["task"], data["attempt"], data["rank"])
+    finish = (data["code"], data["cause"], data["message"])
+    facts.finishes[key] = max(facts.finishes.get(key, finish), finish)
+
+
+def _outputs(facts: RunFacts, record: Record) -> None:
+    data = record.data
+    newest = (data["attempt"], data["num_files"], data["bytes"], data["digest"])
+    facts.outputs[data["task"]] = max(facts.outputs.get(data["task"], newest), newest)
+
+
+def _note(facts: RunFacts, record: Record) -> None:
+    facts.notes.append((record.at, record.writer, record.seq, record.data.get("task", ""), record.data["message"]))
+    facts.notes.sort()
+
+
+_HANDLERS: dict[str, Callable[[RunFacts, Record], None]] = {
+    events.RUN_CREATED: _run_created,
+    events.JOB_INTENDED: _job_intended,
+    events.JOB_SUBMITTED: _job_submitted,
+    events.JOB_REFUSED: _job_refused,
+    events.JOB_LOST: _job_lost,
+    events.STOP_REQUESTED: _stop_requested,
+    events.TASK_QUEUED: _task_queued,
+    events.REPLICA_READY: _replica_ready,
+    events.ATTEMPT_STARTED: _attempt_started,
+    events.PROCESS_STARTING: _process_starting,
+    events.PROCESS_STARTED: _process_started,
+    events.PROCESS_ENDED: _process_ended,
+    events.ATTEMPT_ENDED: _attempt_ended,
+    events.TASK_ENDED: _task_ended,
+    events.CHECKPOINT: _checkpoint,
+    events.PROGRESS_ENTRY: _progress_entry,
+    events.PROGRESS: _progress,
+    events.FINISH: _finish,
+    events.OUTPUTS: _outputs,
+    events.NOTE: _note,
+}

@@ -1,0 +1,227 @@
+"""The one reporter of a process, and the calls that cost microseconds."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from windlass.core.errors import UsageError
+from windlass.core.names import nearest
+from windlass.record import events
+from windlass.record.causes import Cause
+from windlass.report.channel import Channel
+from windlass.report.place import Place, is_inside, read_place
+from windlass.report.requests import Requests
+
+__all__ = [
+    "PHASES",
+    "Reporter",
+    "current",
+    "finish",
+    "is_active",
+    "metrics",
+    "place",
+    "progress",
+    "should_checkpoint",
+    "should_stop",
+]
+
+PHASES = ("init", "step", "eval", "save", "load")
+
+
+class Reporter:
+    """What a process knows of its run; made from its environment, once.
+
+    Attributes:
+        is_active: whether this process belongs to a windlass job; if not, every call does nothing.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.is_active = is_inside(environ)
+        self.place = read_place(environ)
+        self.has_checkpoints = bool(environ.get("WINDLASS_CHECKPOINTS"))
+        self.pattern = environ.get("WINDLASS_CHECKPOINT_PATTERN", "")
+        self.is_resuming = environ.get("WINDLASS_RESUME", "1") != "0"
+        self.journal = Path(environ["WINDLASS_JOURNAL"]) if self.is_active else None
+        control = environ.get("WINDLASS_CONTROL")
+        self.requests = Requests(Path(control) if control else None)
+        self.channel = Channel(self.journal, f"{self.place.task}.{self.place.rank}") if self.journal else None
+        self._every_s = _seconds(environ.get("WINDLASS_CHECKPOINT_EVERY", ""))
+        self._saved_at = time.monotonic()
+        self._answered = 0
+        self._saving_since: float | None = None
+        self._has_cooperated = False
+        self._key = {"task": self.place.task, "attempt": self.place.attempt, "rank": self.place.rank}
+
+    def metrics(self, values: Mapping[str, float], step: int | None) -> None:
+        """Queue a record of values."""
+        if self.channel is not None:
+            numbers = {str(name): _json_number(value) for name, value in values.items()}
+            self.channel.put(events.METRICS, {**self._key, "step": _step(step), "values": numbers})
+
+    def progress(self, phase: str, step: int | None) -> None:
+        """Queue a sign of life."""
+        self._saving_since = time.monotonic() if phase == "save" else None
+        if self.channel is not None:
+            self.channel.put(events.PROGRESS, {**self._key, "phase": phase, "step": _step(step)})
+
+    def should_stop(self) -> bool:
+        """Whether to save and leave."""
+        if self.channel is not None and not self._has_cooperated:
+            self._has_cooperated = True
+            self.channel.put(events.COOPERATES, dict(self._key))
+        if self.is_active:
+            self.requests.listen()
+        return self.requests.is_stop_wanted
+
+    def should_checkpoint(self) -> bool:
+        """Whether a save is due or asked for."""
+        if self._every_s is not None and time.monotonic() - self._saved_at >= self._every_s:
+            return True
+        return self.requests.checkpoint > self._answered
+
+    def saved(self, path: Path, step: int, started_at: float) -> None:
+        """Record a committed checkpoint; durable."""
+        since = started_at if self._saving_since is None else min(self._saving_since, started_at)
+        now = time.monotonic()
+        if self.channel is not None:
+            self.channel.write(events.CHECKPOINT, **self._key, path=str(path), step=step, phase_s=round(now - since, 3))
+        self._saved_at, self._saving_since = now, None
+
+    def answered(self, request: int) -> None:
+        """Count a request to save, seen before the save began, as answered."""
+        self._answered = max(self._answered, request)
+
+    def finish(self, code: int, cause: str, message: str) -> None:
+        """Record this process's own word on its end; durable."""
+        if self.channel is not None:
+            self.channel.write(events.FINISH, **self._key, code=code, cause=cause, message=message)
+
+    def abandon(self) -> None:
+        """In a forked child: the queue, the file and the signals belong to the parent."""
+        self.requests.stop_listening()
+        if self.channel is not None:
+            self.channel.abandon()
+
+
+_reporter: Reporter | None = None
+_hears_forks = False
+
+
+def current() -> Reporter:
+    """The reporter of this process, made on the first call."""
+    global _reporter, _hears_forks  # noqa: PLW0603  one process, one reporter
+    if _reporter is None:
+        _reporter = Reporter(os.environ)
+        if not _hears_forks:
+            os.register_at_fork(after_in_child=_forget)
+            _hears_forks = True
+    return _reporter
+
+
+def _forget() -> None:
+    global _reporter  # noqa: PLW0603
+    if _reporter is not None:
+        _reporter.abandon()
+    _reporter = None
+
+
+def is_active() -> bool:
+    """Whether this process runs in a windlass job."""
+    return current().is_active
+
+
+def place() -> Place:
+    """This process's run, task, attempt, ranks, folders and deadline; sensible values outside windlass too."""
+    reporter = current()
+    deadline = reporter.requests.deadline
+    return reporter.place if deadline is None else replace(reporter.place, deadline=deadline)
+
+
+def metrics(values: Mapping[str, float], *, step: int | None = None) -> None:
+    """Record numbers of this moment: `metrics({"loss": 0.3}, step=100)`; never blocks, never raises."""
+    current().metrics(values, step)
+
+
+def progress(phase: str = "step", *, step: int | None = None) -> None:
+    """Say what is going on, so that a long save is not taken for a stall; never blocks.
+
+    Raises:
+        UsageError: `phase` is none of init, step, eval, save, load.
+    """
+    if phase not in PHASES:
+        raise UsageError(f"unknown phase {phase!r}", hint=f"one of {', '.join(PHASES)}", code="unknown-phase")
+    current().progress(phase, step)
+
+
+def should_stop() -> bool:
+    """Whether to save a checkpoint and leave now; the first call also takes SIGTERM and SIGUSR1 as such a request.
+
+    Asking says that this code reacts: the supervisor then waits its full grace for it. Processes of one gang may see
+    a request a moment apart: ask on one rank and share the answer before doing something collective.
+    """
+    return current().should_stop()
+
+
+def should_checkpoint() -> bool:
+    """Whether to save now: the task's `every` has passed since this process's last save, or somebody asked.
+
+    It stays true until `checkpoint` or `checkpoint_dir` is called in this process. Ask on one rank and share the answer.
+    """
+    return current().should_checkpoint()
+
+
+def finish(code: int = 0, cause: str = "", message: str = "") -> None:
+    """Record how this process ends; outranks the exit code, which launchers such as torchrun turn into 1. Durable.
+
+    Args:
+        code: the exit code it would have (0 done, 75 stopped and can go on, 93 do not start again).
+        cause: one of `windlass.record.causes.Cause`, or empty: derived from the code.
+
+    Raises:
+        UsageError: there is no such cause.
+        OSError: the journal cannot be written.
+    """
+    known = [str(item) for item in Cause]
+    if cause and str(cause) not in known:
+        closest = nearest(str(cause), known)
+        hint = f"did you mean `{closest}`?" if closest else f"one of {', '.join(known)}"
+        raise UsageError(f"unknown cause {str(cause)!r}", hint=hint, code="unknown-cause")
+    current().finish(int(code), str(cause), str(message))
+
+
+def _step(step: int | None) -> int:
+    return -1 if step is None else int(step)
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _json_number(value: Any) -> float | str:
+    """A float, or `nan`, `inf`, `-inf`, which JSON has no numbers for."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        _complain(value)
+        return "nan"
+    return number if math.isfinite(number) else str(number)
+
+
+_complained: dict[str, bool] = {}
+
+
+def _complain(value: object) -> None:
+    kind = type(value).__name__
+    if kind not in _complained:
+        _complained[kind] = True
+        sys.stderr.write(f"windlass: a metric of type {kind} is not a number; recorded as nan: {str(value)[:80]}\n")

@@ -1,0 +1,96 @@
+"""What the supervisor asks of user code: stop, or save a checkpoint. Read from the control file and from signals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+__all__ = ["LOOK_EVERY_S", "Requests"]
+
+LOOK_EVERY_S = 0.05
+_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+class Requests:
+    """The newest requests; looks at the control file at most every 50 ms.
+
+    Args:
+        path: the control file, `{"stop": bool, "checkpoint": number, "deadline": seconds or null, "reason": text}`,
+            replaced as a whole by the supervisor; None where there is none.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._looked_at = float("-inf")
+        self._seen: tuple[int, int, int] | None = None
+        self._content: dict[str, Any] = {}
+        self._was_signalled = False
+        self._is_listening = False
+
+    @property
+    def is_stop_wanted(self) -> bool:
+        """Whether to save and leave."""
+        self._look()
+        return self._was_signalled or bool(self._content.get("stop"))
+
+    @property
+    def checkpoint(self) -> int:
+        """Number of the newest request to save; 0 before the first."""
+        self._look()
+        number = self._content.get("checkpoint", 0)
+        return number if isinstance(number, int) else 0
+
+    @property
+    def deadline(self) -> float | None:
+        """Wall time at which this job will be ended."""
+        self._look()
+        deadline = self._content.get("deadline")
+        return float(deadline) if isinstance(deadline, (int, float)) else None
+
+    def listen(self) -> bool:
+        """Take SIGTERM and SIGUSR1 as a request to stop where nobody else handles them; idempotent.
+
+        Returns:
+            Whether this was the first call that could: only the main thread may.
+        """
+        if self._is_listening or threading.current_thread() is not threading.main_thread():
+            return False
+        self._is_listening = True
+        for number in _SIGNALS:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, self._on_signal)
+        return True
+
+    def stop_listening(self) -> None:
+        """Give the signals their default effect back, where they are still ours."""
+        for number in _SIGNALS:
+            if signal.getsignal(number) == self._on_signal:
+                with contextlib.suppress(ValueError):  # not the main thread: the handler stays
+                    signal.signal(number, signal.SIG_DFL)
+        self._is_listening = False
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._was_signalled = True
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self._path is None or now - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        try:
+            status = os.stat(str(self._path))
+            seen = (status.st_mtime_ns, status.st_ino, status.st_size)
+            if seen == self._seen:
+                return
+            content = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return  # not there yet, or a shared file system in trouble: what was asked before still holds
+        if isinstance(content, dict):
+            self._seen, self._content = seen, content

@@ -1,0 +1,22 @@
+"""Secrets: where their values are kept, and how they get to a run."""
+
+from windlass.secrets.delivery import deliver, sweep_deliveries
+from windlass.secrets.lookup import ENVIRONMENT_PREFIX, Secret, Secrets, open_secrets
+from windlass.secrets.store import SecretStore, check_name, check_value
+from windlass.secrets.vault import Vault
+from windlass.supervise.delivery import read_delivery, remove_delivery
+
+__all__ = [
+    "ENVIRONMENT_PREFIX",
+    "Secret",
+    "SecretStore",
+    "Secrets",
+    "Vault",
+    "check_name",
+    "check_value",
+    "deliver",
+    "open_secrets",
+    "read_delivery",
+    "remove_delivery",
+    "sweep_deliveries",
+]

@@ -1,0 +1,144 @@
+"""The vault: all secrets in one age-encrypted file, beside the key that opens it.
+
+    <folder>/            0700
+        identity         0600, the age key, made at the first use
+        vault.age        0600, encrypted JSON: name to base64 of the value
+        lock             held while the vault is changed
+
+What encryption at rest is for: backups, synced folders and other users' mistakes, not somebody who is you.
+Source: https://age-encryption.org/v1.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+from windlass.core.errors import AccessError
+from windlass.core.files import lock, write_atomic
+from windlass.secrets.store import check_name, check_value, no_such_secret
+from windlass.supervise.delivery import check_private
+
+if TYPE_CHECKING:
+    from pyrage.x25519 import Identity
+
+__all__ = ["Vault"]
+
+
+class Vault:
+    """Secrets in an age-encrypted file; safe under concurrent writers.
+
+    Args:
+        folder: made at the first `set`, with mode 0700.
+    """
+
+    label = "vault"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / "vault.age"
+        self._identity = folder / "identity"
+
+    def names(self) -> list[str]:
+        """Names of all secrets, sorted."""
+        return sorted(self._read())
+
+    def get(self, name: str) -> bytes:
+        """The value of a secret."""
+        values = self._read()
+        if name not in values:
+            raise no_such_secret(name, sorted(values))
+        return values[name]
+
+    def set(self, name: str, value: bytes) -> None:
+        """Keep or replace a value; durable when it returns."""
+        check_name(name)
+        check_value(name, value)
+        self._change(lambda values: values.update({name: value}))
+
+    def remove(self, name: str) -> None:
+        """Forget a value."""
+
+        def forget(values: dict[str, bytes]) -> None:
+            if name not in values:
+                raise no_such_secret(name, sorted(values))
+            del values[name]
+
+        self._change(forget)
+
+    def _change(self, change: Callable[[dict[str, bytes]], None]) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_private(self._folder)
+        with lock(self._folder / "lock"):
+            values = self._read()
+            change(values)
+            self._write(values)
+
+    def _read(self) -> dict[str, bytes]:
+        """All values; what is wrong with the files is said without quoting them."""
+        import pyrage  # lazy: a compiled module that most commands never need
+
+        try:
+            check_private(self._folder)
+            check_private(self._file)
+            content = self._file.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except PermissionError as error:
+            raise AccessError(
+                f"may not read {self._file}", hint="whose vault is it?", code="vault-unreadable"
+            ) from error
+        identity = self._load_identity()
+        try:
+            values = json.loads(pyrage.decrypt(content, [identity]))["values"]
+            return {name: base64.b64decode(value, validate=True) for name, value in values.items()}
+        except pyrage.DecryptError as error:
+            raise AccessError(
+                f"{self._file} cannot be opened with {self._identity}: {error}",
+                hint=f"put back the two files as they belong together, or remove {self._file} and set the secrets again",
+                code="vault-unreadable",
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+            # `from None`: a decoding error quotes what it could not decode
+            raise AccessError(
+                f"{self._file} opens, but holds no vault",
+                hint=f"remove {self._file} and set the secrets again",
+                code="vault-unreadable",
+            ) from None
+
+    def _write(self, values: dict[str, bytes]) -> None:
+        import pyrage  # lazy: see _read
+
+        identity = self._load_identity() if self._identity.exists() else self._make_identity()
+        encoded = {name: base64.b64encode(value).decode() for name, value in values.items()}
+        content = json.dumps({"schema": 1, "values": encoded}).encode()
+        write_atomic(self._file, pyrage.encrypt(content, [identity.to_public()]), mode=0o600)
+
+    def _make_identity(self) -> Identity:
+        from pyrage import x25519  # lazy: see _read
+
+        identity = x25519.Identity.generate()
+        write_atomic(self._identity, f"{identity}\n".encode(), mode=0o600)
+        return identity
+
+    def _load_identity(self) -> Identity:
+        import pyrage  # lazy: see _read
+
+        try:
+            check_private(self._identity)
+            return pyrage.x25519.Identity.from_str(self._identity.read_text().strip())
+        except FileNotFoundError as error:
+            raise AccessError(
+                f"the key of the vault is missing: {self._identity}",
+                hint=f"put it back from a backup, or remove {self._file} and set the secrets again",
+                code="vault-unreadable",
+            ) from error
+        except (PermissionError, UnicodeDecodeError, pyrage.IdentityError):
+            raise AccessError(
+                f"{self._identity} holds no age key that can be read",
+                hint=f"put it back from a backup, or remove it and {self._file} and set the secrets again",
+                code="vault-unreadable",
+            ) from None

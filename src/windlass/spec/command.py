@@ -1,0 +1,9 @@
+"""A command: one shell line, or the list of its arguments (no shell)."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+__all__ = ["Command"]
+
+Command: TypeAlias = str | tuple[str, ...]

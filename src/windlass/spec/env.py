@@ -1,0 +1,68 @@
+"""What the processes find around them: image or lock file, variables, secrets by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from windlass.config import Doc, Finding, Key, OneOrMany
+from windlass.spec.variables import VariableName, Variables
+
+__all__ = ["Env", "SecretUse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretUse:
+    """A secret that the processes get, by name; its value comes from the vault."""
+
+    name: Annotated[VariableName, Doc("Name of the secret in the vault and of the variable.")]
+    as_: Annotated[
+        Literal["env", "file"],
+        Key("as"),
+        Doc("`env`: the variable holds the value; `file`: it holds the path of a file with the value."),
+    ] = "env"
+
+    @classmethod
+    def from_shorthand(cls, value: str) -> SecretUse:
+        """The short form `HF_TOKEN`."""
+        return cls(name=value)
+
+    def to_shorthand(self) -> str | None:
+        """The short form, where there is one."""
+        return self.name if self.as_ == "env" else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Env:
+    """The environment of all tasks: at most one of `image`, `uv` and `python`; none means this machine's."""
+
+    image: Annotated[str, Doc("A Dockerfile, an image tag or a digest.")] = ""
+    uv: Annotated[str, Doc("Folder of a project with `uv.lock`, `pylock.toml` or hashed requirements.")] = ""
+    python: Annotated[str, Doc("A Python interpreter or virtual environment, used as it is and recorded.")] = ""
+    groups: Annotated[tuple[str, ...], OneOrMany(), Doc("Dependency groups of the uv project.")] = ()
+    extras: Annotated[tuple[str, ...], OneOrMany(), Doc("Extras of the uv project.")] = ()
+    vars: Annotated[Variables, Doc("Environment variables of every task.")] = field(default_factory=dict)
+    secrets: Annotated[tuple[SecretUse, ...], OneOrMany(), Doc("Secrets every task gets, by name only.")] = ()
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        kinds = [kind for kind in ("image", "uv", "python") if getattr(self, kind)]
+        if len(kinds) > 1:
+            listed = " and ".join(f"`{kind}`" for kind in kinds)
+            yield kinds[-1], f"env has {listed}", "env-conflict", "keep one of `image`, `uv` and `python`"
+        if (self.groups or self.extras) and not self.uv:
+            key = "groups" if self.groups else "extras"
+            yield key, f"env.{key} has no effect without `uv`", "setting-unused", f"add `uv: .` or remove `{key}`"
+        names = [secret.name for secret in self.secrets]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield f"secrets.{index}", f"the secret `{name}` is listed twice", "duplicate-secret", "remove one"
+            if name in self.vars:
+                message = f"`{name}` is both a secret and a variable"
+                yield (
+                    f"vars.{name}",
+                    message,
+                    "secret-conflict",
+                    f"remove `{name}` from `vars`; its value comes from the vault",
+                )

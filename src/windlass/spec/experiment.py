@@ -1,0 +1,81 @@
+"""What a user declares: code, environment, data, parameters, tasks, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import Annotated, ClassVar
+
+from windlass.config import Doc, Finding, JsonValue, Name, OneOrMany, Pattern
+from windlass.core.errors import Place, Problem, SpecError
+from windlass.spec.command import Command
+from windlass.spec.data import DataSource
+from windlass.spec.env import Env
+from windlass.spec.limits import Context, Limit, Retry
+from windlass.spec.references import check_after, check_data, check_variables
+from windlass.spec.task import Task
+
+__all__ = ["Experiment"]
+
+_ParameterName = Annotated[
+    str,
+    Pattern(
+        "[A-Za-z_][A-Za-z0-9_-]*",
+        "a parameter's name is made of letters, digits, '_' and '-', the first a letter or '_'",
+        "bad-name",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """An experiment as declared; nothing in it is resolved or pinned yet.
+
+    Attributes of tuple and mapping type hold the long form, whatever was written: `where: lab` is `("lab",)`,
+    a top-level `run` is `tasks["main"].run`.
+    """
+
+    KEY_SHORTHANDS: ClassVar[Mapping[str, str]] = {"run": "tasks.main.run"}
+
+    name: Annotated[str, Name(), Doc("Name of the experiment; runs are called NAME-xxxxxxxx.")]
+    why: Annotated[str, Doc("The question it answers; shown wherever the run is shown.")] = ""
+    code: Annotated[str, Doc("Folder of the code, pinned to a commit.")] = "."
+    env: Annotated[Env, Doc("Image or lock file, variables, secrets.")] = Env()
+    data: Annotated[Mapping[Annotated[str, Name(is_dotted=False)], DataSource], Doc("Inputs by name.")] = field(
+        default_factory=dict
+    )
+    params: Annotated[Mapping[_ParameterName, JsonValue], Doc("Parameters, used as ${params.NAME}.")] = field(
+        default_factory=dict
+    )
+    tasks: Annotated[Mapping[Annotated[str, Name(is_dotted=False)], Task], Doc("Steps by name.")] = field(
+        default_factory=dict
+    )
+    where: Annotated[tuple[str, ...], OneOrMany(), Doc("A site, or several to choose from.")] = ("local",)
+    context: Annotated[Context, Doc("Priority, preemption, account, group.")] = Context()
+    limit: Annotated[Limit, Doc("Time, jobs and GPU-hours.")] = Limit()
+    retry: Annotated[Retry, Doc("How often a task is started again.")] = Retry()
+    run: InitVar[Command | None] = None
+
+    def __post_init__(self, run: Command | None) -> None:
+        """Turn `Experiment(name=..., run=...)` into one task called `main`."""
+        if run is None:
+            return
+        if self.tasks:
+            hint = "`run` is short for `tasks.main.run`; keep one of them"
+            raise SpecError([Problem("both `run` and `tasks` are set", "shorthand-conflict", Place("<python>"), hint)])
+        object.__setattr__(self, "tasks", {"main": Task(run=run)})
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        if not self.tasks:
+            yield (
+                "tasks",
+                "the experiment has no task",
+                "no-tasks",
+                "add `run: COMMAND`, or `tasks: {NAME: {run: COMMAND}}`",
+            )
+        if not self.where:
+            yield "where", "`where` names no site", "wrong-value", "write `where: local`, or remove it"
+        yield from check_after(self.tasks)
+        yield from check_data(self.data)
+        yield from check_variables(self.tasks, self.env)

@@ -1,0 +1,48 @@
+"""How much a run may take, how often it may fail, and on whose account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from windlass.config import Doc, Duration, Finding, Range
+from windlass.core.units import format_duration
+
+__all__ = ["Context", "Limit", "Retry"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """How the scheduler should see the run, and who pays."""
+
+    priority: Annotated[Literal["low", "normal", "high", "urgent"], Doc("Wish to the scheduler.")] = "normal"
+    preemptible: Annotated[bool, Doc("Whether others may take the nodes; the run comes back by itself.")] = False
+    account: Annotated[str, Doc("Who pays; GPU-hours are recorded per account.")] = ""
+    group: Annotated[str, Doc("A name to find related runs by.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What ends a run, or one of its jobs, whatever it is doing."""
+
+    time: Annotated[float | None, Duration(), Range(min=1), Doc("Running time of the whole run, over all jobs.")] = None
+    per_job: Annotated[
+        float | None, Duration(), Range(min=1), Doc("Walltime of one job; a longer run is a chain of jobs.")
+    ] = None
+    jobs: Annotated[int | None, Range(min=1), Doc("Most jobs in the chain.")] = None
+    gpu_hours: Annotated[float | None, Range(above=0), Doc("Most GPU-hours over the whole run.")] = None
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        if self.time is not None and self.per_job is not None and self.per_job > self.time:
+            message = f"limit.per_job ({format_duration(self.per_job)}) is longer than limit.time ({format_duration(self.time)})"
+            yield "per_job", message, "limit-conflict", "raise `time` or lower `per_job`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How often a task is started again, per kind of end."""
+
+    interrupted: Annotated[int, Range(min=0), Doc("After a preemption, a walltime, a lost node.")] = 50
+    failed: Annotated[int, Range(min=0), Doc("After the user's code failed.")] = 0

@@ -1,0 +1,81 @@
+"""From an experiment file to an `Experiment`, with every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from windlass import config
+from windlass.core.errors import AccessError, NotFoundError, Place, SpecError
+from windlass.core.names import nearest
+from windlass.spec.experiment import Experiment
+
+__all__ = ["checked", "load_experiment"]
+
+_MAX_BYTES = 4 << 20
+
+
+def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.Loaded[Experiment]:
+    """Read an experiment file and apply overrides such as `tasks.train.nodes=2`.
+
+    Raises:
+        NotFoundError: there is no such file, or it is a folder.
+        AccessError: it may not be read.
+        SpecError: the file or an override is refused; holds all problems.
+    """
+    return config.load(
+        Experiment, config.decode_text(_read(path), source=str(path)), source=str(path), overrides=overrides
+    )
+
+
+def checked(experiment: Experiment) -> Experiment:
+    """The same experiment in its normal form, checked as if it came from a file.
+
+    Raises:
+        SpecError: holds all problems.
+    """
+    return config.from_data(Experiment, config.to_data(experiment))
+
+
+def _read(path: Path) -> bytes:
+    place = Place(str(path))
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except IsADirectoryError as error:
+        raise NotFoundError(
+            f"`{path}` is a folder, not an experiment file", hint=_files_hint(path), code="not-a-file"
+        ) from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFoundError(f"no such file: `{path}`", hint=_nearby_hint(path), code="file-missing") from error
+    except PermissionError as error:
+        hint = f"make it readable: chmod u+r {path}"
+        raise AccessError(f"`{path}` may not be read", hint=hint, code="file-unreadable") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise AccessError(
+            f"`{path}` cannot be read: {reason}", hint="check the path", code="file-unreadable"
+        ) from error
+    if len(content) > _MAX_BYTES:
+        raise SpecError([config.too_large(place, _MAX_BYTES)])
+    return content
+
+
+def _files_hint(folder: Path) -> str:
+    found = [str(file) for file in _yaml_files(folder)]
+    return f"did you mean `{found[0]}`?" if found else "name the file: experiment.yaml"
+
+
+def _nearby_hint(path: Path) -> str:
+    names = {file.name: file for file in _yaml_files(path.parent)}
+    close = nearest(path.name, names)
+    if close:
+        return f"did you mean `{names[close]}`?"
+    return "`windlass init NAME` makes an experiment to start from"
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
+    except OSError:
+        return []

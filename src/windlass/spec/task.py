@@ -1,0 +1,110 @@
+"""One step of an experiment: a command, the machines it needs, how it is started and watched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from windlass.config import Doc, Duration, Finding, OneOrMany, Range, Size
+from windlass.spec.command import Command
+from windlass.spec.variables import Variables
+
+__all__ = ["Checkpoints", "Gpus", "Stall", "Task"]
+
+_GPUS = re.compile(r"\s*(\d{1,6})\s*(?:x\s*([A-Za-z0-9][A-Za-z0-9._-]*))?\s*\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """GPUs of one node: how many, and of which type."""
+
+    count: Annotated[int, Range(min=0, max=1024), Doc("GPUs per node.")]
+    type: Annotated[str, Doc("Type, such as `gh200`; empty takes any.")] = ""
+
+    @classmethod
+    def from_shorthand(cls, value: int | str) -> Gpus:
+        """The short forms `4` and `4 x gh200`."""
+        if isinstance(value, int):
+            return cls(count=value)
+        match = _GPUS.match(value)
+        if match is None:
+            raise ValueError("GPUs per node are a count, with a type if you like: `4` or `4 x gh200`")
+        return cls(count=int(match.group(1)), type=match.group(2) or "")
+
+    def to_shorthand(self) -> str | int | None:
+        """The short form, where there is one."""
+        if not self.type:
+            return self.count
+        text = f"{self.count} x {self.type}"
+        return text if _GPUS.match(text) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """When the code should save, whether it resumes, and how its checkpoints are recognised."""
+
+    every: Annotated[
+        float | None, Duration(), Range(min=1), Doc("Interval that `report.should_checkpoint()` follows.")
+    ] = None
+    resume: Annotated[Literal["latest", "none"], Doc("Where the next attempt starts.")] = "latest"
+    pattern: Annotated[str, Doc("Names below ${checkpoints} that show progress, such as `step_*`.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """When silence counts as a stall."""
+
+    floor: Annotated[float, Duration(), Range(min=1), Doc("Silence below this is never a stall.")] = 60.0
+    enabled: Annotated[bool, Doc("Whether a stalled attempt is ended.")] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A named step: one gang of replicas, one per node, that start and end together."""
+
+    run: Annotated[Command, Doc("A shell line, or a list of arguments without a shell.")]
+    after: Annotated[tuple[str, ...], OneOrMany(), Doc("Tasks that must have succeeded before.")] = ()
+    nodes: Annotated[int, Range(min=1, max=10_000), Doc("Nodes; each holds one replica.")] = 1
+    gpus: Annotated[Gpus | None, Doc("GPUs per node: `4` or `4 x gh200`.")] = None
+    total_gpus: Annotated[int | None, Range(min=1), Doc("GPUs of the whole gang, instead of `gpus`.")] = None
+    cpus: Annotated[float | None, Range(above=0), Doc("CPU cores per node.")] = None
+    memory: Annotated[int | None, Size(), Range(min=1), Doc("Memory per node.")] = None
+    shared_memory: Annotated[int | None, Size(), Range(min=1), Doc("Shared memory per node.")] = None
+    disk: Annotated[int | None, Size(), Range(min=1), Doc("Scratch disk per node.")] = None
+    hosts: Annotated[tuple[str, ...], OneOrMany(), Doc("Only these hosts.")] = ()
+    features: Annotated[tuple[str, ...], OneOrMany(), Doc("Features that every node must have.")] = ()
+    cluster: Annotated[
+        Literal["none", "torchrun", "accelerate", "ray", "mpi"], Doc("What starts `run` across the nodes.")
+    ] = "none"
+    procs_per_node: Annotated[int | None, Range(min=1), Doc("Processes per node; default: one per GPU, or 1.")] = None
+    vars: Annotated[Variables, Doc("Environment variables of this task.")] = field(default_factory=dict)
+    checkpoints: Annotated[Checkpoints, Doc("Saving and resuming.")] = Checkpoints()
+    stall: Annotated[Stall, Doc("Stall watchdog.")] = Stall()
+    ready_timeout: Annotated[float, Duration(), Range(min=1), Doc("Longest wait until all replicas are ready.")] = 600.0
+    grace: Annotated[float, Duration(), Range(min=0), Doc("Time between TERM and KILL.")] = 30.0
+    compat: Annotated[
+        tuple[Literal["beaker"], ...], OneOrMany(), Doc("Variables of other systems to set as well.")
+    ] = ()
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs per node; 0 where none are asked for."""
+        return self.gpus.count if self.gpus is not None else 0
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        if not self.run:
+            yield "run", "`run` is empty", "wrong-value", "write the command, such as `python train.py`"
+        if self.total_gpus is not None and self.gpus is not None:
+            hint = "keep `gpus` (per node) or `total_gpus` (of all nodes together)"
+            yield "total_gpus", "both `gpus` and `total_gpus` are set", "gpus-conflict", hint
+        if self.procs_per_node is not None and self.cluster in ("none", "ray"):
+            message = f"`procs_per_node` has no effect with `cluster: {self.cluster}`"
+            yield (
+                "procs_per_node",
+                message,
+                "setting-unused",
+                "use `cluster: torchrun` or `cluster: accelerate`, or remove it",
+            )

@@ -1,0 +1,20 @@
+"""Environment variables as a user writes them: legal names, values kept exactly as written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+from windlass.config import Pattern, ScalarText
+
+__all__ = ["VariableName", "Variables"]
+
+VariableName: TypeAlias = Annotated[
+    str,
+    Pattern(
+        "[A-Za-z_][A-Za-z0-9_]*",
+        "a variable's name is made of letters, digits and '_', the first not a digit",
+        "bad-name",
+    ),
+]
+Variables: TypeAlias = Mapping[VariableName, Annotated[str, ScalarText()]]

@@ -1,0 +1,67 @@
+"""The zipapp that travels: the in-job layers of this very installation in one file, importable and executable."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import py_compile
+import zipfile
+from pathlib import Path
+from typing import List, Tuple
+
+import windlass
+from windlass.core.files import write_atomic
+
+__all__ = ["IN_JOB_LAYERS", "ensure_archive"]
+
+IN_JOB_LAYERS = ("core", "record", "report", "supervise")
+_MAIN = "import sys\nfrom windlass.supervise.main import main\nsys.exit(main(sys.argv[1:]))\n"
+_INIT = (
+    '"""The part of windlass that runs in a job; more of it, where it is installed, stays importable."""\n'
+    "import os, sys\n"
+    f'__version__ = "{windlass.__version__}"\n'
+    '__path__ += [p for p in (os.path.join(e, "windlass") for e in sys.path) if os.path.isfile(os.path.join(p, "__init__.py"))]\n'
+)
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def ensure_archive(cache: Path) -> Path:
+    """The archive of this installation, made once per content; costs one stat per source file when it is there.
+
+    Holds byte code for this Python beside the sources; another Python (3.9 or newer) uses the sources.
+    """
+    files = _sources()
+    stamp = hashlib.sha256(repr([(name, os.stat(str(path)).st_mtime_ns) for name, path in files]).encode())
+    stamp.update(f"{windlass.__version__} {os.sys.implementation.cache_tag} {_INIT}".encode())  # type: ignore[attr-defined]
+    target = cache / f"windlass-{stamp.hexdigest()[:16]}.pyz"
+    if not target.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        write_atomic(target, _build(files, cache), is_durable=False)
+    return target
+
+
+def _sources() -> List[Tuple[str, Path]]:
+    root = Path(windlass.__file__).parent
+    found = []
+    for layer in IN_JOB_LAYERS:
+        for path in sorted((root / layer).glob("*.py")):
+            found.append((f"windlass/{layer}/{path.name}", path))
+    return found
+
+
+def _build(files: List[Tuple[str, Path]], cache: Path) -> bytes:
+    content = io.BytesIO()
+    scratch = cache / f".compiled-{os.getpid()}"
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in (("__main__.py", _MAIN), ("windlass/__init__.py", _INIT)):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), text)
+        for name, path in files:
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes())
+            py_compile.compile(str(path), cfile=str(scratch), dfile=name, doraise=True, invalidation_mode=_UNCHECKED)
+            archive.writestr(zipfile.ZipInfo(name + "c", _EPOCH), scratch.read_bytes())
+    scratch.unlink()
+    return content.getvalue()
+
+
+_UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH

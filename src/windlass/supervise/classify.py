@@ -1,0 +1,111 @@
+"""Names the cause of a process's end from its code, what it said itself, and what its node knows."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from typing import List, Sequence, Tuple
+
+from windlass.record.causes import EXIT_DO_NOT_RETRY, EXIT_RESUMABLE, Cause
+from windlass.record.state import End
+
+__all__ = ["Evidence", "classify", "find_traceback"]
+
+_MEMORY_SIGNS = re.compile(
+    r"MemoryError|OutOfMemoryError|CUDA out of memory|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: not enough memory"
+)
+_DISK_SIGNS = re.compile(r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]")
+_NETWORK_SIGNS = re.compile(r"ncclRemoteError|ncclSystemError|Connection reset by peer|Connection closed by peer|EHOSTUNREACH")
+_OUTSIDE_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+_NUM_TAIL_LINES = 20
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known beside the exit code.
+
+    Attributes:
+        stop_cause: why we ourselves were stopping it; empty when we were not.
+        finish: what the code said by `report.finish`: (code, cause, message).
+        was_out_of_memory: the kernel or our own limit ended a process of it for memory.
+        was_disk_full: our log or journal hit a full disk, or the code's folder has no room.
+        lines: the last lines it printed, redacted.
+    """
+
+    stop_cause: str = ""
+    finish: Tuple[int, str, str] | None = None
+    was_out_of_memory: bool = False
+    memory_note: str = ""
+    was_disk_full: bool = False
+    lines: Tuple[str, ...] = ()
+
+
+def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) -> End:
+    """The end of a process; `code` is negative for a signal.
+
+    What the code itself said outranks the exit code, since launchers turn every code into 1; but nothing turns a
+    code other than 0 into success, and a process that we were stopping ends by the cause of the stop.
+    """
+    said = evidence.finish
+    if said is not None and said[0] != 0 and code == 1:
+        code = said[0]
+    cause, message = _cause(code, evidence)
+    if said is not None and cause is not Cause.OK:
+        message = said[2] or message
+        if said[1]:
+            cause = Cause(said[1])
+    if evidence.stop_cause and cause is not Cause.OK:
+        cause = Cause(evidence.stop_cause)
+    if cause is Cause.OK:
+        return End(str(cause), code, rank, host, at=at)
+    tail = evidence.lines[-_NUM_TAIL_LINES:]
+    return End(str(cause), code, rank, host, message, tail, find_traceback(evidence.lines), at)
+
+
+def _cause(code: int, evidence: Evidence) -> Tuple[Cause, str]:
+    text = "\n".join(evidence.lines[-_NUM_TAIL_LINES * 2 :])
+    if code == 0:
+        return Cause.OK, ""
+    if evidence.was_out_of_memory:
+        return Cause.OUT_OF_MEMORY, evidence.memory_note or "a process of it was killed for memory"
+    if code == EXIT_RESUMABLE:
+        return Cause.PREEMPTED, "stopped itself and can go on (exit code 75)"
+    if code == EXIT_DO_NOT_RETRY:
+        return Cause.DO_NOT_RETRY, "asked not to be started again (exit code 93)"
+    if evidence.was_disk_full or _DISK_SIGNS.search(text):
+        return Cause.DISK_FULL, _line_with(_DISK_SIGNS, text) or "no space left on device"
+    if _MEMORY_SIGNS.search(text):
+        return Cause.OUT_OF_MEMORY, _line_with(_MEMORY_SIGNS, text)
+    number = -code if code < 0 else code - 128 if code > 128 else 0
+    if number in signal.Signals.__members__.values():
+        name = signal.Signals(number).name
+        outside = number in _OUTSIDE_SIGNALS
+        return (Cause.KILLED if outside else Cause.USER_ERROR), f"ended by {name}"
+    if _NETWORK_SIGNS.search(text):
+        return Cause.NETWORK, _line_with(_NETWORK_SIGNS, text)
+    last = next((line for line in reversed(evidence.lines) if line.strip()), "")
+    return Cause.USER_ERROR, f"exit code {code}" + (f": {last.strip()[:200]}" if last else "")
+
+
+def _line_with(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    if match is None:
+        return ""
+    start = text.rfind("\n", 0, match.start()) + 1
+    end = text.find("\n", match.end())
+    return text[start : end if end >= 0 else len(text)].strip()[:200]
+
+
+def find_traceback(lines: Sequence[str]) -> str:
+    """The last Python traceback among lines, from its header to the line that names the exception."""
+    start = next((n for n in range(len(lines) - 1, -1, -1) if "Traceback (most recent call last)" in lines[n]), None)
+    if start is None:
+        return ""
+    found: List[str] = [lines[start]]
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    for line in lines[start + 1 :]:
+        found.append(line)
+        if line.strip() and len(line) - len(line.lstrip()) <= indent:
+            break
+    return "\n".join(found)

@@ -1,0 +1,139 @@
+"""The secrets of one run on their way into its job: a 0600 file in a 0700 folder, outside the run's directory.
+
+`<folder>/<token>.json` holds the values (base64, so no tool that greps finds one); `<folder>/<token>.<NAME>` holds one value
+for code that wants a file. The client writes the first (windlass.secrets), the supervisor reads it and puts the
+values into the user's processes; at the verdict both go.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Dict, Mapping
+
+from windlass.core.errors import AccessError
+from windlass.core.files import write_atomic
+from windlass.supervise.job import JobDocument
+
+__all__ = [
+    "check_private",
+    "delivery_token",
+    "pack_delivery",
+    "read_delivery",
+    "remove_delivery",
+    "secret_values",
+    "secret_variables",
+]
+
+_SCHEMA = 1
+
+
+def secret_values(job: JobDocument) -> Dict[str, bytes]:
+    """The values of all secrets of a job, by name; what its redactor is to hide.
+
+    Raises:
+        AccessError: the delivery is gone, readable by others, damaged, or lacks a secret.
+    """
+    if not job.secrets:
+        return {}
+    values = read_delivery(Path(job.delivery))
+    missing = sorted({use.name for use in job.secrets} - set(values))
+    if missing:
+        raise AccessError(
+            f"the job was given no value for {', '.join(f'`{name}`' for name in missing)}",
+            hint="launch again",
+            code="secret-missing",
+        )
+    return {use.name: values[use.name] for use in job.secrets}
+
+
+def secret_variables(job: JobDocument) -> Dict[str, str]:
+    """The variables of the user's processes: values, or paths of 0600 files made here; idempotent."""
+    variables = {}
+    values = secret_values(job)
+    for use in job.secrets:
+        if use.is_file:
+            path = Path(job.delivery).with_name(f"{delivery_token(Path(job.delivery))}.{use.name}")
+            write_atomic(path, values[use.name], mode=0o600, is_durable=False)
+            variables[use.name] = str(path)
+        else:
+            variables[use.name] = os.fsdecode(values[use.name])
+    return variables
+
+
+def pack_delivery(values: Mapping[str, bytes]) -> bytes:
+    """The content of a delivery file."""
+    encoded = {name: base64.b64encode(value).decode() for name, value in values.items()}
+    return json.dumps({"schema": _SCHEMA, "values": encoded}).encode()
+
+
+def read_delivery(path: Path) -> Dict[str, bytes]:
+    """The values in a delivery file.
+
+    Raises:
+        AccessError: it is gone (`secret-missing`), others can read it (`secret-exposed`), or it is damaged.
+    """
+    try:
+        check_private(path)
+        content = json.loads(path.read_bytes())
+        return {str(name): base64.b64decode(value, validate=True) for name, value in content["values"].items()}
+    except FileNotFoundError as error:
+        raise AccessError(
+            f"the secrets of this run are no longer at {path}",
+            hint="they are removed at the verdict and when the machine restarts; launch again",
+            code="secret-missing",
+        ) from error
+    except PermissionError as error:
+        raise AccessError(
+            f"may not read {path}", hint="run it as the user who launched", code="secret-exposed"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+        # `from None`: a decoding error quotes what it could not decode
+        raise AccessError(f"{path} is damaged", hint="launch again", code="secret-damaged") from None
+
+
+def remove_delivery(path: Path) -> None:
+    """Overwrite and delete a delivery and the files made from it; idempotent."""
+    token = delivery_token(path)
+    for found in [path, *sorted(path.parent.glob(f"{token}.*")), *sorted(path.parent.glob(f".{token}.*.tmp"))]:
+        _shred(found)
+
+
+def delivery_token(path: Path) -> str:
+    """The token of the run to which a file in a delivery folder belongs."""
+    return path.name.lstrip(".").partition(".")[0]
+
+
+def check_private(path: Path) -> None:
+    """Refuse a file or folder that anybody else may read, or that somebody else made.
+
+    Raises:
+        AccessError: code `secret-exposed`, with the command that mends it.
+        FileNotFoundError: there is none.
+    """
+    found = os.stat(str(path))
+    mode = "700" if stat.S_ISDIR(found.st_mode) else "600"
+    if found.st_mode & 0o077:
+        raise AccessError(
+            f"{path} can be read by other users (mode {stat.S_IMODE(found.st_mode):03o})",
+            hint=f"chmod {mode} {path}",
+            code="secret-exposed",
+        )
+    if found.st_uid != os.geteuid() and os.geteuid() != 0:
+        raise AccessError(
+            f"{path} belongs to another user (uid {found.st_uid})", hint=f"remove {path}", code="secret-exposed"
+        )
+
+
+def _shred(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        with open(str(path), "r+b") as file:
+            file.write(b"\0" * os.fstat(file.fileno()).st_size)
+            file.flush()
+            os.fsync(file.fileno())
+        os.unlink(str(path))

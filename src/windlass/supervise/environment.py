@@ -1,0 +1,59 @@
+"""The environment of the user's process: a short list from outside, the plan's variables, ours, the secrets.
+
+Nothing else is inherited, so that what a run saw can be recorded and repeated.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, Mapping
+
+from windlass.supervise.job import JobDocument
+
+__all__ = ["INHERITED", "INHERITED_PREFIXES", "TOKEN_NAME", "replace_tokens", "user_environment"]
+
+TOKEN_NAME = "WINDLASS_TOKEN"
+"""Holds `<token>.<rank>` in every process of a replica, so that left-overs can be told from anybody else's."""
+
+INHERITED = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM PWD LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR "
+    "REQUESTS_CA_BUNDLE CURL_CA_BUNDLE http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY all_proxy "
+    "CONDA_PREFIX HF_HOME TORCH_HOME".split()
+)
+INHERITED_PREFIXES = ("LC_", "XDG_", "NVIDIA_", "SLURM_")
+
+
+def replace_tokens(text: str, tokens: Mapping[str, str]) -> str:
+    """Put values in place of `${name}` for the names given; everything else stays."""
+    for name, value in tokens.items():
+        text = text.replace("${" + name + "}", value)
+    return text
+
+
+def user_environment(
+    job: JobDocument,
+    rank: int,
+    *,
+    tokens: Mapping[str, str],
+    ours: Mapping[str, str],
+    secrets: Mapping[str, str],
+    base: Mapping[str, str] | None = None,
+) -> Dict[str, str]:
+    """All variables of the user's process; later sources win.
+
+    Args:
+        tokens: values of `${leader.address}` and the like.
+        ours: what only the job knows (control file, devices, token).
+        secrets: values or file paths by variable name.
+        base: the environment to inherit from; this process's by default.
+    """
+    base = os.environ if base is None else base
+    env = {name: value for name, value in base.items() if name in INHERITED or name.startswith(INHERITED_PREFIXES)}
+    for source in (job.env, job.replicas[rank].env):
+        env.update({name: replace_tokens(value, tokens) for name, value in source.items()})
+    for name, entries in (("PATH", job.path), ("PYTHONPATH", job.python_path)):
+        if entries:
+            env[name] = os.pathsep.join([*entries, *([env[name]] if env.get(name) else [])])
+    env.update(ours)
+    env.update(secrets)
+    return env

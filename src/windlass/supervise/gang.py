@@ -1,0 +1,359 @@
+"""The pure core of a gang's leader: gathers the replicas, starts them together, ends them together, tries again.
+
+    wait --gate opens--> gather(n) --all ready--> run(n) --first bad end, or asked--> stop(n) --all ended--+
+                            ^                       |all ended well                                        |
+                            |                       v                                                      v
+                            +---- next attempt -- decide <-------------------------------------------- attempt ended
+
+Everything durable is in the journal, so a new leader (a restarted supervisor, or another replica after this one's
+node was lost) continues from the facts. No I/O here but the ledger; time comes in with the events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List
+
+from windlass.record import events
+from windlass.record.causes import Cause, Kind, kind_of
+from windlass.record.retry import Budgets, decide
+from windlass.record.state import Attempt, End, State, Task
+from windlass.supervise.messages import (
+    Command,
+    Leave,
+    Ledger,
+    Order,
+    Phase,
+    Release,
+    Respawn,
+    SendOrder,
+    Status,
+    Step,
+    StopLevel,
+)
+
+__all__ = ["Gang", "GangCore"]
+
+LOST_AFTER_S = 15.0
+"""A replica that was connected and has been silent for so long is lost; a restart by its guard takes under 5 s."""
+
+SETTLE_S = 0.3
+"""After the first bad end, wait so long for others, so that the earliest is named and not the quickest reporter."""
+
+CHECKPOINT_WAIT_S = 600.0
+"""`stop --checkpoint` waits so long for code that said it listens, before SIGTERM."""
+
+RESPAWN_AFTER_S = 5.0
+
+
+@dataclass(frozen=True)
+class Gang:
+    """What the leader needs to know of the job."""
+
+    task: str
+    job: int
+    num_replicas: int
+    after: tuple[str, ...] = ()
+    budgets: Budgets = Budgets()
+    ready_timeout_s: float = 600.0
+    grace_s: float = 30.0
+    per_job_s: float | None = None
+    time_s: float | None = None
+    can_respawn: bool = False
+
+
+class GangCore:
+    """Decides for one task of a run, in the supervisor that leads.
+
+    Args:
+        epoch: this leader's number; orders and records of a lower one lose.
+        started_at: monotonic time when the job started, for its own deadline.
+    """
+
+    def __init__(self, gang: Gang, *, epoch: int, ledger: Ledger, now: float, wall: float) -> None:
+        self.order = Order(epoch=epoch)
+        self._gang = gang
+        self._ledger = ledger
+        self._statuses: Dict[int, Status] = {}
+        self._seen: Dict[int, float] = {}
+        self._lost_at: Dict[int, float] = {}
+        self._respawned_at: Dict[int, float] = {}
+        self._attempt_end: End | None = None
+        self._phase_at = now
+        self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
+        self._reason = ""
+        self._is_over = False
+        self._job_deadline = now + gang.per_job_s if gang.per_job_s else 0.0
+        self._time_deadline = self._first_deadline(now, wall)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the task ended, or this job has nothing to do with it any more."""
+        return self._is_over
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether a tick within `SETTLE_S` matters."""
+        return self.order.step is Step.RUN and self._settle_at > 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the gate (upstream tasks, resources) must be looked at."""
+        return self.order.step is Step.WAIT and not self._is_over
+
+    def start(self, now: float) -> List[Command]:
+        """Find out from the journal where the task stands and go on from there."""
+        task = self._ledger.task()
+        if task.end is not None:
+            return [Release(), *self._leave(0 if task.end[0] is State.SUCCEEDED else 1)]
+        if task.newest_job > self._gang.job:
+            return self._leave(1)
+        newest = task.newest_attempt
+        if newest is None:
+            return self._set(now, attempt=1, step=Step.WAIT)
+        if newest.end is not None:
+            if newest.job == self._gang.job:
+                return self._go_on(now)
+            return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
+        if newest.job != self._gang.job:
+            self._end_attempt(newest.number, End(str(Cause.NODE_LOST), message="its job ended without a word"))
+            return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
+        if newest.started_at:
+            return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
+        return self._set(now, attempt=newest.number, step=Step.GATHER)
+
+    def on_gate(self, reason: str, now: float) -> List[Command]:
+        """The gate's word: why the task may not start yet, or an empty string when it may."""
+        if not self.is_waiting:
+            return []
+        if reason != self._reason:
+            self._reason = reason
+            self._ledger.append(events.TASK_QUEUED, job=self._gang.job, reason=reason)
+        return [] if reason else self._set(now, step=Step.GATHER)
+
+    def on_upstream_failed(self, name: str, now: float) -> List[Command]:
+        """A task this one comes after ended without success; this one never starts."""
+        return self._end_task(State.FAILED, str(Cause.SIBLING_FAILED), f"task {name}, which it comes after, did not succeed", now)
+
+    def on_status(self, status: Status, now: float) -> List[Command]:
+        """A replica's state arrived."""
+        self._statuses[status.rank] = status
+        self._seen[status.rank] = now
+        self._lost_at.pop(status.rank, None)
+        return self._advance(now)
+
+    def on_disconnected(self, rank: int, now: float) -> List[Command]:
+        """The connection to a replica broke; it has some time to come back."""
+        self._lost_at.setdefault(rank, now)
+        return []
+
+    def on_tick(self, now: float) -> List[Command]:
+        """Time passed: look at requests, deadlines, replicas that are missing."""
+        if self._is_over:
+            return []
+        task = self._ledger.task()
+        if task.newest_job > self._gang.job:
+            return self._leave(1)
+        commands = self._obey(task, now) + self._watch_deadlines(now)
+        if self.is_over:
+            return commands
+        return commands + self._advance(now) + self._respawn(now)
+
+    # --- requests and deadlines -------------------------------------------------------------------------------
+
+    def _obey(self, task: Task, now: float) -> List[Command]:
+        if not task.is_stop_wanted:
+            return []
+        if self.order.step is Step.WAIT:
+            return self._end_task(State.STOPPED, str(Cause.CANCELLED), task.stop_reason, now)
+        is_asking = task.is_checkpoint_wanted
+        return self._stop(Cause.CANCELLED, task.stop_reason, now, wait_s=CHECKPOINT_WAIT_S if is_asking else 0.0)
+
+    def _watch_deadlines(self, now: float) -> List[Command]:
+        if self._time_deadline and now >= self._time_deadline:
+            if self.order.step is Step.WAIT:
+                return self._end_task(State.FAILED, str(Cause.TIMEOUT), "its limit.time is over", now)
+            return self._stop(Cause.TIMEOUT, f"limit.time of {self._gang.time_s:g} s is over", now)
+        if not self._job_deadline:
+            return []
+        margin = self._margin_s()
+        if now < self._job_deadline - margin - self._gang_grace():
+            return []
+        return self._stop(Cause.WALLTIME, f"limit.per_job of {self._gang.per_job_s:g} s ends", now, wait_s=margin)
+
+    def _margin_s(self) -> float:
+        """Seconds before SIGTERM that code gets to save; measured save times would be better than this share."""
+        return min(60.0, 0.1 * (self._gang.per_job_s or 0.0))
+
+    def _gang_grace(self) -> float:
+        return min(self._gang.grace_s, 0.1 * (self._gang.per_job_s or 0.0))
+
+    def _first_deadline(self, now: float, wall: float) -> float:
+        """Monotonic time at which limit.time is over, counted from the task's first start."""
+        if not self._gang.time_s:
+            return 0.0
+        starts = [a.started_at for a in self._ledger.task().attempts.values() if a.started_at]
+        return now + self._gang.time_s - max(0.0, wall - min(starts, default=wall))
+
+    # --- the attempt -------------------------------------------------------------------------------------------
+
+    def _advance(self, now: float) -> List[Command]:
+        if self.order.step is Step.GATHER:
+            return self._gather(now)
+        if self.order.step is Step.RUN:
+            return self._run(now)
+        if self.order.step is Step.STOP:
+            return self._await_stop(now)
+        return []
+
+    def _gather(self, now: float) -> List[Command]:
+        number = self.order.attempt
+        notice = next((s for s in self._statuses.values() if s.notice), None)
+        if notice is not None:
+            return self._stop(Cause.PREEMPTED, notice.notice, now, rank=notice.rank)
+        ready = [rank for rank, s in self._statuses.items() if s.attempt == number and s.phase is Phase.READY]
+        missing = sorted(set(range(self._gang.num_replicas)) - set(ready) - self._ended(number).keys())
+        if missing:
+            if now < self._phase_at + self._gang.ready_timeout_s:
+                return []
+            names = ", ".join(str(rank) for rank in missing)
+            message = f"replica {names} of {self._gang.num_replicas} not ready after {self._gang.ready_timeout_s:g} s"
+            return self._stop(Cause.NEVER_READY, message, now, rank=missing[0])
+        if self._ended(number):
+            return self._run(now)
+        leader = self._statuses[0]
+        self._ledger.append(
+            events.ATTEMPT_STARTED,
+            job=self._gang.job,
+            attempt=number,
+            epoch=self.order.epoch,
+            leader=leader.host,
+            address=leader.address,
+            port=leader.port,
+        )
+        return self._set(now, step=Step.RUN, address=leader.address, port=leader.port)
+
+    def _run(self, now: float) -> List[Command]:
+        ended = self._ended(self.order.attempt)
+        bad = [end for end in ended.values() if end.cause != Cause.OK]
+        lost = [rank for rank, since in self._lost_at.items() if now >= since + LOST_AFTER_S]
+        unseen = now >= self._phase_at + 2 * LOST_AFTER_S
+        lost += [r for r in range(self._gang.num_replicas) if unseen and r not in self._statuses]
+        notice = next((s for s in self._statuses.values() if s.notice), None)
+        if bad:
+            self._settle_at = self._settle_at or now + SETTLE_S
+            if len(ended) < self._gang.num_replicas and now < self._settle_at:
+                return []
+            first = min(bad, key=_precedence)
+            return self._stop(Cause(first.cause), first.message, now, end=first)
+        if lost:
+            rank = min(lost)
+            host = self._statuses[rank].host if rank in self._statuses else ""
+            return self._stop(Cause.NODE_LOST, f"replica {rank} was lost", now, rank=rank, host=host)
+        if notice is not None:
+            return self._stop(Cause.PREEMPTED, notice.notice, now, rank=notice.rank)
+        if len(ended) == self._gang.num_replicas:
+            return self._finish(End(str(Cause.OK)), now)
+        return []
+
+    def _stop(
+        self, cause: Cause, message: str, now: float, *, rank: int = -1, host: str = "", wait_s: float = 0.0, end: End | None = None
+    ) -> List[Command]:
+        """Begin to stop the attempt; a second reason does not replace the first, but may hurry it."""
+        if self.order.step is Step.STOP:
+            if wait_s == 0.0 and cause is not Cause(self.order.cause):
+                self._term_at = min(self._term_at, now)
+            return []
+        self._attempt_end = end or End(str(cause), rank=rank, host=host, message=message)
+        self._term_at = now + wait_s
+        self._kill_at = self._term_at + self._gang.grace_s
+        self._give_up_at = self._kill_at + LOST_AFTER_S
+        level = StopLevel.ASK if wait_s else StopLevel.TERM
+        why = str(Cause.SIBLING_FAILED) if end or rank >= 0 else str(cause)
+        commands = self._set(now, step=Step.STOP, level=level, cause=why)
+        return commands + self._await_stop(now)
+
+    def _await_stop(self, now: float) -> List[Command]:
+        number = self.order.attempt
+        ended = self._ended(number)
+        lost = [r for r in range(self._gang.num_replicas) if r in self._lost_at and now >= self._lost_at[r] + LOST_AFTER_S]
+        if len(set(ended) | set(lost)) == self._gang.num_replicas or now >= self._give_up_at:
+            if len(ended) == self._gang.num_replicas and all(end.cause == Cause.OK for end in ended.values()):
+                return self._finish(End(str(Cause.OK)), now)
+            return self._finish(self._attempt_end or End(str(Cause.UNKNOWN)), now)
+        level = StopLevel.KILL if now >= self._kill_at else StopLevel.TERM if now >= self._term_at else StopLevel.ASK
+        if level > self.order.level:
+            return self._set(now, level=level)
+        return []
+
+    def _finish(self, end: End, now: float) -> List[Command]:
+        self._end_attempt(self.order.attempt, end)
+        return self._go_on(now)
+
+    def _end_attempt(self, number: int, end: End) -> None:
+        self._ledger.append(
+            events.ATTEMPT_ENDED, job=self._gang.job, attempt=number, epoch=self.order.epoch, end=end.to_data()
+        )
+
+    def _go_on(self, now: float) -> List[Command]:
+        task = self._ledger.task()
+        decision = decide(task, self._gang.budgets)
+        if decision.verdict is not None:
+            return self._end_task(decision.verdict, decision.cause, decision.message, now)
+        self._attempt_end, self._settle_at = None, 0.0
+        if self._gang.per_job_s:
+            self._job_deadline = now + self._gang.per_job_s
+        return self._set(now, attempt=_next(task), step=Step.GATHER, level=StopLevel.NONE, cause="", address="", port=0)
+
+    def _end_task(self, verdict: State, cause: str, message: str, now: float) -> List[Command]:
+        attempt = self._ledger.task().newest_attempt
+        self._ledger.append(
+            events.TASK_ENDED,
+            job=self._gang.job,
+            attempt=attempt.number if attempt else 0,
+            verdict=str(verdict),
+            cause=cause,
+            message=message,
+        )
+        return [Release(), *self._leave(0 if verdict is State.SUCCEEDED else 1)]
+
+    def _leave(self, code: int) -> List[Command]:
+        self._is_over = True
+        self.order = self.order.but(step=Step.LEAVE, code=code)
+        return [SendOrder(self.order), Leave(code)]
+
+    def _set(self, now: float, **changes: object) -> List[Command]:
+        if "step" in changes:
+            self._phase_at = now
+        self.order = self.order.but(**changes)
+        return [SendOrder(self.order)]
+
+    def _ended(self, number: int) -> Dict[int, End]:
+        return {
+            rank: status.end
+            for rank, status in sorted(self._statuses.items())
+            if status.attempt == number and status.phase is Phase.ENDED and status.end is not None
+        }
+
+    def _respawn(self, now: float) -> List[Command]:
+        """Start supervisors that are not there; at once in the first gathering, with patience later."""
+        if not self._gang.can_respawn or self.order.step is not Step.GATHER:
+            return []
+        commands: List[Command] = []
+        for rank in range(self._gang.num_replicas):
+            is_here = rank in self._statuses and rank not in self._lost_at
+            since = self._respawned_at.get(rank, now - RESPAWN_AFTER_S)
+            if not is_here and now >= since + RESPAWN_AFTER_S:
+                self._respawned_at[rank] = now
+                commands.append(Respawn(rank))
+        return commands
+
+
+def _precedence(end: End) -> tuple[bool, float, int]:
+    """The first failure is the cause; a replica that only heard of another's failure comes last."""
+    return (end.cause == Cause.SIBLING_FAILED or kind_of(Cause(end.cause)) is Kind.DONE, end.at, end.rank)
+
+
+def _next(task: Task) -> int:
+    newest: Attempt | None = task.newest_attempt
+    return (newest.number if newest else 0) + 1

@@ -1,0 +1,53 @@
+"""What a task waits for before it starts: the tasks it comes after, then its share of the machine."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from windlass.record.state import RunFacts, State
+from windlass.supervise.job import JobDocument
+from windlass.supervise.leases import acquire, machine, release
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """Asked by the leader until it opens; what it gave is held until `close`.
+
+    Args:
+        holder: identity of the process that holds the leases.
+    """
+
+    def __init__(self, job: JobDocument, holder: str) -> None:
+        self._job = job
+        self._holder = holder
+        self._label = f"{job.run}/{job.task}"
+        self.gpus: Tuple[str, ...] = ()
+
+    @property
+    def _needs_lease(self) -> bool:
+        lease = self._job.lease
+        return bool(lease.folder) and bool(lease.gpus or lease.cpus or lease.memory_bytes)
+
+    def failed_upstream(self, facts: RunFacts) -> str:
+        """A task this one comes after that ended without success, or an empty string."""
+        for name in self._job.after:
+            state = facts.task(name).state
+            if state.is_terminal and state is not State.SUCCEEDED:
+                return name
+        return ""
+
+    def reason(self, facts: RunFacts) -> str:
+        """Why the task may not start yet; empty when it may, and then its leases are held."""
+        waiting = [name for name in self._job.after if facts.task(name).state is not State.SUCCEEDED]
+        if waiting:
+            return "waits for " + ", ".join(f"task {name}" for name in waiting)
+        if not self._needs_lease:
+            return ""
+        self.gpus, reason = acquire(self._job.lease, self._holder, self._label, machine())
+        return reason
+
+    def close(self) -> None:
+        """Give the leases back."""
+        if self._needs_lease:
+            release(self._job.lease, self._holder)

@@ -1,0 +1,162 @@
+"""The shell around `GangCore`: the leader's socket, the gate, what is written at the end of a task."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable, Dict, List
+
+from windlass.core.clock import Clock
+from windlass.record import events
+from windlass.record.manifest import commit_manifest
+from windlass.record.retry import Budgets
+from windlass.record.state import State
+from windlass.supervise.election import Leadership, publish_claim
+from windlass.supervise.gang import Gang, GangCore
+from windlass.supervise.gate import Gate
+from windlass.supervise.job import JobDocument
+from windlass.supervise.ledger import JournalLedger
+from windlass.supervise.link import Server
+from windlass.supervise.messages import Command, Order, Status
+
+__all__ = ["Leader"]
+
+_ENTRIES_EVERY_S = 5.0
+
+
+class Leader:
+    """Leads one task from the supervisor of one of its replicas.
+
+    Args:
+        run: executes the core's commands.
+        job_folder: where claims are; the argument a respawned replica is started with.
+    """
+
+    def __init__(
+        self,
+        job: JobDocument,
+        job_folder: Path,
+        *,
+        epoch: int,
+        holder: str,
+        ledger: JournalLedger,
+        clock: Clock,
+        selector: selectors.BaseSelector,
+        run: Callable[[List[Command]], None],
+    ) -> None:
+        self.epoch = epoch
+        self._job, self._folder, self._ledger, self._clock, self._run = job, job_folder, ledger, clock, run
+        self._gate = Gate(job, holder)
+        self._server = Server(job.host_address, job.token, selector, self.on_status, self._on_lost) if job.num_replicas > 1 else None
+        self._entries: Dict[str, float] = {}
+        self._entries_at = 0.0
+        self._respawned: List[subprocess.Popen[bytes]] = []
+        gang = Gang(
+            task=job.task,
+            job=job.job,
+            num_replicas=job.num_replicas,
+            after=job.after,
+            budgets=Budgets(job.interrupted, job.failed),
+            ready_timeout_s=job.ready_timeout_s,
+            grace_s=job.grace_s,
+            per_job_s=job.per_job_s,
+            time_s=job.time_s,
+            can_respawn=job.num_replicas > 1,
+        )
+        self.core = GangCore(gang, epoch=epoch, ledger=ledger, now=clock.monotonic(), wall=clock.now())
+
+    @property
+    def wants_quick_tick(self) -> bool:
+        """Whether something is about to be decided within a second."""
+        return self.core.is_settling or self.core.order.level > 0
+
+    def claim(self, rank: int, host: str, process: str) -> bool:
+        """Make this leader known; False when another replica was quicker."""
+        if self._server is None:
+            return True
+        leadership = Leadership(self.epoch, rank, host, self._job.host_address, self._server.port, process)
+        return publish_claim(self._folder, leadership)
+
+    def start(self) -> None:
+        """Begin to lead."""
+        self._run(self.core.start(self._clock.monotonic()))
+        self.tick()
+
+    def on_status(self, status: Status) -> None:
+        """A replica's state, over the socket or from this very process."""
+        self._run(self.core.on_status(status, self._clock.monotonic()))
+
+    def _on_lost(self, rank: int) -> None:
+        self._run(self.core.on_disconnected(rank, self._clock.monotonic()))
+
+    def tick(self) -> None:
+        """Look at the gate, the journal and the deadlines."""
+        now = self._clock.monotonic()
+        if self.core.is_waiting:
+            self._look_at_gate(now)
+        elif self._server is not None and not self.core.is_over:
+            self.send(self.core.order)
+        self._run(self.core.on_tick(now))
+        if self._job.checkpoint_pattern and now >= self._entries_at + _ENTRIES_EVERY_S:
+            self._entries_at = now
+            self._look_for_entries()
+
+    def _look_at_gate(self, now: float) -> None:
+        self._ledger.poll()
+        failed = self._gate.failed_upstream(self._ledger.facts)
+        if failed:
+            self._run(self.core.on_upstream_failed(failed, now))
+            return
+        self._run(self.core.on_gate(self._gate.reason(self._ledger.facts), now))
+
+    def _look_for_entries(self) -> None:
+        """Record entries that match the task's checkpoint pattern once they have stopped changing."""
+        folder = Path(self._job.checkpoints)
+        for path in sorted(folder.glob(self._job.checkpoint_pattern)):
+            changed = max((p.stat().st_mtime for p in [path, *path.rglob("*")] if p.exists()), default=0.0)
+            known = self._entries.get(str(path))
+            if known == changed:
+                self._ledger.append(events.PROGRESS_ENTRY, attempt=self.core.order.attempt, path=path.name)
+                self._entries[str(path)] = -1.0
+            elif known != -1.0:
+                self._entries[str(path)] = changed
+
+    def send(self, order: Order) -> Order:
+        """Give the order to every other replica; returns it as sent."""
+        order = order.but(gpus=",".join(self._gate.gpus))
+        if self._server is not None:
+            self._server.send(order)
+        return order
+
+    def respawn(self, rank: int) -> None:
+        """Start the guard of a replica that is not there; it lives on its own from then on."""
+        command = [sys.executable, "-I", "-S", sys.argv[0], "guard", str(self._folder), str(rank)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        self._respawned = [p for p in self._respawned if p.poll() is None] + [process]
+
+    def release(self) -> None:
+        """The task ended: record its outputs, give leases back; when the whole run ended, remove its secrets."""
+        self._gate.close()
+        self._ledger.poll()
+        facts = self._ledger.facts
+        is_new = self._job.task not in facts.outputs
+        if is_new and facts.task(self._job.task).state is State.SUCCEEDED and os.path.isdir(self._job.out):
+            manifest = commit_manifest(Path(self._job.out))
+            attempt = self.core.order.attempt
+            self._ledger.append(
+                events.OUTPUTS, attempt=attempt, num_files=len(manifest.entries), bytes=manifest.num_bytes, digest=manifest.digest
+            )
+        if self._job.delivery and self._ledger.facts.state.is_terminal:
+            from windlass.supervise.delivery import remove_delivery  # lazy: most jobs have no secrets
+
+            remove_delivery(Path(self._job.delivery))
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._server is not None:
+            self._server.close()

@@ -1,0 +1,116 @@
+"""What a machine has, shared by the runs of one user without a daemon: a table under a lock, first come first served.
+
+The leader of a task asks for what the whole task needs here; who waits is in the table too, so that a big request
+is not overtaken for ever by small ones. An entry lives as long as its process; the dead are dropped by whoever
+looks next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from windlass.core.files import lock, read_json, write_json
+from windlass.core.process import ProcessId, identify, is_alive
+from windlass.supervise.job import Lease
+
+__all__ = ["Machine", "acquire", "holder_of_this_process", "machine", "release"]
+
+
+class Machine:
+    """What is there to lease: GPU ids, CPU count, memory.
+
+    Args:
+        gpus: ids as `CUDA_VISIBLE_DEVICES` takes them.
+    """
+
+    def __init__(self, gpus: Tuple[str, ...], cpus: float, memory_bytes: int) -> None:
+        self.gpus = gpus
+        self.cpus = cpus
+        self.memory_bytes = memory_bytes
+
+
+def machine() -> Machine:
+    """This machine; `WINDLASS_GPUS=0,1` states GPUs where the driver's device files do not tell."""
+    stated = os.environ.get("WINDLASS_GPUS")
+    if stated is not None:
+        gpus = tuple(part for part in stated.split(",") if part)
+    else:
+        names = os.listdir("/proc/driver/nvidia/gpus") if os.path.isdir("/proc/driver/nvidia/gpus") else []
+        gpus = tuple(str(number) for number in range(len(names)))
+    cpus = float(len(os.sched_getaffinity(0)))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(gpus, cpus, memory)
+
+
+def acquire(lease: Lease, holder: str, label: str, present: Machine) -> Tuple[Tuple[str, ...], str]:
+    """Take what `lease` asks for, or stay in line for it.
+
+    Args:
+        holder: identity of the process (core.process) that holds it; asking again with it changes nothing.
+        label: the run and task, for those who wait.
+    Returns:
+        (GPU ids, reason): the reason is empty when it was given.
+    """
+    folder = Path(lease.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(folder / "machine.lock"):
+        entries = _living(_load(folder))
+        mine = next((entry for entry in entries if entry["holder"] == holder), None)
+        if mine is None:
+            mine = dict(holder=holder, label=label, gpus=lease.gpus, cpus=lease.cpus, memory=lease.memory_bytes, given=None)
+            entries.append(mine)
+        if mine["given"] is None:
+            reason = _give(mine, entries, present)
+        else:
+            reason = ""
+        write_json(folder / "machine.json", entries, is_durable=False)
+    return tuple(mine["given"] or ()), reason
+
+
+def release(lease: Lease, holder: str) -> None:
+    """Give everything back; idempotent."""
+    folder = Path(lease.folder)
+    with lock(folder / "machine.lock"):
+        entries = [entry for entry in _living(_load(folder)) if entry["holder"] != holder]
+        write_json(folder / "machine.json", entries, is_durable=False)
+
+
+def _give(mine: Dict[str, Any], entries: List[Dict[str, Any]], present: Machine) -> str:
+    given = [entry for entry in entries if entry["given"] is not None]
+    ahead = [entry for entry in entries[: entries.index(mine)] if entry["given"] is None]
+    taken = {gpu for entry in given for gpu in entry["given"]}
+    free_gpus = [gpu for gpu in present.gpus if gpu not in taken]
+    wanted = [
+        ("GPU", mine["gpus"], len(free_gpus), len(present.gpus)),
+        ("CPU", mine["cpus"], present.cpus - sum(entry["cpus"] for entry in given), present.cpus),
+        ("byte of memory", mine["memory"], present.memory_bytes - sum(e["memory"] for e in given), present.memory_bytes),
+    ]
+    for what, need, free, total in wanted:
+        if need and need > free:
+            holders = ", ".join(sorted({entry["label"] for entry in given})) or "nobody"
+            return f"waits for {need:g} {what}s, {max(0, free):g} of {total:g} free (held by {holders})"
+    if ahead and any(need for _, need, _, _ in wanted):
+        return f"waits in line behind {ahead[0]['label']}"
+    mine["given"] = free_gpus[: mine["gpus"]]
+    return ""
+
+
+def _load(folder: Path) -> List[Dict[str, Any]]:
+    try:
+        entries = read_json(folder / "machine.json")
+    except (FileNotFoundError, json.JSONDecodeError):
+        return []
+    return entries if isinstance(entries, list) else []
+
+
+def _living(entries: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    return [entry for entry in entries if is_alive(ProcessId.parse(entry["holder"]))]
+
+
+def holder_of_this_process(guard_pid: int) -> str:
+    """Identity under which a replica holds leases: its guard's, which outlives its supervisors; else its own."""
+    found = identify(guard_pid) or identify(os.getpid())
+    return str(found)

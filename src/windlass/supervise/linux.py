@@ -1,0 +1,108 @@
+"""Calls of the Linux kernel that Python 3.9 has no name for; each says so when the kernel has it not either.
+
+Source: prctl(2), splice(2), memfd_create(2), fcntl(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import sys
+import tempfile
+
+__all__ = ["become_subreaper", "create_memory_file", "die_with_parent", "enlarge_pipe", "splice_to_file"]
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SPLICE_F_NONBLOCK = 2
+_F_SETPIPE_SZ = 1031
+_MEMORY_FOLDER = "/dev/shm"
+
+
+def become_subreaper() -> bool:
+    """Make orphaned descendants children of this process; False where the system cannot."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(signal_number: int) -> bool:
+    """Get `signal_number` when the parent *thread* ends; False where the system cannot.
+
+    The parent may be dead already: compare `os.getppid()` with the expected one afterwards. Cleared by fork.
+    """
+    return _prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def _prctl(option: int, argument: int) -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    arguments = [ctypes.c_ulong(value) for value in (argument, 0, 0, 0)]
+    return int(_libc().prctl(ctypes.c_int(option), *arguments)) == 0
+
+
+def create_memory_file(name: str) -> int:
+    """A descriptor of a nameless file in memory (a plain temporary file where there is no memfd)."""
+    if hasattr(os, "memfd_create"):
+        try:
+            return os.memfd_create(name, os.MFD_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM):
+                raise
+    with tempfile.TemporaryFile(dir=_MEMORY_FOLDER if os.path.isdir(_MEMORY_FOLDER) else None) as file:
+        return os.dup(file.fileno())
+
+
+def splice_to_file(pipe: int, file: int, count: int, offset: int) -> int:
+    """Move up to `count` bytes from a pipe to `offset` of a file, without this process holding them in between.
+
+    Never blocks. A SIGKILL takes effect before or after the move of each page, never between its two sides.
+
+    Returns:
+        The number of bytes moved; 0 at the end of the pipe.
+    Raises:
+        BlockingIOError: the pipe is empty.
+        NotImplementedError: no splice here; nothing was moved.
+    """
+    try:
+        if hasattr(os, "splice"):
+            return os.splice(pipe, file, count, offset_dst=offset, flags=_SPLICE_F_NONBLOCK)
+        return _splice(pipe, file, count, offset)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EPERM):
+            raise NotImplementedError(f"splice: {error}") from error
+        raise
+
+
+def _splice(pipe: int, file: int, count: int, offset: int) -> int:
+    if not sys.platform.startswith("linux"):
+        raise NotImplementedError(f"splice on {sys.platform}")
+    position = ctypes.c_longlong(offset)
+    call = _libc().splice
+    call.restype = ctypes.c_ssize_t
+    moved = int(
+        call(
+            ctypes.c_int(pipe),
+            None,
+            ctypes.c_int(file),
+            ctypes.byref(position),
+            ctypes.c_size_t(count),
+            ctypes.c_uint(_SPLICE_F_NONBLOCK),
+        )
+    )
+    if moved < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return moved
+
+
+def enlarge_pipe(pipe: int, num_bytes: int) -> int:
+    """Ask for a pipe of `num_bytes`; what could not be had is left as it is. Returns the capacity (0: unknown)."""
+    try:
+        return fcntl.fcntl(pipe, _F_SETPIPE_SZ, num_bytes)
+    except OSError:
+        return 0
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

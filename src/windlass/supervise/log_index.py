@@ -1,0 +1,72 @@
+"""The index beside a log: where in the file, at which line and when, so that `logs --since` can seek.
+
+One fixed-size record per piece appended to the log, at most ten a second. A record says: the byte at `offset`, which is on line
+`line` (counted from 0), came at `time_ns`; bytes up to the next record came within `INTERVAL_NS` of it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["INTERVAL_NS", "RECORD_BYTES", "IndexRecord", "index_path", "offset_at", "read_index"]
+
+INTERVAL_NS = 100_000_000
+_RECORD = struct.Struct("<QQQ")
+RECORD_BYTES = _RECORD.size
+
+
+@dataclass(frozen=True)
+class IndexRecord:
+    """The beginning of a piece of a log.
+
+    Attributes:
+        offset: position in the log file.
+        line: number of line ends before it.
+        time_ns: wall time at which it came, nanoseconds since 1970 UTC; may jump back.
+    """
+
+    offset: int
+    line: int
+    time_ns: int
+
+    def pack(self) -> bytes:
+        """The `RECORD_BYTES` bytes that stand in the file."""
+        return _RECORD.pack(self.offset, self.line, self.time_ns)
+
+
+def index_path(log_path: Path) -> Path:
+    """Where the index of a log is: `0.log` -> `0.log.idx`."""
+    return log_path.with_name(log_path.name + ".idx")
+
+
+def read_index(path: Path) -> list[IndexRecord]:
+    """All whole records; an empty list when there is no index yet."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    whole = len(raw) - len(raw) % RECORD_BYTES
+    return [IndexRecord(*fields) for fields in _RECORD.iter_unpack(raw[:whole])]
+
+
+def offset_at(path: Path, wall_time: float) -> int:
+    """Position in the log behind which lies everything that came at `wall_time` or later.
+
+    Args:
+        path: the index (`<log>.idx`); the log lies beside it.
+        wall_time: seconds since 1970 UTC.
+    Returns:
+        The beginning of the first piece that came then or later (up to 0.1 s early); the length of the log if
+        nothing has come since.
+    """
+    time_ns = int(wall_time * 1e9)
+    for record in read_index(path):
+        if record.time_ns + INTERVAL_NS > time_ns:
+            return record.offset
+    try:
+        return os.stat(str(path.with_suffix(""))).st_size
+    except FileNotFoundError:
+        return 0

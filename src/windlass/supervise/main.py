@@ -1,0 +1,26 @@
+"""Entry of the zipapp: `windlass.pyz guard JOB_FOLDER RANK`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import List
+
+from windlass.supervise.guard import guard
+
+__all__ = ["main"]
+
+
+def main(arguments: List[str]) -> int:
+    """Run the guard of one replica in this process; blocks until the replica is not needed any more."""
+    if len(arguments) != 3 or arguments[0] != "guard":
+        print("usage: windlass.pyz guard JOB_FOLDER RANK", file=sys.stderr)
+        return 2
+    folder, rank = Path(arguments[1]), int(arguments[2])
+
+    def supervise(held: object) -> int:
+        from windlass.supervise.supervisor import supervise as run  # lazy: the guard stays small
+
+        return run(folder, rank, held)  # type: ignore[arg-type]
+
+    return guard(folder, rank, supervise)

@@ -1,0 +1,224 @@
+"""What replicas and their leader tell one another, and what the pure cores ask their shell to do.
+
+Both directions carry whole states, never changes: a lost message is repaired by the next one and a doubled one
+changes nothing. The order with the highest epoch counts; a leader of a lower epoch is not obeyed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Dict, Mapping, Protocol, Union
+
+from windlass.record.frames import Record
+from windlass.record.state import End, Task
+
+__all__ = [
+    "Claim",
+    "Command",
+    "KillTree",
+    "Leave",
+    "Ledger",
+    "OpenGate",
+    "Order",
+    "Phase",
+    "Release",
+    "Respawn",
+    "SendOrder",
+    "SendStatus",
+    "SignalProcess",
+    "Spawn",
+    "Status",
+    "Step",
+    "StopLevel",
+    "WriteControl",
+]
+
+
+class Phase(str, Enum):
+    """Where a replica is within the attempt it speaks about."""
+
+    IDLE = "idle"
+    READY = "ready"
+    STARTED = "started"
+    ENDED = "ended"
+
+
+class Step(str, Enum):
+    """What the leader wants of the gang."""
+
+    WAIT = "wait"
+    GATHER = "gather"
+    RUN = "run"
+    STOP = "stop"
+    LEAVE = "leave"
+
+
+class StopLevel(int, Enum):
+    """How hard to stop: ask the code, signal it, kill all of it."""
+
+    NONE = 0
+    ASK = 1
+    TERM = 2
+    KILL = 3
+
+
+@dataclass(frozen=True)
+class Status:
+    """The whole state of one replica, for its leader.
+
+    Attributes:
+        attempt: the attempt that `phase` and `end` are about.
+        port: a port that was free on this replica's host when it became ready.
+        notice: why its node wants the job to stop (a signal to the supervisor), empty otherwise.
+    """
+
+    rank: int
+    attempt: int = 0
+    phase: Phase = Phase.IDLE
+    host: str = ""
+    address: str = ""
+    port: int = 0
+    end: End | None = None
+    notice: str = ""
+
+    def to_data(self) -> Dict[str, Any]:
+        """The JSON form."""
+        data = dict(vars(self), phase=self.phase.value, end=self.end.to_data() if self.end else None)
+        return {"status": data}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Status:
+        """Read back `to_data`."""
+        fields = dict(data["status"])
+        fields["phase"] = Phase(fields["phase"])
+        fields["end"] = End.from_data(fields["end"]) if fields["end"] else None
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The whole wish of a leader; every replica gets the same one.
+
+    Attributes:
+        checkpoint: number of the newest request to save; code answers each once.
+        deadline: wall time at which this job ends, 0 for none.
+        code: exit code with which to leave.
+        gpus: ids leased for the whole gang, comma separated; replica r takes the r-th share.
+    """
+
+    epoch: int
+    attempt: int = 0
+    step: Step = Step.WAIT
+    address: str = ""
+    port: int = 0
+    level: StopLevel = StopLevel.NONE
+    cause: str = ""
+    checkpoint: int = 0
+    deadline: float = 0.0
+    code: int = 0
+    gpus: str = ""
+
+    def to_data(self) -> Dict[str, Any]:
+        """The JSON form."""
+        return {"order": dict(vars(self), step=self.step.value, level=int(self.level))}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Order:
+        """Read back `to_data`."""
+        fields = dict(data["order"])
+        fields["step"], fields["level"] = Step(fields["step"]), StopLevel(fields["level"])
+        return cls(**fields)
+
+    def but(self, **changes: Any) -> Order:
+        """The same order with some fields changed."""
+        return replace(self, **changes)
+
+
+class Ledger(Protocol):
+    """The journal as a core sees it: the facts of its own task, and a pen."""
+
+    def task(self) -> Task:
+        """The facts as of now, own records included."""
+
+    def append(self, kind: str, **data: Any) -> Record:
+        """Record a fact durably before this returns; task and writer are filled in."""
+
+
+@dataclass(frozen=True)
+class Spawn:
+    """Fork the user's process behind a closed gate and tell the core its identity."""
+
+    attempt: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class OpenGate:
+    """Let the forked process execute the user's command."""
+
+
+@dataclass(frozen=True)
+class SignalProcess:
+    """Send SIGTERM to the user's process."""
+
+
+@dataclass(frozen=True)
+class KillTree:
+    """SIGKILL everything the user's process left behind, until nothing lives."""
+
+
+@dataclass(frozen=True)
+class WriteControl:
+    """Tell the user's code through its control file."""
+
+    is_stop_wanted: bool
+    checkpoint: int
+    reason: str
+    deadline: float = 0.0
+
+
+@dataclass(frozen=True)
+class SendStatus:
+    """Send the replica's state to the leader."""
+
+    status: Status
+
+
+@dataclass(frozen=True)
+class SendOrder:
+    """Send the leader's wish to every replica, this one included."""
+
+    order: Order
+
+
+@dataclass(frozen=True)
+class Respawn:
+    """Start the supervisor of a replica that is not there, where the backend can."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Try to become leader with this epoch."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Release:
+    """The task ended: write what belongs to the end, give leases back."""
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Exit the supervisor with this code."""
+
+    code: int
+
+
+Command = Union[
+    Spawn, OpenGate, SignalProcess, KillTree, WriteControl, SendStatus, SendOrder, Respawn, Claim, Release, Leave
+]

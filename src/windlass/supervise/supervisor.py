@@ -1,0 +1,388 @@
+"""The supervisor of one replica: one event loop around the pure cores, the only writer of the truth on this node."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import traceback
+from collections import deque
+from pathlib import Path
+from typing import Deque, Dict, List, Set
+
+from windlass.core.clock import Clock, SystemClock
+from windlass.core.files import write_atomic
+from windlass.core.process import ProcessId, identify, is_alive
+from windlass.record import events
+from windlass.record.causes import Cause
+from windlass.record.frames import Record
+from windlass.record.state import End
+from windlass.supervise import messages
+from windlass.supervise.election import Candidate, newest_claim
+from windlass.supervise.environment import TOKEN_NAME, replace_tokens, user_environment
+from windlass.supervise.guard import Held
+from windlass.supervise.job import JobDocument
+from windlass.supervise.leader import Leader
+from windlass.supervise.leases import holder_of_this_process
+from windlass.supervise.ledger import JournalLedger
+from windlass.supervise.link import Follower
+from windlass.supervise.linux import become_subreaper
+from windlass.supervise.messages import Command, Order, Phase, Status, Step
+from windlass.supervise.redact import Redactor
+from windlass.supervise.replica import ReplicaCore
+from windlass.supervise.secret_use import secret_values, secret_variables
+from windlass.supervise.user_process import UserProcess, sweep_left_overs
+from windlass.supervise.watchdog import Watchdog
+
+__all__ = ["Supervisor"]
+
+_TICK_S = 1.0
+_QUICK_TICK_S = 0.05
+_JOIN_TICK_S = 0.02
+_STOPPED_AFTER_S = 5.0
+_REPORTS = (events.PROGRESS, events.METRICS, events.CHECKPOINT)
+
+
+class Supervisor:
+    """Runs one replica of a task; `run` blocks until the task has no more use for it.
+
+    Args:
+        job_folder: `<run>/jobs/<task>-<k>` with job.json.
+        held: what the guard keeps for all incarnations.
+    """
+
+    def __init__(self, job_folder: Path, rank: int, held: Held, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._folder, self._rank, self._held = job_folder, rank, held
+        self._job = JobDocument.read(job_folder / "job.json")
+        self._host = socket.gethostname()
+        self._selector = selectors.DefaultSelector()
+        self._queue: Deque[Command] = deque()
+        self._is_running_queue = False
+        self._exit_code: int | None = None
+        self._process: UserProcess | None = None
+        self._watchdog = Watchdog(self._job.stall_floor_s)
+        self._stopped_since = 0.0
+        self._redactor = Redactor(secret_values(self._job))
+        self._control = Path(self._scratch()) / "control.json"
+        writer = f"{self._job.task}.{rank}"
+        journal = Path(self._job.run_dir) / "journal"
+        self._ledger = JournalLedger(
+            journal, self._job.task, writer, self._clock, prefix=f"{writer}.", on_record=self._on_record
+        )
+        self._ledger.read_all()
+        self._core = ReplicaCore(
+            rank,
+            job=self._job.job,
+            host=self._host,
+            address=self._job.host_address,
+            grace_s=self._job.grace_s,
+            ledger=self._ledger,
+        )
+        self._candidate = Candidate(rank, self._clock.monotonic())
+        self._follower = Follower(rank, self._job.token, self._selector, self._on_order)
+        self._leader: Leader | None = None
+        self._waker, self._wakened = socket.socketpair()
+
+    # --- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """The whole life of this supervisor; returns the code its guard leaves with."""
+        become_subreaper()
+        self._listen_to_signals()
+        self._selector.register(self._held.channel.read_fd, selectors.EVENT_READ, self._on_output)
+        self._selector.register(self._held.alive, selectors.EVENT_READ, self._on_guard_dead)
+        self._restore()
+        while self._exit_code is None:
+            self._tick()
+            if self._exit_code is None:
+                for key, _ in self._selector.select(self._timeout_s()):
+                    key.data()
+        self._close()
+        return self._exit_code
+
+    def _timeout_s(self) -> float:
+        if self._leader is None and not self._follower.is_connected:
+            return _JOIN_TICK_S
+        if self._leader is not None and self._leader.wants_quick_tick:
+            return _QUICK_TICK_S
+        return _TICK_S
+
+    def _tick(self) -> None:
+        now = self._clock.monotonic()
+        self._find_leader(now)
+        self._look_at_process(now)
+        self._run_commands(self._core.on_tick(now))
+        if self._core.order.epoch:
+            self._on_order(self._core.order)
+        if self._leader is not None:
+            self._leader.tick()
+
+    def _listen_to_signals(self) -> None:
+        self._waker.setblocking(False)
+        self._wakened.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        self._selector.register(self._wakened, selectors.EVENT_READ, self._on_signals)
+
+    def _on_signals(self) -> None:
+        for number in set(self._wakened.recv(4096)):
+            if number == signal.SIGCHLD:
+                self._look_at_process(self._clock.monotonic())
+            elif number != signal.SIGHUP:
+                name = signal.Signals(number).name
+                self._run_commands(self._core.on_notice(f"{self._host} sent {name} to the supervisor"))
+
+    def _on_output(self) -> None:
+        if self._process is not None and not self._process.pump():
+            self._selector.unregister(self._held.channel.read_fd)
+
+    def _on_guard_dead(self) -> None:
+        self._selector.unregister(self._held.alive)
+
+    def _close(self) -> None:
+        if self._leader is not None:
+            self._leader.close()
+        self._follower.close()
+        self._ledger.close()
+        shutil.rmtree(str(self._control.parent))
+
+    # --- leading and following -----------------------------------------------------------------------------------
+
+    def _find_leader(self, now: float) -> None:
+        if self._leader is not None:
+            return
+        if self._follower.is_connected:
+            self._candidate.on_connected(now)
+            return
+        newest = newest_claim(self._folder) if self._job.num_replicas > 1 else None
+        epoch = self._candidate.epoch_to_claim(now, newest)
+        if epoch:
+            self._lead(epoch)
+        elif newest is not None and newest.rank != self._rank and self._follower.connect(newest.address, newest.port):
+            self._candidate.on_connected(now)
+            self._follower.send(self._core.status())
+
+    def _lead(self, epoch: int) -> None:
+        holder = holder_of_this_process(self._held.guard_pid)
+        leader = Leader(
+            self._job,
+            self._folder,
+            epoch=epoch,
+            holder=holder,
+            ledger=self._ledger,
+            clock=self._clock,
+            selector=self._selector,
+            run=self._run_commands,
+        )
+        if not leader.claim(self._rank, self._host, holder):
+            leader.close()
+            return
+        self._leader = leader
+        self._ledger.read_all()
+        leader.start()
+        leader.on_status(self._core.status())
+
+    def _on_order(self, order: Order) -> None:
+        self._run_commands(self._core.on_order(order, self._clock.monotonic(), self._free_port()))
+
+    def _free_port(self) -> int:
+        with socket.create_server((self._job.host_address, 0)) as server:
+            return int(server.getsockname()[1])
+
+    # --- the user's process --------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        """Continue what an earlier incarnation began, and end what an earlier guard left behind."""
+        attempt = self._core.restore()
+        if attempt:
+            self._process = self._new_process(attempt)
+            recorded = self._ledger.task().attempts[attempt].replicas[self._rank].process
+            if recorded and is_alive(ProcessId.parse(recorded)) and self._held.guard_pid == os.getppid():
+                self._process.adopt(recorded)
+            else:
+                self._process.adopt(recorded)
+                sweep_left_overs(self._job, self._rank, self._held)
+        elif self._ledger.task().attempts:
+            sweep_left_overs(self._job, self._rank, self._held)
+
+    def _new_process(self, attempt: int) -> UserProcess:
+        return UserProcess(self._job, self._rank, attempt, self._held, self._redactor, self._clock, self._host)
+
+    def _look_at_process(self, now: float) -> None:
+        if self._process is None or self._core.phase is not Phase.STARTED:
+            return
+        if self._process.is_blocked and self._process.pump():
+            self._selector.register(self._held.channel.read_fd, selectors.EVENT_READ, self._on_output)
+        if self._process.has_exited():
+            self._run_commands([messages.KillTree()])
+            return
+        end = self._process.trouble(now) or self._stall(now)
+        if end is not None:
+            self._run_commands(self._core.on_stalled(end))
+
+    def _stall(self, now: float) -> End | None:
+        """What the watchdog says; a process in state T is found without any report."""
+        assert self._process is not None
+        if not self._job.is_stall_watched:
+            return None
+        if self._process.stopped_by_signal():
+            self._stopped_since = self._stopped_since or now
+        else:
+            self._stopped_since = 0.0
+        self._ledger.poll()
+        message = self._watchdog.verdict(now)
+        limit_s = min(self._job.stall_floor_s, _STOPPED_AFTER_S)
+        if not message and self._stopped_since and now > self._stopped_since + limit_s:
+            message = "the process is stopped (SIGSTOP)"
+        if not message:
+            return None
+        return End(str(Cause.STALLED), rank=self._rank, host=self._host, message=message, at=self._clock.now())
+
+    def _on_record(self, record: Record) -> None:
+        data = record.data
+        if record.kind in _REPORTS and data["rank"] == self._rank and data["attempt"] == self._core.attempt:
+            phase = {events.METRICS: "step", events.CHECKPOINT: "save"}.get(record.kind) or data["phase"]
+            step = data["step"] if data["step"] is not None else -1
+            self._watchdog.on_report(phase, step, self._clock.monotonic())
+
+    # --- commands ------------------------------------------------------------------------------------------------
+
+    def _run_commands(self, commands: List[Command]) -> None:
+        """Execute commands in order; those that follow from them come behind the present ones."""
+        self._queue.extend(commands)
+        if self._is_running_queue:
+            return
+        self._is_running_queue = True
+        try:
+            while self._queue:
+                self._execute(self._queue.popleft())
+        finally:
+            self._is_running_queue = False
+
+    def _execute(self, command: Command) -> None:
+        if isinstance(command, messages.SendStatus):
+            self._send_status(command.status)
+        elif isinstance(command, messages.SendOrder):
+            assert self._leader is not None
+            self._on_order(self._leader.send(command.order))
+        elif isinstance(command, messages.Spawn):
+            self._spawn(command)
+        elif isinstance(command, messages.OpenGate):
+            self._open_gate()
+        elif isinstance(command, messages.SignalProcess) and self._process is not None:
+            self._process.terminate()
+        elif isinstance(command, messages.KillTree):
+            self._kill_tree()
+        elif isinstance(command, messages.WriteControl):
+            self._write_control(command)
+        elif isinstance(command, messages.Respawn) and self._leader is not None:
+            self._leader.respawn(command.rank)
+        elif isinstance(command, messages.Release) and self._leader is not None:
+            self._leader.release()
+        elif isinstance(command, messages.Leave):
+            self._exit_code = command.code
+
+    def _send_status(self, status: Status) -> None:
+        if self._leader is not None:
+            self._leader.on_status(status)
+        else:
+            self._follower.send(status)
+
+    def _spawn(self, command: messages.Spawn) -> None:
+        self._watchdog = Watchdog(self._job.stall_floor_s)
+        self._stopped_since = 0.0
+        self._write_control(messages.WriteControl(False, 0, ""))
+        self._process = self._new_process(command.attempt)
+        for folder in (self._job.out, self._job.checkpoints):
+            os.makedirs(folder, exist_ok=True)
+        tokens = {
+            "leader.address": command.address,
+            "leader.port": str(command.port),
+            "rank": str(self._rank),
+            "attempt": str(command.attempt),
+        }
+        argv = [replace_tokens(word, tokens) for word in self._job.replicas[self._rank].argv]
+        env = user_environment(
+            self._job, self._rank, tokens=tokens, ours=self._our_variables(), secrets=secret_variables(self._job, self._control.parent)
+        )
+        process = self._process.spawn(argv, env)
+        self._run_commands(self._core.on_spawned(process, argv))
+
+    def _open_gate(self) -> None:
+        assert self._process is not None
+        problem = self._process.open_gate()
+        if problem:
+            self._process.has_exited()
+            end = End(str(Cause.START_FAILED), 127, self._rank, self._host, problem, at=self._clock.now())
+            self._run_commands(self._core.on_spawn_failed(end))
+
+    def _our_variables(self) -> Dict[str, str]:
+        ours = {
+            "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
+            "WINDLASS_CONTROL": str(self._control),
+            "WINDLASS_CHECKPOINT_PATTERN": self._job.checkpoint_pattern,
+            "WINDLASS_RESUME": "1" if self._job.is_resuming else "0",
+            TOKEN_NAME: f"{self._job.token}.{self._rank}",
+        }
+        if self._job.checkpoint_every_s:
+            ours["WINDLASS_CHECKPOINT_EVERY"] = f"{self._job.checkpoint_every_s:g}"
+        if self._job.lease.folder:
+            gpus = [gpu for gpu in self._core.order.gpus.split(",") if gpu]
+            share = len(gpus) // self._job.num_replicas
+            ours["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[self._rank * share : (self._rank + 1) * share])
+        return ours
+
+    def _kill_tree(self) -> None:
+        """End everything of the attempt, complete its log, tell the core."""
+        if self._process is None or self._core.phase is not Phase.STARTED:
+            return
+        self._process.kill(self._other_guards())
+        finish = self._finish()
+        order = self._core.order
+        stop_cause = order.cause if order.step is Step.STOP and order.attempt == self._core.attempt else ""
+        end = self._process.end(finish=finish, stop_cause=stop_cause)
+        self._process = None
+        self._run_commands(self._core.on_ended(end))
+
+    def _finish(self) -> tuple[int, str, str] | None:
+        """What this replica's code said by `report.finish`; the worst of its local ranks."""
+        self._ledger.poll()
+        return self._ledger.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
+
+    def _other_guards(self) -> Set[int]:
+        """Guards of other replicas on this node that this one may have started."""
+        found: Set[int] = set()
+        for path in self._folder.glob("guard-*.json"):
+            if path.name != f"guard-{self._rank}.json":
+                found.add(ProcessId.parse(json.loads(path.read_bytes())["guard"]).pid)
+        return found
+
+    def _scratch(self) -> str:
+        root = os.environ.get("TMPDIR", "/tmp")
+        folder = os.path.join(root, f"windlass-{os.getuid()}-{self._job.token[:12]}-{self._rank}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return folder
+
+    def _write_control(self, command: messages.WriteControl) -> None:
+        content = {
+            "stop": command.is_stop_wanted,
+            "checkpoint": command.checkpoint,
+            "deadline": command.deadline or None,
+            "reason": command.reason,
+        }
+        write_atomic(self._control, json.dumps(content).encode(), is_durable=False)
+
+
+def supervise(job_folder: Path, rank: int, held: Held) -> int:
+    """Run a supervisor; a bug of ours is written beside job.json and ends it with 70, so the guard starts it again."""
+    try:
+        return Supervisor(job_folder, rank, held).run()
+    except BaseException:
+        with open(str(job_folder / f"supervisor-{rank}.crash"), "a") as file:
+            file.write(f"--- {identify(os.getpid())}\n{traceback.format_exc()}")
+        raise

@@ -1,0 +1,90 @@
+"""Everything the user's process started, found by descent and by token, and ended for good."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Callable, Iterable, List, Set
+
+from windlass.core.process import descendants, find_by_environment, identify, send_signal
+
+__all__ = ["end_all", "resident_bytes", "sweep"]
+
+_PAUSE_S = 0.01
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: float = 10.0) -> List[int]:
+    """SIGKILL all descendants of `roots` until none is left; returns those that would not die in time.
+
+    Args:
+        roots: subreapers: whatever is forked, even by setsid and double fork, stays below them.
+        keep: processes (with their descendants) that are not the user's.
+    """
+    roots = list(roots)
+    end = time.monotonic() + deadline_s
+    while True:
+        kept = keep()
+        left = [pid for root in roots for pid in _below(root, kept)]
+        if not left or time.monotonic() >= end:
+            return left
+        for pid in left:
+            send_signal(pid, signal.SIGKILL)
+        reap_children(kept)
+        time.sleep(_PAUSE_S)
+
+
+def _below(root: int, kept: Set[int]) -> List[int]:
+    """Descendants of a root without those that are kept, and without what is below them."""
+    found = descendants(root)
+    spared = set(kept)
+    for pid in kept:
+        spared.update(descendants(pid))
+    return [pid for pid in found if pid not in spared]
+
+
+def reap_children(kept: Set[int]) -> None:
+    """Take away dead children of this process that nobody else waits for."""
+    for pid in _children_dead():
+        if pid not in kept:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
+
+
+def _children_dead() -> List[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+            pids = [int(text) for text in file.read().split()]
+    except FileNotFoundError:
+        return []
+    return [pid for pid in pids if identify(pid) is None]
+
+
+def sweep(token_name: str, token: str, keep: Callable[[], Set[int]]) -> List[int]:
+    """Kill what an earlier supervisor left on this machine, known by the token in its environment at start."""
+    ended: List[int] = []
+    for _ in range(100):
+        kept = keep()
+        found = [pid for pid in find_by_environment(token_name, token) if pid not in kept]
+        if not found:
+            break
+        for pid in found:
+            send_signal(pid, signal.SIGKILL)
+        ended.extend(pid for pid in found if pid not in ended)
+        time.sleep(_PAUSE_S)
+    return ended
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Memory that processes hold in RAM, shared pages counted once per process; source: proc(5), statm."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/statm", "rb") as file:
+                total += int(file.read().split()[1]) * _PAGE_BYTES
+        except (FileNotFoundError, ProcessLookupError, IndexError):
+            continue
+    return total

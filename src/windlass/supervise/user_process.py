@@ -1,0 +1,182 @@
+"""The user's process of one replica: started behind its gate, its log pumped, watched, ended with all it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import List, Mapping, Set, Tuple
+
+from windlass.core.clock import Clock
+from windlass.core.process import ProcessId, descendants, is_alive, send_signal
+from windlass.record.causes import Cause
+from windlass.record.state import End
+from windlass.supervise.classify import Evidence, classify
+from windlass.supervise.environment import TOKEN_NAME
+from windlass.supervise.guard import Held
+from windlass.supervise.job import JobDocument
+from windlass.supervise.pump import LogPump
+from windlass.supervise.redact import Redactor
+from windlass.supervise.spawn import Child, spawn
+from windlass.supervise.tree import end_all, resident_bytes, sweep
+
+__all__ = ["UserProcess", "sweep_left_overs"]
+
+_STATUS_WAIT_S = 2.0
+_DISK_FULL_PATIENCE_S = 30.0
+_NUM_LINES = 200
+
+
+class UserProcess:
+    """One attempt's process on this node; blocking only where it says so."""
+
+    def __init__(self, job: JobDocument, rank: int, attempt: int, held: Held, redactor: Redactor, clock: Clock, host: str) -> None:
+        self.attempt = attempt
+        self._job, self._rank, self._held, self._clock, self._host = job, rank, held, clock, host
+        log = Path(job.run_dir) / "logs" / str(attempt) / job.task / f"{rank}.log"
+        self._pump = LogPump(held.channel, log, redactor, clock)
+        self._child: Child | None = None
+        self._process: ProcessId | None = None
+        self._code: int | None = None
+        self._num_oom_kills = _oom_kills()
+        self._memory_note = ""
+        self._blocked_since = 0.0
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the log cannot be written because the disk is full."""
+        return self._blocked_since > 0
+
+    def spawn(self, argv: List[str], env: Mapping[str, str]) -> str:
+        """Fork the process behind its gate; returns its identity. Raises OSError when the system cannot fork."""
+        self._child = spawn(argv, env, self._job.cwd, self._held.channel.write_fd)
+        self._process = ProcessId.parse(self._child.process)
+        return self._child.process
+
+    def open_gate(self) -> str:
+        """Let it execute; returns why it could not, or an empty string."""
+        assert self._child is not None
+        return self._child.open_gate()
+
+    def adopt(self, process: str) -> None:
+        """Take over the process that an earlier supervisor started; it may be gone."""
+        self._process = ProcessId.parse(process) if process else None
+
+    def has_exited(self) -> bool:
+        """Whether the root process is gone; finds its exit code."""
+        if self._code is not None:
+            return True
+        if self._process is None:
+            self._code = -int(signal.SIGKILL)
+            return True
+        try:
+            pid, status = os.waitpid(self._process.pid, os.WNOHANG)
+        except ChildProcessError:
+            return self._has_exited_elsewhere()
+        if pid:
+            self._code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        return pid != 0
+
+    def _has_exited_elsewhere(self) -> bool:
+        """The guard is its parent now: it reaps it and writes the status down."""
+        assert self._process is not None
+        if is_alive(self._process):
+            return False
+        deadline = time.monotonic() + _STATUS_WAIT_S
+        while time.monotonic() < deadline:
+            codes = self._held.exit_codes()
+            if self._process.pid in codes:
+                self._code = codes[self._process.pid]
+                return True
+            time.sleep(0.01)
+        self._code = -int(signal.SIGKILL)
+        return True
+
+    def terminate(self) -> None:
+        """SIGTERM to the user's process; when that is the shell we wrapped around a line, to its children."""
+        if self._process is None or not is_alive(self._process):
+            return
+        targets = descendants(self._process.pid) if self._job.is_shell else []
+        direct = [pid for pid in targets if _parent(pid) == self._process.pid]
+        for pid in direct or [self._process.pid]:
+            send_signal(pid, signal.SIGTERM)
+            send_signal(pid, signal.SIGCONT)
+
+    def kill(self, keep: Set[int]) -> None:
+        """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds."""
+        roots = [os.getpid(), self._held.guard_pid] if os.getppid() == self._held.guard_pid else [os.getpid()]
+        end_all(roots, lambda: keep | {os.getpid(), self._held.guard_pid})
+        self.has_exited()
+
+    def pump(self) -> bool:
+        """Bring output into the log; False while the disk is full."""
+        result = self._pump.pump()
+        if not result.is_blocked:
+            self._blocked_since = 0.0
+        elif not self._blocked_since:
+            self._blocked_since = self._clock.monotonic()
+        return not result.is_blocked
+
+    def trouble(self, now: float) -> End | None:
+        """What must end the process now: memory over the limit, a disk that stays full, a stopped process."""
+        if self._blocked_since and now > self._blocked_since + _DISK_FULL_PATIENCE_S:
+            return self._end_of(Cause.DISK_FULL, "no space left on device for the log")
+        limit = self._job.memory_bytes
+        if limit:
+            used = resident_bytes(descendants(os.getpid()))
+            if used > limit:
+                self._memory_note = f"used {used} bytes of memory, the limit is {limit}"
+                return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)
+        return None
+
+    def end(self, *, finish: Tuple[int, str, str] | None, stop_cause: str) -> End:
+        """Complete the log and name the cause; the whole tree must be gone."""
+        result = self._pump.drain(self._clock.monotonic() - 1.0)
+        lines = tuple(self._pump.last_lines(_NUM_LINES))
+        self._pump.close()
+        assert self._code is not None
+        evidence = Evidence(
+            stop_cause=stop_cause,
+            finish=finish,
+            was_out_of_memory=bool(self._memory_note) or _oom_kills() > self._num_oom_kills,
+            memory_note=self._memory_note,
+            was_disk_full=result.is_blocked,
+            lines=lines,
+        )
+        return classify(self._code, evidence, rank=self._rank, host=self._host, at=self._clock.now())
+
+    def stopped_by_signal(self) -> bool:
+        """Whether the root process is in state T (SIGSTOP)."""
+        if self._process is None:
+            return False
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return stat.rpartition(b")")[2].split()[0] == b"T"
+
+    def _end_of(self, cause: Cause, message: str) -> End:
+        return End(str(cause), rank=self._rank, host=self._host, message=message, at=self._clock.now())
+
+
+def sweep_left_overs(job: JobDocument, rank: int, held: Held) -> List[int]:
+    """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed)."""
+    ours = {os.getpid(), held.guard_pid}
+    return sweep(TOKEN_NAME, f"{job.token}.{rank}", lambda: ours)
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel has killed for memory on this machine; source: /proc/vmstat, oom_kill."""
+    try:
+        text = Path("/proc/vmstat").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)

@@ -1,0 +1,56 @@
+"""The stall watchdog: how long each phase of a training job may go without a word, learned from the job itself.
+
+Only code that reports progress is watched. The limit of a phase is ten times the longest gap seen in it so far
+(a 99th percentile needs more samples than the first minutes of a job have), never below the floor.
+"""
+
+from __future__ import annotations
+
+from typing import Dict
+
+__all__ = ["Watchdog"]
+
+_FACTOR = 10.0
+_FIRST_LIMIT_S = 1800.0
+"""For a phase of which no gap is known yet (first step with compilation, first save)."""
+
+_NUM_TO_LEARN = 3
+
+
+class Watchdog:
+    """Watches the reports of one replica.
+
+    Args:
+        floor_s: no phase is called stalled before it has been silent for so long.
+    """
+
+    def __init__(self, floor_s: float) -> None:
+        self._floor_s = floor_s
+        self._gaps: Dict[str, float] = {}
+        self._counts: Dict[str, int] = {}
+        self._phase = ""
+        self._step = -1
+        self._at = 0.0
+
+    def on_report(self, phase: str, step: int, now: float) -> None:
+        """The code said where it is."""
+        if self._phase:
+            gap = now - self._at
+            self._gaps[self._phase] = max(gap, self._gaps.get(self._phase, 0.0))
+            self._counts[self._phase] = self._counts.get(self._phase, 0) + 1
+        self._phase, self._step, self._at = phase, step, now
+
+    def limit_s(self, phase: str) -> float:
+        """Seconds of silence after which this phase counts as stalled."""
+        if self._counts.get(phase, 0) < _NUM_TO_LEARN:
+            return max(_FIRST_LIMIT_S if phase != "step" else 0.0, self._floor_s)
+        return max(_FACTOR * self._gaps[phase], self._floor_s)
+
+    def verdict(self, now: float) -> str:
+        """What is wrong, in words; empty while nothing is."""
+        if not self._phase:
+            return ""
+        silence = now - self._at
+        if silence <= self.limit_s(self._phase):
+            return ""
+        return f"no progress for {silence:.0f} s in phase {self._phase}" + (f", last step {self._step}" if self._step >= 0 else "")
