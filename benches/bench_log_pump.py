@@ -31,7 +31,8 @@ for _ in range(count):
 
 def log_lines(dice: random.Random, secrets: list[bytes], share: float) -> bytes:
     """About a megabyte of training log; `share` of the lines hold a secret, half of them in base64."""
-    lines, size = [], 0
+    lines: list[bytes] = []
+    size = 0
     while size < MEGABYTE:
         line = b"%d step=%d loss=%.4f lr=1e-4 grad_norm=%.3f tok/s=%d path=/data/shard-%05d.bin" % (
             time.time_ns() // 10**6,
@@ -61,7 +62,8 @@ def measure(folder: Path, name: str, block: bytes, megabytes: int, redactor: Red
         before = time.process_time()
         result = pump.drain(time.monotonic() + 600)
         used_s = time.process_time() - before
-        assert result.is_eof and writer.wait() == 0
+        assert result.is_eof
+        assert writer.wait() == 0
     pump.close()
     channel.close()
     os.unlink(log)

@@ -21,6 +21,7 @@ __all__ = [
     "Leaf",
     "Tree",
     "data_of_tree",
+    "has_surrogate",
     "kind_of",
     "text_of",
     "tree_of_data",
@@ -114,6 +115,11 @@ def tree_of_data(data: object, source: str) -> Tree:
     return _tree(data, source, "", 0)
 
 
+def has_surrogate(text: str) -> bool:
+    """Whether the text holds half a character, as bytes of a command line that are not UTF-8 become."""
+    return _SURROGATE.search(text) is not None
+
+
 def _tree(data: object, source: str, path: str, depth: int) -> Tree:
     if depth > MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
@@ -136,7 +142,7 @@ def _tree(data: object, source: str, path: str, depth: int) -> Tree:
         raise ValueError(f"{path}: a number of more than 1000 digits is too long")
     excerpt = f"{path} = {data!r}" if path else repr(data)
     place = Place(source, excerpt=excerpt if len(excerpt) <= _MAX_EXCERPT else excerpt[: _MAX_EXCERPT - 3] + "...")
-    if isinstance(data, str) and _SURROGATE.search(data):
+    if isinstance(data, str) and has_surrogate(data):
         raise ValueError(f"{path}: {data!r} is not Unicode text")
     if data is None or isinstance(data, bool | int | float | str):
         return Leaf(data, text_of(data), place)

@@ -14,9 +14,7 @@ __all__ = ["DURATION_REGEX", "SIZE_REGEX", "Refusal", "bounds_text", "format_sec
 DURATION_REGEX = r"^\s*(?:\d+(?:\.\d+)?\s*(?:ms|min|s|m|h|d|w)\s*)+$"
 SIZE_REGEX = r"^\s*\d+(?:\.\d+)?\s*(?:[kKMGTP](?:i?B|i)?|B)\s*$"
 _CLOCK = re.compile(r"(\d{1,4}):(\d\d)(?::(\d\d))?\Z", re.ASCII)
-_DAYSDURATION_REGEX = r"^\s*(?:\d+(?:\.\d+)?\s*(?:ms|min|s|m|h|d|w)\s*)+$"
-SIZE_REGEX = r"^\s*\d+(?:\.\d+)?\s*(?:[kKMGTP](?:i?B|i)?|B)\s*$"
-_CLOCK = re.compile(r"(\d{1,4})-(\d{1,2}):(\d\d):(\d\d)\Z", re.ASCII)
+_DAYS_CLOCK = re.compile(r"(\d{1,4})-(\d{1,2}):(\d\d):(\d\d)\Z", re.ASCII)
 # Above this a float no longer holds every whole number, and text and value would not agree.
 _MAX_EXACT = 2**53
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windlass.config.document import Branch, Items, Leaf, Tree, data_of_tree, kind_of
+from windlass.config.document import Branch, Items, Leaf, Tree, data_of_tree, has_surrogate, kind_of
 from windlass.config.path import join_path, split_path
 from windlass.config.phrases import accepted
 from windlass.config.scalars import resolve_scalar
@@ -76,7 +76,7 @@ def apply_overrides(tree: Branch, schema: type[object], overrides: Sequence[str]
 
 def _read(text: str) -> _Override:
     place = Place(COMMAND_LINE, excerpt=text if text.isprintable() else ascii(text)[1:-1])
-    if not _is_unicode(text):
+    if has_surrogate(text):
         raise _refused(f"the override {text!r} is not UTF-8", place, "check the terminal's encoding")
     match = _HEAD.match(text)
     head = match.group() if match is not None else ""
@@ -97,11 +97,6 @@ def _read(text: str) -> _Override:
     if is_removal:
         return _Override(parts, None, place)
     return _Override(parts, _value(rest[1:].strip(), place) if rest else Leaf(True, "true", place), place)
-
-
-def _is_unicode(text: str) -> bool:
-    # Bytes of the command line that are not UTF-8 arrive as lone surrogates.
-    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _refused(message: str, place: Place, hint: str) -> _Refused:

@@ -14,7 +14,6 @@ from windlass.config.shape import (
     Boolean,
     Choice,
     Float,
-    Free,
     Integer,
     ListOf,
     MapOf,
@@ -38,36 +37,46 @@ _MAX_SEARCH_DEPTH = 5
 
 def accepted(shape: Shape) -> str:
     """What a field takes, in words: `a whole number`, `text or a list`."""
+    words = list(dict.fromkeys(_accepted(shape)))
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def _accepted(shape: Shape) -> Iterator[str]:
+    match shape:
+        case OneOf():
+            for option in shape.options:
+                if not isinstance(option, Null):
+                    yield from _accepted(option)
+        case ListOf():
+            if shape.is_one_or_many:
+                yield from _accepted(shape.item)
+            yield "a list"
+        case Record():
+            short = short_shape(shape.cls)
+            if short is not None:
+                yield from _accepted(short)
+            yield "a mapping"
+        case MapOf():
+            yield "a mapping"
+        case _:
+            yield _accepted_scalar(shape)
+
+
+def _accepted_scalar(shape: Shape) -> str:
     match shape:
         case Null():
             return "null"
         case Boolean():
             return "`true` or `false`"
-        case Integer(is_size=True):
-            return "a size such as `16GiB`"
         case Integer():
-            return "a whole number"
-        case Float(is_duration=True):
-            return "a duration such as `20m`"
+            return "a size such as `16GiB`" if shape.is_size else "a whole number"
         case Float():
-            return "a number"
+            return "a duration such as `20m`" if shape.is_duration else "a number"
         case Text():
             return "text"
         case Choice():
             return one_of(shape.values)
-        case ListOf():
-            return f"{accepted(shape.item)} or a list" if shape.is_one_or_many else "a list"
-        case MapOf():
-            return "a mapping"
-        case Record():
-            short = short_shape(shape.cls)
-            return "a mapping" if short is None else f"{accepted(short)} or a mapping"
-        case OneOf():
-            return " or ".join(
-                dict.fromkeys(accepted(option) for option in shape.options if not isinstance(option, Null))
-            )
-        case Free():
-            return "any value"
+    return "any value"
 
 
 def one_of(values: Sequence[object]) -> str:

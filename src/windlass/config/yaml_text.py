@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
-from windlass.config.document import MAX_DEPTH, Branch, Entry, Items, Leaf, Tree
+from windlass.config.document import MAX_DEPTH, Branch, Entry, Items, Leaf, Tree, has_surrogate
 from windlass.config.scalars import resolve_scalar
+from windlass.config.syntax import Mark, explain_syntax
 from windlass.core.errors import Place, Problem, SpecError
 
 if TYPE_CHECKING:
@@ -73,16 +74,6 @@ def compose(text: str, *, source: str, place: Place | None = None) -> tuple[Tree
     return composer.document(), composer.problems
 
 
-class _Mark(Protocol):
-    """A position of either parser of PyYAML, counted from 0."""
-
-    @property
-    def line(self) -> int: ...
-
-    @property
-    def column(self) -> int: ...
-
-
 class _Refused(Exception):
     """Reading cannot go on; the problem is noted."""
 
@@ -111,8 +102,7 @@ class _Composer:
 
     def document(self) -> Tree | None:
         """The one document of the text."""
-        # lazy: PyYAML costs 25 ms
-        import yaml
+        import yaml  # lazy: PyYAML costs 25 ms
 
         try:
             self._check_characters()
@@ -121,8 +111,7 @@ class _Composer:
         except _Refused:
             return None
         except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            message, hint = _explain(error, self._line_at(mark))
+            message, hint, mark = explain_syntax(error, self._lines)
             self.problems.append(Problem(message, "yaml-syntax", self._at(mark), hint))
         except yaml.YAMLError as error:
             message = " ".join(str(error).split())
@@ -143,7 +132,7 @@ class _Composer:
         )
 
     def _whole(self) -> Tree | None:
-        import yaml
+        import yaml  # lazy: as in `document`
 
         next(self._events)
         event = next(self._events)
@@ -163,7 +152,7 @@ class _Composer:
 
     def _part(self, event: yaml.Event, depth: int) -> _Part:
         """The part that begins with `event`."""
-        import yaml
+        import yaml  # lazy: as in `document`
 
         place = self._at(event.start_mark)
         if isinstance(event, yaml.AliasEvent):
@@ -218,6 +207,9 @@ class _Composer:
     def _leaf(self, event: yaml.ScalarEvent, place: Place) -> Leaf:
         self._count(1, place)
         text: str = event.value
+        if has_surrogate(text):
+            # Only the pure parser lets such an escape through.
+            self._refuse("an escape stands for half a character", "yaml-syntax", place, "write the character itself")
         is_plain = event.style is None or event.style == ""
         tag = event.tag
         if tag is not None and tag != "!" and tag not in _TAGS:
@@ -243,7 +235,7 @@ class _Composer:
             )
 
     def _items(self, place: Place, depth: int) -> _Part:
-        import yaml
+        import yaml  # lazy: as in `document`
 
         self._count(1, place)
         parts = []
@@ -252,7 +244,7 @@ class _Composer:
         return _around(Items(tuple(part.tree for part in parts), place), parts)
 
     def _branch(self, place: Place, depth: int) -> _Part:
-        import yaml
+        import yaml  # lazy: as in `document`
 
         self._count(1, place)
         entries: dict[str, Entry] = {}
@@ -291,15 +283,12 @@ class _Composer:
             return tree.text
         return None
 
-    def _at(self, mark: _Mark | None) -> Place:
+    def _at(self, mark: Mark | None) -> Place:
         if self._place is not None:
             return self._place
         if mark is None:
             return Place(self._source)
         return Place(self._source, mark.line + 1, mark.column + 1, self._excerpt(mark.line, mark.column))
-
-    def _line_at(self, mark: _Mark | None) -> str:
-        return self._lines[mark.line] if mark is not None and mark.line < len(self._lines) else ""
 
     def _excerpt(self, line: int, column: int) -> str:
         text = self._lines[line] if line < len(self._lines) else ""
@@ -321,34 +310,11 @@ def _around(tree: Tree, parts: list[_Part]) -> _Part:
 
 def _events(text: str) -> Iterator[yaml.Event]:
     """Parse events from libyaml where PyYAML has it, else from the slower pure parser."""
-    import yaml
+    import yaml  # lazy: as in `document`
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     parse: Callable[..., Iterator[yaml.Event]] = yaml.parse
     return parse(text, Loader=loader)
-
-
-def _explain(error: yaml.MarkedYAMLError, line: str) -> tuple[str, str]:
-    """A message and a hint in our words for the syntax errors that people make; the parser's words for the rest."""
-    problem = " ".join((error.problem or "").split())
-    if "cannot start any token" in problem:
-        stripped = line.lstrip(" ")
-        if stripped.startswith("\t"):
-            return "a tab is used for indentation", "indent with spaces"
-        mark = error.problem_mark
-        character = line[mark.column] if mark is not None and mark.column < len(line) else ""
-        return f"no value can begin with `{character}`", "put quotes around the text"
-    if problem.startswith("mapping values are not allowed"):
-        return "a `:` stands where no key can be", "put quotes around text that holds `: `, and check the indentation"
-    if "unexpected end of stream" in problem or problem.startswith("found unexpected end"):
-        return "a quote is never closed", "add the closing quote"
-    if "did not find expected ',' or" in problem or problem.startswith("expected ',' or"):
-        return "a list `[...]` or a mapping `{...}` is never closed, or lacks a comma", "add what is missing"
-    if "could not find expected ':'" in problem:
-        return "a key has no `:`", "write `key: value`"
-    if "block end" in problem or "expected <block end>" in problem:
-        return "the indentation does not fit the lines above", "indent the keys of one mapping equally"
-    return f"not YAML: {problem}", ""
 
 
 def _tag_text(tag: str) -> str:

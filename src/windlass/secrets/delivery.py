@@ -11,8 +11,8 @@ import getpass
 import os
 import re
 import stat
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Callable, Iterator, Mapping
 
 from windlass.core.errors import InternalError
 from windlass.core.files import write_atomic
@@ -22,7 +22,7 @@ __all__ = ["deliver", "delivery_folders", "sweep_deliveries"]
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{8,}\Z")
 _FIRST_LOGIN_UID = 1000  # logind leaves the files of system users alone
-_SHARED_MEMORY = Path("/dev/shm")
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the folder below is checked to be ours alone
 _LOGIND_USERS = Path("/run/systemd/users")
 _LINGERING = Path("/var/lib/systemd/linger")
 
@@ -34,6 +34,7 @@ def deliver(values: Mapping[str, bytes], token: str, home: Path, *, folder: Path
         token: the run's; names the file.
         home: WINDLASS_HOME, for places that have no memory folder.
         folder: where to write instead, for a job on machines that share only this folder.
+
     Returns:
         The file, for `job.json`.
     """
@@ -52,6 +53,7 @@ def sweep_deliveries(is_live: Callable[[str], bool], home: Path) -> list[Path]:
 
     Args:
         is_live: whether the run with this token may still need its secrets; unknown means yes.
+
     Returns:
         The files that were removed.
     """

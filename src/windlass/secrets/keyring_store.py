@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Iterable, Iterator, Protocol, cast
+from typing import Protocol, cast
 
 from windlass.core.errors import AccessError, UsageError
 from windlass.core.files import lock

@@ -6,26 +6,24 @@
         lock             held while the vault is changed
 
 What encryption at rest is for: backups, synced folders and other users' mistakes, not somebody who is you.
-Source: https://age-encryption.org/v1.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable
 
 from windlass.core.errors import AccessError
 from windlass.core.files import lock, write_atomic
+from windlass.secrets import age
 from windlass.secrets.store import check_name, check_value, no_such_secret
 from windlass.supervise.delivery import check_private
 
-if TYPE_CHECKING:
-    from pyrage.x25519 import Identity
-
 __all__ = ["Vault"]
+
+_SCHEMA = 1
 
 
 class Vault:
@@ -79,8 +77,6 @@ class Vault:
 
     def _read(self) -> dict[str, bytes]:
         """All values; what is wrong with the files is said without quoting them."""
-        import pyrage  # lazy: a compiled module that most commands never need
-
         try:
             check_private(self._folder)
             check_private(self._file)
@@ -88,57 +84,39 @@ class Vault:
         except FileNotFoundError:
             return {}
         except PermissionError as error:
-            raise AccessError(
-                f"may not read {self._file}", hint="whose vault is it?", code="vault-unreadable"
-            ) from error
-        identity = self._load_identity()
+            raise _unreadable(f"may not read {self._file}", f"ls -l {self._folder}") from error
+        remedy = f"remove {self._file} and set the secrets again"
         try:
-            values = json.loads(pyrage.decrypt(content, [identity]))["values"]
+            values = json.loads(age.decrypt(content, self._load_identity()))["values"]
             return {name: base64.b64decode(value, validate=True) for name, value in values.items()}
-        except pyrage.DecryptError as error:
-            raise AccessError(
-                f"{self._file} cannot be opened with {self._identity}: {error}",
-                hint=f"put back the two files as they belong together, or remove {self._file} and set the secrets again",
-                code="vault-unreadable",
-            ) from None
-        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+        except age.AgeError as error:
+            problem = f"{self._file} cannot be opened with {self._identity}: {error}"
+            raise _unreadable(problem, f"put back the two files as they belong together, or {remedy}") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
             # `from None`: a decoding error quotes what it could not decode
-            raise AccessError(
-                f"{self._file} opens, but holds no vault",
-                hint=f"remove {self._file} and set the secrets again",
-                code="vault-unreadable",
-            ) from None
+            raise _unreadable(f"{self._file} opens, but holds no vault", remedy) from None
 
     def _write(self, values: dict[str, bytes]) -> None:
-        import pyrage  # lazy: see _read
-
-        identity = self._load_identity() if self._identity.exists() else self._make_identity()
         encoded = {name: base64.b64encode(value).decode() for name, value in values.items()}
-        content = json.dumps({"schema": 1, "values": encoded}).encode()
-        write_atomic(self._file, pyrage.encrypt(content, [identity.to_public()]), mode=0o600)
+        content = json.dumps({"schema": _SCHEMA, "values": encoded}).encode()
+        identity = self._load_identity() if self._identity.exists() else self._make_identity()
+        write_atomic(self._file, age.encrypt(content, identity), mode=0o600)
 
-    def _make_identity(self) -> Identity:
-        from pyrage import x25519  # lazy: see _read
-
-        identity = x25519.Identity.generate()
+    def _make_identity(self) -> str:
+        identity = age.new_identity()
         write_atomic(self._identity, f"{identity}\n".encode(), mode=0o600)
         return identity
 
-    def _load_identity(self) -> Identity:
-        import pyrage  # lazy: see _read
-
+    def _load_identity(self) -> str:
+        remedy = f"put it back from a backup, or remove {self._file} and set the secrets again"
         try:
             check_private(self._identity)
-            return pyrage.x25519.Identity.from_str(self._identity.read_text().strip())
+            return self._identity.read_text(encoding="ascii").strip()
         except FileNotFoundError as error:
-            raise AccessError(
-                f"the key of the vault is missing: {self._identity}",
-                hint=f"put it back from a backup, or remove {self._file} and set the secrets again",
-                code="vault-unreadable",
-            ) from error
-        except (PermissionError, UnicodeDecodeError, pyrage.IdentityError):
-            raise AccessError(
-                f"{self._identity} holds no age key that can be read",
-                hint=f"put it back from a backup, or remove it and {self._file} and set the secrets again",
-                code="vault-unreadable",
-            ) from None
+            raise _unreadable(f"the key of the vault is missing: {self._identity}", remedy) from error
+        except (PermissionError, UnicodeDecodeError):
+            raise _unreadable(f"{self._identity} holds no age key that can be read", remedy) from None
+
+
+def _unreadable(problem: str, hint: str) -> AccessError:
+    return AccessError(problem, hint=hint, code="vault-unreadable")

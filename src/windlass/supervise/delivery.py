@@ -8,13 +8,12 @@ values into the user's processes; at the verdict both go.
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Dict, Mapping
 
 from windlass.core.errors import AccessError
 from windlass.core.files import write_atomic
@@ -33,7 +32,7 @@ __all__ = [
 _SCHEMA = 1
 
 
-def secret_values(job: JobDocument) -> Dict[str, bytes]:
+def secret_values(job: JobDocument) -> dict[str, bytes]:
     """The values of all secrets of a job, by name; what its redactor is to hide.
 
     Raises:
@@ -52,7 +51,7 @@ def secret_values(job: JobDocument) -> Dict[str, bytes]:
     return {use.name: values[use.name] for use in job.secrets}
 
 
-def secret_variables(job: JobDocument) -> Dict[str, str]:
+def secret_variables(job: JobDocument) -> dict[str, str]:
     """The variables of the user's processes: values, or paths of 0600 files made here; idempotent."""
     variables = {}
     values = secret_values(job)
@@ -72,7 +71,7 @@ def pack_delivery(values: Mapping[str, bytes]) -> bytes:
     return json.dumps({"schema": _SCHEMA, "values": encoded}).encode()
 
 
-def read_delivery(path: Path) -> Dict[str, bytes]:
+def read_delivery(path: Path) -> dict[str, bytes]:
     """The values in a delivery file.
 
     Raises:
@@ -92,7 +91,7 @@ def read_delivery(path: Path) -> Dict[str, bytes]:
         raise AccessError(
             f"may not read {path}", hint="run it as the user who launched", code="secret-exposed"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+    except (ValueError, KeyError, TypeError, AttributeError):
         # `from None`: a decoding error quotes what it could not decode
         raise AccessError(f"{path} is damaged", hint="launch again", code="secret-damaged") from None
 

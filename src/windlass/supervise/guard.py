@@ -7,6 +7,7 @@ It decides nothing else.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -62,6 +63,8 @@ def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:
     Args:
         supervise: runs in a fork of this process; its return value ends the replica.
     """
+    if not _lock_for_life(job_folder / f"guard-{rank}.lock"):
+        return 0
     become_subreaper()
     alive_read, alive_write = os.pipe()
     held = Held(Channel.create(), create_memory_file("windlass-exits"), alive_read, os.getpid())
@@ -85,6 +88,16 @@ def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:
         if num_quick > _MAX_QUICK_RESTARTS:
             return _CRASHED
         time.sleep(0.1 * num_quick)
+
+
+def _lock_for_life(path: Path) -> bool:
+    """Whether this is the only guard of the replica; the lock passes to the supervisor and ends with both."""
+    descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _fork(job_folder: Path, rank: int, held: Held, alive_write: int, supervise: Callable[[Held], int]) -> int:

@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SPLICE_F_NONBLOCK = 2
 _F_SETPIPE_SZ = 1031
-_MEMORY_FOLDER = "/dev/shm"
+_MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - made by tempfile, without a name
 
 
 def become_subreaper() -> bool:
@@ -60,6 +60,7 @@ def splice_to_file(pipe: int, file: int, count: int, offset: int) -> int:
 
     Returns:
         The number of bytes moved; 0 at the end of the pipe.
+
     Raises:
         BlockingIOError: the pipe is empty.
         NotImplementedError: no splice here; nothing was moved.

@@ -58,6 +58,7 @@ def offset_at(path: Path, wall_time: float) -> int:
     Args:
         path: the index (`<log>.idx`); the log lies beside it.
         wall_time: seconds since 1970 UTC.
+
     Returns:
         The beginning of the first piece that came then or later (up to 0.1 s early); the length of the log if
         nothing has come since.

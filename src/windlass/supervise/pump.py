@@ -115,6 +115,7 @@ class LogPump:
 
         Args:
             deadline: on the clock's monotonic time; one in the past means: what is in the pipe now.
+
         Returns:
             All turns as one; `data` keeps their last 64 KiB. Still `is_blocked`: the rest stays staged.
         """

@@ -16,14 +16,14 @@ from __future__ import annotations
 import struct
 import sys
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
-from typing import Iterable, Mapping, Sequence, Tuple
 
 from windlass.supervise.secret_forms import secret_forms
 
 __all__ = ["Redactor"]
 
-_Match = Tuple[int, int, str]  # start, end, name of the secret
+_Match = tuple[int, int, str]  # start, end, name of the secret
 
 _WORD = 4
 _MIN_LONG = 2 * _WORD - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import Iterator
+from collections.abc import Iterator
 from urllib.parse import quote_from_bytes
 
 __all__ = ["MIN_FORM_BYTES", "secret_forms"]

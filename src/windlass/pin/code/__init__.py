@@ -1,6 +1,6 @@
 """Code pins: a folder to a commit or an exact snapshot, and back to files."""
 
-from windlass.pin.code.checkout import checkout, resolve_code_folder
+from windlass.pin.code.checkouts import checkout, resolve_code_folder
 from windlass.pin.code.pinned import NO_CODE, CodeKind, CodePin
 from windlass.pin.code.pinning import pin_code, strip_credentials
 

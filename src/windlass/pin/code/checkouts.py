@@ -16,8 +16,8 @@ from windlass.pin.code.worktree import find_submodule, index_gitlinks, name_some
 
 __all__ = ["checkout", "resolve_code_folder"]
 
+_LFS_PROCESS = ("filter.lfs.process=git-lfs filter-process",)
 _LFS_SETTINGS = (
-    "filter.lfs.process=git-lfs filter-process",
     "filter.lfs.smudge=git-lfs smudge -- %f",
     "filter.lfs.clean=git-lfs clean -- %f",
     "filter.lfs.required=true",
@@ -96,7 +96,7 @@ def _write_tree(repository: Repository, commit: str, destination: Path) -> None:
 
 def _aim(repository: Repository, destination: Path, index: Path) -> Git:
     destination.mkdir(parents=True, exist_ok=True)
-    lfs = _LFS_SETTINGS if shutil.which("git-lfs") is not None else _NO_LFS_SETTINGS
+    lfs = _LFS_PROCESS + _LFS_SETTINGS if shutil.which("git-lfs") is not None else _NO_LFS_SETTINGS
     git = repository.aimed.at(destination).set("core.fileMode=true", "core.bare=false", *lfs)
     return git.aimed(GIT_WORK_TREE=str(destination), GIT_INDEX_FILE=str(index))
 

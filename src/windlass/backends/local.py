@@ -1,0 +1,143 @@
+"""The local backend: a job is a tree of processes on this machine, started once and left alone.
+
+Submitting starts one process, the guard of rank 0; the leader's supervisor starts the other virtual nodes. So there
+is one side effect, and a lock held by the guard for life keeps a second one of the same job from doing anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from windlass.backends.protocol import JobState, Observation, Rendered, Submission
+from windlass.core.errors import PreconditionError
+from windlass.core.files import lock, read_json, write_atomic, write_json
+from windlass.core.process import ProcessId, find_by_environment, identify, is_alive, send_signal
+from windlass.supervise.environment import TOKEN_NAME
+from windlass.supervise.guard import guard_path
+from windlass.supervise.job import JobDocument
+from windlass.supervise.tree import sweep
+
+__all__ = ["LocalBackend"]
+
+_SUBMITTED = "submitted.json"
+_SUBMISSION_NAME = "WINDLASS_SUBMISSION"
+_SIGKILL = 9
+
+
+class LocalBackend:
+    """Runs jobs as processes of the user on this machine."""
+
+    name = "local"
+
+    def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
+        """job.json and the guard's command line."""
+        content = json.dumps(document.to_data(), indent=1, sort_keys=True) + "\n"
+        argv = (sys.executable, "-I", "-S", str(archive), "guard", str(folder), "0")
+        return Rendered(folder=folder, files={"job.json": content}, argv=argv, token=document.token)
+
+    def submit(self, rendered: Rendered) -> Submission:
+        """Write the files and start the guard, unless an earlier call already has."""
+        folder = rendered.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with lock(folder / "submit.lock"):
+            known = self._find(rendered)
+            if known is not None:
+                return known
+            for name, content in rendered.files.items():
+                write_atomic(folder / name, content.encode())
+            return self._start(rendered)
+
+    def _find(self, rendered: Rendered) -> Submission | None:
+        """The job of an earlier call with this token, also one whose client died before it wrote anything down."""
+        marker = rendered.folder / _SUBMITTED
+        if marker.exists():
+            return _submission(rendered.folder, str(_dictionary(marker)["guard"]))
+        if not (rendered.folder / "job.json").exists():
+            return None
+        written = guard_path(rendered.folder, 0)
+        if written.exists():
+            return _submission(rendered.folder, str(_dictionary(written)["guard"]))
+        for pid in find_by_environment(_SUBMISSION_NAME, rendered.token):
+            found = identify(pid)
+            if found is not None:
+                write_json(marker, {"guard": str(found)})
+                return _submission(rendered.folder, str(found))
+        return None
+
+    def _start(self, rendered: Rendered) -> Submission:
+        folder = rendered.folder
+        env = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
+        env[_SUBMISSION_NAME] = rendered.token
+        with (folder / "guard.out").open("ab") as output:
+            try:
+                process = subprocess.Popen(
+                    rendered.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    env=env,
+                )
+            except OSError as error:
+                raise PreconditionError(f"cannot start {rendered.argv[0]}: {error.strerror}", code="start-failed") from error
+        identity = str(identify(process.pid) or ProcessId(process.pid, 0, ""))
+        write_json(folder / _SUBMITTED, {"guard": identity}, is_durable=False)
+        process.returncode = 0  # it is not ours to wait for: it outlives us
+        return _submission(folder, identity)
+
+    def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
+        """Running while any guard or supervisor of the job lives on this machine."""
+        return {job.backend_id: self._observe(job) for job in jobs}
+
+    def _observe(self, job: Submission) -> Observation:
+        living = [process for process in _processes(job) if is_alive(process)]
+        if living:
+            return Observation(state=JobState.RUNNING, detail=f"{len(living)} processes of ours")
+        return Observation(state=JobState.GONE, detail="no guard and no supervisor lives")
+
+    def cancel(self, job: Submission) -> None:
+        """SIGKILL guards, supervisors and everything with the job's token."""
+        for process in _processes(job):
+            if is_alive(process):
+                send_signal(process.pid, _SIGKILL)
+        self.sweep(job)
+
+    def sweep(self, job: Submission) -> int:
+        """End processes that carry the job's token and have no supervisor any more."""
+        path = job.folder / "job.json"
+        if not path.exists():
+            return 0
+        document = JobDocument.read(path)
+        return sum(
+            len(sweep(TOKEN_NAME, f"{document.token}.{rank}", set)) for rank in range(document.num_replicas)
+        )
+
+    def explain(self, job: Submission) -> str:
+        """Nothing waits outside its own supervisor here; the reason is in the journal."""
+        return ""
+
+
+def _submission(folder: Path, guard: str) -> Submission:
+    pid = guard.partition(":")[0]
+    return Submission(backend_id=guard, locator=f"local://{socket.gethostname()}/{pid}{folder}", folder=folder)
+
+
+def _processes(job: Submission) -> list[ProcessId]:
+    """Guards and supervisors of a job that were ever written down."""
+    found = [ProcessId.parse(job.backend_id)]
+    for path in job.folder.glob("guard-*.json"):
+        found.extend(ProcessId.parse(str(text)) for text in _dictionary(path).values() if text != "None")
+    return found
+
+
+def _dictionary(path: Path) -> dict[str, object]:
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise PreconditionError(f"{path} is damaged", code="job-broken")
+    return value

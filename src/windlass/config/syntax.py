@@ -1,0 +1,74 @@
+"""What a syntax error of the YAML parser means, in our words, and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = ["Mark", "explain_syntax"]
+
+_INDENTATION = ("the indentation does not fit the lines above", "indent the keys of one mapping equally")
+_TAB = ("a tab is used for indentation", "indent with spaces")
+# Parts of the messages of libyaml and of PyYAML's own parser; the first match wins.
+_KNOWN = (
+    ("found a tab character", *_TAB),
+    (
+        "mapping values are not allowed",
+        "a `:` stands where no key can be",
+        "check the indentation and the line above; put quotes around text that holds `: `",
+    ),
+    ("unexpected end of stream", "a quote is never closed", "add the closing quote"),
+    (
+        "expected ',' or",
+        "a list `[...]` or a mapping `{...}` is never closed, or lacks a comma",
+        "add the bracket or the comma",
+    ),
+    ("could not find expected ':'", "a key has no `:`", "write `key: value`"),
+    ("sequence entries are not allowed", "a list cannot begin here", "put its items on lines of their own"),
+    ("expected '-' indicator", *_INDENTATION),
+    ("expected key", *_INDENTATION),
+    ("block end", *_INDENTATION),
+    ("node content", "a value is missing", "remove the mark, or put quotes around the text"),
+    ("document start", "something follows the end of the document", "remove it"),
+    ("unknown escape character", "unknown escape inside double quotes", "double the backslash, or use single quotes"),
+    ("invalid Unicode character escape", "an escape stands for half a character", "write the character itself"),
+)
+_AFTER_QUOTE = ("text follows a closing quote", "put the whole text in quotes; inside '...' a quote is written twice")
+# Where what is left open begins is more use than where the file ends.
+_OPEN = ("a quote is never closed", "a list `[...]`", "a key has no")
+
+
+class Mark(Protocol):
+    """A position of either parser of PyYAML, counted from 0."""
+
+    @property
+    def line(self) -> int:
+        """Line, from 0."""
+
+    @property
+    def column(self) -> int:
+        """Column, from 0."""
+
+
+def explain_syntax(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, str, Mark | None]:
+    """Message, hint and position of a syntax error; in the parser's words where we have none."""
+    problem = " ".join((error.problem or "").split())
+    mark: Mark | None = error.problem_mark or error.context_mark
+    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+    column = mark.column if mark is not None else 0
+    if "cannot start any token" in problem:
+        is_tab = line.lstrip(" ").startswith("\t")
+        message, hint = (
+            _TAB if is_tab else (f"no value can begin with `{line[column : column + 1]}`", "put quotes around the text")
+        )
+        return message, hint, mark
+    for part, message, hint in _KNOWN:
+        if part in problem:
+            if message == _INDENTATION[0] and line[:column].rstrip().endswith(("'", '"')):
+                return *_AFTER_QUOTE, mark
+            is_open = message.startswith(_OPEN) and error.context_mark is not None
+            return message, hint, error.context_mark if is_open else mark
+    return f"not YAML: {problem}", "", mark

@@ -1,0 +1,41 @@
+"""The one door to age encryption: text keys and bytes in, bytes out.
+
+Source: https://age-encryption.org/v1, by way of pyrage.
+"""
+
+from __future__ import annotations
+
+__all__ = ["AgeError", "decrypt", "encrypt", "new_identity"]
+
+
+class AgeError(Exception):
+    """A key or a file that age refuses; the message quotes neither."""
+
+
+def new_identity() -> str:
+    """A fresh secret key, as age-keygen writes it."""
+    import pyrage  # type: ignore[import-untyped]  # lazy: a compiled module that most commands never need
+
+    return str(pyrage.x25519.Identity.generate())
+
+
+def encrypt(content: bytes, identity: str) -> bytes:
+    """Encrypt to the owner of the key `identity`."""
+    import pyrage  # lazy: see new_identity
+
+    try:
+        return bytes(pyrage.encrypt(content, [pyrage.x25519.Identity.from_str(identity).to_public()]))
+    except pyrage.IdentityError as error:
+        raise AgeError("no age key") from error
+
+
+def decrypt(content: bytes, identity: str) -> bytes:
+    """Undo `encrypt`; raises AgeError for the wrong key or anything changed."""
+    import pyrage  # lazy: see new_identity
+
+    try:
+        return bytes(pyrage.decrypt(content, [pyrage.x25519.Identity.from_str(identity)]))
+    except pyrage.IdentityError as error:
+        raise AgeError("no age key") from error
+    except pyrage.DecryptError as error:
+        raise AgeError(str(error)) from error
