@@ -56,7 +56,7 @@ def test_sparse_checkouts_are_whole_commits(repo: Path, tmp_path: Path, sh: Shel
     assert sorted(contents(snapshot)) == sorted([*whole, "pkg/new.py"])
 
 
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{0}\nsize 5\n".format("1" * 64)
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize 5\n".format("1" * 64)
 
 
 def make_lfs(repo: Path, sh: Shell) -> None:

@@ -117,7 +117,9 @@ def test_a_bare_repository_serves_explicit_revisions(repo: Path, tmp_path: Path,
     assert contents(checkout(pin, tmp_path / "bare.git", tmp_path / "code")) == contents(repo)
 
 
-def test_variables_of_a_calling_git_do_not_redirect_us(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_a_calling_git_do_not_redirect_us(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
     assert pin_code(repo).kind == "commit"
@@ -148,7 +150,9 @@ def test_remotes_lose_their_credentials(url: str, kept: str) -> None:
     assert strip_credentials(url) == kept
 
 
-@pytest.mark.parametrize("name", ["a", 'q"q', "new\nline", "tab\t", "back\\slash", "\u00fc", os.fsdecode(b"\xff\xfe"), " blank "])
+@pytest.mark.parametrize(
+    "name", ["a", 'q"q', "new\nline", "tab\t", "back\\slash", "\u00fc", os.fsdecode(b"\xff\xfe"), " blank "]
+)
 def test_names_survive_quoting(name: str, repo: Path) -> None:
     assert unquote(os.fsdecode(quote(name))) == name
     (repo / name).touch()

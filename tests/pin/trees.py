@@ -22,7 +22,10 @@ def contents(folder: Path) -> dict[str, tuple[str, str]]:
             if path.is_symlink():
                 found[key] = ("l", os.readlink(path))
             else:
-                found[key] = ("x" if os.access(path, os.X_OK) and path.stat().st_mode & 0o100 else "-", path.read_bytes().hex())
+                found[key] = (
+                    "x" if os.access(path, os.X_OK) and path.stat().st_mode & 0o100 else "-",
+                    path.read_bytes().hex(),
+                )
     return found
 
 

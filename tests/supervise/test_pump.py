@@ -373,6 +373,7 @@ def start_pump(channel: Channel, path: Path, environment: dict[str, str]) -> sub
     )
 
 
+@pytest.mark.system
 def test_pump_processes_killed_at_random(channel: Channel, tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     environment = {**os.environ, "SECRET": SECRET.decode()}

@@ -124,11 +124,10 @@ class Decoder:
                 where = f" in {join_path(path)}" if path else ""
                 doc = field.doc[:1].lower() + field.doc[1:].rstrip(".")
                 hint = f"add `{field.key}:` ({doc})" if doc else f"add `{field.key}:`"
-                return self._fail(inner, f"missing key `{field.key}`{where}", "missing-key", tree.place, hint)
-            return field.default()
+                self._fail(inner, f"missing key `{field.key}`{where}", "missing-key", tree.place, hint)
+            return _stand_in(field)
         value = self._any(entry.tree, field.shape, inner)
-        # A broken field with a default does not hide problems elsewhere: go on with the default.
-        return field.default() if value is _FAILED and not field.is_required else value
+        return _stand_in(field) if value is _FAILED else value
 
     def _construct(self, cls: type[object], values: dict[str, object], place: Place, path: _Path) -> object:
         try:
@@ -164,7 +163,7 @@ class Decoder:
             before = len(self.problems)
             values[entry.key] = value = self._any(entry.tree, shape.item, inner)
             is_whole = is_whole and value is not _FAILED
-            if value is _FAILED and entry.place.source == COMMAND_LINE:
+            if entry.place.source == COMMAND_LINE:
                 self._suggest_sibling(tree, entry.key, path, before)
         return values if is_whole else _FAILED
 
@@ -211,7 +210,11 @@ class Decoder:
         kinds = [kind for option in options for kind in tag_of(option.cls)]
         if entry is None:
             return self._fail(
-                (*path, "kind"), f"missing key `kind` in {join_path(path)}", "missing-key", tree.place, one_of(kinds)
+                (*path, "kind"),
+                f"missing key `kind` in {join_path(path)}",
+                "missing-key",
+                tree.place,
+                f"it must be {one_of(kinds)}",
             )
         value = entry.tree.value if isinstance(entry.tree, Leaf) else None
         for option in options:
@@ -269,7 +272,8 @@ class Decoder:
             return self._wrong_type(tree, shape, path)
         words = [str(value) for value in shape.values]
         close = nearest(tree.text, words)
-        hint = f"did you mean `{close}`? {one_of(shape.values)}" if close else one_of(shape.values)
+        legal = f"it must be {one_of(shape.values)}"
+        hint = f"did you mean `{close}`? {legal}" if close else legal
         return self._fail(path, f"{_subject(path)} cannot be {kind_of(tree)}", "wrong-value", tree.place, hint)
 
     def _number(self, leaf: Leaf, shape: Integer | Float, path: _Path) -> object:
@@ -279,6 +283,14 @@ class Decoder:
         if read is None:
             return self._wrong_type(leaf, shape, path)
         return self._fail(path, f"{_subject(path)} {read.message}", read.code, leaf.place, read.hint)
+
+
+def _stand_in(field: Field) -> object:
+    """What to go on with after a problem of one field, so that it does not hide the problems of others."""
+    if not field.is_required:
+        return field.default()
+    options = field.shape.options if isinstance(field.shape, OneOf) else (field.shape,)
+    return "" if any(isinstance(option, Text) and not option.is_path for option in options) else _FAILED
 
 
 def _subject(path: _Path) -> str:

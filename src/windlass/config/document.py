@@ -23,6 +23,7 @@ __all__ = [
     "data_of_tree",
     "has_surrogate",
     "kind_of",
+    "printable",
     "text_of",
     "tree_of_data",
 ]
@@ -102,8 +103,15 @@ def kind_of(tree: Tree) -> str:
 
 
 def _short(text: str) -> str:
-    text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    text = printable(text)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def printable(text: str) -> str:
+    """The text with everything that does not print as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def tree_of_data(data: object, source: str) -> Tree:

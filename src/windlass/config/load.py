@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from windlass.config.decode import Decoder
-from windlass.config.document import Branch, Leaf, Tree, kind_of, tree_of_data
-from windlass.config.override import apply_overrides
+from windlass.config.document import Branch, Leaf, Tree, kind_of, printable, tree_of_data
+from windlass.config.override import COMMAND_LINE, apply_overrides
 from windlass.config.yaml_text import MAX_TEXT, compose, too_large
 from windlass.core.errors import Place, Problem, SpecError
 
@@ -38,15 +38,24 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
     if len(text) > MAX_TEXT:
         raise SpecError([too_large(Place(source), MAX_TEXT)])
     tree, problems = compose(text, source=source)
-    if tree is None or (isinstance(tree, Leaf) and tree.value is None):
-        if problems:
-            raise SpecError(problems)
-        tree = Branch((), Place(source))
-    if not isinstance(tree, Branch):
-        message = f"the file must hold a mapping, not {kind_of(tree)}"
-        raise SpecError([*problems, Problem(message, "wrong-type", tree.place, "write `key: value` lines")])
-    tree, refused = apply_overrides(tree, schema, overrides)
-    return _decode(schema, tree, [*problems, *refused])
+    if tree is None:
+        _raise_any(problems)
+    is_empty = tree is None or (isinstance(tree, Leaf) and tree.value is None)
+    root: Tree = Branch((), Place(source)) if tree is None or is_empty else tree
+    if not isinstance(root, Branch):
+        message = f"the file must hold a mapping, not {kind_of(root)}"
+        raise SpecError([*problems, Problem(message, "wrong-type", root.place, "write `key: value` lines")])
+    changed, refused = apply_overrides(root, schema, overrides)
+    problems.extend(refused)
+    decoder = Decoder(schema)
+    value = decoder.decode(changed)
+    problems.extend(decoder.problems)
+    if problems and is_empty:
+        # Fine where every field has a default; the first thing to say where one has none.
+        problems.insert(0, Problem("the file is empty", "empty-file", Place(source), "write `key: value` lines"))
+    _raise_any(problems)
+    # `decode` gives a value of the schema whenever it finds no problem.
+    return Loaded(cast(T, value), decoder.origins)
 
 
 def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
@@ -58,23 +67,30 @@ def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
     try:
         tree = tree_of_data(data, source)
     except ValueError as error:
-        raise SpecError(
-            [Problem(str(error), "wrong-type", Place(source), "use None, bool, int, float, str, list and dict")]
-        ) from error
-    return _decode(schema, tree, []).value
-
-
-def _decode(schema: type[T], tree: Tree, problems: list[Problem]) -> Loaded[T]:
+        hint = "use None, bool, int, float, str, list and dict"
+        raise SpecError([Problem(str(error), "wrong-type", Place(source), hint)]) from error
     decoder = Decoder(schema)
     value = decoder.decode(tree)
-    found = [*problems, *decoder.problems]
-    if found:
-        raise SpecError(sorted(found, key=_position))
-    # `decode` gives a value of the schema whenever it finds no problem.
-    return Loaded(cast(T, value), decoder.origins)
+    _raise_any(decoder.problems)
+    return cast(T, value)
 
 
-def _position(problem: Problem) -> tuple[bool, int, int]:
-    """File order; what has no line (the command line) after it, in its own order."""
+def _raise_any(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise SpecError(_printable(problem) for problem in sorted(problems, key=_position))
+
+
+def _printable(problem: Problem) -> Problem:
+    """The same problem with control characters of the file as escapes, so that none reaches a terminal."""
     place = problem.place
-    return (True, 0, 0) if place is None or not place.line else (False, place.line, place.column)
+    if place is not None and not place.excerpt.isprintable():
+        place = Place(place.source, place.line, place.column, printable(place.excerpt))
+    return Problem(printable(problem.message), problem.code, place, printable(problem.hint))
+
+
+def _position(problem: Problem) -> tuple[int, int, int]:
+    """What is wrong with the file as a whole, then line by line; what is wrong with the command line after it."""
+    place = problem.place
+    if place is None or place.source == COMMAND_LINE:
+        return 1, 0, 0
+    return 0, place.line, place.column

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windlass.config.document import Branch, Items, Leaf, Tree, data_of_tree, has_surrogate, kind_of
+from windlass.config.document import Branch, Items, Leaf, Tree, data_of_tree, has_surrogate, kind_of, printable
 from windlass.config.path import join_path, split_path
 from windlass.config.phrases import accepted
 from windlass.config.scalars import resolve_scalar
@@ -75,7 +75,7 @@ def apply_overrides(tree: Branch, schema: type[object], overrides: Sequence[str]
 
 
 def _read(text: str) -> _Override:
-    place = Place(COMMAND_LINE, excerpt=text if text.isprintable() else ascii(text)[1:-1])
+    place = Place(COMMAND_LINE, excerpt=printable(text))
     if has_surrogate(text):
         raise _refused(f"the override {text!r} is not UTF-8", place, "check the terminal's encoding")
     match = _HEAD.match(text)

@@ -87,7 +87,7 @@ def one_of(values: Sequence[object]) -> str:
 
 def type_hint(tree: Tree, shape: Shape, key: str) -> str:
     """What to write instead of a value of the wrong type; empty when the message says it all."""
-    if tree.place.excerpt.startswith("--") and "=" not in tree.place.excerpt:
+    if not tree.place.line and tree.place.excerpt.startswith("--") and "=" not in tree.place.excerpt:
         return f"write `{tree.place.excerpt}=VALUE`"
     if isinstance(tree, Branch):
         return "put quotes around text that holds `: `" if _takes(shape, Text) else ""

@@ -53,6 +53,10 @@ class Mark(Protocol):
         """Column, from 0."""
 
 
+def _shown(character: str) -> str:
+    return "a backtick" if character == "`" else f"`{character}`"
+
+
 def explain_syntax(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, str, Mark | None]:
     """Message, hint and position of a syntax error; in the parser's words where we have none."""
     problem = " ".join((error.problem or "").split())
@@ -62,7 +66,9 @@ def explain_syntax(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[s
     if "cannot start any token" in problem:
         is_tab = line.lstrip(" ").startswith("\t")
         message, hint = (
-            _TAB if is_tab else (f"no value can begin with `{line[column : column + 1]}`", "put quotes around the text")
+            _TAB
+            if is_tab
+            else (f"no value can begin with {_shown(line[column : column + 1])}", "put quotes around the text")
         )
         return message, hint, mark
     for part, message, hint in _KNOWN:

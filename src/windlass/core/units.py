@@ -50,7 +50,8 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ValueError("a size is a number with a unit: 512MiB, 16GiB, 1.5TB")
     base = 1000 if match.group(3) == "B" and match.group(2) else 1024
-    return round(float(match.group(1)) * base ** _POWER[match.group(2)])
+    factor: int = base ** _POWER[match.group(2)]
+    return round(float(match.group(1)) * factor)
 
 
 def format_size(num_bytes: int) -> str:

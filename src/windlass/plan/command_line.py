@@ -47,7 +47,9 @@ class CommandLine:
             commands = simple_commands(command)
         except ValueError as error:
             message = f"the command of {path}.run cannot be rewritten for a launcher: {error}"
-            raise refusal(message, "launcher-command", "use $(...) and closed quotes, or put the line into a script") from error
+            raise refusal(
+                message, "launcher-command", "use $(...) and closed quotes, or put the line into a script"
+            ) from error
         found = (_program(words, _PREFIXES) for words in commands)
         return cls(command=command, programs=tuple(program for program in found if program.head < len(program.words)))
 

@@ -82,7 +82,11 @@ def resolve_text(text: str, scope: Scope, refusals: Refusals, path: str, *, is_s
             scanner.feed(piece) if isinstance(piece, str) else scanner.feed_value()
     hidden = hidden_token(resolved)
     if hidden:
-        hint = f"write `${hidden[2:-1]}`, or give the variable of your shell another name" if "." not in hidden else "write it differently"
+        hint = (
+            f"write `${hidden[2:-1]}`, or give the variable of your shell another name"
+            if "." not in hidden
+            else "write it differently"
+        )
         refusals.add(path, f"the literal `{hidden}` in {path} would be replaced in the job", "token-literal", hint)
     try:
         return render_tokens(resolved)
@@ -142,7 +146,11 @@ def _unknown(token: Token, scope: Scope, path: str, *, is_shell: bool) -> tuple[
         return message, "unknown-token", "did you mean `${" + close + "}`?"
     if is_shell:
         return message, "unknown-token", f"for the shell's own variable write `$${{{token.name}}}`"
-    return message, "unknown-token", "the tokens are: " + ", ".join("${" + name + "}" for name in [*scope.values, *sorted(scope.later)])
+    return (
+        message,
+        "unknown-token",
+        "the tokens are: " + ", ".join("${" + name + "}" for name in [*scope.values, *sorted(scope.later)]),
+    )
 
 
 def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False) -> str:
@@ -165,7 +173,9 @@ def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False)
             try:
                 filled += _inserted(values[piece.name], scanner)
             except _OpaqueError:
-                raise ValueError(f"`{piece}` is `{values[piece.name]}`, which needs quotes after a backquote or a here-document") from None
+                raise ValueError(
+                    f"`{piece}` is `{values[piece.name]}`, which needs quotes after a backquote or a here-document"
+                ) from None
         else:
             filled += values[piece.name]
         scanner.feed_value()

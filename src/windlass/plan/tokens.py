@@ -39,7 +39,9 @@ def parse_tokens(text: str) -> tuple[str | Token, ...]:
             end = text.find("}", dollar)
             if end < 0:
                 raise ValueError(f"`{text[dollar : dollar + 20]}` has no closing `}}`")
-            pieces += [literal, Token(text[dollar + 2 : end].strip())] if literal else [Token(text[dollar + 2 : end].strip())]
+            pieces += (
+                [literal, Token(text[dollar + 2 : end].strip())] if literal else [Token(text[dollar + 2 : end].strip())]
+            )
             literal, position = "", end + 1
         else:
             literal, position = literal + "$", dollar + 1

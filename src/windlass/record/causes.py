@@ -39,7 +39,7 @@ class Cause(str, Enum):
     IMAGE_FAILED = "image-failed"
     SETUP_FAILED = "setup-failed"
     DATA_FAILED = "data-failed"
-    SECRET_MISSING = "secret-missing"  # noqa: S105  a cause, no secret
+    SECRET_MISSING = "secret-missing"
     DISK_FULL = "disk-full"
     NETWORK = "network"
     SIBLING_FAILED = "sibling-failed"

@@ -16,6 +16,7 @@ from typing import Any
 __all__ = ["Record", "decode", "encode", "read_frames"]
 
 HEADER = 18
+_BATCH = 256
 _OWN_FIELDS = frozenset({"kind", "writer", "seq", "at"})
 Data = dict[str, Any]
 
@@ -50,13 +51,35 @@ def encode(record: Record) -> bytes:
 
 def decode(line: bytes) -> Record | None:
     """The record of one line (with or without its newline), or None when the line is damaged."""
+    body = _body(line)
+    return None if body is None else _parse([body])[0]
+
+
+def _body(line: bytes) -> bytes | None:
+    """The JSON bytes of a line that fits its own numbers."""
     body = line[HEADER:].rstrip(b"\n")
     try:
-        if int(line[:8], 16) != len(body) or int(line[9:17], 16) != zlib.crc32(body):
-            return None
-        fields = json.loads(body)
+        is_whole = int(line[:8], 16) == len(body) and int(line[9:17], 16) == zlib.crc32(body)
+    except ValueError:
+        return None
+    return body if is_whole else None
+
+
+def _parse(bodies: list[bytes]) -> list[Record | None]:
+    """Many bodies in one call of the JSON parser, which is twice as fast as one call each."""
+    try:
+        found = json.loads(b"[" + b",".join(bodies) + b"]")
+        if len(found) == len(bodies):
+            return [_record(fields) for fields in found]
+        raise ValueError("a body holds more than one value")
+    except ValueError:  # whole lines that hold no JSON: no writer of ours made them
+        return [_parse([body])[0] for body in bodies] if len(bodies) > 1 else [None]
+
+
+def _record(fields: Any) -> Record | None:
+    try:
         return Record(fields.pop("kind"), fields.pop("writer"), fields.pop("seq"), fields.pop("at"), fields)
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (KeyError, AttributeError, TypeError):
         return None
 
 
@@ -71,20 +94,21 @@ def read_frames(content: bytes, *, skip: Iterable[str] = ()) -> tuple[list[Recor
         or a record still being written. Damaged lines before `end` are counted.
     """
     prefixes = tuple(f'{{"kind":"{kind}",'.encode("ascii") for kind in skip)
-    records: list[Record] = []
+    bodies: list[bytes] = []
     end = position = num_damaged = num_pending = 0
     while True:
         newline = content.find(b"\n", position)
         if newline < 0:
-            return records, end, num_damaged
-        if prefixes and content.startswith(prefixes, position + HEADER):
-            num_damaged, num_pending, end = num_damaged + num_pending, 0, newline + 1
-            position = end
-            continue
-        record = decode(content[position:newline])
+            break
+        is_skipped = bool(prefixes) and content.startswith(prefixes, position + HEADER)
+        body = None if is_skipped else _body(content[position:newline])
         position = newline + 1
-        if record is None:
+        if body is None and not is_skipped:
             num_pending += 1
             continue
-        records.append(record)
+        if body is not None:
+            bodies.append(body)
         num_damaged, num_pending, end = num_damaged + num_pending, 0, position
+    parsed = [record for first in range(0, len(bodies), _BATCH) for record in _parse(bodies[first : first + _BATCH])]
+    records = [record for record in parsed if record is not None]
+    return records, end, num_damaged + len(parsed) - len(records)

@@ -6,6 +6,7 @@ one write. A reader follows all files of the folder and returns what is new.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -15,6 +16,7 @@ from typing import Any
 
 from windlass.core.clock import Clock
 from windlass.core.errors import PreconditionError
+from windlass.core.files import fsync_directory
 from windlass.record.frames import Record, encode, read_frames
 
 __all__ = ["SUFFIX", "JournalReader", "JournalWriter", "read_journal"]
@@ -22,6 +24,7 @@ __all__ = ["SUFFIX", "JournalReader", "JournalWriter", "read_journal"]
 SUFFIX = ".wj"
 _RESERVE_BYTES = 64 * 1024
 _LOCK_WAIT_S = 5.0
+_TOUCH_EVERY_S = 60.0
 
 
 class JournalWriter:
@@ -46,8 +49,10 @@ class JournalWriter:
         if self._end < len(content):
             os.ftruncate(self._file, self._end)
         self.seq = records[-1].seq if records else 0
+        self._is_new = not records
+        self._touched_at = float("-inf")
         if has_reserve and not self._reserve.exists():
-            self._reserve.write_bytes(b"\0" * _RESERVE_BYTES)
+            self._make_reserve()
 
     def _lock(self) -> None:
         for _ in range(int(_LOCK_WAIT_S / 0.05)):
@@ -58,6 +63,13 @@ class JournalWriter:
                 time.sleep(0.05)
         os.close(self._file)
         raise PreconditionError(f"{self._path} is being written by another process", code="journal-locked")
+
+    def _make_reserve(self) -> None:
+        try:
+            self._reserve.write_bytes(b"\0" * _RESERVE_BYTES)
+        except OSError:
+            os.close(self._file)
+            raise
 
     def append(self, kind: str, *, is_durable: bool = True, **data: Any) -> Record:
         """Append one record; on disk when this returns unless `is_durable` is False.
@@ -77,8 +89,19 @@ class JournalWriter:
         self.seq += 1
         self._end += len(line)
         if is_durable:
+            self._touch()
             os.fdatasync(self._file)
         return record
+
+    def _touch(self) -> None:
+        """Make the file's name durable, and show on the folder that there is news: an index looks there first."""
+        if self._is_new:
+            fsync_directory(self._path.parent)
+            self._is_new = False
+        if self._clock.monotonic() - self._touched_at >= _TOUCH_EVERY_S:
+            self._touched_at = self._clock.monotonic()
+            with contextlib.suppress(OSError):
+                os.utime(str(self._path.parent))
 
     def _write(self, line: bytes) -> None:
         try:

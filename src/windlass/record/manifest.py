@@ -1,7 +1,8 @@
 """The manifest of a folder or a file: what it holds, byte for byte, so that a torn or changed copy is never trusted.
 
-A folder's manifest is `manifest.json` inside it, a file's is `<file>.manifest.json` beside it. It is written last,
-after every byte it speaks of is on the disk, so its presence is the commit.
+A checkpoint folder's manifest is `manifest.json` inside it, so that it moves with it; a file's is `<file>.manifest.json`
+beside it, and so is that of a folder whose content is all the user's (`is_beside`). It is written last, after every
+byte it speaks of is on the disk, so its presence is the commit.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import fsync_directory, sha256_file, write_atomic
 
 __all__ = [
+    "FILE_SUFFIX",
     "FOLDER_MANIFEST",
     "Entry",
     "Manifest",
     "build_manifest",
     "commit_manifest",
     "differences",
+    "list_entries",
     "manifest_path",
     "read_manifest",
 ]
@@ -93,12 +95,15 @@ class Manifest:
         return manifest
 
 
-def manifest_path(path: Path) -> Path:
+def manifest_path(path: Path, *, is_beside: bool = False) -> Path:
     """Where the manifest of a folder or file is."""
-    return path / FOLDER_MANIFEST if path.is_dir() else path.with_name(path.name + FILE_SUFFIX)
+    is_inside = not is_beside and path.is_dir()
+    return path / FOLDER_MANIFEST if is_inside else path.with_name(path.name + FILE_SUFFIX)
 
 
-def build_manifest(path: Path, *, step: int = -1, at: float = 0.0, is_durable: bool = False) -> Manifest:
+def build_manifest(
+    path: Path, *, step: int = -1, at: float = 0.0, is_durable: bool = False, is_beside: bool = False
+) -> Manifest:
     """Read every byte of a folder or file; its own manifest is left out, sockets and the like too.
 
     Args:
@@ -110,7 +115,9 @@ def build_manifest(path: Path, *, step: int = -1, at: float = 0.0, is_durable: b
     """
     if not path.exists():
         raise NotFoundError(f"no such file or folder: {path}", code="path-not-found")
-    found = sorted(_walk(path)) if path.is_dir() else [(path.name, str(path))]
+    found = [(path.name, str(path))]
+    if path.is_dir():
+        found = [(name, os.path.join(str(path), name)) for name in list_entries(path, is_beside=is_beside)]
     total = sum(os.lstat(full).st_size for _, full in found)
     if total < _PARALLEL_BYTES or len(found) < 2:
         entries = [_entry(name, full, is_durable) for name, full in found]
@@ -122,19 +129,20 @@ def build_manifest(path: Path, *, step: int = -1, at: float = 0.0, is_durable: b
     if is_durable and path.is_dir():
         for folder, _, _ in os.walk(str(path), topdown=False):
             fsync_directory(Path(folder))
+        fsync_directory(path.absolute().parent)
     return Manifest(tuple(entries), step, at)
 
 
-def _walk(root: Path) -> Iterator[tuple[str, str]]:
-    """(relative path, full path) of every file and every symbolic link below `root`."""
+def list_entries(root: Path, *, is_beside: bool = False) -> list[str]:
+    """The relative paths of every file and symbolic link below a folder, sorted, its own manifest left out."""
+    found = []
     for folder, folders, files in os.walk(str(root), onerror=_raise):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         for name in files + links:
             full = os.path.join(folder, name)
-            relative = os.path.relpath(full, str(root))
-            is_entry = os.path.islink(full) or os.path.isfile(full)
-            if is_entry and relative != FOLDER_MANIFEST:
-                yield relative, full
+            if os.path.islink(full) or os.path.isfile(full):
+                found.append(os.path.relpath(full, str(root)))
+    return sorted(name for name in found if is_beside or name != FOLDER_MANIFEST)
 
 
 def _raise(error: OSError) -> None:
@@ -160,27 +168,40 @@ def _fsync(path: str) -> None:
         os.close(descriptor)
 
 
-def commit_manifest(path: Path, *, step: int = -1, at: float = 0.0) -> Manifest:
+def commit_manifest(path: Path, *, step: int = -1, at: float = 0.0, is_beside: bool = False) -> Manifest:
     """Bring a folder or file to the disk and write its manifest, last and whole. Blocking; idempotent.
 
     Raises:
         NotFoundError: there is nothing at `path`.
+        PreconditionError: a file of the user's has the manifest's name.
         OSError: the disk is full or something cannot be read; no new manifest was written.
     """
-    manifest = build_manifest(path, step=step, at=at, is_durable=True)
+    where = manifest_path(path, is_beside=is_beside)
+    _refuse_foreign(where)
+    manifest = build_manifest(path, step=step, at=at, is_durable=True, is_beside=is_beside)
     text = json.dumps(manifest.to_data(), indent=1, ensure_ascii=True)
-    write_atomic(manifest_path(path), text.encode("ascii") + b"\n")
+    write_atomic(where, text.encode("ascii") + b"\n")
     return manifest
 
 
-def read_manifest(path: Path) -> Manifest:
+def _refuse_foreign(where: Path) -> None:
+    try:
+        content = json.loads(where.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return
+    if not isinstance(content, dict) or not {"schema", "digest", "files"} <= set(content):
+        hint = f"give your file another name: windlass keeps the checksums of a checkpoint in {where.name}"
+        raise PreconditionError(f"{where} is in the way", hint=hint, code="manifest-in-the-way")
+
+
+def read_manifest(path: Path, *, is_beside: bool = False) -> Manifest:
     """The manifest of a folder or file.
 
     Raises:
         NotFoundError: it has none.
         PreconditionError: it is damaged.
     """
-    where = manifest_path(path)
+    where = manifest_path(path, is_beside=is_beside)
     try:
         return Manifest.from_data(json.loads(where.read_bytes()))
     except FileNotFoundError as error:

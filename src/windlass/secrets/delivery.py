@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import hashlib
 import os
 import re
 import stat
@@ -48,28 +49,29 @@ def deliver(values: Mapping[str, bytes], token: str, home: Path, *, folder: Path
     return path
 
 
-def sweep_deliveries(is_live: Callable[[str], bool], home: Path) -> list[Path]:
+def sweep_deliveries(is_live: Callable[[str], bool], home: Path) -> list[str]:
     """Remove deliveries of runs that have ended; idempotent.
 
     Args:
         is_live: whether the run with this token may still need its secrets; unknown means yes.
 
     Returns:
-        The files that were removed.
+        The tokens whose files were removed.
     """
-    removed = []
+    removed = set()
     for folder in delivery_folders(home):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             for path in sorted(folder.iterdir()):
-                if path.is_file() and not is_live(delivery_token(path)):
+                token = delivery_token(path)
+                if _TOKEN.match(token) and not is_live(token):
                     remove_delivery(path)
-                    removed.append(path)
-    return removed
+                    removed.add(token)
+    return sorted(removed)
 
 
 def delivery_folders(home: Path) -> list[Path]:
     """Every place where `deliver` may have put a file, the most wanted first."""
-    return [*_memory_folders(), home / "delivery"]
+    return [folder / _digest(home) for folder in _memory_folders()] + [home / "delivery"]
 
 
 def _memory_folders() -> Iterator[Path]:
@@ -79,11 +81,16 @@ def _memory_folders() -> Iterator[Path]:
     yield _SHARED_MEMORY / f"windlass-{os.geteuid()}"
 
 
+def _digest(home: Path) -> str:
+    """Keeps the runs of one WINDLASS_HOME from being swept as the dead runs of another."""
+    return hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:8]
+
+
 def _choose_folder(home: Path) -> Path:
     if _outlives_login():
         for folder in _memory_folders():
             if _is_usable(folder):
-                return folder
+                return folder / _digest(home)
     return home / "delivery"
 
 

@@ -28,6 +28,7 @@ _Match = tuple[int, int, str]  # start, end, name of the secret
 _WORD = 4
 _MIN_LONG = 2 * _WORD - 1
 _BLOCK = 16 << 10
+_PLACES = range(_BLOCK // _WORD)
 _UNPACK_BLOCK = struct.Struct(f"={_BLOCK // _WORD}I").unpack_from
 _COMMON = frozenset(b"-=_./:#* 0\n")
 _RARE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ") | frozenset(range(128, 256))
@@ -163,16 +164,18 @@ class _WordTable:
         found: list[tuple[int, bytes]] = []
         if not self._words:
             return found
-        size = len(data)
+        size, has_hit = len(data), False
         for base in range(start, size - _WORD + 1, _BLOCK):
             if base + _BLOCK <= size:
                 words = _UNPACK_BLOCK(data, base)
             else:
                 words = struct.unpack_from(f"={(size - base) // _WORD}I", data, base)
-            if self._words.isdisjoint(words):
+            if not has_hit and self._words.isdisjoint(words):
                 continue
-            hits = list(map(self._words.__contains__, words))
-            for place in compress(range(len(words)), hits):
+            # behind a hit the next block is searched at once: a log that prints secrets does so often
+            has_hit = False
+            for place in compress(_PLACES, map(self._words.__contains__, words)):
+                has_hit = True
                 position = base + place * _WORD
                 for pattern, offset in self._places[words[place]]:
                     if position >= offset:

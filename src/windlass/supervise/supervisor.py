@@ -21,6 +21,7 @@ from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.state import End
 from windlass.supervise import messages
+from windlass.supervise.delivery import secret_values, secret_variables
 from windlass.supervise.election import Candidate, newest_claim
 from windlass.supervise.environment import TOKEN_NAME, replace_tokens, user_environment
 from windlass.supervise.guard import Held
@@ -33,7 +34,6 @@ from windlass.supervise.linux import become_subreaper
 from windlass.supervise.messages import Command, Order, Phase, Status, Step
 from windlass.supervise.redact import Redactor
 from windlass.supervise.replica import ReplicaCore
-from windlass.supervise.secret_use import secret_values, secret_variables
 from windlass.supervise.user_process import UserProcess, sweep_left_overs
 from windlass.supervise.watchdog import Watchdog
 
@@ -308,7 +308,7 @@ class Supervisor:
         }
         argv = [replace_tokens(word, tokens) for word in self._job.replicas[self._rank].argv]
         env = user_environment(
-            self._job, self._rank, tokens=tokens, ours=self._our_variables(), secrets=secret_variables(self._job, self._control.parent)
+            self._job, self._rank, tokens=tokens, ours=self._our_variables(), secrets=secret_variables(self._job)
         )
         process = self._process.spawn(argv, env)
         self._run_commands(self._core.on_spawned(process, argv))

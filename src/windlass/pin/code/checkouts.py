@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from windlass.core.errors import NotFoundError, PreconditionError
@@ -58,7 +60,7 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
     temporary = destination.with_name(f".{destination.name}.{new_token()[:12]}.tmp")
     try:
         temporary.mkdir()
-        _write_tree(repository, pin.commit, temporary)
+        _write_tree(repository, pin.commit, temporary, is_exact=pin.kind == "snapshot")
         _set_times(temporary, int(repository.aimed.text("show", "-s", "--format=%ct", pin.commit).split()[0]))
         os.rename(temporary, destination)
     except BaseException:
@@ -83,22 +85,46 @@ def _find_repository(pin: CodePin, folder: Path, store: Path | None) -> Reposito
     )
 
 
-def _write_tree(repository: Repository, commit: str, destination: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="windlass-index-") as temporary:
-        git = _aim(repository, destination, Path(temporary) / "index")
-        git.text("read-tree", "--no-sparse-checkout", commit)
+def _write_tree(repository: Repository, commit: str, destination: Path, *, is_exact: bool) -> None:
+    with _tree_index(repository, commit, destination, is_exact=is_exact) as git:
         done = git.call("checkout-index", "--all", "--force", "--quiet")
         if done.code != 0:
             raise _explain(done, commit)
         for link in index_gitlinks(git):
-            _write_tree(find_submodule(repository, commit, link), link.commit, destination / link.path)
+            submodule = find_submodule(repository, commit, link)
+            _write_tree(submodule, link.commit, destination / link.path, is_exact=False)
 
 
-def _aim(repository: Repository, destination: Path, index: Path) -> Git:
+@contextlib.contextmanager
+def _tree_index(repository: Repository, commit: str, destination: Path, *, is_exact: bool) -> Iterator[Git]:
+    """Git with `destination` as its working tree and an index of its own that holds the commit."""
     destination.mkdir(parents=True, exist_ok=True)
     lfs = _LFS_PROCESS + _LFS_SETTINGS if shutil.which("git-lfs") is not None else _NO_LFS_SETTINGS
-    git = repository.aimed.at(destination).set("core.fileMode=true", "core.bare=false", *lfs)
-    return git.aimed(GIT_WORK_TREE=str(destination), GIT_INDEX_FILE=str(index))
+    with tempfile.TemporaryDirectory(prefix="windlass-index-") as temporary:
+        git = repository.aimed.at(destination).set("core.fileMode=true", "core.bare=false", *lfs)
+        git = git.aimed(GIT_WORK_TREE=str(destination), GIT_INDEX_FILE=str(Path(temporary) / "index"))
+        if is_exact:
+            git = _without_conversion(git, repository, Path(temporary) / "git")
+        git.text("read-tree", "--no-sparse-checkout", commit)
+        yield git
+
+
+def _without_conversion(git: Git, repository: Repository, skeleton: Path) -> Git:
+    """The same git through an empty repository on the same objects, whose own attributes outrank those in the tree.
+
+    A snapshot holds the bytes that were on disk, so line ends, `ident` and encodings must not be applied again; filters
+    (LFS, encryption) still are, from the repository's own configuration.
+    """
+    for name in ("info", "refs", "objects"):
+        (skeleton / name).mkdir(parents=True)
+    (skeleton / "HEAD").write_text("ref: refs/heads/none\n")
+    (skeleton / "info" / "attributes").write_text("* -text -ident !eol !working-tree-encoding\n")
+    is_sha1 = repository.git.text("rev-parse", "--show-object-format").strip() == "sha1"
+    extensions = "" if is_sha1 else "[extensions]\n\tobjectformat = sha256\n"
+    (skeleton / "config").write_text(f"[core]\n\trepositoryformatversion = {0 if is_sha1 else 1}\n{extensions}")
+    own = repository.common_dir / "config"
+    borrowed = git.aimed(GIT_DIR=str(skeleton), GIT_OBJECT_DIRECTORY=str(repository.objects))
+    return borrowed.including(own) if own.is_file() else borrowed
 
 
 def _explain(done: Completed, commit: str) -> PreconditionError:
@@ -116,9 +142,7 @@ def _explain(done: Completed, commit: str) -> PreconditionError:
 
 def _check_same(repository: Repository, pin: CodePin, destination: Path) -> None:
     """Raise unless the tracked files in `destination` are exactly the pinned tree's."""
-    with tempfile.TemporaryDirectory(prefix="windlass-index-") as temporary:
-        git = _aim(repository, destination, Path(temporary) / "index")
-        git.text("read-tree", "--no-sparse-checkout", pin.commit)
+    with _tree_index(repository, pin.commit, destination, is_exact=pin.kind == "snapshot") as git:
         git.call("update-index", "-q", "--refresh")
         changed = [unquote(name) for name in git.lines("diff-files", "--name-only", "--ignore-submodules=all")]
     if changed:

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError
@@ -77,23 +77,27 @@ class Git:
     folder: Path
     variables: tuple[tuple[str, str], ...] = ()
     settings: tuple[str, ...] = ()
+    included: Path | None = None
 
     def aimed(self, **variables: str) -> Git:
         """The same git with more variables."""
-        merged = {**dict(self.variables), **variables}
-        return Git(folder=self.folder, variables=tuple(merged.items()), settings=self.settings)
+        return replace(self, variables=tuple({**dict(self.variables), **variables}.items()))
 
     def set(self, *settings: str) -> Git:
         """The same git with more settings (`core.fileMode=true`)."""
-        return Git(folder=self.folder, variables=self.variables, settings=self.settings + settings)
+        return replace(self, settings=self.settings + settings)
+
+    def including(self, config: Path) -> Git:
+        """The same git with the settings of a configuration file, which all of ours outrank."""
+        return replace(self, included=config)
 
     def at(self, folder: Path) -> Git:
         """The same git, called in another folder."""
-        return Git(folder=folder, variables=self.variables, settings=self.settings)
+        return replace(self, folder=folder)
 
     def call(self, *arguments: str, stdin: bytes | None = None, timeout_s: float = 3600.0) -> Completed:
         """Run git and return how it ended, whatever the code."""
-        argv = ["git"]
+        argv = ["git"] if self.included is None else ["git", "-c", f"include.path={self.included}"]
         for setting in _SETTINGS + self.settings:
             argv += ["-c", setting]
         return run(

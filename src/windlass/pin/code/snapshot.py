@@ -22,7 +22,7 @@ from windlass.core.errors import AccessError, PreconditionError
 from windlass.core.units import format_size
 from windlass.pin.code.git import Git, Repository, open_repository, private_index, quote
 from windlass.pin.code.pinned import SNAPSHOT_REFS
-from windlass.pin.code.worktree import check_lfs, index_gitlinks, list_changes, name_some
+from windlass.pin.code.worktree import check_lfs, index_gitlinks, list_changes, list_converted, name_some
 
 __all__ = ["MAX_FILE_BYTES", "Snapshot", "is_credential_name", "take_snapshot"]
 
@@ -168,7 +168,10 @@ def _build(repository: Repository, database: _Database) -> tuple[str, list[str],
         files = [name for name in changes if name.rstrip("/") not in nested]
         _refuse(folder, files)
         git = database.aim(own)
-        _update_index(git, files, removed=[name for name in nested if name in links])
+        converted = [
+            name for name in list_converted(own, repository.common_dir / "info" / "attributes") if name not in files
+        ]
+        _update_index(git, files + converted, removed=[name for name in nested if name in links])
         grafted = [_graft(git, folder / name, name, database) for name in nested]
         return database.aim(own).text("write-tree").strip(), grafted, changes
 

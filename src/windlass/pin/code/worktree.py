@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.core.errors import AccessError, PreconditionError
-from windlass.pin.code.git import Git, Repository, last_lines, open_repository, unquote
+from windlass.pin.code.git import Git, Repository, last_lines, open_repository, quote, unquote
 
 __all__ = [
     "Gitlink",
@@ -17,11 +18,13 @@ __all__ = [
     "find_submodule",
     "index_gitlinks",
     "list_changes",
+    "list_converted",
     "name_some",
     "printable",
     "tree_gitlinks",
 ]
 
+_CONVERTING = re.compile(rb"(?:^|\s)(?:eol=crlf|ident|working-tree-encoding=|\[attr\])", re.MULTILINE)
 _LFS_POINTER = "^version https://git-lfs.github.com/spec/v1"
 
 
@@ -60,6 +63,21 @@ def list_changes(git: Git, *, is_exact: bool = False) -> list[str]:
             code="unreadable",
         )
     return sorted({unquote(line[3:]) for line in done.stdout.split("\n") if line})
+
+
+def list_converted(git: Git, own_attributes: Path) -> list[str]:
+    """Tracked files whose bytes on disk are by design not those in git: line ends, `ident`, encodings (not filters)."""
+    listed = git.lines("ls-files", "--cached", "--others", "--exclude-standard", "--", ":(glob)**/.gitattributes")
+    files = [own_attributes, *(git.folder / unquote(name) for name in listed)]
+    if not any(path.is_file() and _CONVERTING.search(path.read_bytes()) for path in files):
+        return []
+    names = b"\n".join(quote(unquote(name)) for name in git.lines("ls-files"))
+    found = set()
+    for line in git.lines("check-attr", "--stdin", "eol", "ident", "working-tree-encoding", stdin=names + b"\n"):
+        name, attribute, value = line.rsplit(": ", 2)
+        if value not in ("unspecified", "unset", "lf") or (attribute, value) == ("eol", "crlf"):
+            found.add(unquote(name))
+    return sorted(found)
 
 
 def index_gitlinks(git: Git) -> list[Gitlink]:

@@ -1,0 +1,113 @@
+"""Every verb with its help line, as a table: `windlass --help` imports none of the verbs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from windlass.core.errors import UsageError
+
+__all__ = ["SECTIONS", "Entry", "LazyGroup"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A verb: its name, the module of `windlass.cli.verbs` that holds it, and its help line.
+
+    The function is called like the verb, with `_command` behind it.
+    """
+
+    name: str
+    module: str
+    summary: str
+
+
+SECTIONS: dict[str, tuple[Entry, ...]] = {
+    "Run": (
+        Entry("init", "init", "Make a small experiment to start from."),
+        Entry("plan", "plan", "Show everything that would happen; do nothing."),
+        Entry("launch", "launch", "Run an experiment file, or one command."),
+    ),
+    "Look": (
+        Entry("ps", "ps", "List runs."),
+        Entry("show", "show", "Show one run: state, cause, attempts, outputs."),
+        Entry("logs", "logs", "Print what a run's processes printed."),
+        Entry("diff", "diff", "Compare two runs: settings, code, environment, data."),
+        Entry("verify", "verify", "Check that a run's code, data and outputs are as recorded."),
+    ),
+    "Act": (
+        Entry("stop", "stop", "Stop a run; with --checkpoint it saves first."),
+        Entry("retry", "again", "Go on with a failed run, with fresh budgets."),
+        Entry("resume", "again", "Go on with a stopped run."),
+        Entry("rerun", "rerun", "Start a new run with the same pins."),
+    ),
+    "Keep house": (
+        Entry("doctor", "doctor", "Check this machine."),
+        Entry("secret", "secret", "Keep secrets: set, ls, rm."),
+        Entry("gc", "gc", "Clear away old runs and caches; rebuild the index."),
+        Entry("config", "config", "Describe the experiment file to editors."),
+        Entry("explain", "explain", "Explain an error code."),
+        Entry("completion", "completion", "Print the completion script of a shell."),
+        Entry("version", "version", "Print the version."),
+    ),
+}
+"""Verbs in the order of the help page."""
+
+_ENTRIES = {entry.name: entry for entries in SECTIONS.values() for entry in entries}
+
+
+class LazyGroup(click.Group):
+    """A group whose members are looked up in the table and imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs, in the order of the help page."""
+        return list(_ENTRIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of that name, imported; None where there is none."""
+        entry = _ENTRIES.get(cmd_name)
+        if entry is None:
+            return None
+        module = importlib.import_module(f"windlass.cli.verbs.{entry.module}")
+        command = getattr(module, f"{cmd_name}_command")
+        assert isinstance(command, click.Command)  # what a verb's module is for
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's; a word that is no verb is answered with the nearest one."""
+        if args[0] in _ENTRIES or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        raise unknown_command(args[0], list(_ENTRIES), "windlass")
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, section by section."""
+        for title, entries in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(entry.name.ljust(10), entry.summary) for entry in entries])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        """Names of verbs; nothing is imported."""
+        from click.shell_completion import CompletionItem  # lazy: only a shell that completes needs it
+
+        return [
+            CompletionItem(entry.name, help=entry.summary)
+            for entry in _ENTRIES.values()
+            if entry.name.startswith(incomplete)
+        ]
+
+
+def unknown_command(word: str, names: Sequence[str], program: str) -> UsageError:
+    """The error for a word that is no command of `program`."""
+    from windlass.core.names import nearest  # lazy: only a mistake needs it
+
+    close = nearest(word, names)
+    if not close and (word.endswith((".yaml", ".yml")) or "/" in word):
+        hint = f"did you mean `windlass launch {word}`?"
+    else:
+        hint = f"did you mean `{program} {close}`?" if close else f"`{program} --help` lists them"
+    return UsageError(f"no command `{word}`", hint=hint, code="unknown-command")

@@ -1,0 +1,126 @@
+"""The entry point: parse, call the verb, turn whatever comes back into text and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from windlass.cli.catalogue import LazyGroup
+from windlass.core.errors import WindlassError
+
+__all__ = ["EXIT_BROKEN_PIPE", "EXIT_INTERRUPTED", "main"]
+
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+"""What a shell reports for a program that a closed pipe ended; nothing is printed."""
+
+_COMPLETE = "_WINDLASS_COMPLETE"
+_HELP = """One file says what to run. windlass pins it, runs it, brings it back when it dies, and can prove what ran.
+
+\b
+  windlass init hello && cd hello
+  windlass launch experiment.yaml
+"""
+
+
+@click.group(
+    cls=LazyGroup,
+    help=_HELP,
+    epilog="`windlass VERB --help` explains a verb, `windlass explain CODE` an error.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    subcommand_metavar="VERB ...",
+    options_metavar="[-v]",
+    invoke_without_command=True,
+    add_help_option=True,
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show tracebacks.")
+@click.option("--version", is_flag=True, help="Print the version.")
+@click.pass_context
+def windlass(context: click.Context, verbose: bool, version: bool) -> int | None:
+    """Replaced by `_HELP`."""
+    if verbose:
+        _see_tracebacks(context)
+    if version:
+        from windlass import __version__  # lazy: keeps this file's imports to what --help needs
+
+        click.echo(f"windlass {__version__}")
+        context.exit(0)
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        context.exit(0)
+    return None
+
+
+def _see_tracebacks(context: click.Context) -> None:
+    context.find_root().meta["windlass.verbose"] = True
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code (HOUSE: 0 ok, 1 the run failed, 2 usage, ... 70 our bug)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if _COMPLETE in os.environ:
+        return _complete()
+    try:
+        code = _call(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _close_quietly()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return code
+
+
+def _call(arguments: list[str]) -> int:
+    """The verb's exit code; every error but a broken pipe and Ctrl-C ends here."""
+    is_verbose = _asks_for_tracebacks(arguments)
+    try:
+        with windlass.make_context("windlass", arguments) as context:
+            code = windlass.invoke(context)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except (Exception, click.Abort) as error:  # noqa: BLE001 - the one place where everything ends
+        return _show(error, is_verbose=is_verbose)
+
+
+def _asks_for_tracebacks(arguments: list[str]) -> bool:
+    """Whether -v stands among the arguments, before a `--`; asked before anything is parsed, so that it always works."""
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "-v" in ours or "--verbose" in ours
+
+
+def _show(error: BaseException, *, is_verbose: bool) -> int:
+    from windlass.cli import problems  # lazy: only a mistake needs it
+
+    if isinstance(error, click.Abort):
+        return EXIT_INTERRUPTED
+    if isinstance(error, click.ClickException):
+        problem: WindlassError = problems.from_click(error)
+        is_verbose = False
+    elif isinstance(error, WindlassError):
+        problem = error
+    else:
+        known = problems.from_system(error) if isinstance(error, OSError) else None
+        problem = known or problems.from_bug(error)
+        problem.__cause__ = error
+    problems.show(problem, is_verbose=is_verbose)
+    return problem.exit_code
+
+
+def _close_quietly() -> int:
+    """Nobody reads our output any more; keep Python from complaining about it at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return EXIT_BROKEN_PIPE
+
+
+def _complete() -> int:
+    """Answer a shell that completes; see `windlass completion`."""
+    from click.shell_completion import shell_complete  # lazy: only a shell that completes needs it
+
+    return shell_complete(windlass, {}, "windlass", _COMPLETE, os.environ[_COMPLETE])

@@ -1,0 +1,70 @@
+"""The one place that writes: data on standard output, everything else on standard error.
+
+Colour only where a terminal reads it, and never with NO_COLOR (https://no-color.org); every text reads the same without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+__all__ = ["emit", "emit_json", "is_coloured", "paint", "printable", "table", "tell", "write_raw"]
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Whether a person with a colour terminal reads this stream."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
+    """`text` in a style (`bold`, `red`, ...), or as it is where there is no colour; standard output by default."""
+    if not text or not is_coloured(stream if stream is not None else sys.stdout):
+        return text
+    return "".join(f"\x1b[{_CODES[style]}m" for style in styles) + text + "\x1b[0m"
+
+
+def printable(text: str) -> str:
+    """Text in which nothing can steer a terminal: control characters but tab and line end are spelt out."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+
+
+def emit(text: str = "") -> None:
+    """A line of data."""
+    sys.stdout.write(text + "\n")
+
+
+def tell(text: str = "") -> None:
+    """A line for the person who waits: progress, advice, verdicts."""
+    sys.stdout.flush()
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def emit_json(schema: str, content: Mapping[str, object]) -> None:
+    """One JSON object, which names its schema first (`windlass.ps/1`)."""
+    sys.stdout.write(json.dumps({"schema": schema, **content}, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_raw(content: bytes) -> None:
+    """Bytes as they are, such as a log."""
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        sys.stdout.write(content.decode(errors="replace"))
+        return
+    buffer.write(content)
+    buffer.flush()
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> list[str]:
+    """Columns as wide as they need; the last one is not padded. The header stands in capitals, without lines."""
+    cells = [[name.upper() for name in header], *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    return [indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

@@ -1,0 +1,46 @@
+"""The Python face: an experiment that can plan and launch itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windlass import spec
+from windlass.launch.prepare import Options, Prepared, prepare, prepare_file
+from windlass.launch.run import Run
+from windlass.launch.submit import start_run
+from windlass.plan import Plan
+
+__all__ = ["Experiment", "launch", "load", "plan"]
+
+
+class Experiment(spec.Experiment):
+    """An experiment made in Python; the same fields as in a file.
+
+    Relative paths in it are relative to the current folder.
+    """
+
+    __slots__ = ()
+
+    def plan(self, options: Options | None = None) -> Plan:
+        """Everything that would happen; nothing is done."""
+        return prepare(spec.checked(self), Path.cwd(), options or Options(is_dry=True)).plan
+
+    def launch(self, options: Options | None = None) -> Run:
+        """Start it; returns when its jobs are made."""
+        return launch(prepare(spec.checked(self), Path.cwd(), options))
+
+
+def load(path: str | Path, overrides: Sequence[str] = (), options: Options | None = None) -> Prepared:
+    """Read, pin and plan an experiment file."""
+    return prepare_file(Path(path), overrides, options)
+
+
+def plan(path: str | Path, overrides: Sequence[str] = (), options: Options | None = None) -> Plan:
+    """The plan of an experiment file."""
+    return prepare_file(Path(path), overrides, options or Options(is_dry=True)).plan
+
+
+def launch(prepared: Prepared, *, log: Callable[[str], None] = lambda line: None) -> Run:
+    """Carry a prepared plan out; returns when its jobs are made."""
+    return Run(start_run(prepared, log=log), prepared.home)

@@ -1,0 +1,84 @@
+"""What a person may ask of a run afterwards: stop, retry, resume, run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import lock
+from windlass.launch.client import client_journal
+from windlass.launch.keeper import keep
+from windlass.launch.submit import backend_of, deliver_secrets, intend, submission_of, submit_intended
+from windlass.plan import Plan
+from windlass.record import events
+from windlass.record.state import State, Task
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder
+
+__all__ = ["kill", "resume", "retry", "stop"]
+
+
+def stop(run: RunFolder, home: Home, *, reason: str = "stopped by hand", is_checkpoint_wanted: bool = False) -> list[str]:
+    """Ask a run to stop; its supervisors read the request within a second. Returns the tasks asked.
+
+    Args:
+        is_checkpoint_wanted: let code that listens (`report.should_stop`) save first, up to ten minutes.
+    """
+    facts = run.facts()
+    tasks = {name: task.newest_job for name, task in facts.tasks.items() if not task.end and task.newest_job}
+    if tasks:
+        with client_journal(run.journal) as journal:
+            journal.append(
+                events.STOP_REQUESTED, tasks=tasks, reason=reason, is_checkpoint_wanted=is_checkpoint_wanted
+            )
+        keep(run, home)
+    return list(tasks)
+
+
+def kill(run: RunFolder, home: Home) -> None:
+    """Stop a run by force: its backend ends all processes, and what they left is recorded. Blocking."""
+    stop(run, home, reason="stopped at once by hand")
+    plan = Plan.from_data(run.plan())
+    backend = backend_of(plan)
+    for name, task in run.facts().tasks.items():
+        submission = submission_of(run, name, task.newest_job) if not task.end else None
+        if submission is not None:
+            backend.cancel(submission)
+    keep(run, home)
+
+
+def retry(run: RunFolder, home: Home) -> list[str]:
+    """Start what failed again, with fresh budgets, from the last committed checkpoint."""
+    return _again(run, home, lambda task: task.state in (State.FAILED, State.STOPPED), resets_budgets=True)
+
+
+def resume(run: RunFolder, home: Home) -> list[str]:
+    """Go on with a run that was stopped, from the last committed checkpoint; budgets go on counting."""
+    return _again(run, home, lambda task: task.state is State.STOPPED, resets_budgets=False)
+
+
+def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, resets_budgets: bool) -> list[str]:
+    keep(run, home)
+    plan = Plan.from_data(run.plan())
+    with lock(run.path / "keeper.lock"):
+        facts = run.facts()
+        if not facts.state.is_terminal:
+            raise PreconditionError(
+                f"run {run.id} is {facts.state}, not at its end",
+                hint=f"windlass stop {run.id}, or windlass logs {run.id} --follow",
+                code="run-not-ended",
+            )
+        wanted = {name: task.newest_job + 1 for name, task in facts.tasks.items() if is_wanted(task)}
+        if not wanted:
+            verb = "retry" if resets_budgets else "resume"
+            raise PreconditionError(
+                f"run {run.id} has nothing to {verb}: it {facts.state}",
+                hint=f"windlass rerun {run.id} starts it anew" if facts.state is State.SUCCEEDED else f"windlass retry {run.id}",
+                code="nothing-to-do",
+            )
+        deliver_secrets(run, plan, home)
+        with client_journal(run.journal) as journal:
+            intend(run, plan, wanted, journal, resets_budgets=resets_budgets)
+            for name, number in wanted.items():
+                submit_intended(run, plan, home, name, number, journal)
+    return list(wanted)

@@ -1,0 +1,112 @@
+"""The shell around `reconcile`: look at a run's jobs, and do what its policy says until nothing is left to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windlass.backends import CanSweep, JobState
+from windlass.core.files import lock
+from windlass.launch.client import client_journal
+from windlass.launch.reconcile import Action, EndTask, MarkLost, NextJob, Submit, reconcile
+from windlass.launch.submit import backend_of, deliver_secrets, intend, job_folder, submission_of, submit_intended
+from windlass.plan import Plan
+from windlass.record import events
+from windlass.record.journal import JournalWriter
+from windlass.record.retry import Budgets
+from windlass.record.state import State
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder
+from windlass.supervise.job import JobDocument
+
+__all__ = ["keep"]
+
+_MAX_ACTIONS = 20
+
+
+def keep(run: RunFolder, home: Home) -> list[str]:
+    """Bring a run's record in line with the world; returns what was done, in words.
+
+    Cheap when nothing is wrong: one observation per living job. Safe for many clients at once. Never ends what it
+    cannot see.
+    """
+    if run.facts().state.is_terminal or not (run.path / "plan.json").exists():
+        return []
+    plan = Plan.from_data(run.plan())
+    done: list[str] = []
+    with lock(run.path / "keeper.lock"):
+        for _ in range(_MAX_ACTIONS):
+            step = _next_action(run, plan)
+            if step is None:
+                break
+            with client_journal(run.journal) as journal:
+                done.append(_do(run, plan, home, *step, journal))
+    return done
+
+
+def _next_action(run: RunFolder, plan: Plan) -> tuple[str, Action] | None:
+    """The next thing to do; every job is observed before the facts are read again."""
+    backend = backend_of(plan)
+    before = run.facts()
+    submissions = {name: submission_of(run, name, task.newest_job) for name, task in before.tasks.items() if not task.end}
+    known = {name: found for name, found in submissions.items() if found is not None}
+    seen = backend.observe(list(known.values()))
+    facts = run.facts()
+    for name, task in facts.tasks.items():
+        observed = seen[known[name].backend_id].state if name in known else JobState.UNKNOWN
+        action = reconcile(task, observed, Budgets(*facts.budgets.get(name, (50, 0))))
+        if action is not None:
+            return name, action
+    return None
+
+
+def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journal: JournalWriter) -> str:
+    if isinstance(action, Submit):
+        submit_intended(run, plan, home, task, action.job, journal)
+        return f"submitted job {action.job} of {task} again"
+    if isinstance(action, MarkLost):
+        _sweep(run, plan, task, action.job)
+        journal.append(
+            events.JOB_LOST,
+            task=task,
+            job=action.job,
+            attempt=action.attempt,
+            cause=str(action.cause),
+            message=action.message,
+        )
+        return f"job {action.job} of {task} was lost: {action.message}"
+    if isinstance(action, NextJob):
+        deliver_secrets(run, plan, home)
+        intend(run, plan, {task: action.job}, journal, resets_budgets=False)
+        submit_intended(run, plan, home, task, action.job, journal)
+        return f"submitted job {action.job} of {task}"
+    return _end(run, task, action, journal)
+
+
+def _end(run: RunFolder, task: str, action: EndTask, journal: JournalWriter) -> str:
+    journal.append(
+        events.TASK_ENDED,
+        task=task,
+        job=action.job,
+        attempt=action.attempt,
+        verdict=str(action.verdict),
+        cause=action.cause,
+        message=action.message,
+    )
+    facts = run.facts()
+    path = job_folder(run, task, action.job) / "job.json"
+    if facts.state.is_terminal and path.exists():
+        _remove_secrets(JobDocument.read(path))
+    return f"{task} {'ended' if action.verdict is State.SUCCEEDED else action.verdict}: {action.cause}"
+
+
+def _remove_secrets(document: JobDocument) -> None:
+    if document.delivery:
+        from windlass.secrets import remove_delivery  # lazy: most runs have no secrets
+
+        remove_delivery(Path(document.delivery))
+
+
+def _sweep(run: RunFolder, plan: Plan, task: str, number: int) -> None:
+    backend, found = backend_of(plan), submission_of(run, task, number)
+    if found is not None and isinstance(backend, CanSweep):
+        backend.sweep(found)

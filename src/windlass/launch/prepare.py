@@ -1,0 +1,149 @@
+"""From an experiment to a plan: read, pin, plan. Nothing is started, and for a dry plan nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from windlass import spec
+from windlass.core.errors import Place, UsageError
+from windlass.core.names import nearest
+from windlass.pin import NO_ENVIRONMENT, DataPin, EnvironmentPin, pin_code, pin_data, pin_environment
+from windlass.plan import Machine, Pins, Plan, Site, make_plan
+from windlass.runs.home import Home
+from windlass.secrets import open_secrets
+from windlass.supervise.leases import machine
+
+__all__ = ["Options", "Prepared", "prepare", "prepare_file"]
+
+_SITES = ("local",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to plan and launch, apart from what the experiment says.
+
+    Attributes:
+        on: the site, instead of the experiment's `where`.
+        snapshot: store a dirty tree exactly; `allow_dirty`: run in place and record the truth.
+        best_effort: take limits that the place cannot enforce with a note instead of an error.
+        is_dry: leave nothing behind, not even a snapshot's objects.
+    """
+
+    on: str = ""
+    snapshot: bool = False
+    allow_dirty: bool = False
+    best_effort: bool = False
+    is_debug: bool = False
+    is_dry: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A plan and what is needed on this machine to carry it out.
+
+    Attributes:
+        base: folder that relative paths of the experiment are relative to.
+    """
+
+    experiment: spec.Experiment
+    plan: Plan
+    base: Path
+    home: Home
+    options: Options
+    origins: Mapping[str, Place] = field(default_factory=dict)
+
+    @property
+    def code_folder(self) -> Path:
+        """The user's own code folder, of which the run gets a checkout."""
+        return _code_folder(self.experiment, self.base)
+
+
+def prepare_file(
+    path: Path, overrides: Sequence[str] = (), options: Options | None = None, *, home: Home | None = None
+) -> Prepared:
+    """Read an experiment file and plan it.
+
+    Raises:
+        WindlassError: the file, a pin or the plan is refused; nothing was left behind.
+    """
+    loaded = spec.load_experiment(path, overrides)
+    return prepare(
+        loaded.value, path.absolute().parent, options, overrides=tuple(overrides), origins=loaded.origins, home=home
+    )
+
+
+def prepare(
+    experiment: spec.Experiment,
+    base: Path,
+    options: Options | None = None,
+    *,
+    overrides: tuple[str, ...] = (),
+    origins: Mapping[str, Place] | None = None,
+    home: Home | None = None,
+) -> Prepared:
+    """Pin and plan an experiment; see `prepare_file`."""
+    options = options or Options()
+    home = home or Home.default()
+    site = _site(options.on or experiment.where[0])
+    pins = _pin(experiment, base, options, home)
+    plan = make_plan(
+        experiment,
+        pins,
+        site,
+        overrides=overrides,
+        is_debug=options.is_debug,
+        best_effort=options.best_effort,
+        origins=origins or {},
+    )
+    _check_secrets(plan, home)
+    return Prepared(experiment=experiment, plan=plan, base=base, home=home, options=options, origins=origins or {})
+
+
+def _site(name: str) -> Site:
+    if name not in _SITES:
+        close = nearest(name, _SITES) or "local"
+        raise UsageError(f"no site `{name}`", hint=f"did you mean `{close}`?", code="unknown-site")
+    present = machine()
+    return Site(
+        name=name,
+        backend="local",
+        machine=Machine(num_gpus=len(present.gpus), num_cpus=present.cpus, memory_bytes=present.memory_bytes),
+    )
+
+
+def _code_folder(experiment: spec.Experiment, base: Path) -> Path:
+    return base / experiment.code
+
+
+def _pin(experiment: spec.Experiment, base: Path, options: Options, home: Home) -> Pins:
+    folder = _code_folder(experiment, base)
+    code = pin_code(
+        folder,
+        snapshot=options.snapshot,
+        allow_dirty=options.allow_dirty,
+        write=not options.is_dry,
+        store=home.cache / "code.git",
+    )
+    data = {name: _pin_data(name, source, base, home) for name, source in experiment.data.items()}
+    return Pins(code=code, environment=_pin_environment(experiment, folder), data=data)
+
+
+def _pin_environment(experiment: spec.Experiment, folder: Path) -> EnvironmentPin:
+    env = experiment.env
+    if env.uv:
+        return pin_environment("uv", folder / env.uv, extras=env.extras, groups=env.groups)
+    if env.python:
+        return pin_environment("python", folder, python=env.python)
+    return NO_ENVIRONMENT
+
+
+def _pin_data(name: str, source: spec.DataSource, base: Path, home: Home) -> DataPin:
+    return pin_data(name, source.source, base, cache=home.cache / "digests")
+
+
+def _check_secrets(plan: Plan, home: Home) -> None:
+    names = sorted({use.name for task in plan.tasks for use in task.secrets})
+    if names:
+        open_secrets(home.path).require(names)

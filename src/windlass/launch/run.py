@@ -1,0 +1,126 @@
+"""A run in Python: look at it, follow it, stop it, read what it left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from windlass.core.errors import NotFoundError, WaitTimeoutError
+from windlass.core.names import nearest
+from windlass.launch import control
+from windlass.launch.keeper import keep
+from windlass.plan import Plan
+from windlass.record.state import RunFacts, State
+from windlass.runs import metrics
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder, find
+
+__all__ = ["Run"]
+
+_POLL_S = 0.1
+_SLOW_POLL_S = 0.5
+_KEEP_EVERY_S = 5.0
+
+
+class Run:
+    """One run, found by id, by a unique part of it, by its experiment's name, or as `last`."""
+
+    def __init__(self, folder: RunFolder, home: Home) -> None:
+        self.folder = folder
+        self._home = home
+
+    @classmethod
+    def find(cls, ref: str, home: Home | None = None) -> Run:
+        """The run that `ref` means; raises NotFoundError or UsageError when it is not exactly one."""
+        home = home or Home.default()
+        return cls(find(home, ref), home)
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.folder.id
+
+    @property
+    def facts(self) -> RunFacts:
+        """Everything its journal says now."""
+        return self.folder.facts()
+
+    @property
+    def state(self) -> State:
+        """Its state now."""
+        return self.facts.state
+
+    @property
+    def plan(self) -> Plan:
+        """What it executes."""
+        return Plan.from_data(self.folder.plan())
+
+    @property
+    def outputs(self) -> Mapping[str, Path]:
+        """Output folder of each task, by its name."""
+        return {task: self.folder.out(task) for task in self.facts.tasks}
+
+    def output(self, task: str) -> Path:
+        """Output folder of one task; raises NotFoundError with the nearest name."""
+        found = self.outputs
+        if task not in found:
+            hint = nearest(task, found) or ", ".join(found)
+            raise NotFoundError(f"run {self.id} has no task `{task}`", hint=f"did you mean `{hint}`?", code="unknown-task")
+        return found[task]
+
+    def metrics(self, name: str, task: str | None = None) -> list[tuple[int, float, float]]:
+        """A reported series as (step, value, time)."""
+        return metrics.series(self.folder, name, task)
+
+    def reconcile(self) -> list[str]:
+        """Bring its record in line with the world; returns what was done."""
+        return keep(self.folder, self._home)
+
+    def follow(self, on_line: Callable[[str, int, str], None] | None = None, timeout_s: float | None = None) -> State:
+        """Block until the run ends, handing over log lines as (task, rank, line); returns the final state.
+
+        Raises:
+            WaitTimeoutError: it had not ended after `timeout_s`; it goes on.
+        """
+        from windlass.runs.logs import Follower
+
+        follower = Follower(self.folder)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        pause, keep_at = 0.01, time.monotonic() + _KEEP_EVERY_S
+        while True:
+            is_over = self.state.is_terminal
+            num_lines = 0
+            for line in follower.poll(is_final=is_over):
+                num_lines += 1
+                if on_line is not None:
+                    on_line(line.task, line.rank, line.text)
+            if is_over:
+                return self.state
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                raise WaitTimeoutError(f"run {self.id} had not ended after {timeout_s:g} s", hint="it goes on", code="timed-out")
+            if now >= keep_at:
+                self.reconcile()
+                keep_at = now + _KEEP_EVERY_S
+            pause = 0.01 if num_lines else min(pause * 1.5, _POLL_S)
+            time.sleep(pause)
+
+    def wait(self, timeout_s: float | None = None) -> State:
+        """Block until the run ends; returns the final state."""
+        return self.follow(None, timeout_s)
+
+    def stop(self, *, checkpoint: bool = False, now: bool = False) -> None:
+        """Ask it to stop; `checkpoint` lets the code save first, `now` ends it by force."""
+        if now:
+            control.kill(self.folder, self._home)
+        else:
+            control.stop(self.folder, self._home, is_checkpoint_wanted=checkpoint)
+
+    def retry(self) -> list[str]:
+        """Start what failed again with fresh budgets."""
+        return control.retry(self.folder, self._home)
+
+    def resume(self) -> list[str]:
+        """Go on after a stop."""
+        return control.resume(self.folder, self._home)

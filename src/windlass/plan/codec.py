@@ -1,0 +1,64 @@
+"""Frozen dataclasses of plain parts to JSON data and back, by their annotations; the inverse is exact."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import TypeVar, cast
+
+__all__ = ["decode", "encode"]
+
+T = TypeVar("T")
+
+
+def encode(value: object) -> object:
+    """Dataclasses and mappings to dicts, tuples to lists, scalars as they are."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): encode(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [encode(inner) for inner in value]
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def decode(cls: type[T], data: object) -> T:
+    """A dataclass from what `encode` made of it; raises TypeError or ValueError for anything else."""
+    return cast(T, _decode(cls, data))
+
+
+def _decode(hint: object, data: object) -> object:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _record(hint, data)
+    if origin in (typing.Union, types.UnionType):
+        options = [option for option in arguments if option is not types.NoneType]
+        return None if data is None else _decode(options[0], data)
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise TypeError(f"expected a list, not {data!r}")
+        return tuple(_decode(arguments[0], item) for item in data)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        if not isinstance(data, dict):
+            raise TypeError(f"expected a mapping, not {data!r}")
+        return {key: _decode(arguments[1], item) for key, item in data.items()}
+    if hint is float and type(data) is int:
+        return float(data)
+    if hint is Path and isinstance(data, str):
+        return Path(data)
+    if isinstance(hint, type) and hint is not object and type(data) is not hint:
+        raise TypeError(f"expected {hint.__name__}, not {data!r}")
+    return data
+
+
+def _record(cls: type[object], data: object) -> object:
+    if not isinstance(data, dict):
+        raise TypeError(f"expected the fields of {cls.__name__}, not {data!r}")
+    hints = typing.get_type_hints(cls)
+    unknown = data.keys() - hints.keys()
+    if unknown:
+        raise ValueError(f"{cls.__name__} has no field `{min(unknown)}`")
+    return cls(**{key: _decode(hints[key], value) for key, value in data.items()})

@@ -1,0 +1,34 @@
+"""Launchers: the command and variables of one replica, one pure function per launcher.
+
+A replica's rank and the leader's address stay tokens (`${rank}`, `${leader.address}`), so all replicas share one text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from windlass.plan.launchers.accelerate import launch_accelerate
+from windlass.plan.launchers.gang import Gang, Launch
+from windlass.plan.launchers.plain import launch_none
+from windlass.plan.launchers.torchrun import launch_torchrun
+from windlass.plan.refusal import refusal
+
+__all__ = ["LAUNCHERS", "Gang", "Launch", "launch"]
+
+LAUNCHERS: Mapping[str, Callable[[Gang], Launch]] = {
+    "none": launch_none,
+    "torchrun": launch_torchrun,
+    "accelerate": launch_accelerate,
+}
+
+
+def launch(launcher: str, gang: Gang) -> Launch:
+    """What every replica of the gang executes.
+
+    Raises:
+        SpecError: the launcher does not exist here, or cannot work with the command.
+    """
+    if launcher in LAUNCHERS:
+        return LAUNCHERS[launcher](gang)
+    message = f"`{gang.path}.cluster: {launcher}` is not there yet on the local backend"
+    raise refusal(message, "launcher-unsupported", f"use one of: {', '.join(LAUNCHERS)}")

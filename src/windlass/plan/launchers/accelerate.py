@@ -1,0 +1,107 @@
+"""accelerate: the user's `accelerate launch`, with what concerns several nodes filled in."""
+
+from __future__ import annotations
+
+from windlass.plan.command_line import CommandLine, Program, is_python
+from windlass.plan.launchers.gang import ADDRESS, PORT, RANK, Gang, Launch, num_procs, refuse_owned, refuse_restarts
+from windlass.plan.launchers.options import Options, scan_options
+from windlass.plan.refusal import refusal
+
+__all__ = ["launch_accelerate"]
+
+
+def launch_accelerate(gang: Gang) -> Launch:
+    """`accelerate launch` with machines, rank, address, port and the processes of all nodes filled in.
+
+    `--num_processes N` counts one node, as in the commands people already have, and is multiplied by the nodes.
+    Source: accelerate 1.x, commands/launch.py and utils/launch.py.
+    """
+    line = CommandLine.parse(gang.command, gang.path)
+    found = [(program, skip) for program in line.programs if (skip := _accelerate_words(program))]
+    if len(found) != 1:
+        count = "several" if found else "no"
+        message = f"{gang.path}.run has {count} `accelerate launch`"
+        raise refusal(message, "launcher-command", "write `accelerate launch train.py` once; the rest is filled in")
+    program, skip = found[0]
+    options = scan_options(program, program.head + skip, _ACCELERATE_SWITCHES)
+    procs = num_procs(options.value("num-processes"), gang, "--num_processes")
+    _check_accelerate(options, procs, gang)
+    ours = [word.text for word in program.words[program.head : program.head + skip]]
+    ours += ["--num_machines", str(gang.nodes), "--machine_rank", RANK, "--main_process_ip", ADDRESS]
+    ours += ["--main_process_port", PORT, "--num_processes", str(procs * gang.nodes)]
+    ours += _accelerate_mode(options, procs, gang)
+    kept = [text for option in options.found if option.name not in _ACCELERATE_OWNED for text in option.texts]
+    argv, is_shell = line.replace(program, options.stop, [*ours, *kept])
+    return Launch(argv=argv, is_shell=is_shell, procs_per_node=procs)
+
+
+_ACCELERATE_SWITCHES = frozenset(
+    {
+        "-m",
+        "-q",
+        "cpu",
+        "debug",
+        "downcast-bf16",
+        "dynamo-use-dynamic",
+        "dynamo-use-fullgraph",
+        "dynamo-use-regional-compilation",
+        "enable-cpu-affinity",
+        "fp8-use-autocast-during-eval",
+        "ipex",
+        "module",
+        "multi-gpu",
+        "no-python",
+        "no-tpu-cluster",
+        "quiet",
+        "same-network",
+        "tpu",
+        "tpu-cluster",
+        "tpu-use-sudo",
+        "use-deepspeed",
+        "use-fsdp",
+        "use-megatron-lm",
+        "use-parallelism-config",
+        "use-xpu",
+    }
+)
+_ACCELERATE_MODES = frozenset(
+    {"multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "use-xpu", "config-file", "mpirun-hostfile"}
+)
+_ACCELERATE_OWNED = frozenset({"num-machines", "machine-rank", "main-process-ip", "main-process-port", "num-processes"})
+
+
+def _accelerate_words(program: Program) -> int:
+    first = program.value(0).rpartition("/")[2]
+    if first == "accelerate" and program.value(1) == "launch":
+        return 2
+    if first == "accelerate-launch":
+        return 1
+    is_module = is_python(first) and program.value(1) == "-m" and program.value(2) == "accelerate.commands.launch"
+    return 3 if is_module else 0
+
+
+def _check_accelerate(options: Options, procs: int, gang: Gang) -> None:
+    accepted = {
+        "num-machines": str(gang.nodes),
+        "machine-rank": RANK,
+        "main-process-ip": ADDRESS,
+        "main-process-port": PORT,
+    }
+    for option in options.found:
+        if option.name in accepted and option.value != accepted[option.name]:
+            refuse_owned("--" + option.name.replace("-", "_"), option.value, gang)
+        if option.name == "max-restarts" and option.value != "0":
+            refuse_restarts("max_restarts", option.value, gang)
+    if procs * gang.nodes > 1 and not gang.gpus and not options.names & _ACCELERATE_MODES:
+        message = f"accelerate starts one process per node without GPUs, and {gang.path} asks for {procs * gang.nodes} that belong together"
+        hint = "use `cluster: torchrun` with the script itself: accelerate finds torchrun's variables"
+        raise refusal(message, "launcher-command", hint)
+
+
+def _accelerate_mode(options: Options, procs: int, gang: Gang) -> list[str]:
+    """What accelerate would otherwise guess from this node's own GPUs or from a host file."""
+    if "use-deepspeed" in options.names:
+        is_needed = gang.nodes > 1 and "deepspeed-multinode-launcher" not in options.names
+        return ["--deepspeed_multinode_launcher", "standard"] if is_needed else []
+    is_plain = not options.names & (_ACCELERATE_MODES | {"cpu"})
+    return ["--multi_gpu"] if is_plain and procs * gang.nodes > 1 else []

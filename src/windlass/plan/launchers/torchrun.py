@@ -1,0 +1,125 @@
+"""torchrun: `torch.distributed.run` on every node around the user's command."""
+
+from __future__ import annotations
+
+from windlass.plan.command_line import CommandLine, Program, is_python
+from windlass.plan.launchers.gang import ADDRESS, PORT, RANK, Gang, Launch, num_procs, refuse_owned, refuse_restarts
+from windlass.plan.launchers.options import Options, scan_options
+from windlass.plan.refusal import refusal
+
+__all__ = ["launch_torchrun"]
+
+
+def launch_torchrun(gang: Gang) -> Launch:
+    """`torch.distributed.run` on every node, with the static rendezvous.
+
+    Static, not c10d: node ranks are windlass's ranks, MASTER_ADDR is the leader's address and not a host name that may
+    not resolve, the one port is the one the leader published, and the agents share their store with the workers. What
+    c10d adds, changing membership and restarts across nodes, is what the supervisor does.
+    Source: torch 2.13, torch/distributed/run.py and elastic/rendezvous/static_tcp_rendezvous.py.
+    """
+    line = CommandLine.parse(gang.command, gang.path)
+    program, skip, python = _torchrun_program(line, gang)
+    options = (
+        scan_options(program, program.head + skip, _TORCHRUN_SWITCHES) if skip else Options(start=0, stop=0, found=())
+    )
+    procs = _torchrun_procs(options, gang)
+    for option in options.found:
+        _check_torchrun_option(option.name, option.value, gang)
+    ours = [python, "-m", "torch.distributed.run", "--nnodes", str(gang.nodes), "--nproc-per-node", str(procs)]
+    ours += ["--node-rank", RANK, "--master-addr", ADDRESS, "--master-port", PORT, "--max-restarts", "0"]
+    if skip:
+        kept = [text for option in options.found if option.name not in _TORCHRUN_OWNED for text in option.texts]
+        argv, is_shell = line.replace(program, options.stop, [*ours, *kept])
+    else:
+        stop, extra = _wrapped(program, gang)
+        argv, is_shell = line.replace(program, stop, [*ours, *extra])
+    return Launch(argv=argv, is_shell=is_shell, procs_per_node=procs)
+
+
+_TORCHRUN_SWITCHES = frozenset({"-m", "module", "no-python", "run-path", "standalone", "virtual-local-rank"})
+_TORCHRUN_OWNED = frozenset(
+    {
+        "nnodes",
+        "nproc-per-node",
+        "node-rank",
+        "master-addr",
+        "master-port",
+        "max-restarts",
+        "rdzv-backend",
+        "rdzv-endpoint",
+        "rdzv-id",
+        "rdzv-conf",
+        "standalone",
+        "local-addr",
+    }
+)
+
+
+def _torchrun_program(line: CommandLine, gang: Gang) -> tuple[Program, int, str]:
+    """The program to start in several processes, how many words are torchrun itself (0: none), the interpreter."""
+    found = [(program, skip) for program in line.programs if (skip := _torchrun_words(program, gang))]
+    if len(found) == 1:
+        program, skip = found[0]
+        return program, skip, program.words[program.head].text if skip > 1 else "python"
+    if found or len(line.programs) != 1:
+        count = "several times" if found else "not at all"
+        message = f"{gang.path}.run has several commands and names torchrun {count}"
+        raise refusal(
+            message, "launcher-command", "write `torchrun` before the one command that is to run in several processes"
+        )
+    program = line.programs[0]
+    first = program.words[program.head]
+    return program, 0, first.text if is_python(first.value) else "python"
+
+
+def _torchrun_words(program: Program, gang: Gang) -> int:
+    first = program.value(0)
+    if first.rpartition("/")[2] == "torchrun":
+        return 1
+    offset = 2 if program.value(1) == "-u" else 1
+    if not is_python(first) or program.value(offset) != "-m":
+        return 0
+    if program.value(offset + 1) == "torch.distributed.launch":
+        hint = "use `torchrun`; the script then reads LOCAL_RANK instead of --local-rank"
+        raise refusal(f"{gang.path}.run uses torch.distributed.launch", "launcher-command", hint)
+    return offset + 2 if program.value(offset + 1) == "torch.distributed.run" else 0
+
+
+def _torchrun_procs(options: Options, gang: Gang) -> int:
+    written = options.value("nproc-per-node")
+    if written in ("gpu", "auto") and gang.gpus:
+        written = str(gang.gpus)
+    return num_procs(written, gang, "--nproc-per-node")
+
+
+def _check_torchrun_option(name: str, value: str, gang: Gang) -> None:
+    accepted = {
+        "nnodes": (str(gang.nodes), f"{gang.nodes}:{gang.nodes}"),
+        "node-rank": (RANK,),
+        "master-addr": (ADDRESS,),
+    }
+    accepted |= {"master-port": (PORT,), "max-restarts": ("0",), "rdzv-backend": ("static",)}
+    accepted |= {"rdzv-endpoint": (f"{ADDRESS}:{PORT}",), "local-addr": ()}
+    if name == "max-restarts" and value != "0":
+        refuse_restarts(name, value, gang)
+    if name == "standalone" and gang.nodes > 1:
+        hint = "remove it: the leader's address and port are filled in"
+        raise refusal(f"`--standalone` in {gang.path}.run contradicts nodes={gang.nodes}", "launcher-flag", hint)
+    if name in _TORCHRUN_OWNED - {"nproc-per-node", "standalone"} and value not in accepted.get(name, ()):
+        refuse_owned(f"--{name}", value, gang)
+
+
+def _wrapped(program: Program, gang: Gang) -> tuple[int, list[str]]:
+    """Up to which word torchrun's own words replace the command, and what must follow them."""
+    head = program.head
+    if not is_python(program.value(0)):
+        return head + 1, ["--no-python", program.words[head].text]
+    offset = 2 if program.value(1) == "-u" else 1
+    if not program.value(offset):
+        raise refusal(f"{gang.path}.run starts python without a script", "launcher-command", "write `python train.py`")
+    if program.value(offset) == "-m":
+        return head + offset, []
+    if program.value(offset).startswith("-"):
+        return head + 1, ["--no-python", program.words[head].text]
+    return head + offset, []

@@ -1,0 +1,52 @@
+"""The pins of one plan, and the part of them that defines the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from windlass.pin.code import NO_CODE, CodePin
+from windlass.pin.data import DataPin
+from windlass.pin.environment.pinned import NO_ENVIRONMENT, EnvironmentPin
+
+__all__ = ["Pins"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pins:
+    """Code, environment and data as immutable references."""
+
+    code: CodePin = NO_CODE
+    environment: EnvironmentPin = NO_ENVIRONMENT
+    data: Mapping[str, DataPin] = field(default_factory=dict)
+
+    def identity(self) -> dict[str, object]:
+        """What is the same wherever and whenever the same work is pinned: content, no paths, no platform."""
+        return {
+            "code": _code_identity(self.code),
+            "environment": _environment_identity(self.environment),
+            "data": {name: pin.digest for name, pin in self.data.items()},
+        }
+
+
+def _code_identity(pin: CodePin) -> dict[str, object]:
+    if pin.kind == "none":
+        return {"kind": "none"}
+    if pin.kind == "in-place":
+        return {"kind": "in-place", "commit": pin.commit, "subdir": pin.subdir, "dirty": list(pin.dirty_files)}
+    return {"kind": "tree", "tree": pin.tree or pin.commit, "subdir": pin.subdir}
+
+
+def _environment_identity(pin: EnvironmentPin) -> dict[str, object]:
+    if pin.kind == "none":
+        return {"kind": "none"}
+    return {
+        "kind": pin.kind,
+        "lock": pin.lock_sha256,
+        "manifest": pin.manifest_sha256,
+        "python": ".".join(pin.python_version.split(".")[:2]),
+        "extras": sorted(pin.extras),
+        "groups": sorted(pin.groups),
+        "unhashed": sorted(pin.unhashed),
+        "packages": sorted(pin.packages),
+    }

@@ -1,0 +1,83 @@
+"""Placement on a local cluster: N virtual nodes that share one machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.core.units import format_size
+from windlass.plan.refusal import Refusals
+from windlass.plan.site import Machine, Site
+from windlass.spec import Task
+
+__all__ = ["Request", "check_fit", "gpus_per_node"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a task asks for: nodes, and per node the rest."""
+
+    nodes: int
+    gpus: int
+    cpus: float
+    memory_bytes: int
+
+
+def gpus_per_node(task: Task, path: str, refusals: Refusals) -> int:
+    """GPUs of one node; `total_gpus` must divide by the nodes."""
+    if task.total_gpus is None:
+        return task.num_gpus
+    if task.total_gpus % task.nodes:
+        fitting = [str(nodes) for nodes in range(1, task.total_gpus + 1) if task.total_gpus % nodes == 0]
+        message = f"{path}.total_gpus={task.total_gpus} cannot be shared evenly by {path}.nodes={task.nodes}"
+        refusals.add(f"{path}.total_gpus", message, "gpus-uneven", f"use a number of nodes from: {', '.join(fitting)}")
+    return task.total_gpus // task.nodes
+
+
+def check_fit(request: Request, task: str, site: Site, refusals: Refusals) -> None:
+    """Refuse a gang that the whole machine could never hold; says what is too much, and a shape that fits."""
+    machine = site.machine
+    if machine is None:
+        return
+    wanted = (
+        ("GPU", "gpus", request.gpus, machine.num_gpus, str),
+        ("CPU", "cpus", request.cpus, machine.num_cpus, lambda value: f"{value:g}"),
+        ("memory", "memory", request.memory_bytes, machine.memory_bytes, _size),
+    )
+    excess = []
+    for noun, key, each, there, text in wanted:
+        if request.nodes * each > there:
+            unit = "" if noun == "memory" else f" {noun}s"
+            arithmetic = f"{request.nodes} nodes x {text(each)} = {text(request.nodes * each)}{unit}"
+            arithmetic = arithmetic if request.nodes > 1 else f"{text(each)}{unit}"
+            excess.append(((noun, key), f"{arithmetic}, and `{site.name}` has {text(there)}"))
+    if excess:
+        message = f"task `{task}` does not fit: " + "; ".join(text for _, text in excess)
+        hint = f"a shape that fits: --on {site.name} {_proposal(request, task, machine)}"
+        refusals.add(f"tasks.{task}.{excess[0][0][1]}", message, "does-not-fit", hint)
+
+
+def _size(num_bytes: float) -> str:
+    return format_size(int(num_bytes)) if num_bytes % 2**20 == 0 else f"{num_bytes / 2**30:.1f}GiB"
+
+
+def _proposal(request: Request, task: str, machine: Machine) -> str:
+    gpus = request.gpus if machine.num_gpus else 0
+    nodes = request.nodes
+    while nodes > 1 and not _holds(machine, nodes, gpus, request):
+        nodes -= 1
+    parts = [f"tasks.{task}.nodes={nodes}"] if nodes != request.nodes else []
+    if min(gpus, machine.num_gpus) != request.gpus:
+        parts.append(f"tasks.{task}.gpus={min(gpus, machine.num_gpus)}")
+    if request.cpus > machine.num_cpus:
+        parts.append(f"tasks.{task}.cpus={machine.num_cpus:g}")
+    if request.memory_bytes > machine.memory_bytes:
+        parts.append(f"tasks.{task}.memory={machine.memory_bytes // 2**20}MiB")
+    return " ".join(parts)
+
+
+def _holds(machine: Machine, nodes: int, gpus: int, request: Request) -> bool:
+    return (
+        nodes * gpus <= machine.num_gpus
+        and nodes * request.cpus <= machine.num_cpus
+        and nodes * request.memory_bytes <= machine.memory_bytes
+    )

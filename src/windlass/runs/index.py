@@ -1,0 +1,216 @@
+"""The index over all runs: SQLite in the local cache, derived from the journals, so deleting it loses nothing.
+
+A run is read again only when its journal changed. For runs in motion that is seen from the sizes and times of their
+journal files. A run that ended and has been quiet for ten minutes is settled: from then on one look at the time of
+its journal folder is enough, because every writer that opens a journal touches the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from windlass import __version__
+from windlass.core.clock import Clock, SystemClock
+from windlass.record.journal import SUFFIX
+from windlass.record.state import State
+from windlass.runs.home import Home, cache_directory
+from windlass.runs.row import Row, derive
+from windlass.runs.store import RunFolder, run_ids
+
+__all__ = ["SCHEMA", "SETTLED_AFTER_S", "Index"]
+
+SCHEMA = 1
+SETTLED_AFTER_S = 600.0
+_BUSY_S = 10.0
+_COLUMNS = tuple(item.name for item in fields(Row))
+_SEEN_COLUMNS = ("signature", "folders", "is_settled")
+_TYPES = {"id": "TEXT PRIMARY KEY", "num_attempts": "INTEGER", "is_settled": "INTEGER"}
+_TYPES.update(dict.fromkeys(("created_at", "updated_at", "ended_at"), "REAL"))
+_ALL = ", ".join(f"{column} {_TYPES.get(column, 'TEXT')}" for column in _COLUMNS + _SEEN_COLUMNS)
+_TABLE = f"CREATE TABLE IF NOT EXISTS runs ({_ALL})"
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM runs"  # noqa: S608  names of columns
+_INSERT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (len(_COLUMNS) + len(_SEEN_COLUMNS)))})"
+_BROKEN = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_TERMINAL = frozenset(str(state) for state in State if state.is_terminal)
+_T = TypeVar("_T")
+
+
+class Index:
+    """Rows of all runs of a home. Safe to use from many processes; a broken database is made anew.
+
+    Args:
+        folder: where the database is; the user's cache directory by default. If it cannot be written, the index lives
+            in memory.
+    """
+
+    def __init__(self, home: Home, *, folder: Path | None = None, clock: Clock | None = None) -> None:
+        self._home = home
+        self._clock = clock or SystemClock()
+        digest = hashlib.sha256(os.fsencode(os.path.realpath(home.path))).hexdigest()[:12]
+        self.path = (folder or cache_directory()) / f"index-{digest}-{SCHEMA}-{__version__}.sqlite"
+        self._database: sqlite3.Connection | None = None
+
+    def refresh(self) -> int:
+        """Bring the rows up to date; returns how many runs were read."""
+        return self._try(self._refresh)
+
+    def rebuild(self) -> int:
+        """Read every run again; returns how many there are."""
+
+        def rebuild(database: sqlite3.Connection) -> int:
+            with _transaction(database):
+                database.execute("DELETE FROM runs")
+            return self._refresh(database)
+
+        return self._try(rebuild)
+
+    def rows(self, *, states: Collection[str] = (), name: str = "", since: float = 0.0, limit: int = 0) -> list[Row]:
+        """Runs as they were at the last `refresh`, newest first.
+
+        Args:
+            states: only runs in one of these states; all when empty.
+            name: only runs of this experiment; `*` and `?` stand for any letters.
+            since: only runs created at this time or later.
+            limit: at most so many; 0 for all.
+        """
+        where: list[str] = ["created_at >= ?"]
+        arguments: list[object] = [since]
+        if states:
+            where.append(f"state IN ({', '.join('?' * len(states))})")
+            arguments += [str(state) for state in states]
+        if name:
+            where.append("name GLOB ?")
+            arguments.append(name.replace("[", "[[]"))
+        query = f"{_SELECT} WHERE {' AND '.join(where)} ORDER BY created_at DESC, id LIMIT ?"
+        arguments.append(limit or -1)
+        return self._try(lambda database: [Row.from_columns(found) for found in database.execute(query, arguments)])
+
+    def dump(self) -> list[Row]:
+        """Every row, sorted by id."""
+        return self._try(
+            lambda database: [Row.from_columns(found) for found in database.execute(_SELECT + " ORDER BY id")]
+        )
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _try(self, action: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do it; on a broken database with a new one, and where none can be had in memory."""
+        for is_last in (False, True):
+            try:
+                return action(self._connection())
+            except (sqlite3.DatabaseError, ValueError) as error:
+                self.close()
+                if is_last or getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _BROKEN:
+                    self._database = self._in_memory()
+                else:
+                    self.path.unlink(missing_ok=True)
+                    self._refresh_quietly()
+        return action(self._connection())
+
+    def _refresh_quietly(self) -> None:
+        """Fill a new database; if even that fails, the next step of `_try` goes to memory."""
+        with contextlib.suppress(sqlite3.DatabaseError):
+            self._refresh(self._connection())
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._database is None:
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError:
+                self._database = self._in_memory()
+                return self._database
+            self._database = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None)
+            self._database.execute(_TABLE)
+        return self._database
+
+    def _in_memory(self) -> sqlite3.Connection:
+        database = sqlite3.connect(":memory:", isolation_level=None)
+        database.execute(_TABLE)
+        self._refresh(database)
+        return database
+
+    def _refresh(self, database: sqlite3.Connection) -> int:
+        now_ns = int(self._clock.now() * 1e9)
+        known = {
+            seen.id: seen
+            for seen in map(_Seen._make, database.execute("SELECT id, state, signature, folders, is_settled FROM runs"))
+        }
+        ids = run_ids(self._home)
+        changes: list[tuple[str, tuple[object, ...]]] = []
+        num_read = 0
+        for run_id in ids:
+            run, seen = RunFolder(self._home.runs / run_id), known.pop(run_id, None)
+            folders = _folders(run)
+            if seen is not None and seen.is_settled and seen.folders == folders:
+                continue
+            signature, newest_ns = _signature(run)
+            is_quiet = now_ns - newest_ns >= SETTLED_AFTER_S * 1e9
+            if seen is None or seen.signature != signature:
+                row = derive(run)
+                num_read += 1
+                changes.append((_INSERT, (*row.to_columns(), signature, folders, row.is_terminal and is_quiet)))
+            elif is_quiet and seen.state in _TERMINAL:
+                changes.append(("UPDATE runs SET is_settled = 1, folders = ? WHERE id = ?", (folders, run_id)))
+        changes += [("DELETE FROM runs WHERE id = ?", (run_id,)) for run_id in known]
+        if changes:
+            with _transaction(database):
+                for statement, values in changes:
+                    database.execute(statement, values)
+        return num_read
+
+
+class _Seen(NamedTuple):
+    """What the index remembers of its last look at a run."""
+
+    id: str
+    state: str
+    signature: str
+    folders: str
+    is_settled: int
+
+
+def _folders(run: RunFolder) -> str:
+    """The times of the run's folder and of its journal folder."""
+    times = []
+    for path in (run.path, run.journal):
+        try:
+            times.append(os.stat(path).st_mtime_ns)
+        except OSError:
+            times.append(0)
+    return f"{times[0]}:{times[1]}"
+
+
+def _signature(run: RunFolder) -> tuple[str, int]:
+    """(what changes whenever the journal or the plan does, time of the newest change in ns)."""
+    num_files = num_bytes = newest_ns = plan_ns = 0
+    with contextlib.suppress(OSError):
+        plan_ns = os.stat(run.path / "plan.json").st_mtime_ns
+    with contextlib.suppress(OSError), os.scandir(run.journal) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIX):
+                status = entry.stat()
+                num_files, num_bytes = num_files + 1, num_bytes + status.st_size
+                newest_ns = max(newest_ns, status.st_mtime_ns)
+    return f"{num_files}:{num_bytes}:{newest_ns}:{plan_ns}", newest_ns
+
+
+@contextlib.contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")

@@ -1,0 +1,160 @@
+"""The logs of a run: which there are, what they hold, and what is new in them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import NotFoundError
+from windlass.runs.store import RunFolder
+from windlass.supervise.log_index import index_path, offset_at
+
+__all__ = ["Follower", "LogFile", "LogLine", "list_logs", "read"]
+
+_LOG = re.compile(r"(\d+)\.log\Z")
+_PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LogFile:
+    """What one replica of one attempt printed."""
+
+    attempt: int
+    task: str
+    rank: int
+    path: Path
+
+    @property
+    def label(self) -> str:
+        """What stands before its lines: `train.0`."""
+        return f"{self.task}.{self.rank}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One line, without its end, and where it is from."""
+
+    task: str
+    rank: int
+    attempt: int
+    text: str
+
+
+def list_logs(
+    run: RunFolder, *, task: str | None = None, rank: int | None = None, attempt: int | None = None
+) -> list[LogFile]:
+    """The logs there are, by attempt, task and rank."""
+    found = []
+    for path in run.logs.glob("*/*/*.log"):
+        match, number = _LOG.match(path.name), path.parent.parent.name
+        if match and number.isdigit():
+            log = LogFile(attempt=int(number), task=path.parent.name, rank=int(match[1]), path=path)
+            if task in (None, log.task) and rank in (None, log.rank) and attempt in (None, log.attempt):
+                found.append(log)
+    return sorted(found)
+
+
+def read(
+    run: RunFolder, *, task: str, rank: int = 0, attempt: int | None = None, since: float = 0.0
+) -> Iterator[bytes]:
+    """A replica's log in pieces, as it was printed.
+
+    Args:
+        attempt: the newest that has a log of this replica by default.
+        since: wall time; only what came then or later (up to 0.1 s early), from a beginning of a line.
+
+    Raises:
+        NotFoundError: there is no such log; the hint says which there are.
+    """
+    logs = list_logs(run, task=task, rank=rank, attempt=attempt)
+    if not logs:
+        raise _no_log(run, task, rank, attempt)
+    return _pieces(logs[-1].path, _start(logs[-1].path, since))
+
+
+def _pieces(path: Path, offset: int) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        file.seek(offset)
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
+
+
+def _start(path: Path, since: float) -> int:
+    """Where to begin: what the index says, and there the next beginning of a line."""
+    if not since or not index_path(path).exists():
+        return 0
+    offset = offset_at(index_path(path), since)
+    with open(path, "rb") as file:
+        file.seek(max(0, offset - 1))
+        if offset and file.read(1) != b"\n":
+            file.readline()
+            return file.tell()
+    return offset
+
+
+def _no_log(run: RunFolder, task: str, rank: int, attempt: int | None) -> NotFoundError:
+    logs = list_logs(run)
+    which = f"task {task!r}, replica {rank}" + ("" if attempt is None else f", attempt {attempt}")
+    message = f"run {run.id} has no log of {which}"
+    if not logs:
+        return NotFoundError(message, hint="nothing has been started yet", code="log-not-found")
+    labels = ", ".join(f"{log.label} of attempt {log.attempt}" for log in logs[:8])
+    return NotFoundError(message, hint=f"there is {labels}" + (", ..." if len(logs) > 8 else ""), code="log-not-found")
+
+
+class Follower:
+    """Yields what is new in a run's logs, whole lines only, each once, new attempts and replicas included.
+
+    Every file is read on from where the last look ended; a look that finds nothing costs one stat per file.
+
+    Args:
+        task, rank, attempt: only these, as in `list_logs`.
+        since: wall time; what is older is passed over in the logs that are there at the first look.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        *,
+        task: str | None = None,
+        rank: int | None = None,
+        attempt: int | None = None,
+        since: float = 0.0,
+    ) -> None:
+        self._run = run
+        self._task, self._rank, self._attempt = task, rank, attempt
+        self._since = since
+        self._offsets: dict[Path, int] = {}
+        self._partial: dict[Path, bytes] = {}
+
+    def poll(self) -> Iterator[LogLine]:
+        """The lines that were completed since the last call."""
+        for log in list_logs(self._run, task=self._task, rank=self._rank, attempt=self._attempt):
+            if log.path not in self._offsets:
+                self._offsets[log.path] = _start(log.path, self._since)
+            yield from self._read_on(log)
+
+    def rest(self) -> Iterator[LogLine]:
+        """At the end: everything that is left, last lines without a line end included."""
+        yield from self.poll()
+        for log in list_logs(self._run, task=self._task, rank=self._rank, attempt=self._attempt):
+            text = self._partial.pop(log.path, b"")
+            if text:
+                yield _line(log, text)
+
+    def _read_on(self, log: LogFile) -> Iterator[LogLine]:
+        if os.stat(log.path).st_size <= self._offsets[log.path]:
+            return
+        for piece in _pieces(log.path, self._offsets[log.path]):
+            self._offsets[log.path] += len(piece)
+            *lines, partial = (self._partial.pop(log.path, b"") + piece).split(b"\n")
+            self._partial[log.path] = partial
+            for text in lines:
+                yield _line(log, text)
+
+
+def _line(log: LogFile, text: bytes) -> LogLine:
+    return LogLine(task=log.task, rank=log.rank, attempt=log.attempt, text=text.rstrip(b"\r").decode(errors="replace"))

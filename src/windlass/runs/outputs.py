@@ -1,0 +1,57 @@
+"""The manifest of a task's output: written when it succeeded, compared by `windlass verify`.
+
+It lies beside the folder (`out/<task>.manifest.json`), so that nothing of the user's is in its way.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.record.manifest import Entry, Manifest, commit_manifest, differences, list_entries
+from windlass.record.manifest import read_manifest as _read
+
+__all__ = ["Entry", "Manifest", "OutputDifference", "read_manifest", "verify", "write_manifest"]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDifference:
+    """One file that is not as it was recorded."""
+
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+def write_manifest(folder: Path) -> Manifest:
+    """Record path, size and sha256 of every file, on disk when this returns; symbolic links are not followed.
+
+    Raises:
+        NotFoundError: there is no such folder.
+        OSError: something cannot be read or written.
+    """
+    return commit_manifest(folder, is_beside=True)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The recorded manifest of a folder.
+
+    Raises:
+        NotFoundError: it has none.
+        PreconditionError: it is damaged.
+    """
+    return _read(folder, is_beside=True)
+
+
+def verify(folder: Path, manifest: Manifest) -> list[OutputDifference]:
+    """Everything that is missing, changed or new since the manifest was written; reads every byte."""
+    found = [OutputDifference(path, problem) for path, problem in differences(folder, manifest)]
+    known = {entry.path for entry in manifest.entries}
+    if os.path.isdir(folder):
+        found += [
+            OutputDifference(path, "is new") for path in list_entries(folder, is_beside=True) if path not in known
+        ]
+    return sorted(found, key=lambda difference: difference.path)

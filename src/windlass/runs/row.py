@@ -1,0 +1,108 @@
+"""One line of `windlass ps`: what the index keeps of a run, derived from its journal alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from windlass.core.errors import WindlassError
+from windlass.record import events
+from windlass.record.journal import JournalReader
+from windlass.record.state import RunFacts, State
+from windlass.runs.store import RunFolder, experiment_of
+
+__all__ = ["UNKNOWN", "Row", "derive"]
+
+UNKNOWN = "unknown"
+"""The state of a run whose journal says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A run in one line.
+
+    Attributes:
+        state: a `State`, or `unknown` where the journal cannot be read.
+        cause: why it ended, a `Cause`; empty while it goes on.
+        reason: why it waits, in words.
+        tasks: the state of each task.
+        num_attempts: attempts of all tasks together.
+        note: what is wrong with its folder; empty when nothing is.
+    """
+
+    id: str
+    name: str
+    why: str = ""
+    state: str = UNKNOWN
+    cause: str = ""
+    reason: str = ""
+    plan_hash: str = ""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    ended_at: float = 0.0
+    num_attempts: int = 0
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing more happens unless a person asks for it."""
+        return self.state != UNKNOWN and State(self.state).is_terminal
+
+    def to_columns(self) -> tuple[str | float | int, ...]:
+        """The values of the index's columns, in the order of the fields."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return tuple(json.dumps(values[name]) if name == "tasks" else values[name] for name in values)
+
+    @classmethod
+    def from_columns(cls, columns: tuple[object, ...]) -> Row:
+        """Read back `to_columns`."""
+        values = dict(zip((item.name for item in fields(cls)), columns, strict=True))
+        values["tasks"] = json.loads(str(values["tasks"]))
+        return cls(**values)  # type: ignore[arg-type]  # the columns hold what to_columns put there
+
+
+def derive(run: RunFolder) -> Row:
+    """Read a run's folder; whatever is wrong with it becomes a note, never an error."""
+    facts, notes = RunFacts(), []
+    reader = JournalReader(run.journal, skip=(events.METRICS,))
+    try:
+        for record in reader.poll():
+            facts.apply(record)
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        facts = RunFacts()
+        notes.append(f"the journal cannot be read: {type(error).__name__}: {error}")
+    if reader.num_damaged:
+        notes.append(f"{reader.num_damaged} damaged records were passed over")
+    if not facts.run and not notes:
+        notes.append("the journal does not say what was started")
+    return _row(run, facts, "; ".join(notes + _plan_notes(run)))
+
+
+def _plan_notes(run: RunFolder) -> list[str]:
+    try:
+        run.plan()
+    except (WindlassError, OSError) as error:
+        return [str(error)]
+    return []
+
+
+def _row(run: RunFolder, facts: RunFacts, note: str) -> Row:
+    reasons = [task.reason for task in facts.tasks.values() if task.reason]
+    is_known = bool(facts.tasks)
+    return Row(
+        id=run.id,
+        name=facts.name or experiment_of(run.id) or run.id,
+        why=facts.why,
+        state=str(facts.state) if is_known else UNKNOWN,
+        cause=facts.cause,
+        reason=reasons[0] if reasons else "",
+        plan_hash=facts.plan_hash,
+        created_at=facts.created_at,
+        updated_at=facts.updated_at,
+        ended_at=facts.ended_at,
+        num_attempts=sum(len(task.attempts) for task in facts.tasks.values()),
+        tasks={name: str(task.state) for name, task in sorted(facts.tasks.items())},
+        note=note,
+    )

@@ -1,0 +1,201 @@
+"""The folders of runs: make one, find one, know what lies where in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError
+from windlass.core.files import fsync_directory, write_atomic
+from windlass.core.names import is_name, nearest
+from windlass.record import events
+from windlass.record.journal import read_journal
+from windlass.record.state import RunFacts, fold
+from windlass.runs.home import Home
+
+__all__ = ["RunFolder", "create", "experiment_of", "find", "run_ids"]
+
+_NUM_LETTERS = 8
+_NUM_LISTED = 8
+_PARTS = ("journal", "jobs", "logs", "checkpoints", "out", "control")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run's folder; knows where everything lies and reads what is small."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The run's id: the folder's name."""
+        return self.path.name
+
+    @property
+    def journal(self) -> Path:
+        """One file per writer; the truth."""
+        return self.path / "journal"
+
+    @property
+    def logs(self) -> Path:
+        """`<attempt>/<task>/<rank>.log`."""
+        return self.path / "logs"
+
+    @property
+    def jobs(self) -> Path:
+        """`<task>-<k>/job.json` of each submission."""
+        return self.path / "jobs"
+
+    @property
+    def control(self) -> Path:
+        """Requests to the running job."""
+        return self.path / "control"
+
+    @property
+    def code(self) -> Path:
+        """The run's own checkout of its pin."""
+        return self.path / "code"
+
+    def out(self, task: str) -> Path:
+        """A task's output."""
+        return self.path / "out" / task
+
+    def checkpoints(self, task: str) -> Path:
+        """A task's checkpoints."""
+        return self.path / "checkpoints" / task
+
+    def plan(self) -> dict[str, object]:
+        """The plan as it was written.
+
+        Raises:
+            NotFoundError: there is none.
+            PreconditionError: it is damaged.
+        """
+        return self._read("plan.json")
+
+    def provenance(self) -> dict[str, object]:
+        """What the run was made from; raises as `plan`."""
+        return self._read("provenance.json")
+
+    def facts(self) -> RunFacts:
+        """Everything the journal says, metrics left out; an empty journal gives empty facts."""
+        return fold(read_journal(self.journal, skip=(events.METRICS,)))
+
+    def _read(self, name: str) -> dict[str, object]:
+        try:
+            content = json.loads((self.path / name).read_bytes())
+        except FileNotFoundError as error:
+            raise NotFoundError(f"run {self.id} has no {name}", code="run-incomplete") from error
+        except ValueError as error:
+            raise PreconditionError(f"{self.path / name} is damaged: {error}", code="run-damaged") from error
+        if not isinstance(content, dict):
+            raise PreconditionError(f"{self.path / name} is damaged: not an object", code="run-damaged")
+        return content
+
+
+def create(home: Home, run_id: str, files: Mapping[str, bytes] | None = None) -> RunFolder:
+    """Make a run's folder with its first files; it appears as a whole or not at all.
+
+    Raises:
+        PreconditionError: there is a run of that id, or the home cannot be written.
+    """
+    final = home.runs / run_id
+    fresh = home.runs / f".{run_id}.{os.getpid()}.{os.urandom(4).hex()}"
+    try:
+        fresh.mkdir(mode=0o700)
+        for part in _PARTS:
+            (fresh / part).mkdir(mode=0o700)
+        for name, content in (files or {}).items():
+            write_atomic(fresh / name, content)
+        fsync_directory(fresh)
+        os.rename(fresh, final)  # fails on a folder that is not empty, and ours never is
+        fsync_directory(final.parent)
+    except OSError as error:
+        if final.exists():
+            raise PreconditionError(f"there is a run {run_id} already", code="run-exists") from error
+        raise PreconditionError(
+            f"cannot make {final}: {error.strerror or error}",
+            hint="free some space there or set WINDLASS_HOME to another folder",
+            code="home-not-writable",
+        ) from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return RunFolder(final)
+
+
+def run_ids(home: Home) -> list[str]:
+    """The ids of all runs, sorted."""
+    with os.scandir(home.runs) as entries:
+        return sorted(entry.name for entry in entries if is_name(entry.name) and entry.is_dir())
+
+
+def experiment_of(run_id: str) -> str:
+    """The experiment's name in a run's id."""
+    return run_id[: -_NUM_LETTERS - 1]
+
+
+def find(home: Home, ref: str) -> RunFolder:
+    """The run that `ref` means.
+
+    In this order: a full id, `last` (the newest of all), an experiment's name (the newest of that name), the
+    beginning of exactly one id, a beginning or end of exactly one id's letters.
+
+    Raises:
+        UsageError: several runs fit; the message lists them.
+        NotFoundError: none does; the hint names the nearest.
+    """
+    ids = run_ids(home)
+    if ref in ids:
+        return RunFolder(home.runs / ref)
+    named = ids if ref == "last" else [run for run in ids if experiment_of(run) == ref]
+    if named:
+        return RunFolder(home.runs / _newest(home, named))
+    for fits in (_begins, _letters_fit):
+        found = [run for run in ids if ref and fits(run, ref)]
+        if len(found) == 1:
+            return RunFolder(home.runs / found[0])
+        if found:
+            raise _ambiguous(ref, found)
+    raise _unknown(ref, ids)
+
+
+def _begins(run_id: str, ref: str) -> bool:
+    return run_id.startswith(ref)
+
+
+def _letters_fit(run_id: str, ref: str) -> bool:
+    return run_id.endswith(ref) or run_id[-_NUM_LETTERS:].startswith(ref)
+
+
+def _newest(home: Home, ids: list[str]) -> str:
+    return max(ids, key=lambda run: (_made_at(home.runs / run), run))
+
+
+def _made_at(folder: Path) -> float:
+    """When a run was made: the time of its plan, which is never written again."""
+    for path in (folder / "plan.json", folder):
+        try:
+            return os.stat(path).st_mtime
+        except FileNotFoundError:
+            continue
+    return 0.0
+
+
+def _ambiguous(ref: str, found: list[str]) -> UsageError:
+    rest = f" and {len(found) - _NUM_LISTED} more" if len(found) > _NUM_LISTED else ""
+    message = f"{ref!r} fits {len(found)} runs: {', '.join(found[:_NUM_LISTED])}{rest}"
+    return UsageError(message, hint="give more letters", code="run-ambiguous")
+
+
+def _unknown(ref: str, ids: list[str]) -> NotFoundError:
+    if not ids:
+        return NotFoundError(
+            f"no run {ref!r}: there are no runs yet", hint="windlass launch FILE starts one", code="run-not-found"
+        )
+    closest = nearest(ref, [*{experiment_of(run) for run in ids}, *ids])
+    hint = f"did you mean `{closest}`?" if closest else "`windlass ps` lists them"
+    return NotFoundError(f"no run {ref!r}", hint=hint, code="run-not-found")

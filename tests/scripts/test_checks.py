@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from scripts import add_error_pages, check_committed, check_docs, check_in_job, count_lines
+
+SOURCE = """
+class GoneError(WindlassError):
+    default_code = "gone"
+
+def f(is_new: bool) -> None:
+    raise NotFoundError("x", hint="y", code="not-here")
+    Problem("message", "bad-thing", place)
+    raise UsageError("x", code="new" if is_new else "old")
+    report.finish(code=3)
+"""
+
+
+def test_slugs_are_found_where_they_are_used() -> None:
+    slugs = {slug for slug, _ in check_docs.slugs_of(ast.parse(SOURCE))}
+    assert slugs == {"gone", "not-here", "bad-thing", "new", "old"}
+
+
+def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_docs, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    (tmp_path / "other.md").write_text("# One `two`\n")
+    page.write_text("[a](other.md) [b](other.md#one-two) [c](https://example.org) [d](gone.md) [e](other.md#three)\n")
+    assert check_docs.check_links(page) == ["page.md: dead link to gone.md", "page.md: no heading for other.md#three"]
+
+
+def test_a_page_has_both_sections() -> None:
+    text = add_error_pages.page("x-y", "it is wrong", "mend it")
+    assert text == "# x-y\n\n## What it means\n\nIt is wrong.\n\n## What to do\n\nMend it.\n"
+
+
+@pytest.mark.parametrize("host", check_committed.REGISTRY_HOSTS)
+def test_registry_hosts_are_found(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_committed, "ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(f"one\nsee https://{host}/simple\n")
+    assert check_committed.check(page) == [f"page.md:2: names {host}"]
+
+
+def test_options_of_pip_have_no_place_in_requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_committed, "ROOT", tmp_path)
+    (tmp_path / "requirements").mkdir()
+    lock = tmp_path / "requirements" / "x.txt"
+    lock.write_text("--find-links somewhere\nclick==8\nfoo @ file:///x\n")
+    assert check_committed.check(lock) == [
+        f"requirements/x.txt:{line}: names where packages come from" for line in (1, 3)
+    ]
+
+
+def test_a_lock_with_addresses_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_committed, "ROOT", tmp_path)
+    lock = tmp_path / ("uv" + ".lock")
+    lock.write_text("")
+    assert check_committed.check(lock)[0].startswith("uv.lock: such a lock names the registry it came from")
+
+
+def test_newer_grammar_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_in_job, "ROOT", tmp_path)
+    file = tmp_path / "x.py"
+    file.write_text("match 1:\n    case 1:\n        pass\n")
+    (problem,) = check_in_job.check_grammar(file)
+    assert problem.startswith("x.py:3: not Python 3.9: Pattern matching")
+
+
+def test_long_functions_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "x.py"
+    file.write_text("def short():\n    pass\n\n\ndef long():\n" + "    pass\n" * 60)
+    assert count_lines.long_functions(file) == [("long", 61)]
