@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lab bench soak docs lock clean
+.PHONY: help setup demo test check lab bench soak docs lock clean
 
 unexport PYTHONPATH
 unexport VIRTUAL_ENV
@@ -62,6 +62,8 @@ $(BENCH)/.made: requirements/bench.txt requirements/build.txt requirements/torch
 	@$(BENCH)/bin/python $(PIP) install -r requirements/torch.txt
 
 # --------------------------------------------------------------------------------------------------------- verbs
+
+setup: $(VENV)/.made $(DEV)/.torch
 
 demo: $(VENV)/.made
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" bash examples/hello/demo.sh

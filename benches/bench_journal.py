@@ -1,6 +1,6 @@
 """Journal: commits with fsync per second and their p99, and the replay of a million records.
 
-    python benches/bench_journal.py [records to replay]
+python benches/bench_journal.py [records to replay]
 """
 
 from __future__ import annotations
@@ -50,12 +50,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=".") as root:
         times = _commit_ms(Path(root, "commits"))
         p99 = times[int(len(times) * 0.99)]
-        print(f"commit with fsync: median {times[len(times) // 2]:.2f} ms, p99 {p99:.2f} ms (budget {COMMIT_P99_BUDGET_MS:g} ms)")
+        print(
+            f"commit with fsync: median {times[len(times) // 2]:.2f} ms, p99 {p99:.2f} ms (budget {COMMIT_P99_BUDGET_MS:g} ms)"
+        )
         _write_million(Path(root, "replay"), num_records)
         started = time.process_time()
         facts = fold(read_journal(Path(root, "replay"), skip=(events.METRICS,)))
         replay_s = time.process_time() - started
-        print(f"facts of a run of {num_records} records: {replay_s:.2f} CPU-s (budget {REPLAY_BUDGET_S:g} s), {len(facts.tasks)} task")
+        print(
+            f"facts of a run of {num_records} records: {replay_s:.2f} CPU-s (budget {REPLAY_BUDGET_S:g} s), {len(facts.tasks)} task"
+        )
         started = time.process_time()
         num_read = len(read_journal(Path(root, "replay")))
         print(f"every one of {num_read} records parsed: {time.process_time() - started:.2f} CPU-s")

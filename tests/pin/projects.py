@@ -15,7 +15,7 @@ from windlass.pin.environment.uv_tool import find_uv
 __all__ = ["BACKEND", "SETTINGS", "lock", "make_project", "make_wheel", "uv"]
 
 # A build backend of the project's own, so that a build step needs no package index. It counts its builds.
-BACKEND = '''
+BACKEND = """
 import pathlib, zipfile
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
@@ -33,12 +33,14 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         for path, text in files.items():
             archive.writestr(path, text)
     return name
-'''
+"""
 
 SETTINGS = '[tool.uv]\nno-index = true\nfind-links = ["wheels"]\n'
 
 
-def make_wheel(folder: Path, name: str, version: str = "1.0", *, requires: Sequence[str] = (), module: str = "") -> Path:
+def make_wheel(
+    folder: Path, name: str, version: str = "1.0", *, requires: Sequence[str] = (), module: str = ""
+) -> Path:
     """A pure wheel of one module with a `VERSION` in it."""
     info = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {each}\n" for each in requires)

@@ -17,7 +17,7 @@ from tests.pin.conftest import Shell
 from tests.pin.projects import lock, make_project
 from tests.pin.test_environment import run_python
 from windlass.core.errors import PreconditionError
-from windlass.core.process import descendants
+from windlass.core.process import descendants, identify
 from windlass.pin import checkout, pin_code
 from windlass.pin.environment import ensure_environment, pin_environment
 from windlass.pin.environment.cached import build_once
@@ -69,19 +69,30 @@ def test_twenty_processes_build_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_two_commits_with_one_lock_import_their_own_code(tmp_path: Path, sh: Shell) -> None:
     repo = lock(make_project(tmp_path / "repo"))
-    sh("git init -q && git add . && git commit -qm one && echo 'VALUE = 2' > src/demo/__init__.py && git commit -qam two", repo)
+    sh(
+        "git init -q && git add . && git commit -qm one && echo 'VALUE = 2' > src/demo/__init__.py && git commit -qam two",
+        repo,
+    )
     seen = []
     for revision in ("HEAD~1", "HEAD"):
         code_pin = pin_code(repo, revision=revision)
         code = checkout(code_pin, repo, tmp_path / "runs" / revision / "code")
         pin = pin_environment("uv", code)
         built = ensure_environment(pin, code, tmp_path / "cache", log=print, tree=code_pin.tree)
-        seen.append((pin.key, built.python, run_python(built.python, built.path_entries, "import demo, tiny; print(demo.VALUE)")))
+        seen.append(
+            (
+                pin.key,
+                built.python,
+                run_python(built.python, built.path_entries, "import demo, tiny; print(demo.VALUE)"),
+            )
+        )
     assert [value for _, _, value in seen] == ["1", "2"]
     assert seen[0][:2] == seen[1][:2]
 
 
-def test_a_builder_killed_midway_leaves_nothing_that_looks_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_builder_killed_midway_leaves_nothing_that_looks_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = lock(make_project(tmp_path / "p"))
     go = tmp_path / "go"
     notes = counting_uv(tmp_path, monkeypatch, sync=f"while [ ! -e {go} ]; do sleep 0.05; done")
@@ -102,7 +113,7 @@ def test_a_builder_killed_midway_leaves_nothing_that_looks_finished(tmp_path: Pa
     python = Path(out.split()[1])
     assert run_python(python, (), "import tiny; print(tiny.VERSION)") == "2.0"
     for pid in orphans:
-        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        while identify(pid) is not None and time.monotonic() < deadline:
             time.sleep(0.02)
     assert start(folder, tmp_path / "cache").communicate()[0].startswith(f"True {python}")
 

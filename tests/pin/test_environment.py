@@ -16,7 +16,13 @@ EXTRAS = '[project.optional-dependencies]\nfast = ["other"]\n[dependency-groups]
 
 
 def pin(folder: Path, **choices: list[str]) -> EnvironmentPin:
-    return pin_environment("uv", folder, extras=choices.get("extras", ()), groups=choices.get("groups", ()), unhashed=choices.get("unhashed", ()))
+    return pin_environment(
+        "uv",
+        folder,
+        extras=choices.get("extras", ()),
+        groups=choices.get("groups", ()),
+        unhashed=choices.get("unhashed", ()),
+    )
 
 
 def test_a_pin_records_lock_manifest_python_and_platform(tmp_path: Path) -> None:
@@ -33,7 +39,12 @@ def test_a_pin_records_lock_manifest_python_and_platform(tmp_path: Path) -> None
 def test_the_key_follows_what_decides_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = lock(make_project(tmp_path / "p", more=EXTRAS))
     plain = pin(folder)
-    keys = {plain.key, pin(folder, extras=["fast"]).key, pin(folder, groups=["test"]).key, pin(folder, unhashed=["other==1.0"]).key}
+    keys = {
+        plain.key,
+        pin(folder, extras=["fast"]).key,
+        pin(folder, groups=["test"]).key,
+        pin(folder, unhashed=["other==1.0"]).key,
+    }
     monkeypatch.setenv("UV_NO_DEV", "1")
     keys.add(pin(folder).key)
     assert len(keys) == 5
@@ -60,7 +71,9 @@ def test_other_lock_files_are_found(tmp_path: Path, name: str) -> None:
 def test_a_workspace_member_uses_the_lock_of_its_root(tmp_path: Path) -> None:
     root = make_project(tmp_path / "w", more='[tool.uv.workspace]\nmembers = ["libs/*"]\n')
     make_project(root / "libs/member", name="member", dependencies=["other"])
-    (root / "libs/member/pyproject.toml").write_text('[project]\nname = "member"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["other"]\n')
+    (root / "libs/member/pyproject.toml").write_text(
+        '[project]\nname = "member"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["other"]\n'
+    )
     lock(root)
     assert pin(root / "libs/member").lock_file == "../../uv.lock"
 
@@ -109,7 +122,9 @@ def test_what_must_be_built(tmp_path: Path, more: str, files: dict[str, str], mu
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert describe_package(tmp_path, tmp_path) == LocalPackage(name="demo", path=".", must_be_installed=must_be_installed)
+    assert describe_package(tmp_path, tmp_path) == LocalPackage(
+        name="demo", path=".", must_be_installed=must_be_installed
+    )
 
 
 def test_wheels_that_pip_knows_serve_a_sync_and_never_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,11 +161,17 @@ def run_python(python: Path, entries: tuple[Path, ...], program: str) -> str:
 
 def test_local_packages_never_enter_the_shared_environment(tmp_path: Path) -> None:
     member = 'member = { workspace = true }\nlib = { path = "lib" }\n'
-    folder = make_project(tmp_path / "a", dependencies=["tiny", "member", "lib"], more=f'[tool.uv.workspace]\nmembers = ["libs/*"]\n[tool.uv.sources]\n{member}')
+    folder = make_project(
+        tmp_path / "a",
+        dependencies=["tiny", "member", "lib"],
+        more=f'[tool.uv.workspace]\nmembers = ["libs/*"]\n[tool.uv.sources]\n{member}',
+    )
     for path, name in (("libs/member", "member"), ("lib", "lib")):
         (folder / path / "src" / name).mkdir(parents=True)
         (folder / path / "src" / name / "__init__.py").write_text(f"WHERE = {name!r} + ' a'\n")
-        (folder / path / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "1"\nrequires-python = ">=3.11"\n{BUILD}')
+        (folder / path / "pyproject.toml").write_text(
+            f'[project]\nname = "{name}"\nversion = "1"\nrequires-python = ">=3.11"\n{BUILD}'
+        )
     lock(folder)
     shutil.copytree(folder, tmp_path / "b")
     for name, path in (("member", "libs/member"), ("lib", "lib")):
@@ -184,7 +205,12 @@ def test_a_build_step_gets_an_overlay_per_tree(tmp_path: Path) -> None:
         built = ensure_environment(found, tmp_path / name, tmp_path / "cache", log=print, tree=name * 10)
         assert not built.is_hit
         outputs.append(run_python(built.python, built.path_entries, "import built; print(built.VALUE)"))
-        tool = subprocess.run([built.bins[0] / "built-tool"], env={"PYTHONPATH": str(built.path_entries[0])}, capture_output=True, text=True)
+        tool = subprocess.run(
+            [built.bins[0] / "built-tool"],
+            env={"PYTHONPATH": str(built.path_entries[0])},
+            capture_output=True,
+            text=True,
+        )
         assert tool.stdout.strip() == name
         assert not (tmp_path / name / "written-by-build").exists()
         assert ensure_environment(found, tmp_path / name, tmp_path / "cache", log=print, tree=name * 10).is_hit

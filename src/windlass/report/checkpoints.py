@@ -97,7 +97,7 @@ def latest_checkpoint() -> Path | None:
     """The newest committed checkpoint whose every byte is as it was committed, or None.
 
     A torn, changed or unfinished one is passed over for the one before it. Reads the whole checkpoint once. None too
-    outside windlass and where the task says `resume: never`.
+    outside windlass and where the task says `resume: none`.
     """
     reporter = current()
     if not reporter.is_resuming or not (reporter.is_active or reporter.has_checkpoints):

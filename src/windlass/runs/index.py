@@ -36,7 +36,8 @@ _TYPES.update(dict.fromkeys(("created_at", "updated_at", "ended_at"), "REAL"))
 _ALL = ", ".join(f"{column} {_TYPES.get(column, 'TEXT')}" for column in _COLUMNS + _SEEN_COLUMNS)
 _TABLE = f"CREATE TABLE IF NOT EXISTS runs ({_ALL})"
 _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM runs"  # noqa: S608  names of columns
-_INSERT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * (len(_COLUMNS) + len(_SEEN_COLUMNS)))})"
+_MARKS = ", ".join("?" * (len(_COLUMNS) + len(_SEEN_COLUMNS)))
+_INSERT = f"INSERT OR REPLACE INTO runs VALUES ({_MARKS})"  # noqa: S608  question marks
 _BROKEN = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _TERMINAL = frozenset(str(state) for state in State if state.is_terminal)
 _T = TypeVar("_T")
