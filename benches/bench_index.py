@@ -26,15 +26,46 @@ def _write_run(home: Home, number: int, *, is_running: bool, at: float) -> None:
     journal = home.runs / run_id / "journal"
     journal.mkdir(parents=True)
     (journal.parent / "plan.json").write_text("{}")
-    created = {"run": run_id, "name": run_id[:-9], "why": "bench", "plan_hash": "0" * 64, "tasks": tasks}
-    intended = {"task": "train", "job": 1, "token": "t", "backend": "local", "resets_budgets": False, "from_attempt": 1}
-    ended = {"task": "train", "job": 1, "attempt": 1, "verdict": "succeeded", "cause": "ok", "message": ""}
-    started = {"task": "train", "job": 1, "attempt": 1, "epoch": 1, "leader": "n0", "address": "127.0.0.1", "port": 1}
-    saves = [
+    created: dict[str, object] = {
+        "run": run_id,
+        "name": run_id[:-9],
+        "why": "bench",
+        "plan_hash": "0" * 64,
+        "tasks": tasks,
+    }
+    intended: dict[str, object] = {
+        "task": "train",
+        "job": 1,
+        "token": "t",
+        "backend": "local",
+        "resets_budgets": False,
+        "from_attempt": 1,
+    }
+    ended: dict[str, object] = {
+        "task": "train",
+        "job": 1,
+        "attempt": 1,
+        "verdict": "succeeded",
+        "cause": "ok",
+        "message": "",
+    }
+    started: dict[str, object] = {
+        "task": "train",
+        "job": 1,
+        "attempt": 1,
+        "epoch": 1,
+        "leader": "n0",
+        "address": "127.0.0.1",
+        "port": 1,
+    }
+    saves: list[dict[str, object]] = [
         {"task": "train", "attempt": 1, "rank": 0, "path": f"step-{k}", "step": k, "phase_s": 1.0} for k in range(8)
     ]
-    client = [(events.RUN_CREATED, created), (events.JOB_INTENDED, intended)]
-    job = [(events.ATTEMPT_STARTED, started), *((events.CHECKPOINT, save) for save in saves)]
+    client: list[tuple[str, dict[str, object]]] = [(events.RUN_CREATED, created), (events.JOB_INTENDED, intended)]
+    job: list[tuple[str, dict[str, object]]] = [
+        (events.ATTEMPT_STARTED, started),
+        *((events.CHECKPOINT, save) for save in saves),
+    ]
     job += [] if is_running else [(events.TASK_ENDED, ended)]
     for writer, records in (("client-1", client), ("train.0", job)):
         lines = [encode(Record(kind, writer, seq, at + seq, data)) for seq, (kind, data) in enumerate(records, 1)]

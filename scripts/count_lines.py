@@ -15,7 +15,7 @@ FUNCTION_SIGN = 60
 
 
 def main() -> int:
-    """Print the table; exit 1 when a file is over the limit."""
+    """Print the table; exit 1 when a file of the product is over the limit (tables of cases in tests may be)."""
     lines = {path: path.read_text().count("\n") for top in ("src", "tests") for path in python_files(ROOT / top)}
     table = ROOT / "build" / "lines.txt"
     table.parent.mkdir(exist_ok=True)
@@ -28,7 +28,7 @@ def main() -> int:
         for name, length in long_functions(path):
             print(f"{length:6d}  {path.relative_to(ROOT)}: {name}() is over {FUNCTION_SIGN} lines")
     print(f"every file: {table.relative_to(ROOT)}")
-    return 1 if any(count > FILE_LIMIT for count in lines.values()) else 0
+    return 1 if any(count > FILE_LIMIT for path, count in lines.items() if place(path)[0] == "src") else 0
 
 
 def print_packages(lines: dict[Path, int]) -> None:

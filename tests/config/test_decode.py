@@ -51,7 +51,11 @@ def refusals(text: str, *overrides: str) -> list[tuple[str, str, str]]:
         ("one_or_many: [a, b]", "one_or_many", ("a", "b")),
         ("grid: [[1], [2, 3]]", "grid", ((1,), (2, 3))),
         ("listed: [1]", "listed", [1]),
-        ("environment: {A: 1, B: 1e-6, C: true, D: 007, E: x}", "environment", dict(A="1", B="1e-6", C="true", D="007", E="x")),
+        (
+            "environment: {A: 1, B: 1e-6, C: true, D: 007, E: x}",
+            "environment",
+            {"A": "1", "B": "1e-6", "C": "true", "D": "007", "E": "x"},
+        ),
         ("points: {a: 3, b: '3,4', c: {x: 5}}", "points", {"a": Point(x=3), "b": Point(x=3, y=4), "c": Point(x=5)}),
         ("origin: 3", "points", {"origin": Point(x=3)}),
         ("path_of_points: 3", "path_of_points", (Point(x=3),)),
@@ -61,7 +65,11 @@ def refusals(text: str, *overrides: str) -> list[tuple[str, str, str]]:
         ("command: [a, b]", "command", ("a", "b")),
         ("optimizer: {kind: sgd, momentum: 1}", "optimizer", Sgd(momentum=1.0)),
         ("optimizer: {kind: adam}", "optimizer", Adam()),
-        ("tree: {children: [{label: a, children: [{label: b}]}]}", "tree", Node(children=(Node(label="a", children=(Node(label="b"),)),))),
+        (
+            "tree: {children: [{label: a, children: [{label: b}]}]}",
+            "tree",
+            Node(children=(Node(label="a", children=(Node(label="b"),)),)),
+        ),
         ("free: {a: [1, {b: null}], c: 1.5}", "free", {"a": [1, {"b": None}], "c": 1.5}),
     ],
 )
@@ -90,33 +98,98 @@ def test_an_empty_file_is_fine_where_everything_has_a_default() -> None:
         ("small: 10", "out-of-range", "`small` is `10`, which is out of range", "it must be between 1 and 9"),
         ("level: 4", "wrong-value", "`level` cannot be the number `4`", "it must be one of low, high, 3, true"),
         ("level: 1", "wrong-value", "`level` cannot be the number `1`", "it must be one of low, high, 3, true"),
-        ("color: bleu", "wrong-value", "`color` cannot be the text `bleu`", "did you mean `blue`? it must be one of red, blue"),
-        ("color: null", "wrong-type", "`color` must be one of red, blue, not nothing (null)", "write a value, or remove `color`"),
+        (
+            "color: bleu",
+            "wrong-value",
+            "`color` cannot be the text `bleu`",
+            "did you mean `blue`? it must be one of red, blue",
+        ),
+        (
+            "color: null",
+            "wrong-type",
+            "`color` must be one of red, blue, not nothing (null)",
+            "write a value, or remove `color`",
+        ),
         ("wait: 0.1ms", "out-of-range", "`wait` is `0.1ms`, finer than a millisecond", "the finest unit is `1ms`"),
-        ("wait: 99999999999999999w", "out-of-range", "`wait` is `99999999999999999w`, which is out of range", "it must be shorter than that"),
-        ("memory: '64'", "wrong-value", "`memory` is `64`, which has no unit", "a size is a number with a unit: 512MiB, 16GiB, 1.5TB"),
+        (
+            "wait: 99999999999999999w",
+            "out-of-range",
+            "`wait` is `99999999999999999w`, which is out of range",
+            "it must be shorter than that",
+        ),
+        (
+            "memory: '64'",
+            "wrong-value",
+            "`memory` is `64`, which has no unit",
+            "a size is a number with a unit: 512MiB, 16GiB, 1.5TB",
+        ),
         ("memory: 9PiB", "out-of-range", "`memory` is `9PiB`, which is out of range", "it must be at most 8PiB"),
         ("memory: 0B", "out-of-range", "`memory` is `0B`, which is out of range", "it must be at least 1B"),
         ("version: 1.2", "wrong-type", "`version` must be text, not the number `1.2`", 'quote it: "1.2"'),
         ("version: x", "wrong-value", "`version` cannot be the text `x`", "a version is `v` and a number"),
         ("words: a", "wrong-type", "`words` must be a list, not the text `a`", ""),
         ("one_or_many: 5", "wrong-type", "`one_or_many` must be text, not the number `5`", 'quote it: "5"'),
-        ("one_or_many: {a: 1}", "wrong-type", "`one_or_many` must be text, not a mapping", "put quotes around text that holds `: `"),
-        ("environment: {A: null}", "wrong-type", "`environment.A` must be text, not nothing (null)", 'write a value, or remove `A`; empty text is `""`'),
+        (
+            "one_or_many: {a: 1}",
+            "wrong-type",
+            "`one_or_many` must be text, not a mapping",
+            "put quotes around text that holds `: `",
+        ),
+        (
+            "environment: {A: null}",
+            "wrong-type",
+            "`environment.A` must be text, not nothing (null)",
+            'write a value, or remove `A`; empty text is `""`',
+        ),
         ("points: {a: 3;4}", "wrong-value", "`points.a` cannot be the text `3;4`", "a point is `3` or `3,4`"),
         ("points: {a: -1}", "out-of-range", "`points.a.x` is `-1`, which is out of range", "it must be at least 0"),
-        ("points: {a: 1.5}", "wrong-type", "`points.a` must be a whole number, text or a mapping, not the number `1.5`", 'quote it: "1.5"'),
-        ("command: {a: 1}", "wrong-type", "`command` must be text or a list, not a mapping", "put quotes around text that holds `: `"),
-        ("optimizer: {momentum: 1}", "missing-key", "missing key `kind` in optimizer", "it must be one of adam, sgd, plain"),
-        ("optimizer: {kind: sdg, momentum: 1}", "wrong-value", "`optimizer.kind` cannot be the text `sdg`", "did you mean `sgd`? it must be one of adam, sgd, plain"),
+        (
+            "points: {a: 1.5}",
+            "wrong-type",
+            "`points.a` must be a whole number, text or a mapping, not the number `1.5`",
+            "",
+        ),
+        (
+            "command: {a: 1}",
+            "wrong-type",
+            "`command` must be text or a list, not a mapping",
+            "put quotes around text that holds `: `",
+        ),
+        (
+            "optimizer: {momentum: 1}",
+            "missing-key",
+            "missing key `kind` in optimizer",
+            "it must be one of adam, sgd, plain",
+        ),
+        (
+            "optimizer: {kind: sdg, momentum: 1}",
+            "wrong-value",
+            "`optimizer.kind` cannot be the text `sdg`",
+            "did you mean `sgd`? it must be one of adam, sgd, plain",
+        ),
         ("optimizer: {kind: sgd}", "missing-key", "missing key `momentum` in optimizer", "add `momentum:`"),
         ("bounds: {low: 11}", "limit-conflict", "low is above high", "swap them"),
-        ("bounds:", "wrong-type", "`bounds` must be a mapping, not nothing (null)", "indent what belongs to `bounds` below it, or remove `bounds`"),
+        (
+            "bounds:",
+            "wrong-type",
+            "`bounds` must be a mapping, not nothing (null)",
+            "indent what belongs to `bounds` below it, or remove `bounds`",
+        ),
         ("bounds: {lwo: 1}", "unknown-key", "unknown key `lwo` in bounds", "did you mean `low`?"),
-        ("momentum: 1", "unknown-key", "unknown key `momentum` at the top level", "`momentum` belongs elsewhere: `optimizer.momentum`"),
+        (
+            "momentum: 1",
+            "unknown-key",
+            "unknown key `momentum` at the top level",
+            "`momentum` belongs elsewhere: `optimizer.momentum`",
+        ),
         ("bounds: {zzz: 1}", "unknown-key", "unknown key `zzz` in bounds", "the keys here are: low, high"),
         ('text: "a\\0b"', "wrong-value", "`text` holds a NUL character", "remove it"),
-        ("origin: 3\npoints: {}", "shorthand-conflict", "both `origin` and `points` are set", "`origin` is short for `points.origin`; keep one of them"),
+        (
+            "origin: 3\npoints: {}",
+            "shorthand-conflict",
+            "both `origin` and `points` are set",
+            "`origin` is short for `points.origin`; keep one of them",
+        ),
     ],
 )
 def test_a_wrong_field_is_refused(text: str, code: str, message: str, hint: str) -> None:
@@ -125,7 +198,6 @@ def test_a_wrong_field_is_refused(text: str, code: str, message: str, hint: str)
 
 def test_all_problems_come_together_in_the_order_of_the_file() -> None:
     found = refusals("whole: x\ntext: 5\nbounds: {low: 20}\nnope: 1\nwait: 5\n", "small=0", "real=x")
-    assert [message.split("`")[1] for _, message, _ in found[:5]] != []
     assert [code for code, _, _ in found] == [
         "wrong-type",
         "wrong-type",
@@ -142,7 +214,7 @@ def test_a_check_is_silent_about_what_is_broken_anyway() -> None:
 
 
 def test_origins_say_where_every_value_was_written() -> None:
-    loaded = load(Config, "whole: 1\npoints:\n  a: 3\norigin: 4\n".replace("origin: 4\n", ""), source="c.yaml", overrides=["bounds.high=5"])
+    loaded = load(Config, "whole: 1\npoints:\n  a: 3\n", source="c.yaml", overrides=["bounds.high=5"])
     assert loaded.origins["whole"] == Place("c.yaml", 1, 8, "whole: 1")
     assert loaded.origins["points.a.x"] == Place("c.yaml", 3, 6, "a: 3")
     assert loaded.origins["bounds.high"] == Place("command line", excerpt="bounds.high=5")
@@ -157,7 +229,9 @@ def test_control_characters_never_reach_the_terminal() -> None:
 
 
 def test_python_data_is_checked_like_a_file() -> None:
-    assert from_data(Config, {"whole": 2, "words": ("a",), "color": Color.BLUE}) == Config(whole=2, words=("a",), color=Color.BLUE)
+    assert from_data(Config, {"whole": 2, "words": ("a",), "color": Color.BLUE}) == Config(
+        whole=2, words=("a",), color=Color.BLUE
+    )
     with pytest.raises(SpecError) as caught:
         from_data(Config, {"bounds": {"low": "x"}})
     assert caught.value.render() == (

@@ -51,7 +51,26 @@ def test_an_override_is_parsed(text: str, path: str, value: object) -> None:
     assert type(found[1]) is type(value)
 
 
-@pytest.mark.parametrize("text", ["", "a", "=1", "a..b=1", ".a=1", "a.=1", "--", "--=1", "~", "~a=1", '"a=1', "a=[1", "a='x' y", "a=1e999", "a=\udcff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a",
+        "=1",
+        "a..b=1",
+        ".a=1",
+        "a.=1",
+        "--",
+        "--=1",
+        "~",
+        "~a=1",
+        '"a=1',
+        "a=[1",
+        "a='x' y",
+        "a=1e999",
+        "a=\udcff",
+    ],
+)
 def test_what_is_no_override_is_refused(text: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_override(text)
@@ -59,7 +78,9 @@ def test_what_is_no_override_is_refused(text: str) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("parts", [("a", "b"), ("a.b",), ("a b", ""), ("x=y", '"'), ("~a",), ("--a",), ("\n", "\u2028", "'"), ("\\",)])
+@pytest.mark.parametrize(
+    "parts", [("a", "b"), ("a.b",), ("a b", ""), ("x=y", '"'), ("~a",), ("--a",), ("\n", "\u2028", "'"), ("\\",)]
+)
 def test_paths_are_joined_and_split(parts: tuple[str, ...]) -> None:
     assert split_path(join_path(parts)) == parts
 
@@ -136,16 +157,18 @@ def test_a_scalar_has_no_keys() -> None:
 
 
 def test_an_entry_with_a_misspelt_name_names_the_one_that_was_meant() -> None:
-    assert refusal("points: {center: 1}\n", "points.cetner.y=1") == ("missing key `x` in points.cetner", "did you mean `points.center`?")
+    assert refusal("points: {center: 1}\n", "points.cetner.y=1") == (
+        "missing key `x` in points.cetner",
+        "did you mean `points.center`?",
+    )
 
 
 def test_all_overrides_are_refused_at_once_and_after_the_file() -> None:
     with pytest.raises(SpecError) as caught:
-        read("whole: x\n", "text.a=1", "nope=1", "small=99", "b")
+        read("whole: x\n", "nope=1", "small=99", "b")
     assert [problem.code for problem in caught.value.problems] == [
         "wrong-type",
         "bad-override",
-        "bad-override",
         "unknown-key",
         "out-of-range",
-    ] or [problem.code for problem in caught.value.problems][0] == "wrong-type"
+    ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from tests.config.shapes import Adam, Bounds, Color, Config, Node, Point, Sgd
 from windlass.config import diff, from_data, join_path, load, to_data, to_yaml
+from windlass.config.document import text_of
 from windlass.config.emit import yaml_of_data
-from windlass.core.errors import SpecError
+from windlass.core.errors import Problem, SpecError
 
 TEXT = st.one_of(
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
@@ -28,6 +30,20 @@ DURATIONS = st.integers(0, 10**12).map(lambda milliseconds: milliseconds / 1000)
 SIZES = st.one_of(st.integers(1, 2**53), st.integers(1, 2**13).map(lambda count: count << 40))
 POINTS = st.builds(Point, x=st.integers(0, 99), y=st.integers(-5, 99))
 BOUNDS = st.tuples(st.integers(-9, 9), st.integers(-9, 9)).map(lambda pair: Bounds(low=min(pair), high=max(pair)))
+
+
+def flow(value: object) -> str:
+    """A value in one line, quoted throughout."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"? {flow(key)} : {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(flow(item) for item in value) + "]"
+    if isinstance(value, str):
+        return '"' + "".join(f"\\U{ord(letter):08x}" for letter in value) + '"'
+    assert value is None or isinstance(value, bool | int | float)
+    return text_of(value)
+
+
 CONFIGS = st.builds(
     Config,
     text=TEXT,
@@ -87,16 +103,24 @@ def test_a_value_survives_plain_data_and_json(config: Config) -> None:
 
 
 @given(CONFIGS, st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_overrides_equal_editing_the_file(config: Config, is_option: bool) -> None:
     data = to_data(config)
-    overrides = [f"{'--' if is_option else ''}{join_path((key,))}={json.dumps(value)}" for key, value in data.items()]
+    overrides = [f"{'--' if is_option else ''}{join_path((key,))}={flow(value)}" for key, value in data.items()]
     assert load(Config, "", source="c.yaml", overrides=overrides).value == config
-    assert load(Config, to_yaml(Config(text="other", small=5)), source="c.yaml", overrides=["~small", "text=default", *overrides]).value == config
+    assert (
+        load(
+            Config,
+            to_yaml(Config(text="other", small=5)),
+            source="c.yaml",
+            overrides=["~small", "text=default", *overrides],
+        ).value
+        == config
+    )
 
 
 @given(CONFIGS, CONFIGS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_differences_are_none_to_oneself_and_mirror_each_other(first: Config, second: Config) -> None:
     assert diff(first, first) == []
     forth, back = diff(first, second), diff(second, first)
@@ -114,24 +138,27 @@ def test_differences_are_none_to_oneself_and_mirror_each_other(first: Config, se
 @example("- |9\n a")
 @settings(max_examples=400, deadline=None)
 def test_no_text_raises_anything_but_a_spec_error(text: str) -> None:
+    problems: Sequence[Problem] = ()
     try:
         load(Config, text, source="c.yaml")
     except SpecError as error:
-        assert error.problems
-        assert all(problem.code and problem.place is not None for problem in error.problems)
+        problems = error.problems
+    assert all(problem.message and problem.code and problem.place is not None for problem in problems)
 
 
 @given(st.lists(st.one_of(st.text(max_size=30), st.text("abpoints.=~-\"'[]{}0123 ", max_size=20)), max_size=3))
 @settings(max_examples=300, deadline=None)
 def test_no_override_raises_anything_but_a_spec_error(overrides: list[str]) -> None:
+    problems: Sequence[Problem] = ()
     try:
         load(Config, "origin: 3\nwords: [a]\n", source="c.yaml", overrides=overrides)
     except SpecError as error:
-        assert error.problems
+        problems = error.problems
+    assert all(problem.message and problem.code and problem.place is not None for problem in problems)
 
 
 @given(CONFIGS, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_mutilated_file_is_refused_or_read_whole(config: Config, data: st.DataObject) -> None:
     text = to_yaml(config)
     start = data.draw(st.integers(0, len(text)))
@@ -172,7 +199,7 @@ def test_yaml_looks_as_a_person_would_write_it() -> None:
         free={"lr": 1e-06, "deep": {"list": [1, [2, {"a": None}]]}, "empty": {}},
     )
     assert to_yaml(config) == (
-        'text: "it\'s 5 o\'clock: time to go"\n'
+        "text: \"it's 5 o'clock: time to go\"\n"
         "real: 1e-6\n"
         "maybe_bounds:\n"
         "  high: 20\n"
@@ -214,4 +241,14 @@ def test_yaml_looks_as_a_person_would_write_it() -> None:
 
 def test_an_untidy_python_value_is_put_in_order() -> None:
     untidy = dataclasses.replace(Config(), words=["a"], real=1, points={"a": Point(x=1)}, path=Path("x"))  # type: ignore[arg-type]
-    assert from_data(Config, to_data(untidy)) == Config(words=("a",), real=1.0, points={"a": Point(x=1)}, path=Path("x"))
+    assert from_data(Config, to_data(untidy)) == Config(
+        words=("a",), real=1.0, points={"a": Point(x=1)}, path=Path("x")
+    )
+
+
+def test_what_cannot_be_written_exactly_is_refused_when_read() -> None:
+    for wait in (-1.0, 0.00012345, float("nan"), float("inf")):
+        with pytest.raises(SpecError, match="wait"):
+            from_data(Config, to_data(dataclasses.replace(Config(), wait=wait)))
+    with pytest.raises(SpecError, match="real"):
+        from_data(Config, {"real": 10**400})

@@ -83,7 +83,9 @@ def test_numbers_that_nothing_can_hold_are_refused(text: str) -> None:
 
 
 def test_a_file_becomes_data() -> None:
-    tree = read('a: 1\nb: [x, "2", 0x10]\nc: {d: null, "e f": |\n   one\n   two\n  }\n'.replace("|\n   one\n   two\n  ", "yes"))
+    tree = read(
+        'a: 1\nb: [x, "2", 0x10]\nc: {d: null, "e f": |\n   one\n   two\n  }\n'.replace("|\n   one\n   two\n  ", "yes")
+    )
     assert data_of_tree(tree) == {"a": 1, "b": ["x", "2", 16], "c": {"d": None, "e f": "yes"}}
 
 
@@ -96,7 +98,12 @@ def test_anchors_and_aliases_share_a_value() -> None:
 
 
 def test_core_tags_are_understood() -> None:
-    assert data_of_tree(read("a: !!str 1\nb: !!float 1\nc: ! true\nd: !!map {}\n")) == {"a": "1", "b": 1, "c": "true", "d": {}}
+    assert data_of_tree(read("a: !!str 1\nb: !!float 1\nc: ! true\nd: !!map {}\n")) == {
+        "a": "1",
+        "b": 1,
+        "c": "true",
+        "d": {},
+    }
 
 
 def test_keys_are_text_as_written() -> None:
@@ -135,9 +142,15 @@ def test_a_very_long_line_is_shown_around_the_column() -> None:
     [
         ("a: 1\na: 2\n", "a.yaml:2:1   a: 2: the key `a` stands twice [duplicate-key]"),
         ('a: 1\n"a": 2\n', 'a.yaml:2:1   "a": 2: the key `a` stands twice [duplicate-key]'),
-        ("a: &a {x: 1}\nb: {<<: *a}\n", "a.yaml:2:5   b: {<<: *a}: merging with `<<` is not part of YAML 1.2 [yaml-unsupported]"),
+        (
+            "a: &a {x: 1}\nb: {<<: *a}\n",
+            "a.yaml:2:5   b: {<<: *a}: merging with `<<` is not part of YAML 1.2 [yaml-unsupported]",
+        ),
         ("a:\n\tb: 1\n", "a.yaml:2:1   b: 1: a tab is used for indentation [yaml-syntax]"),
-        ("a: [1\nb: 2\n", "a.yaml:1:4   a: [1: a list `[...]` or a mapping `{...}` is never closed, or lacks a comma [yaml-syntax]"),
+        (
+            "a: [1\nb: 2\n",
+            "a.yaml:1:4   a: [1: a list `[...]` or a mapping `{...}` is never closed, or lacks a comma [yaml-syntax]",
+        ),
         ("a: 'b\n", "a.yaml:1:4   a: 'b: a quote is never closed [yaml-syntax]"),
         ("a: b: c\n", "a.yaml:1:5   a: b: c: a `:` stands where no key can be [yaml-syntax]"),
         ("a: 1\n b: 2\n", "a.yaml:2:3   b: 2: a `:` stands where no key can be [yaml-syntax]"),
@@ -170,12 +183,16 @@ def test_deep_and_endless_documents_are_refused_without_a_crash(text: str) -> No
 
 
 def test_depth_hidden_in_aliases_is_refused() -> None:
-    text = "a0: &a0 [1]\n" + "".join(f"a{index}: &a{index} [[[[[[[[[[*a{index - 1}]]]]]]]]]]\n" for index in range(1, 10))
+    text = "a0: &a0 [1]\n" + "".join(
+        f"a{index}: &a{index} [[[[[[[[[[*a{index - 1}]]]]]]]]]]\n" for index in range(1, 10)
+    )
     assert "nested more than 64 levels deep" in said(text)[0]
 
 
 def test_exponential_aliases_are_refused_quickly() -> None:
-    text = "a0: &a0 [1, 1]\n" + "".join(f"a{index}: &a{index} [*a{index - 1}, *a{index - 1}]\n" for index in range(1, 40))
+    text = "a0: &a0 [1, 1]\n" + "".join(
+        f"a{index}: &a{index} [*a{index - 1}, *a{index - 1}]\n" for index in range(1, 40)
+    )
     assert "expands to more than 200000 values" in said(text)[0]
 
 

@@ -12,8 +12,14 @@ import pytest
 Shell = Callable[..., str]
 
 
+@pytest.fixture(scope="session")
+def uv_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache of uv for all tests: what it knows of the machine's interpreters takes it a while to find out."""
+    return tmp_path_factory.mktemp("uv-cache")
+
+
 @pytest.fixture(autouse=True)
-def _own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_world(uv_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("GIT_", "UV_", "PIP_")):
             monkeypatch.delenv(name)
@@ -24,7 +30,7 @@ def _own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "GIT_AUTHOR_EMAIL": "a@example.org",
         "GIT_COMMITTER_NAME": "a",
         "GIT_COMMITTER_EMAIL": "a@example.org",
-        "UV_CACHE_DIR": str(tmp_path / "uv-cache"),
+        "UV_CACHE_DIR": str(uv_cache),
         "UV_OFFLINE": "1",
     }
     for name, value in settings.items():

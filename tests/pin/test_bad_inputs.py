@@ -34,7 +34,10 @@ class Bad:
 
 
 def shell(line: str) -> Callable[[Path, Shell], None]:
-    return lambda folder, sh: sh(line, folder) and None
+    def make(folder: Path, sh: Shell) -> None:
+        sh(line, folder)
+
+    return make
 
 
 def nothing(folder: Path, sh: Shell) -> None:
@@ -108,7 +111,7 @@ CODE = [
         "{t}/repo.git is a bare repository or inside of one: it has no files to run", "name a clone of it, or an explicit revision"),
     Bad("inside .git", shell(REPO), lambda t: pin_code(t / "repo/.git/refs"), "bare-repository",
         "{t}/repo/.git/refs is a bare repository or inside of one: it has no files to run", "name a clone of it, or an explicit revision"),
-    Bad("broken repository", shell(REPO + " && echo nonsense > .git/config"), lambda t: pin_code(t / "repo"), "git-failed",
+    Bad("broken repository", shell(REPO + " && echo '[nonsense' > .git/config"), lambda t: pin_code(t / "repo"), "git-failed",
         "git cannot read the repository at {t}/repo: fatal: bad config line 1 in file .git/config", "run `git status` there"),
     Bad("missing folder", nothing, lambda t: pin_code(t / "nowhere"), "code-missing", "no such folder: {t}/nowhere",
         "`code:` names a folder, relative to the experiment file", 4),
@@ -238,8 +241,18 @@ DATA = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("bad", [*CODE, *ENVIRONMENT, *DATA], ids=lambda bad: bad.name)
-def test_bad_inputs(bad: Bad, tmp_path: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bad", [*CODE, *DATA], ids=lambda bad: bad.name)
+def test_bad_code_and_data(bad: Bad, tmp_path: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(bad, tmp_path, sh, monkeypatch)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("bad", ENVIRONMENT, ids=lambda bad: bad.name)
+def test_bad_environments(bad: Bad, tmp_path: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(bad, tmp_path, sh, monkeypatch)
+
+
+def check(bad: Bad, tmp_path: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     bad.make(tmp_path, sh)
     for name, value in bad.variables.items():
@@ -267,8 +280,8 @@ def assert_text(found: str, expected: str | re.Pattern[str], folder: Path) -> No
 
 
 def inventory(folder: Path) -> set[str]:
-    """Everything below a folder by name, uv's own cache left out."""
-    return {str(path) for path in folder.rglob("*") if "uv-cache" not in path.parts}
+    """Everything below a folder, by name."""
+    return {str(path) for path in folder.rglob("*")}
 
 
 def test_unreadable_folders_and_files(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

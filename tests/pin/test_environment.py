@@ -12,6 +12,8 @@ from windlass.core.errors import PreconditionError
 from windlass.pin.environment import NO_ENVIRONMENT, EnvironmentPin, LocalPackage, ensure_environment, pin_environment
 from windlass.pin.environment.uv_tool import run_uv
 
+pytestmark = pytest.mark.system
+
 EXTRAS = '[project.optional-dependencies]\nfast = ["other"]\n[dependency-groups]\ntest = ["other"]\n'
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.pin.conftest import Shell
 from tests.pin.trees import contents, fingerprint
-from windlass.core.errors import PreconditionError
+from windlass.core.errors import AccessError, PreconditionError
 from windlass.pin.code import checkout, pin_code
 from windlass.pin.code.snapshot import is_credential_name
 
@@ -183,3 +183,25 @@ def test_a_refused_file_is_not_stored(repo: Path, sh: Shell) -> None:
         pin_code(repo, snapshot=True)
     blob = sh("git hash-object .env", repo).strip()
     assert not (repo / ".git/objects" / blob[:2] / blob[2:]).exists()
+
+
+def test_a_conflict_is_stored_as_it_stands(repo: Path, tmp_path: Path, sh: Shell) -> None:
+    sh("git checkout -qb other && echo other > train.py && echo o > both && git add . && git commit -qm o", repo)
+    sh("git checkout -q main && git rm -q train.py && echo m > both && git add . && git commit -qm m", repo)
+    sh("git merge other || true", repo)
+    assert sh("git ls-files --unmerged", repo) != ""
+    before = fingerprint(repo)
+    pin = pin_code(repo, snapshot=True)
+    assert contents(checkout(pin, repo, tmp_path / "code")) == contents(repo)
+    assert "<<<<<<<" in (tmp_path / "code/both").read_text()
+    assert fingerprint(repo) == before
+
+
+def test_a_repository_that_cannot_be_written(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (repo / "new.py").touch()
+    planned = pin_code(repo, snapshot=True, write=False)
+    monkeypatch.setattr("windlass.pin.code.snapshot.os.access", lambda path, mode: mode != os.W_OK)
+    assert pin_code(repo, snapshot=True, write=False) == planned
+    with pytest.raises(AccessError) as caught:
+        pin_code(repo, snapshot=True)
+    assert caught.value.message == f"cannot write into the repository's objects: {repo}/.git/objects"

@@ -25,15 +25,26 @@ def resolved(text: str, params: dict[str, object], *, is_shell: bool = False) ->
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1, "1"), (1e-6, "1e-06"), (0.5, "0.5"), (True, "true"), (False, "false"), ("a b", "a b"), ([1, "a b", True], "1 'a b' true"), ([], "")],
+    [
+        (1, "1"),
+        (1e-6, "1e-06"),
+        (0.5, "0.5"),
+        (True, "true"),
+        (False, "false"),
+        ("a b", "a b"),
+        ([1, "a b", True], "1 'a b' true"),
+        ([], ""),
+    ],
 )
-def test_values_as_text(value: int | float | bool | str | list[int | str | bool], text: str) -> None:
+def test_values_as_text(value: float | bool | str | list[int | str | bool], text: str) -> None:
     assert text_of_value(value) == text  # type: ignore[arg-type]  # lists are invariant; the value is JSON
 
 
 @given(_TEXTS)
 def test_a_parameter_is_one_shell_word(value: str) -> None:
-    line = fill_tokens(resolved("x --a=${params.v} '${params.v}' ${out}", {"v": value}, is_shell=True), {"out": "/o"}, is_shell=True)
+    line = fill_tokens(
+        resolved("x --a=${params.v} '${params.v}' ${out}", {"v": value}, is_shell=True), {"out": "/o"}, is_shell=True
+    )
     assert shlex.split(line) == ["x", f"--a={value}", value, "/o"]
 
 
@@ -55,7 +66,10 @@ def test_text_without_tokens_is_untouched(text: str) -> None:
 
 @given(st.lists(_TEXTS, max_size=4))
 def test_a_list_is_several_shell_words(values: list[str]) -> None:
-    assert shlex.split(fill_tokens(resolved("x ${params.v}", {"v": values}, is_shell=True), {}, is_shell=True)) == ["x", *values]
+    assert shlex.split(fill_tokens(resolved("x ${params.v}", {"v": values}, is_shell=True), {}, is_shell=True)) == [
+        "x",
+        *values,
+    ]
 
 
 def test_escapes_reach_the_job_as_literals() -> None:
@@ -74,7 +88,7 @@ def test_all_problems_of_a_text_at_once() -> None:
 
 
 def test_a_dollar_before_a_token_is_refused() -> None:
-    with pytest.raises(SpecError, match="a `\\$` stands directly before `\\$\\{out}` in tasks.t.run"):
+    with pytest.raises(SpecError, match=r"a `\$` stands directly before `\$\{out}` in tasks\.t\.run"):
         resolved("${params.a}${out}", {"a": "x$"})
 
 

@@ -78,7 +78,12 @@ def test_commands_of_a_line(line: str, commands: list[list[str]]) -> None:
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("echo 'a", "has no end"), ('x "$(y"', "has no end"), ("a `b c`", "backquote"), ("cat <<EOF\nx\nEOF", "here-document")],
+    [
+        ("echo 'a", "has no end"),
+        ('x "$(y"', "has no end"),
+        ("a `b c`", "backquote"),
+        ("cat <<EOF\nx\nEOF", "here-document"),
+    ],
 )
 def test_what_is_not_understood_is_said(line: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -93,7 +98,9 @@ def test_quoted_words_are_found_where_they_are(values: list[str]) -> None:
     assert [line[word.start : word.end] for word in command] == [word.text for word in command]
 
 
-@pytest.mark.parametrize("line", ["a $HOME", "a *", "a > b", 'a "$X"', "a ~", "a {b,c}", "a \\$b", "a # b", "a 'b", "a;b"])
+@pytest.mark.parametrize(
+    "line", ["a $HOME", "a *", "a > b", 'a "$X"', "a ~", "a {b,c}", "a \\$b", "a # b", "a 'b", "a;b"]
+)
 def test_a_line_that_needs_a_shell_is_no_argv(line: str) -> None:
     try:
         assert plain_argv(line, [line]) is None

@@ -32,7 +32,7 @@ params:
 BAD_INPUTS = (
     BadInput(
         "empty file",
-        '',
+        "",
         """\
 error: the file is empty                                      [empty-file]
   exp.yaml
@@ -1010,7 +1010,7 @@ hint: write `file:PATH`, or `{from: NAME, build: COMMAND}`
     ),
     BadInput(
         "a tab",
-        'name: hello\ntasks:\n\ttrain: {run: python train.py}\n',
+        "name: hello\ntasks:\n\ttrain: {run: python train.py}\n",
         """\
 error: a tab is used for indentation                          [yaml-syntax]
   exp.yaml:3:1   train: {run: python train.py}
@@ -1240,7 +1240,7 @@ error: `tasks.train.gpus.count` is `-1`, which is out of range  [out-of-range]
   command line   tasks.train.gpus=-1
 hint: it must be between 0 and 1024
 """,
-        overrides=('tasks.train.gpus=-1',),
+        overrides=("tasks.train.gpus=-1",),
     ),
     BadInput(
         "override of an unknown key",
@@ -1254,7 +1254,7 @@ error: unknown key `nodez` in tasks.train                     [unknown-key]
   command line   tasks.train.nodez=2
 hint: did you mean `nodes`?
 """,
-        overrides=('tasks.train.nodez=2',),
+        overrides=("tasks.train.nodez=2",),
     ),
     BadInput(
         "override of an unknown task",
@@ -1268,7 +1268,7 @@ error: missing key `run` in tasks.trian                       [missing-key]
   command line   tasks.trian.nodes=2
 hint: did you mean `tasks.train`?
 """,
-        overrides=('tasks.trian.nodes=2',),
+        overrides=("tasks.trian.nodes=2",),
     ),
     BadInput(
         "override without a value",
@@ -1281,7 +1281,7 @@ error: the override `tasks.main.nodes` sets nothing           [bad-override]
   command line   tasks.main.nodes
 hint: write `tasks.main.nodes=VALUE`
 """,
-        overrides=('tasks.main.nodes',),
+        overrides=("tasks.main.nodes",),
     ),
     BadInput(
         "bare override of a number",
@@ -1294,7 +1294,7 @@ error: `tasks.main.nodes` must be a whole number, not `true`  [wrong-type]
   command line   --tasks.main.nodes
 hint: write `--tasks.main.nodes=VALUE`
 """,
-        overrides=('--tasks.main.nodes',),
+        overrides=("--tasks.main.nodes",),
     ),
     BadInput(
         "override without a path",
@@ -1307,7 +1307,7 @@ error: the override `=2` has no path                          [bad-override]
   command line   =2
 hint: a path is keys joined by dots, such as `tasks.train.nodes` or `params."a.b"`
 """,
-        overrides=('=2',),
+        overrides=("=2",),
     ),
     BadInput(
         "override with a broken list",
@@ -1320,7 +1320,7 @@ error: the value `[a, b` is not YAML: a list `[...]` or a mapping `{...}` is nev
   command line   where=[a, b
 hint: put the whole value in quotes if it is text
 """,
-        overrides=('where=[a, b',),
+        overrides=("where=[a, b",),
     ),
     BadInput(
         "override with a broken path",
@@ -1333,7 +1333,7 @@ error: the override `params..lr=1` has no path                [bad-override]
   command line   params..lr=1
 hint: a path is keys joined by dots, such as `tasks.train.nodes` or `params."a.b"`
 """,
-        overrides=('params..lr=1',),
+        overrides=("params..lr=1",),
     ),
     BadInput(
         "override with an open quote",
@@ -1359,7 +1359,7 @@ error: `why` must be text, not the number `3`                 [wrong-type]
   command line   why=3
 hint: quote it twice, for the shell and for YAML: why='"3"'
 """,
-        overrides=('why=3',),
+        overrides=("why=3",),
     ),
     BadInput(
         "override below a scalar",
@@ -1372,7 +1372,7 @@ error: `name.x` cannot be set: `name` is the text `hello`     [bad-override]
   command line   name.x=3
 hint: `name` takes text: write `name=VALUE`
 """,
-        overrides=('name.x=3',),
+        overrides=("name.x=3",),
     ),
     BadInput(
         "override past the end of a list",
@@ -1386,7 +1386,7 @@ error: `2` is no position in `where`                          [bad-override]
   command line   where.2=home
 hint: `where` has positions 0 to 1
 """,
-        overrides=('where.2=home',),
+        overrides=("where.2=home",),
     ),
     BadInput(
         "removal of what is not there",
@@ -1400,7 +1400,7 @@ error: `limit.tiem` is not set, so it cannot be removed       [bad-override]
   command line   ~limit.tiem
 hint: did you mean `~limit.time`?
 """,
-        overrides=('~limit.tiem',),
+        overrides=("~limit.tiem",),
     ),
     BadInput(
         "removal with a value",
@@ -1413,7 +1413,7 @@ error: the override `~limit.time=1h` both removes and sets    [bad-override]
   command line   ~limit.time=1h
 hint: write `a.b=VALUE`, `--a.b=VALUE`, `--a.b` (true) or `~a.b` (remove)
 """,
-        overrides=('~limit.time=1h',),
+        overrides=("~limit.time=1h",),
     ),
     BadInput(
         "removal of the name",
@@ -1426,7 +1426,7 @@ error: missing key `name`                                     [missing-key]
   exp.yaml:1:1   name: hello
 hint: add `name:` (name of the experiment; runs are called NAME-xxxxxxxx)
 """,
-        overrides=('~name',),
+        overrides=("~name",),
     ),
     BadInput(
         "run set beside tasks",
@@ -1440,7 +1440,7 @@ error: `run` cannot be set: the file has `tasks.train`        [bad-override]
   command line   run=python other.py
 hint: `run` is short for `tasks.main.run`
 """,
-        overrides=('run=python other.py',),
+        overrides=("run=python other.py",),
     ),
     BadInput(
         "override out of range",
@@ -1453,7 +1453,7 @@ error: `tasks.main.nodes` is `0`, which is out of range       [out-of-range]
   command line   tasks.main.nodes=0
 hint: it must be between 1 and 10000
 """,
-        overrides=('tasks.main.nodes=0',),
+        overrides=("tasks.main.nodes=0",),
     ),
     BadInput(
         "unit forgotten in an override",
@@ -1466,6 +1466,78 @@ error: `limit.time` must be a duration such as `20m`, not the number `2`  [wrong
   command line   limit.time=2
 hint: add a unit: `2s`, `2m`, `2h` or `2d`
 """,
-        overrides=('limit.time=2',),
+        overrides=("limit.time=2",),
+    ),
+    BadInput(
+        "no site",
+        """\
+name: hello
+run: python train.py
+where: []
+""",
+        """\
+error: `where` names no site                                  [wrong-value]
+  exp.yaml:3:8   where: []
+hint: write `where: local`, or remove it
+""",
+    ),
+    BadInput(
+        "after the same task twice",
+        """\
+name: hello
+tasks:
+  a: {run: python a.py}
+  b: {run: python b.py, after: [a, a]}
+""",
+        """\
+error: task `a` is listed twice in tasks.b.after              [wrong-value]
+  exp.yaml:4:36   b: {run: python b.py, after: [a, a]}
+hint: remove one
+""",
+    ),
+    BadInput(
+        "data built from an unknown scheme",
+        """\
+name: hello
+run: python train.py
+data:
+  a: {from: "s4:x", build: python a.py}
+""",
+        """\
+error: unknown scheme `s4:` in the data source `s4:x`         [data-scheme]
+  exp.yaml:4:13   a: {from: "s4:x", build: python a.py}
+hint: a source begins with one of file:, s3:, gs:, hf:, beaker:, run:, http:, https:
+""",
+    ),
+    BadInput(
+        "a line separator in text",
+        "name: hello\nwhy: faster\u2028or not\nrun: python train.py\n",
+        """\
+error: the character U+2028 may not stand in YAML             [yaml-syntax]
+  exp.yaml:2:12   why: faster\\u2028or not
+hint: remove it, or write it with an escape inside double quotes: "\\u..."
+""",
+    ),
+    BadInput(
+        "an override in the wrong encoding",
+        """\
+name: hello
+run: python train.py
+""",
+        """\
+error: the override 'why=\\udcff' is not UTF-8                 [bad-override]
+  command line   why=\\udcff
+hint: check the terminal's encoding
+""",
+        overrides=("why=\udcff",),
+    ),
+    BadInput(
+        "a NUL in a command",
+        'name: hello\nrun: "a\\0b"\n',
+        """\
+error: `tasks.main.run` holds a NUL character                 [wrong-value]
+  exp.yaml:2:6   run: "a\\0b"
+hint: remove it
+""",
     ),
 )

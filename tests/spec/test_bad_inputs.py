@@ -13,7 +13,7 @@ from windlass.spec import load_experiment
 @pytest.mark.parametrize("bad", BAD_INPUTS, ids=[bad.name.replace(" ", "-") for bad in BAD_INPUTS])
 def test_bad_input_is_refused_with_its_message(bad: BadInput, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("exp.yaml").write_text(bad.text)
+    Path("exp.yaml").write_text(bad.text, encoding="utf-8")
     with pytest.raises(SpecError) as caught:
         load_experiment(Path("exp.yaml"), bad.overrides)
     assert caught.value.render() + "\n" == bad.said

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["Verb", "json_option", "run_argument", "verb"]
+__all__ = ["Family", "Verb", "detach_option", "examples_page", "json_option", "run_argument", "verb"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Verb(click.Command):
@@ -25,17 +26,40 @@ class Verb(click.Command):
         return [*params[:-1], verbose, params[-1]]
 
 
+class Family(click.Group):
+    """A verb with a few verbs of its own; a word that is none of them is answered with the nearest one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a word the help page is the answer."""
+        if not args:
+            click.echo(ctx.get_help())
+            ctx.exit(0)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, with our answer to a word that is no command."""
+        if args[0] in self.commands or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        from windlass.cli.catalogue import unknown_command  # lazy: only a mistake needs it
+
+        raise unknown_command(args[0], list(self.commands), ctx.command_path)
+
+
 def verb(*examples: str, name: str | None = None, cls: type[click.Command] = Verb, **settings: Any) -> Callable[[F], click.Command]:
     """Make a function a verb.
 
     Args:
         examples: what to type, shown at the end of the help page; the first is also the hint when something is missing.
     """
-    epilog = "\b\n" + "\n".join(f"  {example}" for example in examples)
-    context_settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100, **settings.pop("context_settings", {})}
+    given = settings.pop("context_settings", {})
 
     def decorate(function: F) -> click.Command:
-        return click.command(name, cls=cls, epilog=epilog, context_settings=context_settings, **settings)(function)
+        made = click.command(
+            name, cls=cls, epilog=examples_page(*examples), context_settings={**CONTEXT_SETTINGS, **given}, **settings
+        )
+        return made(function)
 
     return decorate
 
@@ -45,14 +69,22 @@ def json_option(function: F) -> F:
     return click.option("--json", "is_json", is_flag=True, help="Print JSON with a versioned schema.")(function)
 
 
+def examples_page(*examples: str) -> str:
+    """The end of a help page."""
+    return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+
+
+def detach_option(function: F) -> F:
+    """`-d`: do not wait for the end; the run needs nobody."""
+    return click.option("-d", "--detach", is_flag=True, help="Return at once; the run goes on alone.")(function)
+
+
 def run_argument(name: str = "run", *, required: bool = True) -> Callable[[F], F]:
     """A run: its id, the beginning or end of it, an experiment's name (its newest run), or `last`."""
     return click.argument(name, metavar=name.upper(), required=required, shell_complete=_complete_runs)
 
 
-def _complete_runs(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[str]:
-    from windlass.cli.completing import run_names  # lazy: only a shell that completes needs it
+def _complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from windlass.cli.completing import complete_runs  # lazy: only a shell that completes needs it
 
-    return run_names(incomplete)
+    return complete_runs(context, parameter, incomplete)

@@ -115,10 +115,8 @@ def _property(field: Field, definitions: dict[str, object]) -> dict[str, object]
     found = _of(field.shape, definitions)
     if field.doc:
         found = {**found, "description": field.doc}
-    default = None if field.is_required else field.default()
-    if isinstance(default, bool | int | float | str):
-        found = {**found, "default": plain(default, field.shape)}
-    return found
+    default = None if field.is_required else plain(field.default(), field.shape)
+    return {**found, "default": default} if isinstance(default, bool | int | float | str) else found
 
 
 def _at(shape: Shape, parts: tuple[str, ...]) -> Shape:

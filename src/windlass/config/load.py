@@ -50,7 +50,7 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
     decoder = Decoder(schema)
     value = decoder.decode(changed)
     problems.extend(decoder.problems)
-    if problems and is_empty:
+    if is_empty and any(problem.place == Place(source) for problem in problems):
         # Fine where every field has a default; the first thing to say where one has none.
         problems.insert(0, Problem("the file is empty", "empty-file", Place(source), "write `key: value` lines"))
     _raise_any(problems)

@@ -24,9 +24,10 @@ __all__ = ["MAX_TEXT", "compose", "decode_text", "too_large"]
 MAX_TEXT = 4 << 20
 _MAX_TREES = 200_000
 _MAX_EXCERPT = 120
-_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
-# What YAML allows to stand in a file: section 5.1 of the specification.
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff")
+_LINE_END = re.compile("\r\n|[\n\r]")
+# What may not stand in YAML by section 5.1 of the specification; and three characters that are plain text since
+# YAML 1.2, but that our parser still takes for line breaks, which would change the value in silence.
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff")
 _TAGS: dict[str, tuple[type, ...]] = {
     "tag:yaml.org,2002:str": (str,),
     "tag:yaml.org,2002:int": (int,),

@@ -42,7 +42,8 @@ class CommandLine:
         """Read a command; `path` names the task in a refusal (SpecError)."""
         if not isinstance(command, str):
             words = tuple(Word(item, item) for item in command)
-            return cls(command=command, programs=(_program(words, ("env",)),))
+            program = _program(words, ("env",))
+            return cls(command=command, programs=(program,) if program.head < len(words) else ())
         try:
             commands = simple_commands(command)
         except ValueError as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from windlass.config import join_path
+from windlass.config import join_path, split_path
 from windlass.core.units import format_duration, format_size
 from windlass.plan.refusal import Refusals
 from windlass.plan.site import Site
@@ -88,7 +88,9 @@ LOCAL_RULES: Mapping[str, Rule] = {
     **dict.fromkeys((f"tasks.*.{key}" for key in ("run", "after", "nodes", "gpus.count", "total_gpus")), _HONOURED),
     "tasks.*.gpus.type": Rule(treatment=Treatment.REFUSED, reason="the type of this machine's GPUs is not known"),
     **dict.fromkeys((f"tasks.*.{key}" for key in ("cpus", "memory", "cluster", "procs_per_node", "vars")), _HONOURED),
-    "tasks.*.shared_memory": Rule(treatment=Treatment.REFUSED, reason="shared memory has the size this machine gives it"),
+    "tasks.*.shared_memory": Rule(
+        treatment=Treatment.REFUSED, reason="shared memory has the size this machine gives it"
+    ),
     "tasks.*.disk": Rule(treatment=Treatment.REFUSED, reason="disk space is neither set aside nor limited here"),
     "tasks.*.hosts": Rule(
         treatment=Treatment.REFUSED, reason="the only host here is this machine", met=_only_this_host
@@ -117,10 +119,19 @@ def apply_rules(experiment: Experiment, site: Site, refusals: Refusals, *, is_be
             notes.append(f"{said} is ignored (--best-effort): {rule.reason}")
         else:
             message = f"{said} cannot be honoured on `{site.name}`: {rule.reason}"
-            hint = f"remove it: ~{path}"
+            hint = _without(path, experiment)
             hint += ", or run without it: --best-effort" if rule.treatment is Treatment.REFUSED else ""
             refusals.add(path, message, "not-honoured", hint)
     return notes
+
+
+def _without(path: str, experiment: Experiment) -> str:
+    parts = split_path(path)
+    if parts[0] == "data":
+        return f"remove it: ~{join_path(parts[:2])}"
+    if parts[-2:] == ("gpus", "type"):
+        return f"write the count alone: {join_path(parts[:3])}={experiment.tasks[parts[1]].num_gpus}"
+    return f"remove it: ~{path}"
 
 
 def settings(experiment: Experiment) -> Iterator[tuple[str, str, object]]:
@@ -138,7 +149,7 @@ def _walk(value: object, pattern: tuple[str, ...], path: tuple[str, ...]) -> Ite
                 yield from _walk(item, (key, "*"), (key, name))
         elif dataclasses.is_dataclass(inner):
             yield from _walk(inner, (*pattern, key), (*path, key))
-        elif inner != _default(field):
+        elif inner != _default(field) and not (pattern[:1] == ("data",) and key == "from"):
             yield ".".join((*pattern, key)), join_path((*path, key)), inner
 
 

@@ -35,7 +35,7 @@ def _header(plan: Plan) -> Iterator[str]:
     for name, pin in plan.pins.data.items():
         yield f"data         {name}: {pin.source}  sha256:{pin.digest[:12]}  {_size(pin.size_bytes)}, {_count(pin.num_files, 'file')}"
     if plan.overrides:
-        yield f"overrides    {' '.join(plan.overrides)}"
+        yield f"overrides    {shlex.join(plan.overrides)}"
     if plan.is_debug:
         yield "debug        CUDA_LAUNCH_BLOCKING=1"
 
@@ -111,7 +111,7 @@ def _shown(item: str) -> str:
 
 
 def _variables(env: Mapping[str, str]) -> Iterator[str]:
-    shown = [f"{name}={value}" for name, value in sorted(env.items()) if not name.startswith(_OWN)]
+    shown = [f"{name}={value}".replace("\n", "\\n") for name, value in sorted(env.items()) if not name.startswith(_OWN)]
     for prefix in _OWN:
         hidden = sum(name.startswith(prefix) for name in env)
         shown += [f"{prefix}* ({_count(hidden, 'variable')})"] if hidden else []

@@ -14,12 +14,13 @@ __all__ = ["Request", "check_fit", "gpus_per_node"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a task asks for: nodes, and per node the rest."""
+    """What a task asks for: nodes, and per node the rest; `is_total`: the user wrote `total_gpus`."""
 
     nodes: int
     gpus: int
     cpus: float
     memory_bytes: int
+    is_total: bool = False
 
 
 def gpus_per_node(task: Task, path: str, refusals: Refusals) -> int:
@@ -30,6 +31,7 @@ def gpus_per_node(task: Task, path: str, refusals: Refusals) -> int:
         fitting = [str(nodes) for nodes in range(1, task.total_gpus + 1) if task.total_gpus % nodes == 0]
         message = f"{path}.total_gpus={task.total_gpus} cannot be shared evenly by {path}.nodes={task.nodes}"
         refusals.add(f"{path}.total_gpus", message, "gpus-uneven", f"use a number of nodes from: {', '.join(fitting)}")
+        return 0
     return task.total_gpus // task.nodes
 
 
@@ -46,7 +48,7 @@ def check_fit(request: Request, task: str, site: Site, refusals: Refusals) -> No
     excess = []
     for noun, key, each, there, text in wanted:
         if request.nodes * each > there:
-            unit = "" if noun == "memory" else f" {noun}s"
+            unit = " of memory" if noun == "memory" else f" {noun}s"
             arithmetic = f"{request.nodes} nodes x {text(each)} = {text(request.nodes * each)}{unit}"
             arithmetic = arithmetic if request.nodes > 1 else f"{text(each)}{unit}"
             excess.append(((noun, key), f"{arithmetic}, and `{site.name}` has {text(there)}"))
@@ -61,18 +63,19 @@ def _size(num_bytes: float) -> str:
 
 
 def _proposal(request: Request, task: str, machine: Machine) -> str:
-    gpus = request.gpus if machine.num_gpus else 0
-    nodes = request.nodes
+    nodes, gpus = request.nodes, min(request.gpus, machine.num_gpus)
     while nodes > 1 and not _holds(machine, nodes, gpus, request):
         nodes -= 1
-    parts = [f"tasks.{task}.nodes={nodes}"] if nodes != request.nodes else []
-    if min(gpus, machine.num_gpus) != request.gpus:
-        parts.append(f"tasks.{task}.gpus={min(gpus, machine.num_gpus)}")
+    parts = [f"nodes={nodes}"] if nodes != request.nodes else []
+    if request.is_total and nodes * gpus != request.nodes * request.gpus:
+        parts = [f"total_gpus={nodes * gpus}" if gpus else "~total_gpus", *parts]
+    elif gpus != request.gpus:
+        parts.append(f"gpus={gpus}")
     if request.cpus > machine.num_cpus:
-        parts.append(f"tasks.{task}.cpus={machine.num_cpus:g}")
+        parts.append(f"cpus={machine.num_cpus:g}")
     if request.memory_bytes > machine.memory_bytes:
-        parts.append(f"tasks.{task}.memory={machine.memory_bytes // 2**20}MiB")
-    return " ".join(parts)
+        parts.append(f"memory={machine.memory_bytes // 2**20}MiB")
+    return " ".join(f"~tasks.{task}.{part[1:]}" if part.startswith("~") else f"tasks.{task}.{part}" for part in parts)
 
 
 def _holds(machine: Machine, nodes: int, gpus: int, request: Request) -> bool:

@@ -16,7 +16,7 @@ from windlass.plan.refusal import Refusals
 from windlass.plan.resolve import LATE_TOKENS, Scope, flat_params, resolve_text
 from windlass.plan.site import Site
 from windlass.plan.tokens import IN_JOB_TOKENS, Token, parse_tokens
-from windlass.plan.variables import Shape, beaker_variables, check_user_variables, windlass_variables
+from windlass.plan.variables import Shape, beaker_variables, check_secrets, check_user_variables, windlass_variables
 from windlass.spec import Command, Experiment, Task
 from windlass.supervise.job import SecretUse
 
@@ -57,6 +57,7 @@ def make_plan(
         raise InternalError(f"data `{unpinned[0]}` has no pin")
     _check_params(experiment.params, refusals)
     check_user_variables(experiment.env.vars, "env.vars", refusals, is_debug=is_debug)
+    check_secrets([secret.name for secret in experiment.env.secrets], refusals)
     tasks = [_plan_task(name, experiment, site, refusals, is_debug=is_debug) for name in experiment.tasks]
     refusals.raise_all()
     return Plan(
@@ -94,7 +95,13 @@ def _pieces(text: str) -> tuple[str | Token, ...]:
 def _plan_task(name: str, experiment: Experiment, site: Site, refusals: Refusals, *, is_debug: bool) -> TaskPlan | None:
     task, path = experiment.tasks[name], f"tasks.{name}"
     gpus = gpus_per_node(task, path, refusals)
-    request = Request(nodes=task.nodes, gpus=gpus, cpus=float(task.cpus or 0), memory_bytes=task.memory or 0)
+    request = Request(
+        nodes=task.nodes,
+        gpus=gpus,
+        cpus=float(task.cpus or 0),
+        memory_bytes=task.memory or 0,
+        is_total=task.total_gpus is not None,
+    )
     check_fit(request, name, site, refusals)
     check_user_variables(task.vars, f"{path}.vars", refusals, is_debug=is_debug)
     scope = _scope(name, experiment, gpus)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from windlass.plan.refusal import Refusals
 
-__all__ = ["Shape", "beaker_variables", "check_user_variables", "windlass_variables"]
+__all__ = ["Shape", "beaker_variables", "check_secrets", "check_user_variables", "windlass_variables"]
 
 _PREFIX = "WINDLASS_"
 _DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -84,3 +84,11 @@ def check_user_variables(variables: Mapping[str, str], path: str, refusals: Refu
         elif name == _BLOCKING and is_debug and value != "1":
             message = f"{where}={value} contradicts --debug, which sets it to 1"
             refusals.add(where, message, "reserved-variable", "remove the variable, or leave out --debug")
+
+
+def check_secrets(names: Iterable[str], refusals: Refusals) -> None:
+    """Refuse secrets whose variable windlass sets itself."""
+    for name in names:
+        if name.startswith(_PREFIX) or name == _DEVICES:
+            message = f"env.secrets: `{name}` is a variable that windlass sets"
+            refusals.add("env.secrets", message, "reserved-variable", "store the secret under another name")

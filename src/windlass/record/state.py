@@ -224,6 +224,7 @@ class RunFacts:
     notes: list[tuple[float, str, int, str, str]] = field(default_factory=list)
     outputs: dict[str, tuple[int, int, int, str]] = field(default_factory=dict)
     finishes: dict[tuple[str, int, int], tuple[int, str, str]] = field(default_factory=dict)
+    first_said: dict[tuple[str | int, ...], tuple[float, str, int]] = field(default_factory=dict, repr=False)
 
     @property
     def state(self) -> State:
@@ -250,7 +251,7 @@ class RunFacts:
         ends = [task.end for task in self.tasks.values() if task.end is not None]
         bad = sorted(
             (end for end in ends if end[0] is not State.SUCCEEDED),
-            key=lambda end: (end[1] == Cause.SIBLING_FAILED, end[3]),
+            key=lambda end: (end[1] == Cause.SIBLING_FAILED, end[3], end[1]),
         )
         return bad[0][1] if bad else (str(Cause.OK) if self.state is State.SUCCEEDED else "")
 
@@ -283,6 +284,24 @@ def _verdict(states: Iterable[State]) -> State:
     return State.STOPPED if State.STOPPED in states else State.SUCCEEDED
 
 
+def _is_first(facts: RunFacts, record: Record, *key: str | int) -> bool:
+    """Whether no earlier record was seen that states the same fact; where two writers state it, the earlier holds."""
+    said, key = (record.at, record.writer, record.seq), (record.kind, *key)
+    known = facts.first_said.get(key)
+    if known is not None and known <= said:
+        return False
+    facts.first_said[key] = said
+    return True
+
+
+def _is_first_of_rank(facts: RunFacts, record: Record) -> bool:
+    return _is_first(facts, record, record.data["task"], record.data["attempt"], record.data["rank"])
+
+
+def _is_first_of_job(facts: RunFacts, record: Record) -> bool:
+    return _is_first(facts, record, record.data["task"], record.data["job"])
+
+
 def _job(facts: RunFacts, data: Mapping[str, Any]) -> Job:
     jobs = facts.task(data["task"]).jobs
     number = data["job"]
@@ -308,6 +327,8 @@ def _replica(facts: RunFacts, record: Record) -> Replica:
 
 
 def _run_created(facts: RunFacts, record: Record) -> None:
+    if not _is_first(facts, record):
+        return
     data = record.data
     facts.run, facts.name, facts.why, facts.plan_hash = data["run"], data["name"], data["why"], data["plan_hash"]
     facts.created_at = record.at
@@ -319,17 +340,23 @@ def _run_created(facts: RunFacts, record: Record) -> None:
 
 def _job_intended(facts: RunFacts, record: Record) -> None:
     job = _job(facts, record.data)
+    if not _is_first_of_job(facts, record):
+        return
     job.token, job.backend = record.data["token"], record.data["backend"]
     job.resets_budgets, job.intended_at = record.data["resets_budgets"], record.at
 
 
 def _job_submitted(facts: RunFacts, record: Record) -> None:
     job = _job(facts, record.data)
-    job.is_submitted, job.backend_id, job.locator = True, record.data["backend_id"], record.data["locator"]
+    job.is_submitted = True
+    if _is_first_of_job(facts, record):
+        job.backend_id, job.locator = record.data["backend_id"], record.data["locator"]
 
 
 def _job_refused(facts: RunFacts, record: Record) -> None:
-    _job(facts, record.data).refusal = record.data["message"]
+    job = _job(facts, record.data)
+    if _is_first_of_job(facts, record):
+        job.refusal = record.data["message"]
 
 
 def _job_lost(facts: RunFacts, record: Record) -> None:
@@ -342,9 +369,9 @@ def _job_lost(facts: RunFacts, record: Record) -> None:
 def _stop_requested(facts: RunFacts, record: Record) -> None:
     for name, job in record.data["tasks"].items():
         task = facts.task(name)
-        if (job, record.at) >= (task.stopped_job, task.stopped_at):
-            task.stopped_job, task.stopped_at, task.stop_reason = job, record.at, record.data["reason"]
-            task.is_checkpoint_wanted = record.data["is_checkpoint_wanted"]
+        known = (task.stopped_job, task.stopped_at, task.is_checkpoint_wanted, task.stop_reason)
+        said = (job, record.at, record.data["is_checkpoint_wanted"], record.data["reason"])
+        task.stopped_job, task.stopped_at, task.is_checkpoint_wanted, task.stop_reason = max(known, said)
 
 
 def _task_queued(facts: RunFacts, record: Record) -> None:
@@ -354,12 +381,14 @@ def _task_queued(facts: RunFacts, record: Record) -> None:
 
 def _replica_ready(facts: RunFacts, record: Record) -> None:
     replica = _replica(facts, record)
-    replica.is_ready, replica.host = True, record.data["host"]
+    replica.is_ready = True
+    if _is_first_of_rank(facts, record):
+        replica.host = record.data["host"]
 
 
 def _attempt_started(facts: RunFacts, record: Record) -> None:
     attempt = _attempt(facts, record)
-    if not attempt.started_at or record.at < attempt.started_at:
+    if _is_first(facts, record, record.data["task"], attempt.number):
         attempt.started_at, attempt.address, attempt.port = record.at, record.data["address"], record.data["port"]
 
 
@@ -369,11 +398,15 @@ def _process_starting(facts: RunFacts, record: Record) -> None:
 
 def _process_started(facts: RunFacts, record: Record) -> None:
     replica = _replica(facts, record)
-    replica.host, replica.process = record.data["host"], record.data["process"]
+    if _is_first_of_rank(facts, record):
+        replica.process = record.data["process"]
+        replica.host = replica.host or record.data["host"]
 
 
 def _process_ended(facts: RunFacts, record: Record) -> None:
-    _replica(facts, record).end = End.from_data(record.data["end"])
+    replica = _replica(facts, record)
+    if _is_first_of_rank(facts, record):
+        replica.end = End.from_data(record.data["end"])
 
 
 def _attempt_ended(facts: RunFacts, record: Record) -> None:
@@ -393,8 +426,12 @@ def _task_ended(facts: RunFacts, record: Record) -> None:
     ends = facts.task(data["task"]).ends
     end = (State(data["verdict"]), data["cause"], data["message"], record.at)
     known = ends.get(data["job"])
-    if known is None or (end[0] is State.SUCCEEDED, -end[3]) > (known[0] is State.SUCCEEDED, -known[3]):
-        ends[data["job"]] = end
+    ends[data["job"]] = end if known is None else min(known, end, key=_end_order)
+
+
+def _end_order(end: tuple[State, str, str, float]) -> tuple[bool, float, str, str, str]:
+    """A success before all others, then the earliest; the rest only makes the order a total one."""
+    return (end[0] is not State.SUCCEEDED, end[3], str(end[0]), end[1], end[2])
 
 
 def _checkpoint(facts: RunFacts, record: Record) -> None:

@@ -41,7 +41,23 @@ class Difference:
 
 
 _RESOURCES = frozenset(
-    ["nodes", "gpus", "total_gpus", "cpus", "memory", "shared_memory", "disk", "hosts", "features", "procs_per_node", "where", "context", "limit", "retry", "site"]
+    [
+        "nodes",
+        "gpus",
+        "total_gpus",
+        "cpus",
+        "memory",
+        "shared_memory",
+        "disk",
+        "hosts",
+        "features",
+        "procs_per_node",
+        "where",
+        "context",
+        "limit",
+        "retry",
+        "site",
+    ]
 )
 _AREA_OF_TOP = {
     "code": Area.CODE,

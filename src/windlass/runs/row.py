@@ -12,7 +12,7 @@ from windlass.record.journal import JournalReader
 from windlass.record.state import RunFacts, State
 from windlass.runs.store import RunFolder, experiment_of
 
-__all__ = ["UNKNOWN", "Row", "derive"]
+__all__ = ["COLUMNS", "UNKNOWN", "Row", "derive"]
 
 UNKNOWN = "unknown"
 """The state of a run whose journal says nothing."""
@@ -52,15 +52,18 @@ class Row:
 
     def to_columns(self) -> tuple[str | float | int, ...]:
         """The values of the index's columns, in the order of the fields."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return tuple(json.dumps(values[name]) if name == "tasks" else values[name] for name in values)
+        return tuple(json.dumps(self.tasks) if name == "tasks" else getattr(self, name) for name in COLUMNS)
 
     @classmethod
     def from_columns(cls, columns: tuple[object, ...]) -> Row:
-        """Read back `to_columns`."""
-        values = dict(zip((item.name for item in fields(cls)), columns, strict=True))
+        """Read back `to_columns`; raises ValueError when that is not what they are."""
+        values = dict(zip(COLUMNS, columns, strict=True))
         values["tasks"] = json.loads(str(values["tasks"]))
         return cls(**values)  # type: ignore[arg-type]  # the columns hold what to_columns put there
+
+
+COLUMNS = tuple(item.name for item in fields(Row))
+"""The names of a row's values, in order."""
 
 
 def derive(run: RunFolder) -> Row:

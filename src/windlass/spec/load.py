@@ -38,8 +38,12 @@ def checked(experiment: Experiment) -> Experiment:
 
 
 def _read(path: Path) -> bytes:
-    place = Place(str(path))
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            # Opening a pipe would wait for its other end.
+            raise NotFoundError(
+                f"`{path}` is no regular file", hint="name the file: experiment.yaml", code="not-a-file"
+            )
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
     except IsADirectoryError as error:
@@ -57,7 +61,7 @@ def _read(path: Path) -> bytes:
             f"`{path}` cannot be read: {reason}", hint="check the path", code="file-unreadable"
         ) from error
     if len(content) > _MAX_BYTES:
-        raise SpecError([config.too_large(place, _MAX_BYTES)])
+        raise SpecError([config.too_large(Place(str(path)), _MAX_BYTES)])
     return content
 
 

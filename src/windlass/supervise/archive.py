@@ -52,7 +52,7 @@ def _sources() -> List[Tuple[str, Path]]:
 
 def _build(files: List[Tuple[str, Path]], cache: Path) -> bytes:
     content = io.BytesIO()
-    scratch = cache / f".compiled-{os.getpid()}"
+    scratch = cache / f".compiled-{os.getpid()}-{os.urandom(4).hex()}"  # threads of one process may build at once
     with zipfile.ZipFile(content, "w") as archive:
         for name, text in (("__main__.py", _MAIN), ("windlass/__init__.py", _INIT)):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), text)

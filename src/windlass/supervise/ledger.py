@@ -18,7 +18,7 @@ class JournalLedger:
 
     Args:
         prefix: read only writers whose name begins so; a leader reads all of the run.
-        on_record: sees each record once, in the order read.
+        on_record: sees each record that arrives from now on once, in the order read; `history` has those from before.
     """
 
     def __init__(
@@ -28,9 +28,12 @@ class JournalLedger:
         self._writer = JournalWriter(folder, writer, clock, has_reserve=True)
         self._reader = JournalReader(folder, prefix=prefix)
         self._folder = folder
+        self._is_narrow = bool(prefix)
         self._on_record = on_record
         self.facts = RunFacts()
-        self.poll()
+        self.history = self._reader.poll()
+        for record in self.history:
+            self.facts.apply(record)
 
     def poll(self) -> List[Record]:
         """Take in what was appended by anybody since the last call."""
@@ -40,8 +43,11 @@ class JournalLedger:
             self._on_record(record)
         return records
 
-    def read_all(self) -> None:
-        """From now on read every writer of the run (this replica leads)."""
+    def widen(self) -> None:
+        """From now on read every writer of the run: this replica leads, or has lost its leader. Idempotent."""
+        if not self._is_narrow:
+            return
+        self._is_narrow = False
         self._reader = JournalReader(self._folder)
         self.facts = RunFacts()
         for record in self._reader.poll():

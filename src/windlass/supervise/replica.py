@@ -13,7 +13,7 @@ from typing import List
 
 from windlass.record import events
 from windlass.record.causes import Cause
-from windlass.record.state import End
+from windlass.record.state import End, State
 from windlass.supervise.messages import (
     Command,
     KillTree,
@@ -138,6 +138,13 @@ class ReplicaCore:
         self._stall = end
         self._level = StopLevel.KILL
         return [KillTree()]
+
+    def on_alone(self) -> List[Command]:
+        """The leader is gone: perhaps because there is nothing left to do. The ledger must see the whole run."""
+        task = self._ledger.task()
+        if task.end is None and task.newest_job <= self.job:
+            return []
+        return [*self._clear(), Leave(0 if task.end is not None and task.end[0] is State.SUCCEEDED else 1)]
 
     def on_notice(self, reason: str) -> List[Command]:
         """The node told the supervisor that it must go (a signal); the leader decides for the gang."""

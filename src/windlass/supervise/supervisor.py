@@ -73,7 +73,7 @@ class Supervisor:
         self._ledger = JournalLedger(
             journal, self._job.task, writer, self._clock, prefix=f"{writer}.", on_record=self._on_record
         )
-        self._ledger.read_all()
+        self._ledger.widen()
         self._core = ReplicaCore(
             rank,
             job=self._job.job,
@@ -85,6 +85,7 @@ class Supervisor:
         self._candidate = Candidate(rank, self._clock.monotonic())
         self._follower = Follower(rank, self._job.token, self._selector, self._on_order)
         self._leader: Leader | None = None
+        self._has_been_led = False
         self._waker, self._wakened = socket.socketpair()
 
     # --- the loop ------------------------------------------------------------------------------------------------
@@ -158,7 +159,13 @@ class Supervisor:
             return
         if self._follower.is_connected:
             self._candidate.on_connected(now)
+            self._has_been_led = True
             return
+        if self._has_been_led:
+            self._ledger.widen()
+            self._run_commands(self._core.on_alone())
+            if self._exit_code is not None:
+                return
         newest = newest_claim(self._folder) if self._job.num_replicas > 1 else None
         epoch = self._candidate.epoch_to_claim(now, newest)
         if epoch:
@@ -183,7 +190,7 @@ class Supervisor:
             leader.close()
             return
         self._leader = leader
-        self._ledger.read_all()
+        self._ledger.widen()
         leader.start()
         leader.on_status(self._core.status())
 
@@ -200,6 +207,7 @@ class Supervisor:
         """Continue what an earlier incarnation began, and end what an earlier guard left behind."""
         attempt = self._core.restore()
         if attempt:
+            self._watch_history()
             self._process = self._new_process(attempt)
             recorded = self._ledger.task().attempts[attempt].replicas[self._rank].process
             if recorded and is_alive(ProcessId.parse(recorded)) and self._held.guard_pid == os.getppid():
@@ -209,6 +217,7 @@ class Supervisor:
                 sweep_left_overs(self._job, self._rank, self._held)
         elif self._ledger.task().attempts:
             sweep_left_overs(self._job, self._rank, self._held)
+        self._ledger.history.clear()
 
     def _new_process(self, attempt: int) -> UserProcess:
         return UserProcess(self._job, self._rank, attempt, self._held, self._redactor, self._clock, self._host)
@@ -244,11 +253,21 @@ class Supervisor:
         return End(str(Cause.STALLED), rank=self._rank, host=self._host, message=message, at=self._clock.now())
 
     def _on_record(self, record: Record) -> None:
+        self._watch(record, self._clock.monotonic())
+
+    def _watch_history(self) -> None:
+        """Let the watchdog learn from what an earlier supervisor saw; silence counts from now on."""
+        history = self._ledger.history
+        shift = self._clock.monotonic() - max((record.at for record in history), default=0.0)
+        for record in sorted(history, key=lambda record: record.at):
+            self._watch(record, record.at + shift)
+
+    def _watch(self, record: Record, at: float) -> None:
         data = record.data
         if record.kind in _REPORTS and data["rank"] == self._rank and data["attempt"] == self._core.attempt:
             phase = {events.METRICS: "step", events.CHECKPOINT: "save"}.get(record.kind) or data["phase"]
             step = data["step"] if data["step"] is not None else -1
-            self._watchdog.on_report(phase, step, self._clock.monotonic())
+            self._watchdog.on_report(phase, step, at)
 
     # --- commands ------------------------------------------------------------------------------------------------
 

@@ -7,16 +7,19 @@ import signal
 import time
 from typing import Callable, Iterable, List, Set
 
-from windlass.core.process import descendants, find_by_environment, identify, send_signal
+from windlass.core.process import descendants, find_by_environment, send_signal
 
 __all__ = ["end_all", "resident_bytes", "sweep"]
 
 _PAUSE_S = 0.01
+_NUM_EMPTY_LOOKS = 2
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: float = 10.0) -> List[int]:
     """SIGKILL all descendants of `roots` until none is left; returns those that would not die in time.
+
+    A process whose parent dies while the process table is read can be missed, so only two empty looks in a row count.
 
     Args:
         roots: subreapers: whatever is forked, even by setsid and double fork, stays below them.
@@ -24,15 +27,17 @@ def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: f
     """
     roots = list(roots)
     end = time.monotonic() + deadline_s
-    while True:
+    num_empty = 0
+    left: List[int] = []
+    while num_empty < _NUM_EMPTY_LOOKS and time.monotonic() < end:
         kept = keep()
         left = [pid for root in roots for pid in _below(root, kept)]
-        if not left or time.monotonic() >= end:
-            return left
+        num_empty = 0 if left else num_empty + 1
         for pid in left:
             send_signal(pid, signal.SIGKILL)
-        reap_children(kept)
-        time.sleep(_PAUSE_S)
+        if left:
+            time.sleep(_PAUSE_S)
+    return left
 
 
 def _below(root: int, kept: Set[int]) -> List[int]:
@@ -42,25 +47,6 @@ def _below(root: int, kept: Set[int]) -> List[int]:
     for pid in kept:
         spared.update(descendants(pid))
     return [pid for pid in found if pid not in spared]
-
-
-def reap_children(kept: Set[int]) -> None:
-    """Take away dead children of this process that nobody else waits for."""
-    for pid in _children_dead():
-        if pid not in kept:
-            try:
-                os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                continue
-
-
-def _children_dead() -> List[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
-            pids = [int(text) for text in file.read().split()]
-    except FileNotFoundError:
-        return []
-    return [pid for pid in pids if identify(pid) is None]
 
 
 def sweep(token_name: str, token: str, keep: Callable[[], Set[int]]) -> List[int]:

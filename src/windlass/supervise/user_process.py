@@ -65,18 +65,28 @@ class UserProcess:
 
     def has_exited(self) -> bool:
         """Whether the root process is gone; finds its exit code."""
+        if self._code is None and self._process is None:
+            self._code = -int(signal.SIGKILL)
         if self._code is not None:
             return True
-        if self._process is None:
-            self._code = -int(signal.SIGKILL)
+        assert self._process is not None
+        if self._reap():
             return True
-        try:
-            pid, status = os.waitpid(self._process.pid, os.WNOHANG)
-        except ChildProcessError:
-            return self._has_exited_elsewhere()
-        if pid:
-            self._code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
-        return pid != 0
+        return _parent(self._process.pid) != os.getpid() and self._has_exited_elsewhere()
+
+    def _reap(self) -> bool:
+        """Take dead children away, the user's orphans included; returns whether the root process was among them."""
+        assert self._process is not None
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid == self._process.pid:
+                self._code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        return self._code is not None
 
     def _has_exited_elsewhere(self) -> bool:
         """The guard is its parent now: it reaps it and writes the status down."""
@@ -94,12 +104,18 @@ class UserProcess:
         return True
 
     def terminate(self) -> None:
-        """SIGTERM to the user's process; when that is the shell we wrapped around a line, to its children."""
+        """SIGTERM to the user's process; when that is the shell we wrapped around a line, to its children.
+
+        The shell itself gets the signal too when it has a trap for it, and only then: without one it would die and
+        leave its children alone.
+        """
         if self._process is None or not is_alive(self._process):
             return
-        targets = descendants(self._process.pid) if self._job.is_shell else []
-        direct = [pid for pid in targets if _parent(pid) == self._process.pid]
-        for pid in direct or [self._process.pid]:
+        root = self._process.pid
+        targets = [pid for pid in descendants(root) if _parent(pid) == root] if self._job.is_shell else []
+        if not targets or _catches(root, signal.SIGTERM):
+            targets.append(root)
+        for pid in targets:
             send_signal(pid, signal.SIGTERM)
             send_signal(pid, signal.SIGCONT)
 
@@ -107,7 +123,9 @@ class UserProcess:
         """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds."""
         roots = [os.getpid(), self._held.guard_pid] if os.getppid() == self._held.guard_pid else [os.getpid()]
         end_all(roots, lambda: keep | {os.getpid(), self._held.guard_pid})
-        self.has_exited()
+        deadline = time.monotonic() + _STATUS_WAIT_S
+        while not self.has_exited() and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def pump(self) -> bool:
         """Bring output into the log; False while the disk is full."""
@@ -135,7 +153,7 @@ class UserProcess:
         result = self._pump.drain(self._clock.monotonic() - 1.0)
         lines = tuple(self._pump.last_lines(_NUM_LINES))
         self._pump.close()
-        assert self._code is not None
+        code = -int(signal.SIGKILL) if self._code is None else self._code
         evidence = Evidence(
             stop_cause=stop_cause,
             finish=finish,
@@ -144,7 +162,7 @@ class UserProcess:
             was_disk_full=result.is_blocked,
             lines=lines,
         )
-        return classify(self._code, evidence, rank=self._rank, host=self._host, at=self._clock.now())
+        return classify(code, evidence, rank=self._rank, host=self._host, at=self._clock.now())
 
     def stopped_by_signal(self) -> bool:
         """Whether the root process is in state T (SIGSTOP)."""
@@ -171,6 +189,16 @@ def _parent(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
         return 0
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal; source: proc(5), status, SigCgt."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    mask = next((line.split()[1] for line in text.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def _oom_kills() -> int:

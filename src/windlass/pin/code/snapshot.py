@@ -121,7 +121,7 @@ def take_snapshot(repository: Repository, *, write: bool = True) -> Snapshot:
         AccessError: a file cannot be read.
     """
     with _database(repository, write=write) as database:
-        tree, grafted, changes = _build(repository, database)
+        tree, changes = _build(repository, database)
         git = database.aim(repository.aimed)
         if repository.subdir and not git.has(f"{tree}:{repository.subdir}"):
             raise PreconditionError(
@@ -133,10 +133,8 @@ def take_snapshot(repository: Repository, *, write: bool = True) -> Snapshot:
         commit = git.aimed(**_IDENTITY).text("commit-tree", tree, "-m", "windlass snapshot").strip()
         ref = SNAPSHOT_REFS + tree
         if write and repository.aimed.call("rev-parse", "-q", "--verify", ref).stdout.strip() != commit:
-            if grafted:
-                revisions = "".join(f"{each}\n" for each in grafted).encode()
-                git.text("pack-objects", "--revs", "-q", str(database.target / "pack" / "pack"), stdin=revisions)
-            git.text("update-ref", ref, commit)
+            _store(repository, git, commit)
+            repository.aimed.text("update-ref", ref, commit)
     return Snapshot(commit=commit, tree=tree, ref=ref, changes=tuple(changes))
 
 
@@ -150,16 +148,33 @@ def is_credential_name(path: str) -> bool:
 
 @contextlib.contextmanager
 def _database(repository: Repository, *, write: bool) -> Iterator[_Database]:
+    """A database in which objects wait until all of them are known to be wanted; what is refused is never stored."""
+    if write and not os.access(repository.objects, os.W_OK):
+        raise AccessError(
+            f"cannot write into the repository's objects: {repository.objects}",
+            hint="commit there, or clone the repository and launch from the clone",
+            code="repository-read-only",
+        )
     if write:
-        (repository.objects / "pack").mkdir(parents=True, exist_ok=True)
-        yield _Database(target=repository.objects)
-        return
-    with tempfile.TemporaryDirectory(prefix="windlass-objects-") as temporary:
+        (repository.objects / "pack").mkdir(exist_ok=True)
+    # On the repository's own disk, as git does for incoming pushes; a plan must leave even a read-only repository alone.
+    place = repository.objects if write else None
+    with tempfile.TemporaryDirectory(prefix="tmp_objdir-windlass-", dir=place) as temporary:
         yield _Database(target=Path(temporary), borrowed=[repository.objects])
 
 
-def _build(repository: Repository, database: _Database) -> tuple[str, list[str], list[str]]:
-    """Write one repository's tree; returns it, the trees grafted into it, and the names that changed."""
+def _store(repository: Repository, git: Git, commit: str) -> None:
+    """Put everything that the commit needs and the repository lacks into one pack; whole or not at all."""
+    known = repository.aimed.lines(
+        "for-each-ref", "--count=20", "--sort=-creatordate", "--format=%(objectname)", SNAPSHOT_REFS
+    )
+    head = repository.aimed.call("rev-parse", "-q", "--verify", "HEAD^{commit}").stdout.split()
+    revisions = "".join(f"{each}\n" for each in [commit, *(f"^{name}" for name in (*head, *known))]).encode()
+    git.text("pack-objects", "--revs", "-q", str(repository.objects / "pack" / "pack"), stdin=revisions)
+
+
+def _build(repository: Repository, database: _Database) -> tuple[str, list[str]]:
+    """Write one repository's tree; returns it and the names that changed."""
     folder = repository.git.folder
     with private_index(repository) as own:
         changes = list_changes(own, is_exact=True)
@@ -167,17 +182,17 @@ def _build(repository: Repository, database: _Database) -> tuple[str, list[str],
         nested = sorted(links | {name.rstrip("/") for name in changes if name.endswith("/")})
         files = [name for name in changes if name.rstrip("/") not in nested]
         _refuse(folder, files)
+        attributes = repository.common_dir / "info" / "attributes"
+        converted = [name for name in list_converted(own, attributes) if name not in files]
         git = database.aim(own)
-        converted = [
-            name for name in list_converted(own, repository.common_dir / "info" / "attributes") if name not in files
-        ]
         _update_index(git, files + converted, removed=[name for name in nested if name in links])
-        grafted = [_graft(git, folder / name, name, database) for name in nested]
-        return database.aim(own).text("write-tree").strip(), grafted, changes
+        for name in nested:
+            _graft(git, folder / name, name, database)
+        return database.aim(own).text("write-tree").strip(), changes
 
 
-def _graft(git: Git, folder: Path, name: str, database: _Database) -> str:
-    """Put a nested repository's exact tree below `name`; returns that tree."""
+def _graft(git: Git, folder: Path, name: str, database: _Database) -> None:
+    """Put a nested repository's exact tree below `name`."""
     nested = open_repository(folder) if os.path.lexists(folder / ".git") else None
     if nested is None:
         raise PreconditionError(
@@ -186,9 +201,8 @@ def _graft(git: Git, folder: Path, name: str, database: _Database) -> str:
             code="submodule-missing",
         )
     database.borrowed.append(nested.objects)
-    tree, _, _ = _build(nested, database)
+    tree, _ = _build(nested, database)
     database.aim(git).text("read-tree", f"--prefix={name}/", tree)
-    return tree
 
 
 def _refuse(folder: Path, names: list[str]) -> None:

@@ -13,7 +13,7 @@ from windlass.core.files import sha256_file
 from windlass.pin.environment.project import Manifest, normalize, read_manifest, read_toml
 from windlass.pin.environment.uv_tool import run_uv
 
-__all__ = ["LockFile", "find_lock_file"]
+__all__ = ["LockFile", "check_is_current", "find_lock_file"]
 
 LockKind = Literal["uv.lock", "pylock", "requirements"]
 _HASHES_HINT = "uv pip compile --universal --generate-hashes {source} -o {target}"
@@ -39,7 +39,7 @@ def find_lock_file(folder: Path) -> LockFile:
     manifest = read_manifest(folder)
     path = _find_uv_lock(folder, manifest)
     if path is not None:
-        _check_uv_lock(path, folder, manifest)
+        _check_text(path, folder, manifest)
         return LockFile(kind="uv.lock", path=path, sha256=sha256_file(path), folder=folder)
     pylocks = [folder / "pylock.toml"] if (folder / "pylock.toml").is_file() else sorted(folder.glob("pylock.*.toml"))
     if len(pylocks) > 1:
@@ -64,6 +64,35 @@ def find_lock_file(folder: Path) -> LockFile:
     )
 
 
+def check_is_current(lock: LockFile, python: str) -> None:
+    """Ask uv whether uv.lock is whole and matches the project; offline, and only then with the network.
+
+    Args:
+        python: path of the interpreter to think with; finding one would take uv longer than the question.
+
+    Raises:
+        PreconditionError: `lock-broken` or `lock-stale`, with uv's own words.
+    """
+    if lock.kind != "uv.lock":
+        return
+    done = run_uv(["lock", "--check", "--offline", "--python", python], cwd=lock.folder)
+    if done.code != 0 and "network was disabled" in done.stderr and not os.environ.get("UV_OFFLINE"):
+        # A lock that needs a look at the index is nearly always stale; only the index can say.
+        done = run_uv(["lock", "--check", "--python", python], cwd=lock.folder)
+    if done.code == 0:
+        return
+    skipped = ("Using ", "Resolved ", "warning:")
+    lines = [line for line in done.stderr.split("\n") if line.strip() and not line.startswith(skipped)]
+    said = "\n".join(f"  uv: {line}" for line in lines[-8:])
+    again = f"uv lock --project {lock.folder}"
+    if "Failed to parse `uv.lock`" in done.stderr or "unsupported schema version" in done.stderr:
+        raise PreconditionError(
+            f"{lock.path} is broken\n{said}", hint=f"restore it from git, or `{again}`", code="lock-broken"
+        )
+    manifest = lock.folder / "pyproject.toml"
+    raise PreconditionError(f"{lock.path} does not match {manifest}\n{said}", hint=again, code="lock-stale")
+
+
 def _find_uv_lock(folder: Path, manifest: Manifest | None) -> Path | None:
     if (folder / "uv.lock").is_file():
         return folder / "uv.lock"
@@ -78,34 +107,12 @@ def _find_uv_lock(folder: Path, manifest: Manifest | None) -> Path | None:
     return None
 
 
-def _check_uv_lock(path: Path, folder: Path, manifest: Manifest | None) -> None:
-    """Ask uv whether the lock file is whole and matches the project; offline, and only then with the network."""
+def _check_text(path: Path, folder: Path, manifest: Manifest | None) -> None:
     if manifest is None:
         raise PreconditionError(
             f"{path} has no pyproject.toml beside it", hint="add the project's pyproject.toml", code="manifest-missing"
         )
     read_toml(path, code="lock-broken", hint=f"restore it from git, or `uv lock --project {folder}`")
-    done = run_uv(["lock", "--check", "--offline"], cwd=folder)
-    if done.code != 0 and "network was disabled" in done.stderr and not os.environ.get("UV_OFFLINE"):
-        # A lock that needs a look at the index is nearly always stale; only the index can say.
-        done = run_uv(["lock", "--check"], cwd=folder)
-    if done.code == 0:
-        return
-    lines = [
-        line
-        for line in done.stderr.split("\n")
-        if line.strip() and not line.startswith(("Using ", "Resolved ", "warning:"))
-    ]
-    said = "\n".join(f"  uv: {line}" for line in lines[-8:])
-    if "Failed to parse `uv.lock`" in done.stderr:
-        raise PreconditionError(
-            f"{path} is broken\n{said}",
-            hint=f"restore it from git, or `uv lock --project {folder}`",
-            code="lock-broken",
-        )
-    raise PreconditionError(
-        f"{path} does not match {manifest.path}\n{said}", hint=f"uv lock --project {folder}", code="lock-stale"
-    )
 
 
 def _check_pylock(path: Path) -> set[str]:

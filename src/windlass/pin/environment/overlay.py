@@ -45,6 +45,7 @@ def ensure_overlay(
     log_file = place.with_name(place.name + ".log")
 
     def build(folder: Path) -> dict[str, object]:
+        log_file.write_text("")
         for package in pin.local_packages:
             if package.must_be_installed:
                 log(f"building {package.name} from the checkout")
@@ -104,8 +105,6 @@ def _install(name: str, source: Path, target: Path, python: Path, stamp: str, lo
         # A checkout has no .git, so version-from-git backends are told a version (setuptools-scm, hatch-vcs).
         scm = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
         variables = {scm: os.environ.get(scm, f"0.0.0+g{stamp[:12]}")}
-        log_file.parent.mkdir(parents=True, exist_ok=True)
-        log_file.write_text("")
         done = run_uv(
             ["pip", "install", "--no-deps", "--python", str(python), "--target", str(target), str(copy)],
             cwd=copy,

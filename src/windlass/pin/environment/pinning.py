@@ -13,7 +13,7 @@ from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import sha256_file
 from windlass.pin.code.git import last_lines
 from windlass.pin.environment.interpreter import Interpreter, ask_interpreter, find_interpreter
-from windlass.pin.environment.lockfiles import LockFile, find_lock_file
+from windlass.pin.environment.lockfiles import LockFile, check_is_current, find_lock_file
 from windlass.pin.environment.pinned import NO_ENVIRONMENT, EnvironmentKind, EnvironmentPin, LocalPackage
 from windlass.pin.environment.project import check_choices, describe_package, read_manifest
 from windlass.pin.environment.uv_tool import content_variables, run_uv
@@ -61,6 +61,7 @@ def pin_environment(
     lock = find_lock_file(folder)
     _check_choices(lock, extras, groups)
     interpreter = ask_interpreter(Path(_find_python(folder, python)))
+    check_is_current(lock, interpreter.path)
     return _make_pin(
         lock, interpreter, tuple(sorted(set(extras))), tuple(sorted(set(groups))), tuple(sorted(set(unhashed)))
     )

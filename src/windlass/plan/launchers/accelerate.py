@@ -92,9 +92,10 @@ def _check_accelerate(options: Options, procs: int, gang: Gang) -> None:
             refuse_owned("--" + option.name.replace("-", "_"), option.value, gang)
         if option.name == "max-restarts" and option.value != "0":
             refuse_restarts("max_restarts", option.value, gang)
-    if procs * gang.nodes > 1 and not gang.gpus and not options.names & _ACCELERATE_MODES:
-        message = f"accelerate starts one process per node without GPUs, and {gang.path} asks for {procs * gang.nodes} that belong together"
-        hint = "use `cluster: torchrun` with the script itself: accelerate finds torchrun's variables"
+    is_on_cpus = not gang.gpus or "cpu" in options.names
+    if procs * gang.nodes > 1 and is_on_cpus and not options.names & _ACCELERATE_MODES:
+        message = f"accelerate starts one process per node on CPUs, and {gang.path} asks for {procs * gang.nodes} that belong together"
+        hint = "use `cluster: torchrun` with the script itself, and `Accelerator(cpu=True)` in it"
         raise refusal(message, "launcher-command", hint)
 
 

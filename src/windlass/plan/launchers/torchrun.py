@@ -23,6 +23,10 @@ def launch_torchrun(gang: Gang) -> Launch:
     options = (
         scan_options(program, program.head + skip, _TORCHRUN_SWITCHES) if skip else Options(start=0, stop=0, found=())
     )
+    if skip and options.stop >= len(program.words):
+        raise refusal(
+            f"{gang.path}.run starts torchrun without a script", "launcher-command", "write `torchrun train.py`"
+        )
     procs = _torchrun_procs(options, gang)
     for option in options.found:
         _check_torchrun_option(option.name, option.value, gang)
@@ -62,6 +66,8 @@ def _torchrun_program(line: CommandLine, gang: Gang) -> tuple[Program, int, str]
     if len(found) == 1:
         program, skip = found[0]
         return program, skip, program.words[program.head].text if skip > 1 else "python"
+    if not line.programs:
+        raise refusal(f"{gang.path}.run holds no command", "launcher-command", "write `python train.py`")
     if found or len(line.programs) != 1:
         count = "several times" if found else "not at all"
         message = f"{gang.path}.run has several commands and names torchrun {count}"

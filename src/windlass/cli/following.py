@@ -1,0 +1,109 @@
+"""Follow a run to its end: log lines on standard output, progress on standard error, a verdict at last."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+
+from windlass.cli.progress import COMES_FIRST, Progress
+from windlass.cli.screen import emit, paint, printable, tell
+from windlass.cli.verdict import show_verdict
+from windlass.launch.keeper import keep
+from windlass.record import events
+from windlass.record.frames import Record
+from windlass.record.journal import JournalReader
+from windlass.record.state import RunFacts, State
+from windlass.runs.home import Home
+from windlass.runs.logs import Follower, LogLine
+from windlass.runs.store import RunFolder
+
+__all__ = ["Following", "follow_to_verdict"]
+
+_FIRST_PAUSE_S = 0.01
+_LONGEST_PAUSE_S = 0.25
+_KEEP_EVERY_S = 5.0
+
+
+def follow_to_verdict(following: Following) -> int:
+    """Block until the run ends and tell how; returns the exit code. Ctrl-C detaches: the run goes on."""
+    run = following.run
+    try:
+        facts = following.to_the_end()
+    except KeyboardInterrupt:
+        tell()
+        tell(f"detached: {run.id} goes on")
+        tell(f"  windlass logs {run.id} --follow")
+        tell(f"  windlass stop {run.id}")
+        raise
+    show_verdict(run, facts)
+    return 0 if facts.state is State.SUCCEEDED else 1
+
+
+class Following:
+    """One client's look at a run in motion.
+
+    Args:
+        logs_to_stderr: standard output is wanted for JSON.
+        skips_past: what the run did and printed until now is not shown; make it before the run is continued.
+    """
+
+    def __init__(
+        self, run: RunFolder, home: Home, *, logs_to_stderr: bool = False, skips_past: bool = False
+    ) -> None:
+        self.run = run
+        self._home = home
+        self._journal = JournalReader(run.journal, skip=(events.METRICS, events.PROGRESS))
+        self._facts = RunFacts()
+        self._logs = Follower(run)
+        self._progress = Progress()
+        self._write = tell if logs_to_stderr else emit
+        if skips_past:
+            self._skip_past()
+
+    def _skip_past(self) -> None:
+        for record in self._journal.poll():
+            self._facts.apply(record)
+            self._progress.describe(record)
+        for _ in self._logs.poll():
+            pass
+
+    def to_the_end(self) -> RunFacts:
+        """Block until the run is at its end and everything it printed was shown."""
+        pause, keep_at = _FIRST_PAUSE_S, time.monotonic() + _KEEP_EVERY_S
+        while True:
+            is_moving = self._look()
+            if self._facts.state.is_terminal:
+                self._print(self._logs.rest())
+                return self._facts
+            if time.monotonic() >= keep_at:
+                keep(self.run, self._home)
+                keep_at = time.monotonic() + _KEEP_EVERY_S
+            pause = _FIRST_PAUSE_S if is_moving else min(pause * 1.5, _LONGEST_PAUSE_S)
+            time.sleep(pause)
+
+    def _look(self) -> bool:
+        """Take in and show what is new; whether there was anything."""
+        records = self._journal.poll()
+        for record in records:
+            self._facts.apply(record)
+        self._tell(record for record in records if record.kind in COMES_FIRST)
+        num_lines = self._print(self._logs.poll())
+        self._tell(record for record in records if record.kind not in COMES_FIRST)
+        return bool(records or num_lines)
+
+    def _tell(self, records: Iterable[Record]) -> None:
+        for record in records:
+            text = self._progress.describe(record)
+            if text:
+                tell(paint(f"-- {printable(text)}", "dim", stream=sys.stderr))
+
+    def _print(self, lines: Iterable[LogLine]) -> int:
+        num_lines = 0
+        is_labelled = sum(task.num_replicas for task in self._facts.tasks.values()) > 1
+        for line in lines:
+            self._write((paint(f"{line.task}.{line.rank} | ", "dim") if is_labelled else "") + line.text)
+            num_lines += 1
+        if num_lines:
+            sys.stdout.flush()
+        return num_lines

@@ -1,0 +1,55 @@
+"""`windlass launch -- COMMAND`: the experiment that a single command stands for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from windlass import config
+from windlass.core.errors import UsageError
+from windlass.core.names import NAME_RULE, is_name
+from windlass.spec import Experiment
+
+__all__ = ["experiment_of", "name_of"]
+
+_SOURCE = "command line"
+_INTERPRETERS = re.compile(r"(?:python(?:3(?:\.\d+)?)?|bash|sh|torchrun|env|uv|run)\Z")
+
+
+def experiment_of(
+    command: tuple[str, ...], overrides: tuple[str, ...], *, name: str, gpus: str, nodes: int | None, env_uv: str
+) -> Experiment:
+    """One task, `main`, that runs the command in the present folder; a single word with spaces is a shell line.
+
+    Raises:
+        UsageError: there is no command, or `--name` is no name.
+        SpecError: an override or an option is refused.
+    """
+    if not command:
+        raise UsageError("nothing stands behind `--`", hint="windlass launch -- python train.py", code="missing-argument")
+    if name and not is_name(name):
+        raise UsageError(f"`{name}` is not a name", hint=NAME_RULE, code="bad-name")
+    is_shell = len(command) == 1 and " " in command[0]
+    task: dict[str, object] = {"run": command[0] if is_shell else list(command)}
+    if nodes is not None:
+        task["nodes"] = nodes
+    if gpus:
+        task["gpus"] = int(gpus) if gpus.isdecimal() else gpus
+    data: dict[str, object] = {"name": name or name_of(command), "tasks": {"main": task}}
+    if env_uv:
+        data["env"] = {"uv": env_uv}
+    plain = config.from_data(Experiment, data, source=_SOURCE)
+    return config.load(Experiment, config.to_yaml(plain), source=_SOURCE, overrides=overrides).value if overrides else plain
+
+
+def name_of(command: tuple[str, ...]) -> str:
+    """A name from the program or script of a command: `python -u train.py` is `train`."""
+    words = command[0].split() if len(command) == 1 else list(command)
+    for word in words:
+        stem = PurePath(word).name
+        if word.startswith("-") or "=" in word or _INTERPRETERS.match(stem):
+            continue
+        found = re.sub(r"[^a-z0-9._-]+", "-", stem.removesuffix(".py").removesuffix(".sh").lower()).strip("-._")[:40]
+        if is_name(found.strip("-._")):
+            return found.strip("-._")
+    return "command"

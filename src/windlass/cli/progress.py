@@ -1,0 +1,71 @@
+"""A run's journal as lines for the person who waits."""
+
+from __future__ import annotations
+
+from windlass.core.units import format_duration
+from windlass.record import events
+from windlass.record.frames import Record
+from windlass.record.state import End
+
+__all__ = ["COMES_FIRST", "Progress", "describe_end"]
+
+COMES_FIRST = frozenset({events.JOB_SUBMITTED, events.TASK_QUEUED, events.ATTEMPT_STARTED, events.NOTE})
+"""Kinds that are told before the log lines of the same moment; the others are told after them."""
+
+
+def describe_end(end: End) -> str:
+    """How something ended: `killed: rank 1 on node3, signal 9`."""
+    code = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}" if end.code else ""
+    where = f"rank {end.rank}" + (f" on {end.host}" if end.host else "") if end.rank >= 0 else ""
+    parts = [part for part in (where, code, end.message if end.message not in (code, "") else "") if part]
+    return f"{end.cause}: {', '.join(parts)}" if parts else end.cause
+
+
+class Progress:
+    """Turns records into lines, and leaves out what says nothing new."""
+
+    def __init__(self) -> None:
+        self._reason: dict[str, str] = {}
+        self._step: dict[str, int] = {}
+        self._started_at: dict[tuple[str, int], float] = {}
+
+    def describe(self, record: Record) -> str:
+        """A line without its end, or an empty text."""
+        task = str(record.data.get("task", ""))
+        match record.kind:
+            case events.TASK_QUEUED:
+                return self._queued(task, str(record.data["reason"]))
+            case events.ATTEMPT_STARTED:
+                return self._started(task, record)
+            case events.ATTEMPT_ENDED:
+                return self._ended(task, record)
+            case events.JOB_LOST:
+                return f"{task}: {record.data['message']}"
+            case events.JOB_REFUSED:
+                return f"{task}: refused: {record.data['message']}"
+            case events.CHECKPOINT:
+                self._step[task] = max(self._step.get(task, -1), int(record.data["step"]))
+            case events.NOTE:
+                return f"{task + ': ' if task else ''}{record.data['message']}"
+            case events.STOP_REQUESTED:
+                return f"asked to stop: {record.data['reason']}"
+        return ""
+
+    def _queued(self, task: str, reason: str) -> str:
+        if not reason or self._reason.get(task) == reason:
+            return ""
+        self._reason[task] = reason
+        return f"{task}: queued: {reason}"
+
+    def _started(self, task: str, record: Record) -> str:
+        number = int(record.data["attempt"])
+        self._started_at[task, number] = record.at
+        step = self._step.get(task, -1)
+        resumed = f", from the checkpoint of step {step}" if number > 1 and step >= 0 else ""
+        return f"{task}: attempt {number} started{resumed}"
+
+    def _ended(self, task: str, record: Record) -> str:
+        number, end = int(record.data["attempt"]), End.from_data(record.data["end"])
+        began = self._started_at.get((task, number))
+        after = f" after {format_duration(round(record.at - began, 1))}" if began else ""
+        return f"{task}: attempt {number} ended{after}: {describe_end(end)}"

@@ -1,0 +1,107 @@
+"""A new experiment's folder: files from a template, and a first commit to pin."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.files import write_atomic
+from windlass.core.names import NAME_RULE, is_name
+from windlass.core.process import Completed, run
+
+__all__ = ["TEMPLATES", "commit_files", "repository_of", "write_template"]
+
+_FOLDER = Path(__file__).parent / "templates"
+TEMPLATES = ("hello", "torch-ddp", "empty")
+_SUFFIX = ".in"
+_DOTTED = {"gitignore": ".gitignore"}
+_AIMING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
+
+
+def write_template(template: str, folder: Path) -> list[str]:
+    """Write a template's files, the experiment named like the folder; all or none.
+
+    Returns:
+        Names of the files.
+
+    Raises:
+        UsageError: the folder's name cannot name an experiment.
+        PreconditionError: one of the files is there already; nothing was written.
+    """
+    name = folder.name
+    if not is_name(name):
+        suggestion = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:64] or "experiment"
+        message = f"`{name}` cannot name an experiment: {NAME_RULE}"
+        raise UsageError(message, hint=f"windlass init {suggestion}", code="bad-name")
+    if folder.exists() and not folder.is_dir():
+        raise PreconditionError(f"{folder} is a file", hint="choose another name", code="file-exists")
+    package = re.sub(r"[-_.]+", "-", name)
+    files = {
+        _DOTTED.get(stem := path.name.removesuffix(_SUFFIX), stem): path.read_text(encoding="utf-8")
+        for path in sorted((_FOLDER / template).iterdir())
+        if path.name.endswith(_SUFFIX)
+    }
+    present = [each for each in files if (folder / each).exists()]
+    if present:
+        raise PreconditionError(
+            f"{folder} has {', '.join(present)} already; nothing was written",
+            hint="choose another name, or move what is there",
+            code="file-exists",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for each, text in files.items():
+        content = text.replace("{{name}}", name).replace("{{package}}", package)
+        write_atomic(folder / each, content.encode(), is_durable=False)
+    return list(files)
+
+
+def repository_of(folder: Path) -> Path | None:
+    """The top of the repository that holds a folder; None where there is none.
+
+    Raises:
+        PreconditionError: git is not installed.
+    """
+    done = _git(folder, "rev-parse", "--show-toplevel")
+    return Path(done.stdout.strip()) if done.code == 0 and done.stdout.strip() else None
+
+
+def commit_files(folder: Path, files: list[str]) -> str:
+    """Make a repository of a folder and commit the files; returns the short commit.
+
+    A person who told git no name yet is entered as `windlass`, for this commit only.
+
+    Raises:
+        PreconditionError: git refuses.
+    """
+    _must(folder, "init", "--quiet")
+    _must(folder, "add", "--force", "--", *files)
+    identity = [] if _git(folder, "var", "GIT_COMMITTER_IDENT").code == 0 and _has_name(folder) else _OURS
+    _must(folder, *identity, "-c", "commit.gpgSign=false", "commit", "--quiet", "--no-verify", "-m", f"Start {folder.name}")
+    return _must(folder, "rev-parse", "--short", "HEAD").stdout.strip()
+
+
+_OURS = ["-c", "user.name=windlass", "-c", "user.email=windlass@localhost"]
+
+
+def _has_name(folder: Path) -> bool:
+    is_in_environment = bool(os.environ.get("GIT_AUTHOR_EMAIL") and os.environ.get("GIT_COMMITTER_EMAIL"))
+    return is_in_environment or _git(folder, "config", "user.email").code == 0
+
+
+def _must(folder: Path, *arguments: str) -> Completed:
+    done = _git(folder, *arguments)
+    if done.code != 0:
+        said = done.stderr.strip().split("\n")[-1]
+        raise PreconditionError(
+            f"`git {' '.join(arguments[:1])}` failed in {folder}: {said}",
+            hint=f"the files are there; commit them yourself, or use `windlass launch {folder}/experiment.yaml --snapshot`",
+            code="git-failed",
+        )
+    return done
+
+
+def _git(folder: Path, *arguments: str) -> Completed:
+    environment = {name: value for name, value in os.environ.items() if name not in _AIMING}
+    return run(["git", *arguments], cwd=folder, env={**environment, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"})

@@ -1,0 +1,29 @@
+"""`windlass config`: the shape of the experiment file, for editors."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from windlass.cli.screen import emit
+from windlass.cli.verb import Family, examples_page, verb
+
+__all__ = ["config_command"]
+
+
+@click.group(cls=Family, name="config", epilog=examples_page("windlass config schema > experiment.schema.json"))
+def config_command() -> None:
+    """Describe the experiment file to editors."""
+
+
+@verb("windlass config schema > experiment.schema.json", name="schema")
+def schema_command() -> None:
+    """Print the JSON Schema of experiment files (draft 2020-12)."""
+    from windlass.config import json_schema  # lazy: costs the parser
+    from windlass.spec import Experiment
+
+    emit(json.dumps(json_schema(Experiment), indent=2))
+
+
+config_command.add_command(schema_command)

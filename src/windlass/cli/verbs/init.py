@@ -1,0 +1,49 @@
+"""`windlass init`: a small experiment that runs, to start from."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from windlass.cli.screen import tell
+from windlass.cli.starting import TEMPLATES, commit_files, repository_of, write_template
+from windlass.cli.verb import verb
+from windlass.core.errors import PreconditionError
+
+__all__ = ["init_command"]
+
+
+@verb("windlass init hello && cd hello && windlass launch experiment.yaml", "windlass init ddp --template torch-ddp", name="init")
+@click.argument("name", type=click.Path(path_type=Path))
+@click.option("--template", type=click.Choice(TEMPLATES), default="hello", show_default=True, help="What to start from.")
+def init_command(name: Path, template: str) -> None:
+    """Make a folder with a small experiment that runs as it is.
+
+    Outside a repository it also makes one and commits, so that there is a commit to pin. Overwrites nothing.
+    """
+    folder = name.expanduser().absolute()
+    files = write_template(template, folder)
+    for file in files:
+        tell(f"  {name / file}")
+    _commit(folder, name, files)
+    if template == "torch-ddp":
+        tell("note: the Python on the PATH must have torch; experiment.yaml says how to pin an environment instead")
+    go = "" if folder == Path.cwd() else f"cd {shlex.quote(str(name))} && "
+    tell(f"next: {go}windlass launch experiment.yaml")
+
+
+def _commit(folder: Path, name: Path, files: list[str]) -> None:
+    """A first commit, or what to type for one where the repository is somebody's already."""
+    try:
+        top = repository_of(folder)
+        if top is None:
+            tell(f"made a git repository, first commit {commit_files(folder, files)}")
+            return
+    except PreconditionError as error:
+        tell(f"note: {error.message}; without a commit use `windlass launch experiment.yaml --snapshot`")
+        return
+    where = shlex.quote(str(name))
+    tell(f"{folder} is in the repository {top}; commit it there:")
+    tell(f"  git add {where} && git commit -m 'Start {folder.name}' -- {where}")

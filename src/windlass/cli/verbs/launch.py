@@ -1,0 +1,154 @@
+"""`windlass launch`: run an experiment file, or one command; follow it to its verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.completing import complete_experiment
+from windlass.cli.planning import PlanningVerb, options_of, planning_options
+from windlass.cli.screen import emit, emit_json, tell
+from windlass.cli.verb import detach_option, json_option, verb
+from windlass.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from windlass.launch import Options, Prepared
+
+__all__ = ["launch_command"]
+
+
+@verb(
+    "windlass launch experiment.yaml",
+    "windlass launch experiment.yaml tasks.train.nodes=2 params.lr=3e-3 -d",
+    "windlass launch --gpus 1 -- python train.py --lr 3e-3",
+    "windlass launch nightly.yaml --if-changed    # in cron or CI",
+    name="launch",
+    cls=PlanningVerb,
+)
+@click.argument("file", required=False, type=click.Path(path_type=str), metavar="FILE | -- COMMAND")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
+@detach_option
+@planning_options
+@click.option("--if-changed", is_flag=True, help="Do nothing when a run of the same plan succeeded or still goes on.")
+@click.option("--name", default="", help="Name of the experiment that a COMMAND makes; default: from its program.")
+@click.option("--gpus", metavar="N", default="", help="GPUs per node of a COMMAND: `1` or `4 x gh200`.")
+@click.option("--nodes", metavar="N", type=click.IntRange(min=1), help="Nodes of a COMMAND.")
+@click.option("--env-uv", metavar="DIR", default="", help="Project folder with the lock file for a COMMAND.")
+@json_option
+@click.pass_context
+def launch_command(
+    context: click.Context,
+    file: str | None,
+    overrides: tuple[str, ...],
+    detach: bool,
+    on: str,
+    snapshot: bool,
+    allow_dirty: bool,
+    best_effort: bool,
+    debug: bool,
+    if_changed: bool,
+    name: str,
+    gpus: str,
+    nodes: int | None,
+    env_uv: str,
+    is_json: bool,
+) -> int:
+    """Run an experiment file, or one command, and follow it to its end.
+
+    Log lines go to standard output, progress to standard error. Ctrl-C detaches: the run needs nobody. Exits with 0 when
+    the run succeeded and with 1 when it did not.
+    """
+    options = options_of(
+        on=on, snapshot=snapshot, allow_dirty=allow_dirty, best_effort=best_effort, debug=debug, is_dry=False
+    )
+    command = context.meta.get("windlass.command")
+    if command is None:
+        _check_file_only(context, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
+        prepared = _prepare_file(context, file, overrides, options)
+    else:
+        words = (*([file] if file else []), *overrides)
+        prepared = _prepare_command(command, words, options, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
+    if if_changed and _is_unchanged(prepared, is_json=is_json):
+        return 0
+    return _start(prepared, is_detached=detach, is_json=is_json)
+
+
+def _prepare_file(context: click.Context, file: str | None, overrides: tuple[str, ...], options: Options) -> Prepared:
+    from windlass.launch import prepare_file  # lazy: after the cheap checks
+
+    if file is None:
+        example = "windlass launch experiment.yaml, or windlass launch -- COMMAND"
+        raise UsageError(f"`{context.command_path}` needs a FILE or a command", hint=example, code="missing-argument")
+    return prepare_file(Path(file), overrides, options)
+
+
+def _check_file_only(context: click.Context, *, name: str, gpus: str, nodes: int | None, env_uv: str) -> None:
+    """Refuse what only a command takes; a file says it itself, and an override changes it."""
+    given = {
+        "--name": (name, "name=NAME"),
+        "--gpus": (gpus, "tasks.TASK.gpus=N"),
+        "--nodes": (nodes, "tasks.TASK.nodes=N"),
+        "--env-uv": (env_uv, "env.uv=DIR"),
+    }
+    for option, (value, override) in given.items():
+        if value:
+            message = f"`{option}` goes with a command (`windlass launch {option} ... -- COMMAND`), not with a file"
+            raise UsageError(message, hint=f"with a file write the override {override}", code="usage")
+
+
+def _prepare_command(
+    command: tuple[str, ...],
+    overrides: tuple[str, ...],
+    options: Options,
+    *,
+    name: str,
+    gpus: str,
+    nodes: int | None,
+    env_uv: str,
+) -> Prepared:
+    """The one-task experiment around a command, planned like any other."""
+    from windlass.cli.one_command import experiment_of  # lazy: a file does not need it
+    from windlass.launch import prepare
+
+    experiment = experiment_of(command, overrides, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
+    return prepare(experiment, Path.cwd(), options, overrides=overrides)
+
+
+def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
+    """Whether a run of the same plan succeeded or goes on; says which."""
+    from windlass.runs.index import Index  # lazy: SQLite, only for this option
+
+    index = Index(prepared.home)
+    index.refresh()
+    for row in index.rows(name=prepared.plan.name):
+        is_good = row.state == "succeeded" or not (row.is_terminal or row.state == "unknown")
+        if row.plan_hash == prepared.plan.plan_hash and is_good:
+            tell(f"unchanged: {row.id} {row.state} with the same plan ({row.plan_hash[:12]})")
+            if is_json:
+                emit_json("windlass.launch/1", {"run": row.id, "state": row.state, "plan_hash": row.plan_hash, "is_new": False})
+            return True
+    return False
+
+
+def _start(prepared: Prepared, *, is_detached: bool, is_json: bool) -> int:
+    from windlass.launch import launch  # lazy: after the plan is known to be good
+
+    run = launch(prepared, log=tell)
+    tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")
+    for note in prepared.plan.notes:
+        tell(f"  note: {note}")
+    code = 0
+    if not is_detached:
+        from windlass.cli.following import Following, follow_to_verdict  # lazy: not with -d
+
+        code = follow_to_verdict(Following(run.folder, prepared.home, logs_to_stderr=is_json))
+    if is_json:
+        from windlass.cli.run_page import run_data  # lazy: only with --json
+
+        emit_json("windlass.launch/1", {"is_new": True, **run_data(run.folder, run.facts)})
+    elif is_detached:
+        emit(run.id)
+        tell(f"  windlass logs {run.id} --follow | windlass show {run.id} | windlass stop {run.id}")
+    return code

@@ -1,0 +1,43 @@
+"""`windlass rerun`: a new run of an old plan, from the same pins."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.finding import found_run
+from windlass.cli.rerunning import prepare_rerun
+from windlass.cli.screen import emit, emit_json, tell
+from windlass.cli.verb import detach_option, json_option, run_argument, verb
+from windlass.launch import launch
+from windlass.runs.home import Home
+
+__all__ = ["rerun_command"]
+
+
+@verb("windlass rerun last", "windlass rerun hello-7hq2mx4p params.seed=2 -d", name="rerun")
+@run_argument()
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+@detach_option
+@json_option
+def rerun_command(run: str, overrides: tuple[str, ...], detach: bool, is_json: bool) -> int:
+    """Start a new run with the same pins: code, environment and data as they were.
+
+    OVERRIDES change parameters, resources and limits, not what is pinned.
+    """
+    home = Home.default()
+    old = found_run(run, home)
+    prepared = prepare_rerun(old, home, overrides)
+    new = launch(prepared, log=tell)
+    tell(f"{new.id}  the plan of {old.id}{' with ' + ' '.join(overrides) if overrides else ''}  {new.folder.path}")
+    code = 0
+    if not detach:
+        from windlass.cli.following import Following, follow_to_verdict  # lazy: not with -d
+
+        code = follow_to_verdict(Following(new.folder, home, logs_to_stderr=is_json))
+    if is_json:
+        from windlass.cli.run_page import run_data  # lazy: only with --json
+
+        emit_json("windlass.launch/1", {"is_new": True, **run_data(new.folder, new.facts)})
+    elif detach:
+        emit(new.id)
+    return code

@@ -1,0 +1,25 @@
+"""`windlass version`."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+from windlass import __version__
+from windlass.cli.screen import emit, emit_json
+from windlass.cli.verb import json_option, verb
+
+__all__ = ["version_command"]
+
+
+@verb("windlass version", "windlass version --json", name="version")
+@json_option
+def version_command(is_json: bool) -> None:
+    """Print the version, and the Python that windlass runs on."""
+    where = Path(__file__).parents[2]
+    if is_json:
+        python = {"version": platform.python_version(), "executable": sys.executable}
+        emit_json("windlass.version/1", {"version": __version__, "python": python, "path": str(where)})
+        return
+    emit(f"windlass {__version__}  (python {platform.python_version()}, {where})")

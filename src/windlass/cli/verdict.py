@@ -1,0 +1,81 @@
+"""The last lines of a run: what came of it, why, how long it took, what it left, and what to type next."""
+
+from __future__ import annotations
+
+import sys
+
+from windlass.cli.phrases import count, duration, number
+from windlass.cli.progress import describe_end
+from windlass.cli.screen import paint, printable, tell
+from windlass.record.causes import Cause
+from windlass.record.state import Attempt, RunFacts, State
+from windlass.runs import metrics
+from windlass.runs.store import RunFolder
+
+__all__ = ["STATE_STYLES", "first_failure", "num_attempts", "show_verdict"]
+
+STATE_STYLES = {
+    State.SUCCEEDED: "green",
+    State.FAILED: "red",
+    State.STOPPED: "yellow",
+    State.STOPPING: "yellow",
+    State.RUNNING: "cyan",
+}
+_MAX_METRICS = 6
+
+
+def show_verdict(run: RunFolder, facts: RunFacts) -> None:
+    """Tell how the run ended, on standard error."""
+    state = facts.state
+    word = paint(str(state), "bold", STATE_STYLES.get(state, "cyan"), stream=sys.stderr)
+    because = f" ({facts.cause})" if facts.cause not in ("", "ok") else ""
+    spent = duration(facts.ended_at - facts.created_at)
+    tell(f"{run.id} {word}{because} after {spent}, {count(num_attempts(facts), 'attempt')}")
+    if facts.why:
+        tell(f"  why      {printable(facts.why)}")
+    _show_failure(facts)
+    last = metrics.last(run)
+    if last:
+        shown = [f"{name} {number(value)}" for name, (_, value, _) in last.items()][:_MAX_METRICS]
+        tell(f"  metrics  {', '.join(shown)}" + (", ..." if len(last) > _MAX_METRICS else ""))
+    for task in facts.tasks:
+        if any(run.out(task).glob("*")):
+            tell(f"  outputs  {run.out(task)}")
+    for text in _next_steps(run, state):
+        tell(f"  {text}")
+
+
+def _show_failure(facts: RunFacts) -> None:
+    found = first_failure(facts)
+    if facts.state is not State.FAILED or found is None:
+        return
+    task, attempt = found
+    assert attempt.end is not None  # what first_failure looks for
+    tell(f"  failure  {task} attempt {attempt.number}: {printable(describe_end(attempt.end))}")
+    for line in attempt.end.traceback.rstrip("\n").split("\n")[-4:] if attempt.end.traceback else ():
+        tell(f"           {printable(line)}")
+
+
+def _next_steps(run: RunFolder, state: State) -> list[str]:
+    if state is State.FAILED:
+        return [f"next     windlass show {run.id} | windlass logs {run.id} | windlass retry {run.id}"]
+    return [f"next     windlass resume {run.id}"] if state is State.STOPPED else []
+
+
+def first_failure(facts: RunFacts) -> tuple[str, Attempt] | None:
+    """The task and the last attempt of the failure that decided the run: the earliest that is no consequence of another."""
+    failed = [
+        (task.end[3], name)
+        for name, task in facts.tasks.items()
+        if task.end is not None and task.end[0] is State.FAILED and task.end[1] != Cause.SIBLING_FAILED
+    ]
+    for _, name in sorted(failed):
+        newest = facts.tasks[name].newest_attempt
+        if newest is not None and newest.end is not None:
+            return name, newest
+    return None
+
+
+def num_attempts(facts: RunFacts) -> int:
+    """Attempts of all tasks together."""
+    return sum(len(task.attempts) for task in facts.tasks.values())

@@ -1,0 +1,258 @@
+"""Virtual clients: launch, look after, stop, retry and resume a run, and die in the middle of it.
+
+The steps are those of `launch.submit`, `launch.keeper` and `launch.control`; what to do is decided by the shipped
+`reconcile`. Between two steps of one client anything else may happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from windlass.backends.protocol import JobState
+from windlass.launch import reconcile as policy
+from windlass.record import events
+from windlass.record.retry import Budgets
+from windlass.record.state import RunFacts, State, Task
+from windlass.testing.simulation.backend import LostReplyError, RefusedError, VirtualBackend
+from windlass.testing.simulation.cluster import Cluster
+from windlass.testing.simulation.disk import Crash, Reader, VirtualWriter
+from windlass.testing.simulation.scenario import Scenario
+
+__all__ = ["Clients"]
+
+_MAX_ACTIONS = 20
+Steps = Iterator[float]
+
+
+class _Client:
+    """One command of a person, or of cron, on its way."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_alive = True
+        self.writer: VirtualWriter | None = None
+
+
+class Clients:
+    """Everybody who ever types `windlass`."""
+
+    def __init__(self, cluster: Cluster, backend: VirtualBackend, scenario: Scenario) -> None:
+        self._cluster, self._world, self._backend = cluster, cluster.world, backend
+        self._plans = {task.name: task for task in scenario.tasks}
+        self._reader = Reader(cluster.disk)
+        self._facts = RunFacts()
+        self._locked_by: _Client | None = None
+        self._living: list[_Client] = []
+        self._num = 0
+
+    @property
+    def are_idle(self) -> bool:
+        """Whether no command is on its way."""
+        return not self._living
+
+    def launch(self) -> None:
+        """`windlass launch`, or again when nothing of the first was recorded."""
+        self._begin(self._launch)
+
+    def keep(self) -> None:
+        """What every command that looks at a run does."""
+        self._begin(self._keep)
+
+    def ask(self, verb: str) -> None:
+        """stop, checkpoint-stop, retry or resume."""
+        if verb in ("stop", "checkpoint-stop"):
+            self._begin(lambda client: self._stop(client, is_checkpoint_wanted=verb != "stop"))
+        else:
+            self._begin(lambda client: self._again(client, resets_budgets=verb == "retry"))
+
+    def kill(self) -> None:
+        """SIGKILL to every command that is on its way."""
+        for client in list(self._living):
+            self._end(client)
+
+    # --- running commands -----------------------------------------------------------------------------------------
+
+    def _begin(self, verb: Callable[[_Client], Steps]) -> None:
+        self._num += 1
+        client = _Client(f"client-{self._num}")
+        self._living.append(client)
+        self._advance(client, verb(client))
+
+    def _advance(self, client: _Client, steps: Steps) -> None:
+        if not client.is_alive:
+            return
+        try:
+            delay = next(steps)
+        except (StopIteration, Crash, LostReplyError, RefusedError):
+            self._end(client)
+            return
+        self._world.at(delay, self._advance, client, steps)
+
+    def _end(self, client: _Client) -> None:
+        client.is_alive = False
+        self._living.remove(client)
+        if self._locked_by is client:
+            self._locked_by = None
+        if client.writer is not None:
+            client.writer.close()
+
+    def _pause(self) -> float:
+        return self._world.uniform(0.001, 0.05) if self._world.chance(0.8) else self._world.uniform(0.1, 4.0)
+
+    def _lock(self, client: _Client) -> Steps:
+        while self._locked_by is not None:
+            yield 0.1
+        self._locked_by = client
+
+    def _append(self, client: _Client, kind: str, **data: object) -> None:
+        if client.writer is None:
+            client.writer = VirtualWriter(self._cluster.disk, client.name, self._cluster.nodes[0].clock, client)
+        client.writer.append(kind, **data)
+
+    def _read(self) -> RunFacts:
+        for record in self._reader.poll():
+            self._facts.apply(record)
+        return self._facts
+
+    # --- verbs ----------------------------------------------------------------------------------------------------
+
+    def _launch(self, client: _Client) -> Steps:
+        yield from self._lock(client)
+        tasks = {
+            plan.name: {
+                "after": list(plan.after),
+                "replicas": plan.num_replicas,
+                "interrupted": plan.budgets.interrupted,
+                "failed": plan.budgets.failed,
+            }
+            for plan in self._plans.values()
+        }
+        self._append(client, events.RUN_CREATED, run="sim-1", name="sim", why="", plan_hash="0", tasks=tasks)
+        yield self._pause()
+        yield from self._intend(client, dict.fromkeys(tasks, 1), resets_budgets=True)
+        for name in tasks:
+            yield from self._submit(client, name, 1)
+
+    def _intend(self, client: _Client, jobs: dict[str, int], *, resets_budgets: bool) -> Steps:
+        for name, number in jobs.items():
+            self._append(
+                client,
+                events.JOB_INTENDED,
+                task=name,
+                job=number,
+                token=f"{self._world.random.getrandbits(64):016x}",
+                backend="virtual",
+                resets_budgets=resets_budgets,
+            )
+            yield self._pause()
+
+    def _submit(self, client: _Client, name: str, number: int) -> Steps:
+        token = self._read().task(name).jobs[number].token
+        yield self._pause()
+        try:
+            backend_id = self._backend.submit(self._plans[name], number, token)
+        except RefusedError as error:
+            self._append(client, events.JOB_REFUSED, task=name, job=number, cause="start-failed", message=str(error))
+            raise
+        yield self._pause()
+        self._append(client, events.JOB_SUBMITTED, task=name, job=number, backend_id=backend_id, locator="")
+
+    def _keep(self, client: _Client) -> Steps:
+        if not self._read().tasks or self._read().state.is_terminal:
+            return
+        yield from self._lock(client)
+        yield from self._keep_locked(client)
+        self._locked_by = None
+
+    def _keep_locked(self, client: _Client) -> Steps:
+        for _ in range(_MAX_ACTIONS):
+            seen = self._observe()
+            yield self._pause()
+            step = self._next_action(seen)
+            if step is None:
+                return
+            self._world.log("%s: %s of %s", client.name, step[1], step[0])
+            yield self._pause()
+            yield from self._do(client, *step)
+
+    def _observe(self) -> dict[str, JobState]:
+        seen: dict[str, JobState] = {}
+        for name, task in self._read().tasks.items():
+            job = task.jobs.get(task.newest_job)
+            if task.end is None and job is not None and job.is_submitted:
+                seen[name] = self._backend.observe(job.backend_id)
+                truth = self._backend.is_gone(job.backend_id)
+                self._cluster.monitor.on_observed(f"jobs/{name}-{job.number}", is_gone=truth)
+        return seen
+
+    def _next_action(self, seen: dict[str, JobState]) -> tuple[str, policy.Action] | None:
+        facts = self._read()
+        for name, task in facts.tasks.items():
+            budgets = Budgets(*facts.budgets.get(name, (50, 0)))
+            action = policy.reconcile(task, seen.get(name, JobState.UNKNOWN), budgets)
+            if action is not None:
+                return name, action
+        return None
+
+    def _do(self, client: _Client, name: str, action: policy.Action) -> Steps:
+        if isinstance(action, policy.Submit):
+            yield from self._submit(client, name, action.job)
+        elif isinstance(action, policy.NextJob):
+            yield from self._intend(client, {name: action.job}, resets_budgets=False)
+            yield from self._submit(client, name, action.job)
+        elif isinstance(action, policy.MarkLost):
+            self._backend.sweep(self._read().task(name).jobs[action.job].backend_id)
+            self._append(
+                client,
+                events.JOB_LOST,
+                task=name,
+                job=action.job,
+                attempt=action.attempt,
+                cause=str(action.cause),
+                message=action.message,
+            )
+        else:
+            self._append(
+                client,
+                events.TASK_ENDED,
+                task=name,
+                job=action.job,
+                attempt=action.attempt,
+                verdict=str(action.verdict),
+                cause=action.cause,
+                message=action.message,
+            )
+
+    def _stop(self, client: _Client, *, is_checkpoint_wanted: bool) -> Steps:
+        tasks = {name: task.newest_job for name, task in self._read().tasks.items() if not task.end and task.newest_job}
+        yield self._pause()
+        if tasks:
+            self._append(
+                client,
+                events.STOP_REQUESTED,
+                tasks=tasks,
+                reason="stopped by hand",
+                is_checkpoint_wanted=is_checkpoint_wanted,
+            )
+            yield self._pause()
+            yield from self._keep(client)
+
+    def _again(self, client: _Client, *, resets_budgets: bool) -> Steps:
+        yield from self._keep(client)
+        yield from self._lock(client)
+        facts = self._read()
+        if not facts.tasks or not facts.state.is_terminal:
+            return
+        is_wanted = _is_retried if resets_budgets else _is_resumed
+        wanted = {name: task.newest_job + 1 for name, task in facts.tasks.items() if is_wanted(task)}
+        yield from self._intend(client, wanted, resets_budgets=resets_budgets)
+        for name, number in wanted.items():
+            yield from self._submit(client, name, number)
+
+
+def _is_retried(task: Task) -> bool:
+    return task.state in (State.FAILED, State.STOPPED)
+
+
+def _is_resumed(task: Task) -> bool:
+    return task.state is State.STOPPED

@@ -1,0 +1,111 @@
+"""A virtual leader: the shell of `supervise.leader` in virtual time, around the shipped `GangCore` and `Gate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.supervise import gang
+from windlass.supervise.election import Leadership
+from windlass.supervise.gate import Gate
+from windlass.supervise.messages import Order, Status
+from windlass.testing.simulation.network import Connection
+
+if TYPE_CHECKING:
+    from windlass.testing.simulation.supervisor import VirtualSupervisor
+
+__all__ = ["VirtualLeader"]
+
+
+class VirtualLeader:
+    """Leads one task from one of its supervisors."""
+
+    def __init__(self, supervisor: VirtualSupervisor, epoch: int) -> None:
+        self.epoch = epoch
+        self._supervisor = supervisor
+        self._cluster, self._clock, self._ledger = supervisor.cluster, supervisor.clock, supervisor.ledger
+        self._connections: list[Connection] = []
+        job = supervisor.job
+        self._gate = Gate(job.document, "")
+        task = job.task
+        self.core = gang.GangCore(
+            gang.Gang(
+                task=task.name,
+                job=job.number,
+                num_replicas=task.num_replicas,
+                after=task.after,
+                budgets=task.budgets,
+                ready_timeout_s=task.ready_timeout_s,
+                grace_s=task.grace_s,
+                per_job_s=task.per_job_s,
+                time_s=task.time_s,
+                can_respawn=task.num_replicas > 1,
+            ),
+            epoch=epoch,
+            ledger=self._ledger,
+            now=self._clock.monotonic(),
+            wall=self._clock.now(),
+        )
+
+    @property
+    def wants_quick_tick(self) -> bool:
+        """Whether something is about to be decided within a second."""
+        return self.core.is_settling or self.core.order.level > 0
+
+    def claim(self) -> bool:
+        """Make this leader known; False when another replica was quicker."""
+        supervisor = self._supervisor
+        if supervisor.job.task.num_replicas == 1:
+            return True
+        node = supervisor.node
+        claim = Leadership(self.epoch, supervisor.rank, node.name, node.address, 29400, "")
+        return self._cluster.publish_claim(supervisor.job.folder, claim)
+
+    def start(self) -> None:
+        """Begin to lead."""
+        self._supervisor.run(self.core.start(self._clock.monotonic()))
+        self.tick()
+
+    def on_status(self, status: Status) -> None:
+        """A replica's state."""
+        self._supervisor.run(self.core.on_status(status, self._clock.monotonic()))
+
+    def on_lost(self, connection: Connection) -> None:
+        """A connection broke; a rank that has a newer one is not lost."""
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        if all(other.rank != connection.rank for other in self._connections):
+            self._supervisor.run(self.core.on_disconnected(connection.rank, self._clock.monotonic()))
+
+    def admit(self, connection: Connection) -> None:
+        """A replica connected: it gets the newest order."""
+        self._connections.append(connection)
+        self._cluster.network.send_order(connection, self.core.order)
+
+    def tick(self) -> None:
+        """Look at the gate, the journal and the deadlines."""
+        now = self._clock.monotonic()
+        if self.core.is_waiting:
+            self._look_at_gate(now)
+        elif not self.core.is_over:
+            self.send(self.core.order)
+        self._supervisor.run(self.core.on_tick(now))
+
+    def _look_at_gate(self, now: float) -> None:
+        self._ledger.poll()
+        failed = self._gate.failed_upstream(self._ledger.facts)
+        if failed:
+            self._supervisor.run(self.core.on_upstream_failed(failed, now))
+            return
+        self._supervisor.run(self.core.on_gate(self._gate.reason(self._ledger.facts), now))
+
+    def send(self, order: Order) -> Order:
+        """Give the order to every other replica; returns it as sent."""
+        for connection in self._connections:
+            self._cluster.network.send_order(connection, order)
+        return order
+
+    def respawn(self, rank: int) -> None:
+        """Start a replica that is not there."""
+        supervisor = self._supervisor
+        supervisor.job.start_replica(rank)

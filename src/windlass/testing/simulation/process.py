@@ -1,0 +1,174 @@
+"""Virtual processes of the user: behind a gate, then step by step, until they end by themselves or are ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from windlass.record import events
+from windlass.testing.simulation.disk import Disk, VirtualWriter
+from windlass.testing.simulation.invariants import Monitor
+from windlass.testing.simulation.node import Node
+from windlass.testing.simulation.scenario import Program, TaskPlan
+from windlass.testing.simulation.world import World
+
+__all__ = ["ProcessTable", "VirtualProcess"]
+
+
+class VirtualProcess:
+    """The user's code of one replica in one attempt.
+
+    Attributes:
+        code: how it ended; None while it lives.
+        on_exit: the living parent that gets SIGCHLD.
+    """
+
+    def __init__(
+        self, table: ProcessTable, *, task: TaskPlan, token: str, job: int, attempt: int, rank: int, node: Node
+    ) -> None:
+        self._table, self._world = table, table.world
+        self.task, self.token, self.job, self.attempt, self.rank, self.node = task, token, job, attempt, rank, node
+        self.identity = f"{table.next_pid()}:1:{node.name}"
+        self.is_gated = True
+        self.code: int | None = None
+        self.on_exit: Callable[[], None] | None = None
+        self._program: Program = task.program
+        self._behaviour = task.program.behaviour(task.name, attempt, rank, task.num_replicas)
+        self._step = self._last = self._end_at = 0
+        self._writer: VirtualWriter | None = None
+        self._asked_stop = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it exists."""
+        return self.code is None
+
+    @property
+    def cannot_start(self) -> bool:
+        """Whether the user's command does not exist on this node."""
+        return self._behaviour.ending.kind == "no-start"
+
+    def open_gate(self) -> str:
+        """Let it execute; returns why it cannot, or an empty string."""
+        self.is_gated = False
+        if self.cannot_start:
+            self._exit(127)
+            return "no such file: ./train.sh"
+        self._table.monitor.on_user_code(self)
+        self._step = self._table.steps.get(self.task.name, 0)
+        self._last = self._program.num_steps
+        left = self._last - self._step
+        ending = self._behaviour.ending
+        self._end_at = self._step + (left if ending.kind == "done" else int(ending.progress * left))
+        if self._program.is_cooperating:
+            self._report(events.COOPERATES)
+        self._world.at(self._world.uniform(0.01, 0.2), self._next)
+        return ""
+
+    def ask(self) -> None:
+        """The control file says stop."""
+        self._asked_stop = True
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        how = self._behaviour.on_term
+        self._world.log("process %s gets SIGTERM: %s", self.identity, how)
+        if how == "exit":
+            self._world.at(0.01, self._exit, -15)
+        elif how == "save":
+            self._world.at(self._behaviour.term_s, self._save_and_exit, 75)
+        elif how == "finish":
+            self._world.at(self._behaviour.term_s, self._exit, 0)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._exit(-9)
+
+    def _next(self) -> None:
+        if not self.is_alive:
+            return
+        if self._asked_stop and self._program.is_cooperating:
+            self._save_and_exit(75)
+            return
+        if self._step >= self._end_at:
+            self._finish()
+            return
+        if self._program.is_coupled and self._table.has_gap(self):
+            return
+        self._step += 1
+        if self._program.is_reporting:
+            self._report(events.PROGRESS, phase="step", step=self._step)
+        every = self._program.checkpoint_every
+        if every and self._step % every == 0 and self.rank == 0:
+            self._checkpoint()
+        self._world.at(self._program.step_s, self._next)
+
+    def _finish(self) -> None:
+        ending = self._behaviour.ending
+        if ending.kind == "hang" or (ending.kind == "done" and self._program.is_coupled and self._table.has_gap(self)):
+            return
+        self._exit({"done": 0, "code": ending.number, "signal": -ending.number}[ending.kind])
+
+    def _save_and_exit(self, code: int) -> None:
+        if self.is_alive and self.rank == 0 and self._program.checkpoint_every:
+            self._checkpoint()
+        self._exit(code)
+
+    def _checkpoint(self) -> None:
+        if self._step > self._table.steps.get(self.task.name, 0):
+            self._table.steps[self.task.name] = self._step
+        self._report(events.CHECKPOINT, path=f"step_{self._step}", step=self._step, phase_s={})
+
+    def _report(self, kind: str, **facts: object) -> None:
+        if self._writer is None:
+            name = f"{self.task.name}.{self.rank}.report-{self.identity.partition(':')[0]}-1"
+            self._writer = VirtualWriter(self._table.disk, name, self.node.clock, self, is_faulty=False)
+        self._writer.append(kind, task=self.task.name, attempt=self.attempt, rank=self.rank, **facts)
+
+    def _exit(self, code: int) -> None:
+        if not self.is_alive:
+            return
+        self.code = code
+        self._world.log("process %s of %s attempt %d rank %d ends: %d", self.identity, self.task.name, self.attempt, self.rank, code)
+        self._table.monitor.on_exit(self)
+        if self.on_exit is not None:
+            self._world.at(0.001, self.on_exit)
+
+
+class ProcessTable:
+    """All user processes of all nodes.
+
+    Attributes:
+        steps: newest committed step by task; what a later attempt continues from.
+    """
+
+    def __init__(self, world: World, disk: Disk, monitor: Monitor) -> None:
+        self.world, self.disk, self.monitor = world, disk, monitor
+        self.steps: dict[str, int] = {}
+        self._all: dict[str, VirtualProcess] = {}
+        self._num_pids = 100
+
+    def next_pid(self) -> int:
+        """A pid that nobody has had."""
+        self._num_pids += 1
+        return self._num_pids
+
+    def add(self, process: VirtualProcess) -> None:
+        """Fork."""
+        self._all[process.identity] = process
+
+    def find(self, identity: str) -> VirtualProcess | None:
+        """The process of that identity, alive or not."""
+        return self._all.get(identity)
+
+    def living(self) -> list[VirtualProcess]:
+        """Everything that lives."""
+        return [process for process in self._all.values() if process.is_alive]
+
+    def of(self, token: str, rank: int) -> list[VirtualProcess]:
+        """Living processes that carry a job's token for a rank."""
+        return [process for process in self.living() if process.token == token and process.rank == rank]
+
+    def has_gap(self, process: VirtualProcess) -> bool:
+        """Whether another rank of the attempt ended badly or was never there, so that a collective would block."""
+        peers = {p.rank: p for p in self._all.values() if p.task is process.task and p.attempt == process.attempt}
+        return any(peer.code not in (None, 0) for peer in peers.values())

@@ -1,0 +1,195 @@
+"""One seed, one history: put the parts together, let time pass, judge the end."""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from random import Random
+
+from windlass.record import frames
+from windlass.record.state import RunFacts, fold
+from windlass.testing.simulation.backend import VirtualBackend
+from windlass.testing.simulation.client import Clients
+from windlass.testing.simulation.cluster import Cluster
+from windlass.testing.simulation.disk import Disk
+from windlass.testing.simulation.faults import Faults, fate_of
+from windlass.testing.simulation.invariants import Monitor
+from windlass.testing.simulation.mutants import mutated
+from windlass.testing.simulation.network import Network
+from windlass.testing.simulation.node import Node
+from windlass.testing.simulation.process import ProcessTable
+from windlass.testing.simulation.scenario import CALM_AT_S, Scenario, draw
+from windlass.testing.simulation.world import Violation, World
+
+__all__ = ["Result", "simulate"]
+
+_LIMIT_S = 6 * 3600.0
+_MAX_EVENTS = 150_000
+_QUIET_S = 45.0
+_KEEP_EVERY_S = 15.0
+_NUM_SHUFFLES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of a seed.
+
+    Attributes:
+        failure: which invariant did not hold; empty when all did.
+        states: final state of each task.
+        virtual_s: how long the history was.
+    """
+
+    seed: int
+    mutant: str
+    failure: str
+    states: tuple[str, ...]
+    virtual_s: float
+    num_events: int
+    num_records: int
+    trace: tuple[str, ...]
+
+    @property
+    def replay_command(self) -> str:
+        """What to type to see it again."""
+        mutant = f" --mutant {self.mutant}" if self.mutant else ""
+        return f"python -m windlass.testing.simulation --seed {self.seed}{mutant} --trace"
+
+
+def simulate(seed: int, *, mutant: str = "", is_traced: bool = False) -> Result:
+    """Live through the history of a seed with the shipped policies, or with one of them broken on purpose."""
+    changed: AbstractContextManager[None] = mutated(mutant) if mutant else nullcontext()
+    with changed:
+        history = _History(seed, is_traced=is_traced)
+        failure = history.live()
+    return Result(
+        seed=seed,
+        mutant=mutant,
+        failure=failure,
+        states=tuple(str(task.state) for task in history.monitor.facts.tasks.values()),
+        virtual_s=history.world.now,
+        num_events=history.world.num_events,
+        num_records=sum(len(records) for records in history.monitor.records.values()),
+        trace=tuple(history.world.trace),
+    )
+
+
+class _History:
+    """Everything there is under one seed."""
+
+    def __init__(self, seed: int, *, is_traced: bool) -> None:
+        self.world = World(seed, is_traced=is_traced)
+        self.scenario: Scenario = draw(seed)
+        self.monitor = Monitor(self.world, self.scenario)
+        disk = Disk(self.world, fate_of(self.scenario.faults, self.monitor), self.monitor.on_record)
+        self.cluster = Cluster(
+            world=self.world,
+            nodes=tuple(Node(self.world, number) for number in range(self.scenario.num_nodes)),
+            disk=disk,
+            network=Network(self.world),
+            processes=ProcessTable(self.world, disk, self.monitor),
+            monitor=self.monitor,
+        )
+        self.backend = VirtualBackend(self.cluster, self.scenario.faults)
+        self.clients = Clients(self.cluster, self.backend, self.scenario)
+        self._quiet_since = -1.0
+        self._num_wishes = len(self.scenario.wishes)
+
+    def live(self) -> str:
+        """Let it happen; returns the violation, or an empty string."""
+        try:
+            self._begin()
+            self.world.run(self._is_over, until=_LIMIT_S, max_events=_MAX_EVENTS)
+            self._judge()
+        except Violation as violation:
+            self.world.log("VIOLATION: %s", violation)
+            return f"{violation} (at {self.world.now:.1f} s)"
+        except Exception as error:  # noqa: BLE001  a core that raises is a finding like any other
+            self.world.log("%s", traceback.format_exc())
+            return f"a policy raised {type(error).__name__}: {error} (at {self.world.now:.1f} s)"
+        return ""
+
+    def _begin(self) -> None:
+        for task in self.scenario.tasks:
+            self.world.log("plan: %s", task)
+        self.world.log("faults: %s", self.scenario.faults)
+        self.world.log("wishes: %s", self.scenario.wishes)
+        Faults(self.cluster, self.backend, self.clients).schedule(self.scenario.faults)
+        self.clients.launch()
+        for time, verb in self.scenario.wishes:
+            self.world.at(time, self._wish, verb)
+        self.world.at(self.world.uniform(2.0, 30.0), self._look_after)
+
+    def _wish(self, verb: str) -> None:
+        self._num_wishes -= 1
+        self.world.log("a person types: %s", verb)
+        self.clients.ask(verb)
+
+    def _look_after(self) -> None:
+        """Somebody types `windlass ps` now and then, later cron does."""
+        if not self.monitor.facts.tasks and self.clients.are_idle:
+            self.clients.launch()
+        self.clients.keep()
+        is_calm = self.world.now > CALM_AT_S
+        self.world.at(_KEEP_EVERY_S if is_calm else self.world.uniform(1.0, 40.0), self._look_after)
+
+    def _is_over(self) -> bool:
+        facts = self.monitor.facts
+        if not facts.tasks or not facts.state.is_terminal or self._num_wishes or not self.clients.are_idle:
+            self._quiet_since = -1.0
+        elif self._quiet_since < 0:
+            self._quiet_since = self.world.now
+        quiet_from = max(self._quiet_since, min(CALM_AT_S, self._last_fault_s()))
+        return self._quiet_since >= 0 and self.world.now > quiet_from + _QUIET_S
+
+    def _last_fault_s(self) -> float:
+        return max((time for time, _, _ in self.scenario.faults.events), default=0.0)
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        living = self.cluster.processes.living()
+        if living:
+            raise Violation(f"{len(living)} processes of the user outlive the run")
+        staying = [guard.job.folder for guard in self.cluster.guards.values() if guard.holds_lock]
+        if staying:
+            raise Violation(f"supervisors of {staying} do not leave")
+        for name, task in self.monitor.facts.tasks.items():
+            open_ends = [attempt.number for attempt in task.attempts.values() if attempt.has_started and not attempt.end]
+            if open_ends:
+                raise Violation(f"attempts {open_ends} of {name} have no cause")
+        self._judge_disk()
+        self._judge_fold()
+
+    def _judge_disk(self) -> None:
+        """Every record whose append returned is there, and nothing is damaged but the very end of a file."""
+        found = set()
+        for name, content in self.cluster.disk.files.items():
+            records, _, num_damaged = frames.read_frames(bytes(content))
+            found.update((record.writer, record.seq) for record in records)
+            if num_damaged:
+                raise Violation(f"{name} holds {num_damaged} damaged records")
+        for record in self.cluster.disk.acknowledged:
+            if (record.writer, record.seq) not in found:
+                raise Violation(f"record {record.seq} of {record.writer} ({record.kind}) is lost")
+
+    def _judge_fold(self) -> None:
+        """Any order that keeps each writer's own gives the same facts."""
+        random = Random(f"shuffle/{self.world.seed}")
+        for _ in range(_NUM_SHUFFLES):
+            left = {writer: iter(records) for writer, records in self.monitor.records.items()}
+            order = [writer for writer, records in self.monitor.records.items() for _ in records]
+            random.shuffle(order)
+            facts = fold(next(left[writer]) for writer in order)
+            if facts != self.monitor.facts:
+                raise Violation(f"another order of records folds to something else: {_difference(facts, self.monitor.facts)}")
+
+
+def _difference(one: RunFacts, other: RunFacts) -> str:
+    for name, task in one.tasks.items():
+        for key, value in vars(task).items():
+            theirs = vars(other.tasks[name])[key] if name in other.tasks else None
+            if value != theirs:
+                return f"{name}.{key}: {value} and {theirs}"
+    return "the run's own facts"

@@ -1,0 +1,363 @@
+"""A virtual supervisor: the shell of `supervise.supervisor` in virtual time, around the shipped cores.
+
+It executes what the cores command and brings them what happens; it takes no decision of its own. Where the shipped
+shell is changed, this one has to follow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from windlass.record import events
+from windlass.record.causes import Cause
+from windlass.record.frames import Record
+from windlass.record.state import End
+from windlass.supervise import election, messages, replica
+from windlass.supervise.classify import Evidence, classify
+from windlass.supervise.messages import Command, Order, Phase, Status, Step
+from windlass.supervise.watchdog import Watchdog
+from windlass.testing.simulation.disk import Crash, VirtualLedger
+from windlass.testing.simulation.leader import VirtualLeader
+from windlass.testing.simulation.network import Connection
+from windlass.testing.simulation.process import VirtualProcess
+
+if TYPE_CHECKING:
+    from windlass.testing.simulation.guard import VirtualGuard
+
+__all__ = ["VirtualSupervisor"]
+
+_TICK_S = 1.0
+_QUICK_TICK_S = 0.1
+_JOIN_TICK_S = 0.25
+_STALL_FLOOR_S = 12.0
+_REPORTS = (events.PROGRESS, events.METRICS, events.CHECKPOINT)
+
+
+class VirtualSupervisor:
+    """One incarnation of the supervisor of one replica.
+
+    Raises:
+        LockedError: another incarnation or job still writes this replica's journal.
+    """
+
+    def __init__(self, guard: VirtualGuard) -> None:
+        self.guard, self.job, self.rank, self.node = guard, guard.job, guard.rank, guard.node
+        self.cluster, self.world, self.clock = guard.cluster, guard.cluster.world, guard.node.clock
+        self.is_alive = True
+        self.leader: VirtualLeader | None = None
+        self.connection: Connection | None = None
+        self.process: VirtualProcess | None = None
+        self._queue: deque[Command] = deque()
+        self._is_running_queue = False
+        self._exit_code: int | None = None
+        self._busy_until = 0.0
+        self._watchdog = Watchdog(_STALL_FLOOR_S)
+        task = self.job.task.name
+        self.core: replica.ReplicaCore | None = None
+        self.ledger = VirtualLedger(
+            self.cluster.disk, task, f"{task}.{self.rank}", self.clock, self, on_record=self._on_record
+        )
+        self._core = self.core = replica.ReplicaCore(
+            self.rank,
+            job=self.job.number,
+            host=self.node.name,
+            address=self.node.address,
+            grace_s=self.job.task.grace_s,
+            ledger=self.ledger,
+        )
+        self._candidate = election.Candidate(self.rank, self.clock.monotonic())
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Restore, then tick until it leaves or is killed."""
+        self.world.log("%s.%d: supervisor of job %d starts", self.job.task.name, self.rank, self.job.number)
+        self._restore()
+        self._loop()
+
+    def enter(self, action: Callable[..., None], *args: object) -> None:
+        """Let the supervisor handle one event, after whatever still blocks it."""
+        if not self.is_alive:
+            return
+        if self.world.now < self._busy_until:
+            self.world.at(self._busy_until - self.world.now, self.enter, action, *args)
+            return
+        try:
+            action(*args)
+        except Crash:
+            self.die()
+            return
+        self._after_event()
+
+    def die(self, code: int | None = None) -> None:
+        """Its end, by its own will (a code) or not."""
+        if not self.is_alive:
+            return
+        self.is_alive = False
+        self.world.log("%s.%d: supervisor %s", self.job.task.name, self.rank, "crashes" if code is None else f"leaves with {code}")
+        self.ledger.close()
+        self.cluster.network.close(self)
+        if self.process is not None and self.process.is_gated:
+            self.process.kill()
+        self.guard.on_supervisor_end(code)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.die()
+
+    def notify(self, reason: str) -> None:
+        """SIGTERM to the supervisor."""
+        self.enter(lambda: self._run_commands(self._core.on_notice(reason)))
+
+    def _loop(self) -> None:
+        if not self.is_alive:
+            return
+        self.enter(self._tick)
+        if self.is_alive:
+            self.world.at(max(self._timeout_s(), self._busy_until - self.world.now), self._loop)
+
+    def _timeout_s(self) -> float:
+        if self.leader is None and self.connection is None:
+            return _JOIN_TICK_S
+        return _QUICK_TICK_S if self.leader is not None and self.leader.wants_quick_tick else _TICK_S
+
+    def _tick(self) -> None:
+        now = self.clock.monotonic()
+        self._find_leader(now)
+        self._look_at_process(now)
+        self._run_commands(self._core.on_tick(now))
+        if self._core.order.epoch:
+            self._on_order(self._core.order)
+        if self.leader is not None:
+            self.leader.tick()
+
+    def _after_event(self) -> None:
+        """What costs time and what ends, once an event is handled."""
+        delay_s, self.ledger.writer.delay_s = self.ledger.writer.delay_s, 0.0
+        if delay_s:
+            self.world.log("%s.%d: the disk takes %.1f s", self.job.task.name, self.rank, delay_s)
+            self._busy_until = self.world.now + delay_s
+        self.cluster.monitor.on_order(self, self._core.order)
+        if self._exit_code is not None:
+            self.die(self._exit_code)
+
+    # --- leading and following -----------------------------------------------------------------------------------
+
+    def _find_leader(self, now: float) -> None:
+        if self.leader is not None:
+            return
+        if self.connection is not None:
+            self._candidate.on_connected(now)
+            return
+        newest = self.cluster.newest_claim(self.job.folder) if self.job.task.num_replicas > 1 else None
+        epoch = self._candidate.epoch_to_claim(now, newest)
+        if epoch:
+            self._lead(epoch)
+        elif newest is not None and newest.rank != self.rank and self._connect(newest):
+            self._candidate.on_connected(now)
+            self._send_status(self._core.status())
+
+    def _lead(self, epoch: int) -> None:
+        leader = VirtualLeader(self, epoch)
+        if not leader.claim():
+            return
+        self.world.log("%s.%d: leads with epoch %d", self.job.task.name, self.rank, epoch)
+        self.leader = leader
+        self.ledger.read_all()
+        leader.start()
+        leader.on_status(self._core.status())
+
+    def _connect(self, claim: election.Leadership) -> bool:
+        guard = self.cluster.guards.get((self.job.folder, claim.rank))
+        supervisor = guard.supervisor if guard is not None else None
+        if supervisor is None or supervisor.leader is None or supervisor.leader.epoch != claim.epoch:
+            return False
+        self.connection = self.cluster.network.connect(self, supervisor, self.rank)
+        if self.connection is None:
+            return False
+        supervisor.leader.admit(self.connection)
+        return True
+
+    def receive_order(self, connection: Connection, order: Order) -> None:
+        """An order from the network."""
+        self.enter(self._on_order, order)
+
+    def receive_status(self, connection: Connection, status: Status) -> None:
+        """A status from the network; without a leader here it is lost."""
+        if self.leader is not None:
+            self.enter(self._on_status, status)
+
+    def lose_connection(self, connection: Connection) -> None:
+        """The other end of a connection is gone."""
+        if connection is self.connection:
+            self.connection = None
+        elif connection.leader is self:
+            self.enter(self._on_lost, connection)
+
+    def _on_status(self, status: Status) -> None:
+        if self.leader is not None:
+            self.leader.on_status(status)
+
+    def _on_lost(self, connection: Connection) -> None:
+        if self.leader is not None:
+            self.leader.on_lost(connection)
+
+    def _on_order(self, order: Order) -> None:
+        self._run_commands(self._core.on_order(order, self.clock.monotonic(), 29500))
+
+    # --- the user's process --------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        attempt = self._core.restore()
+        if attempt:
+            recorded = self.ledger.task().attempts[attempt].replicas[self.rank].process
+            self._adopt(recorded)
+        if self.ledger.task().attempts and not self._is_adopted():
+            self._sweep_left_overs()
+
+    def _adopt(self, identity: str) -> None:
+        self.process = self.cluster.processes.find(identity)
+        if self._is_adopted():
+            assert self.process is not None
+            self.process.on_exit = None
+
+    def _is_adopted(self) -> bool:
+        """Whether the process of an earlier incarnation under this guard goes on."""
+        return self.process is not None and self.process.is_alive and self.process in self.guard.children
+
+    def _sweep_left_overs(self) -> None:
+        for process in self.cluster.processes.of(self.job.token, self.rank):
+            process.kill()
+
+    def _look_at_process(self, now: float) -> None:
+        if not self._has_begun():
+            return
+        if self.process is None or not self.process.is_alive:
+            self._run_commands([messages.KillTree()])
+            return
+        end = self._stall(now)
+        if end is not None:
+            self._run_commands(self._core.on_stalled(end))
+
+    def _has_begun(self) -> bool:
+        return self._core.phase is Phase.STARTED
+
+    def _stall(self, now: float) -> End | None:
+        self.ledger.poll()
+        message = self._watchdog.verdict(now)
+        if not message:
+            return None
+        return End(str(Cause.STALLED), rank=self.rank, host=self.node.name, message=message, at=self.clock.now())
+
+    def _on_record(self, record: Record) -> None:
+        if self.core is None or record.kind not in _REPORTS:
+            return
+        data = record.data
+        if data["rank"] == self.rank and data["attempt"] == self.core.attempt:
+            phase = "save" if record.kind == events.CHECKPOINT else data["phase"]
+            self._watchdog.on_report(phase, data["step"], self.clock.monotonic())
+
+    # --- commands ------------------------------------------------------------------------------------------------
+
+    def run(self, commands: list[Command]) -> None:
+        """Execute a core's commands."""
+        self._run_commands(commands)
+
+    def _run_commands(self, commands: list[Command]) -> None:
+        self._queue.extend(commands)
+        if self._is_running_queue:
+            return
+        self._is_running_queue = True
+        try:
+            while self._queue:
+                self._execute(self._queue.popleft())
+        finally:
+            self._is_running_queue = False
+
+    def _execute(self, command: Command) -> None:
+        if isinstance(command, messages.SendStatus):
+            self._send_status(command.status)
+        elif isinstance(command, messages.SendOrder):
+            assert self.leader is not None
+            self._on_order(self.leader.send(command.order))
+        elif isinstance(command, messages.Spawn):
+            self._spawn(command)
+        elif isinstance(command, messages.OpenGate):
+            self._open_gate()
+        elif isinstance(command, messages.SignalProcess) and self.process is not None:
+            self.process.terminate()
+        elif isinstance(command, messages.KillTree):
+            self._kill_tree()
+        elif isinstance(command, messages.WriteControl):
+            if command.is_stop_wanted and self.process is not None:
+                self.process.ask()
+        elif isinstance(command, messages.Respawn) and self.leader is not None:
+            self.leader.respawn(command.rank)
+        elif isinstance(command, messages.Leave):
+            self.cluster.monitor.on_leave(self, command.code)
+            self._exit_code = command.code
+
+    def _send_status(self, status: Status) -> None:
+        if status.phase is Phase.READY:
+            self.cluster.monitor.on_ready(self.job, status.attempt, self.rank)
+        if self.leader is not None:
+            self.leader.on_status(status)
+        elif self.connection is not None:
+            self.cluster.network.send_status(self.connection, status)
+
+    def _spawn(self, command: messages.Spawn) -> None:
+        self._watchdog = Watchdog(_STALL_FLOOR_S)
+        process = VirtualProcess(
+            self.cluster.processes,
+            task=self.job.task,
+            token=self.job.token,
+            job=self.job.number,
+            attempt=command.attempt,
+            rank=self.rank,
+            node=self.node,
+        )
+        self.cluster.processes.add(process)
+        self.guard.children.append(process)
+        self.process = process
+        process.on_exit = lambda: self.enter(self._on_child)
+        self._run_commands(self._core.on_spawned(process.identity, ["python", "train.py"]))
+
+    def _on_child(self) -> None:
+        self._look_at_process(self.clock.monotonic())
+
+    def _open_gate(self) -> None:
+        assert self.process is not None
+        if self.ledger.writer.delay_s:
+            self.world.at(self.ledger.writer.delay_s, self.enter, self._open_gate_of, self.process)
+            self.ledger.writer.delay_s = max(0.0, self.ledger.writer.delay_s - 0.001)
+        else:
+            self._open_gate_of(self.process)
+
+    def _open_gate_of(self, process: VirtualProcess) -> None:
+        if not process.is_alive:
+            return
+        problem = process.open_gate()
+        if problem:
+            end = End(str(Cause.START_FAILED), 127, self.rank, self.node.name, problem, at=self.clock.now())
+            self._run_commands(self._core.on_spawn_failed(end))
+
+    def _kill_tree(self) -> None:
+        if self._core.phase is not Phase.STARTED:
+            return
+        code = -9
+        if self.process is not None:
+            self.process.kill()
+            assert self.process.code is not None
+            code = self.process.code if self.process in self.guard.children else -9
+        self.ledger.poll()
+        order = self._core.order
+        is_stopped = order.step is Step.STOP and order.attempt == self._core.attempt
+        evidence = Evidence(
+            stop_cause=order.cause if is_stopped else "",
+            finish=self.ledger.facts.finishes.get((self.job.task.name, self._core.attempt, self.rank)),
+        )
+        end = classify(code, evidence, rank=self.rank, host=self.node.name, at=self.clock.now())
+        self.process = None
+        self._run_commands(self._core.on_ended(end))

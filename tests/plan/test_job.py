@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.plan.sample import FULL, plan_of
+from windlass.core.errors import InternalError, PreconditionError
+from windlass.plan import Places, job_document
+from windlass.supervise.job import JobDocument, Lease, SecretUse
+
+PLACES = Places(
+    run="grpo-abcd1234",
+    run_dir=Path("/home/a b/runs/grpo-abcd1234"),
+    code=Path("/home/a b/runs/grpo-abcd1234/code/sub"),
+    data={"prompts": Path("/data/p.jsonl")},
+    path=(Path("/env/bin"),),
+    python_path=(Path("/code"), Path("/report.zip")),
+    virtual_env=Path("/env"),
+    lease=Path("/leases"),
+    delivery=Path("/vault/d"),
+)
+
+
+def test_paths_become_absolute_and_keep_their_spaces() -> None:
+    plan = plan_of(FULL)
+    train = job_document(plan, plan.task("train"), places=PLACES, job=1, token="t")
+    score = job_document(plan, plan.task("score"), places=PLACES, job=2, token="t")
+    run = "/home/a b/runs/grpo-abcd1234"
+    assert train.replicas[0].argv[-6:] == (
+        "--data",
+        "/data/p.jsonl",
+        "--to",
+        f"{run}/checkpoints/train",
+        "--out",
+        f"{run}/out/train",
+    )
+    assert score.replicas[0].argv[2] == f"""python eval.py '{run}/out/train' --name "grpo it's" --layers 1 2 $HOME"""
+    assert (train.is_shell, score.is_shell) == (False, True)
+    assert (train.out, train.checkpoints, train.run_dir) == (f"{run}/out/train", f"{run}/checkpoints/train", run)
+    assert train.cwd == f"{run}/code/sub"
+
+
+def test_what_only_the_job_knows_stays() -> None:
+    plan = plan_of(FULL)
+    document = job_document(plan, plan.task("train"), places=PLACES, job=1, token="t")
+    assert document.num_replicas == 2
+    assert "${rank}" in document.replicas[1].argv
+    assert document.replicas[0].env["WINDLASS_RANK"] == "${rank}"
+    assert document.env["WINDLASS_RUN"] == "grpo-abcd1234"
+    assert not [value for value in document.env.values() if "${" in value]
+
+
+def test_the_rest_of_the_document() -> None:
+    plan = plan_of(FULL)
+    document = job_document(plan, plan.task("train"), places=PLACES, job=3, token="tok")
+    assert (document.run, document.name, document.task, document.job, document.token) == (
+        "grpo-abcd1234",
+        "grpo",
+        "train",
+        3,
+        "tok",
+    )
+    assert document.tasks == ("train", "score")
+    assert (document.path, document.python_path) == (("/env/bin",), ("/code", "/report.zip"))
+    assert document.env["VIRTUAL_ENV"] == "/env"
+    assert document.lease == Lease(folder="/leases", gpus=4, cpus=3.0, memory_bytes=32 << 30)
+    assert document.memory_bytes == 16 << 30
+    assert document.secrets == (SecretUse("HF_TOKEN"), SecretUse("WANDB_API_KEY", is_file=True))
+    assert document.delivery == "/vault/d"
+    assert (document.time_s, document.per_job_s, document.failed) == (432000.0, 86400.0, 1)
+    assert (document.checkpoint_every_s, document.checkpoint_pattern) == (1200.0, "step_*")
+
+
+def test_the_document_is_what_a_supervisor_reads(tmp_path: Path) -> None:
+    plan = plan_of(FULL)
+    document = job_document(plan, plan.task("score"), places=PLACES, job=1, token="t")
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(document.to_data()))
+    assert JobDocument.read(path) == document
+    assert document.after == ("train",)
+
+
+def test_a_job_number_reaches_the_command() -> None:
+    plan = plan_of("{name: x, run: [f, '${run}/${job}', '$${X}'], env: {vars: {VIRTUAL_ENV: mine}}}")
+    document = job_document(plan, plan.tasks[0], places=PLACES, job=4, token="t")
+    assert document.replicas[0].argv == ("f", "grpo-abcd1234/4", "${X}")
+    assert document.env["VIRTUAL_ENV"] == "mine"
+
+
+def test_a_path_that_cannot_stand_where_it_should() -> None:
+    plan = plan_of("{name: x, run: 'f `ls ${out}`'}")
+    with pytest.raises(
+        PreconditionError, match=r"task `main`: `\$\{out}` is `/home/a b/runs/.*`, which needs quotes"
+    ) as caught:
+        job_document(plan, plan.tasks[0], places=PLACES, job=1, token="t")
+    assert caught.value.code == "unsafe-insert"
+
+
+def test_relative_paths_are_our_bug() -> None:
+    plan = plan_of("{name: x, run: f}")
+    with pytest.raises(InternalError, match="not absolute"):
+        job_document(plan, plan.tasks[0], places=Places(run="r", run_dir=Path("r"), code=Path("/c")), job=1, token="t")

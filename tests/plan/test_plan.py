@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.plan.sample import FULL, plan_of
+from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.plan import Plan
+from windlass.plan.codec import decode, encode
+from windlass.plan.site import Machine, Site
+
+
+def data() -> Any:
+    return plan_of(FULL).to_data()
+
+
+def test_a_task_by_name() -> None:
+    with pytest.raises(NotFoundError, match="no task `trian` in grpo") as caught:
+        plan_of(FULL).task("trian")
+    assert caught.value.hint == "did you mean `train`?"
+
+
+def test_a_plan_of_another_version_is_refused() -> None:
+    with pytest.raises(PreconditionError, match=r"schema `windlass\.plan/9`, expected `windlass\.plan/1`") as caught:
+        Plan.from_data({**data(), "schema": "windlass.plan/9"})
+    assert caught.value.code == "plan-schema"
+
+
+@pytest.mark.parametrize("broken", [None, [], 3, {}])
+def test_what_is_no_plan_is_refused(broken: object) -> None:
+    with pytest.raises(PreconditionError, match="this is no plan of this version"):
+        Plan.from_data(broken)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tasks": 3}, "the plan is broken: expected a list, not 3"),
+        ({"extra": 3}, "the plan is broken: Plan has no field `extra`"),
+        ({"name": 3}, "the plan is broken: expected str, not 3"),
+        ({"name": "other"}, "the plan was changed: it states the hash"),
+        ({"pins": None}, "the plan is broken: expected the fields of Pins, not None"),
+    ],
+)
+def test_a_changed_plan_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(PreconditionError, match=message) as caught:
+        Plan.from_data({**data(), **change})
+    assert caught.value.code == "plan-broken"
+
+
+def test_numbers_keep_their_kind() -> None:
+    site = Site(machine=Machine(num_gpus=1, num_cpus=2, memory_bytes=3))
+    read = decode(Site, encode(site))
+    assert read == site
+    assert read.machine is not None
+    assert type(read.machine.num_cpus) is float
