@@ -74,7 +74,7 @@ def save(step, weights, velocity):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--learning-rate", type=float, default=0.02)
     args = parser.parse_args()
 
@@ -124,4 +124,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ConnectionError as error:
+        sys.exit(f"cannot go on: {error}")  # why the other one went is for windlass to find out

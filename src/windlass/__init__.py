@@ -1,3 +1,45 @@
-"""windlass: one file says what to run; windlass pins it, runs it anywhere, and can prove afterwards what ran."""
+"""windlass: one file says what to run; windlass pins it, runs it anywhere, and can prove afterwards what ran.
 
-__version__ = "0.1.0"
+    import windlass
+
+    experiment = windlass.Experiment(name="hello", run="python train.py", params={"lr": 0.1})
+    print(experiment.plan().plan_hash)
+    run = experiment.launch()
+    run.follow(lambda task, rank, line: print(line))
+    print(run.state, run.outputs["main"])
+
+In a job, and outside of one, `from windlass import report` is what training code calls.
+"""
+
+from windlass.core.version import VERSION as __version__
+
+__all__ = ["Env", "Experiment", "Options", "Plan", "Run", "Task", "load"]
+
+# Looked up when first used, so that `import windlass` costs nothing; the types are in __init__.pyi. Names as text, for
+# the layers below import this package and must not pull in those above.
+_HOMES = {
+    "Env": "windlass.spec",
+    "Experiment": "windlass.launch",
+    "Options": "windlass.launch",
+    "Plan": "windlass.plan",
+    "Run": "windlass.launch",
+    "Task": "windlass.spec",
+    "load": "windlass.launch",
+}
+_PACKAGES = frozenset({"config", "launch", "plan", "report", "runs", "spec"})
+
+
+def __getattr__(name: str) -> object:
+    import importlib  # lazy: every job imports this package
+
+    if name in _PACKAGES:
+        return importlib.import_module(f"windlass.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'windlass' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> "list[str]":
+    return sorted({*globals(), *__all__, *_PACKAGES})

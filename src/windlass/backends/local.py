@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from windlass.backends.protocol import JobState, Observation, Rendered, Submission
 from windlass.core.errors import PreconditionError
 from windlass.core.files import lock, read_json, write_atomic, write_json
-from windlass.core.process import ProcessId, find_by_environment, identify, is_alive, send_signal
+from windlass.core.process import ProcessId, descendants, find_by_environment, identify, is_alive, send_signal
 from windlass.supervise.environment import TOKEN_NAME
 from windlass.supervise.guard import guard_path
 from windlass.supervise.job import JobDocument
@@ -27,7 +28,6 @@ __all__ = ["LocalBackend"]
 
 _SUBMITTED = "submitted.json"
 _SUBMISSION_NAME = "WINDLASS_SUBMISSION"
-_SIGKILL = 9
 
 
 class LocalBackend:
@@ -102,10 +102,13 @@ class LocalBackend:
         return Observation(state=JobState.GONE, detail="no guard and no supervisor lives")
 
     def cancel(self, job: Submission) -> None:
-        """SIGKILL guards, supervisors and everything with the job's token."""
-        for process in _processes(job):
-            if is_alive(process):
-                send_signal(process.pid, _SIGKILL)
+        """SIGKILL guards, supervisors and all below them; first they are stopped, so that nothing new is forked."""
+        ours = [process.pid for process in _processes(job) if is_alive(process)]
+        for pid in ours:
+            send_signal(pid, signal.SIGSTOP)
+        below = [pid for root in ours for pid in descendants(root)]
+        for pid in (*ours, *below):
+            send_signal(pid, signal.SIGKILL)
         self.sweep(job)
 
     def sweep(self, job: Submission) -> int:

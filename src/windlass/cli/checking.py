@@ -85,7 +85,9 @@ def _code(run: RunFolder, plan: Plan, base: Path | None) -> Finding:
         return Finding(what="code", status="skipped", message="the run's checkout was cleared away")
     folder = (base or Path.cwd()) / str(plan.experiment.get("code", "."))
     store = Home.default().cache / "code.git"
-    return _outcome("code", f"{pin.kind} {(pin.tree or pin.commit)[:12]}", lambda: checkout(pin, folder, run.code, store=store))
+    return _outcome(
+        "code", f"{pin.kind} {(pin.tree or pin.commit)[:12]}", lambda: checkout(pin, folder, run.code, store=store)
+    )
 
 
 def _data(name: str, pin: DataPin, base: Path | None) -> Finding:

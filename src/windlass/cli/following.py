@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 
+from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.progress import COMES_FIRST, Progress
 from windlass.cli.screen import emit, paint, printable, tell
 from windlass.cli.verdict import show_verdict
@@ -35,7 +36,7 @@ def follow_to_verdict(following: Following) -> int:
         tell(f"detached: {run.id} goes on")
         tell(f"  windlass logs {run.id} --follow")
         tell(f"  windlass stop {run.id}")
-        raise
+        return EXIT_INTERRUPTED
     show_verdict(run, facts)
     return 0 if facts.state is State.SUCCEEDED else 1
 
@@ -48,9 +49,7 @@ class Following:
         skips_past: what the run did and printed until now is not shown; make it before the run is continued.
     """
 
-    def __init__(
-        self, run: RunFolder, home: Home, *, logs_to_stderr: bool = False, skips_past: bool = False
-    ) -> None:
+    def __init__(self, run: RunFolder, home: Home, *, logs_to_stderr: bool = False, skips_past: bool = False) -> None:
         self.run = run
         self._home = home
         self._journal = JournalReader(run.journal, skip=(events.METRICS, events.PROGRESS))

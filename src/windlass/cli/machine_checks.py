@@ -66,7 +66,9 @@ def _git() -> Iterator[Check]:
     number = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if number < _MIN_GIT:
         wanted = ".".join(map(str, _MIN_GIT))
-        yield Check(name="git", status="fail", message=f"{version or 'unknown version'}", hint=f"install git {wanted} or newer")
+        yield Check(
+            name="git", status="fail", message=f"{version or 'unknown version'}", hint=f"install git {wanted} or newer"
+        )
         return
     yield Check(name="git", status="ok", message=f"{version} at {shutil.which('git')}")
 
@@ -91,7 +93,9 @@ def _home() -> Iterator[Check]:
     yield Check(name="home", status="ok", message=f"{home.path} ({kind}), {count} runs")
     if kind in _NETWORK_FILE_SYSTEMS and "WINDLASS_HOME" not in os.environ:
         hint = "a local disk is faster: export WINDLASS_HOME=/path/on/a/local/disk"
-        yield Check(name="home", status="warn", message=f"{home.path} lies on a network file system ({kind})", hint=hint)
+        yield Check(
+            name="home", status="warn", message=f"{home.path} lies on a network file system ({kind})", hint=hint
+        )
 
 
 def _cache() -> Iterator[Check]:
@@ -144,7 +148,9 @@ def _gpus() -> Iterator[Check]:
     gpus = [gpu for gpu in found if isinstance(gpu, dict)] if isinstance(found, list) else []
     errors = [str(gpu["error"]) for gpu in gpus if "error" in gpu]
     if errors:
-        yield Check(name="gpus", status="fail", message=f"nvidia-smi: {errors[0]}", hint="run nvidia-smi; look at dmesg")
+        yield Check(
+            name="gpus", status="fail", message=f"nvidia-smi: {errors[0]}", hint="run nvidia-smi; look at dmesg"
+        )
         return
     names = sorted({str(gpu["name"]) for gpu in gpus})
     if len(gpus) != len(leased):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import time
 
 import click
 
 from windlass.core.units import parse_duration
 
-__all__ = ["MomentType"]
+if TYPE_CHECKING:
+    from click import Context, Parameter
+
+__all__ = ["DurationType", "MomentType"]
 
 
-class MomentType(click.ParamType):
+class MomentType(_Type):
     """Seconds since 1970 UTC from a duration before now, or from a date or time (ISO 8601; local where it names no zone)."""
 
     name = "moment"
@@ -31,6 +34,6 @@ class MomentType(click.ParamType):
         except ValueError:
             pass  # not a duration: it may be a date
         try:
-            return datetime.datetime.fromisoformat(text).timestamp()
+            return dt.datetime.fromisoformat(text).timestamp()
         except ValueError:
             self.fail(f"`{text}` is no moment; write how long ago (10m, 2d) or a date (2026-11-21T05:04)", param, ctx)

@@ -26,7 +26,9 @@ def experiment_of(
         SpecError: an override or an option is refused.
     """
     if not command:
-        raise UsageError("nothing stands behind `--`", hint="windlass launch -- python train.py", code="missing-argument")
+        raise UsageError(
+            "nothing stands behind `--`", hint="windlass launch -- python train.py", code="missing-argument"
+        )
     if name and not is_name(name):
         raise UsageError(f"`{name}` is not a name", hint=NAME_RULE, code="bad-name")
     is_shell = len(command) == 1 and " " in command[0]
@@ -39,17 +41,21 @@ def experiment_of(
     if env_uv:
         data["env"] = {"uv": env_uv}
     plain = config.from_data(Experiment, data, source=_SOURCE)
-    return config.load(Experiment, config.to_yaml(plain), source=_SOURCE, overrides=overrides).value if overrides else plain
+    return (
+        config.load(Experiment, config.to_yaml(plain), source=_SOURCE, overrides=overrides).value
+        if overrides
+        else plain
+    )
 
 
 def name_of(command: tuple[str, ...]) -> str:
     """A name from the program or script of a command: `python -u train.py` is `train`."""
-    words = command[0].split() if len(command) == 1 else list(command)
+    words = command[0].split() if len(command) == 1 else [word.split(" ", 1)[0] for word in command]
     for word in words:
-        stem = PurePath(word).name
-        if word.startswith("-") or "=" in word or _INTERPRETERS.match(stem):
+        stem = PurePath(word).name.lower()
+        if word.startswith("-") or _INTERPRETERS.match(stem):
             continue
-        found = re.sub(r"[^a-z0-9._-]+", "-", stem.removesuffix(".py").removesuffix(".sh").lower()).strip("-._")[:40]
-        if is_name(found.strip("-._")):
-            return found.strip("-._")
+        found = stem.removesuffix(".py").removesuffix(".sh")
+        if is_name(found):
+            return found
     return "command"

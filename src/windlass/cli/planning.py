@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from windlass.cli.verb import Verb
 from windlass.core.errors import UsageError
 
-__all__ = ["PlanningVerb", "options_of", "planning_options"]
+if TYPE_CHECKING:
+    from windlass.launch import Options
+
+__all__ = ["PlanningVerb", "options_of", "planning_options", "required_file"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = (
     click.option("--on", metavar="SITE", default="", help="Where to run, instead of the file's `where`."),
-    click.option("--snapshot", is_flag=True, help="Store a dirty tree exactly, untracked files included, and run that."),
+    click.option(
+        "--snapshot", is_flag=True, help="Store a dirty tree exactly, untracked files included, and run that."
+    ),
     click.option("--allow-dirty", is_flag=True, help="Run a dirty tree in place, and record that it was dirty."),
     click.option("--best-effort", is_flag=True, help="Note what the place cannot honour, instead of refusing it."),
     click.option("--debug", is_flag=True, help="Set CUDA_LAUNCH_BLOCKING=1 in the job; recorded."),
@@ -37,14 +42,20 @@ class PlanningVerb(Verb):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the command behind `--` aside, and tell an override from a mistyped option."""
+        """Set the command behind `--` aside, tell overrides from mistyped options, and find the FILE among them."""
         ctx.ignore_unknown_options = True
         if "--" in args:
             at = args.index("--")
             args, ctx.meta["windlass.command"] = args[:at], tuple(args[at + 1 :])
         rest = super().parse_args(ctx, args)
-        for word in ctx.params.get("overrides", ()):
+        words = [word for word in (ctx.params.get("file"), *ctx.params.get("overrides", ())) if word]
+        for word in words:
             self._check_word(ctx, word)
+        files = [word for word in words if not word.startswith(("-", "~"))][: "windlass.command" not in ctx.meta]
+        if files:
+            words.remove(files[0])
+        ctx.params["file"] = files[0] if files else None
+        ctx.params["overrides"] = tuple(words)
         return rest
 
     def _check_word(self, ctx: click.Context, word: str) -> None:
@@ -59,10 +70,23 @@ class PlanningVerb(Verb):
         from windlass.cli.problems import unknown_option  # lazy: only a mistake needs it
 
         own = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
-        raise unknown_option(word.partition("=")[0], [*own, *(f"--{key}" for key in experiment_keys())], ctx.command_path)
+        raise unknown_option(
+            word.partition("=")[0], [*own, *(f"--{key}" for key in experiment_keys())], ctx.command_path
+        )
 
 
-def options_of(*, on: str, snapshot: bool, allow_dirty: bool, best_effort: bool, debug: bool, is_dry: bool) -> Any:
+def required_file(context: click.Context, file: str | None) -> Path:
+    """The FILE, or the error for a command line that has none."""
+    overrides = context.params.get("overrides", ())
+    if file is not None and not ("=" in file and not Path(file).exists()):
+        return Path(file)
+    words = ", ".join(f"`{word}`" for word in (*([file] if file else []), *overrides))
+    message = f"`{context.command_path}` needs a FILE" + (f"; {words} are overrides" if words else "")
+    hint = f"such as `{context.command_path} experiment.yaml`"
+    raise UsageError(message, hint=hint, code="missing-argument")
+
+
+def options_of(*, on: str, snapshot: bool, allow_dirty: bool, best_effort: bool, debug: bool, is_dry: bool) -> Options:
     """The options of a plan as `launch.prepare` takes them."""
     from windlass.launch import Options  # lazy: planning costs 0.1 s to import
 

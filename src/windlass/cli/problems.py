@@ -1,8 +1,8 @@
 """Whatever went wrong, in the house's shape and with the house's exit code.
 
-    error: unknown key `nodez` in tasks.train            [unknown-key]
-      exp.yaml:24:5   nodez: 10
-    hint: did you mean `nodes`?
+error: unknown key `nodez` in tasks.train            [unknown-key]
+  exp.yaml:24:5   nodez: 10
+hint: did you mean `nodes`?
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ def from_click(error: click.ClickException) -> UsageError:
         return unknown_option(error.option_name, _options(context), program)
     if isinstance(error, click.MissingParameter) and error.param is not None:
         name = error.param.make_metavar(context) if context is not None else error.param.human_readable_name
-        return UsageError(f"`{program}` needs {name.strip('[]')}", hint=_example(context) or hint, code="missing-argument")
+        return UsageError(
+            f"`{program}` needs {name.strip('[]')}", hint=_example(context) or hint, code="missing-argument"
+        )
     if isinstance(error, click.BadParameter) and error.param is not None:
-        what = error.param.opts[-1] if error.param.param_type_name == "option" else error.param.human_readable_name.upper()
+        what = (
+            error.param.opts[-1] if error.param.param_type_name == "option" else error.param.human_readable_name.upper()
+        )
         return UsageError(f"`{what}` of `{program}`: {_sentence(error.message)}", hint=hint, code="bad-value")
     return UsageError(_sentence(error.format_message()), hint=hint, code="usage")
 
@@ -69,7 +73,9 @@ def unknown_option(option: str, options: list[str], program: str) -> UsageError:
 def _options(context: click.Context | None) -> list[str]:
     if context is None:
         return []
-    return [name for parameter in context.command.get_params(context) for name in parameter.opts if name.startswith("-")]
+    return [
+        name for parameter in context.command.get_params(context) for name in parameter.opts if name.startswith("-")
+    ]
 
 
 def _example(context: click.Context | None) -> str:

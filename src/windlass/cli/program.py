@@ -9,13 +9,10 @@ from collections.abc import Sequence
 import click
 
 from windlass.cli.catalogue import LazyGroup
+from windlass.cli.exit_codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
 from windlass.core.errors import WindlassError
 
-__all__ = ["EXIT_BROKEN_PIPE", "EXIT_INTERRUPTED", "main"]
-
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
-"""What a shell reports for a program that a closed pipe ended; nothing is printed."""
+__all__ = ["main", "windlass"]
 
 _COMPLETE = "_WINDLASS_COMPLETE"
 _HELP = """One file says what to run. windlass pins it, runs it, brings it back when it dies, and can prove what ran.
@@ -69,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _close_quietly()
     except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted\n")
         return EXIT_INTERRUPTED
     return code
 

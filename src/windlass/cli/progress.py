@@ -17,7 +17,8 @@ def describe_end(end: End) -> str:
     """How something ended: `killed: rank 1 on node3, signal 9`."""
     code = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}" if end.code else ""
     where = f"rank {end.rank}" + (f" on {end.host}" if end.host else "") if end.rank >= 0 else ""
-    parts = [part for part in (where, code, end.message if end.message not in (code, "") else "") if part]
+    parts = [where, "" if code and code in end.message else code, end.message]
+    parts = [part for part in parts if part]
     return f"{end.cause}: {', '.join(parts)}" if parts else end.cause
 
 

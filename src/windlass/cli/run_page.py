@@ -35,7 +35,9 @@ def run_data(run: RunFolder, facts: RunFacts) -> dict[str, object]:
         "locator": _locator(facts),
         "tasks": {name: _task_data(task) for name, task in facts.tasks.items()},
         "outputs": {name: _output_data(run, facts, name) for name in facts.tasks},
-        "metrics": {name: {"step": step, "value": value, "at": at} for name, (step, value, at) in metrics.last(run).items()},
+        "metrics": {
+            name: {"step": step, "value": value, "at": at} for name, (step, value, at) in metrics.last(run).items()
+        },
         "notes": [{"at": at, "task": task, "message": message} for at, _, _, task, message in facts.notes],
     }
 
@@ -56,9 +58,13 @@ def _task_data(task: Task) -> dict[str, object]:
         "reason": task.reason,
         "after": list(task.after),
         "num_replicas": task.num_replicas,
-        "jobs": [{"number": job.number, "backend": job.backend, "backend_id": job.backend_id} for job in task.jobs.values()],
+        "jobs": [
+            {"number": job.number, "backend": job.backend, "backend_id": job.backend_id} for job in task.jobs.values()
+        ],
         "attempts": [_attempt_data(task.attempts[number]) for number in sorted(task.attempts)],
-        "checkpoint": {"step": task.last_checkpoint[0], "path": task.last_checkpoint[1]} if task.last_checkpoint[1] else None,
+        "checkpoint": {"step": task.last_checkpoint[0], "path": task.last_checkpoint[1]}
+        if task.last_checkpoint[1]
+        else None,
     }
 
 
@@ -147,7 +153,9 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Itera
         yield _line("  phase", f"{task.phase[1]}" + (f", step {task.phase[2]}" if task.phase[2] >= 0 else ""))
     if name in facts.outputs:
         _, num_files, num_bytes, digest = facts.outputs[name]
-        yield _line("  outputs", f"{run.out(name)}  {count(num_files, 'file')}, {size(num_bytes)}, sha256:{digest[:12]}")
+        yield _line(
+            "  outputs", f"{run.out(name)}  {count(num_files, 'file')}, {size(num_bytes)}, sha256:{digest[:12]}"
+        )
 
 
 def _attempt_line(attempt: Attempt) -> str:

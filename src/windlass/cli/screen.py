@@ -67,4 +67,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str =
     """Columns as wide as they need; the last one is not padded. The header stands in capitals, without lines."""
     cells = [[name.upper() for name in header], *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    return [indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return [
+        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    ]

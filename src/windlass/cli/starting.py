@@ -78,7 +78,17 @@ def commit_files(folder: Path, files: list[str]) -> str:
     _must(folder, "init", "--quiet")
     _must(folder, "add", "--force", "--", *files)
     identity = [] if _git(folder, "var", "GIT_COMMITTER_IDENT").code == 0 and _has_name(folder) else _OURS
-    _must(folder, *identity, "-c", "commit.gpgSign=false", "commit", "--quiet", "--no-verify", "-m", f"Start {folder.name}")
+    _must(
+        folder,
+        *identity,
+        "-c",
+        "commit.gpgSign=false",
+        "commit",
+        "--quiet",
+        "--no-verify",
+        "-m",
+        f"Start {folder.name}",
+    )
     return _must(folder, "rev-parse", "--short", "HEAD").stdout.strip()
 
 

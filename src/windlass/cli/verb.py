@@ -47,7 +47,9 @@ class Family(click.Group):
         raise unknown_command(args[0], list(self.commands), ctx.command_path)
 
 
-def verb(*examples: str, name: str | None = None, cls: type[click.Command] = Verb, **settings: Any) -> Callable[[F], click.Command]:
+def verb(
+    *examples: str, name: str | None = None, cls: type[click.Command] = Verb, **settings: Any
+) -> Callable[[F], click.Command]:
     """Make a function a verb.
 
     Args:

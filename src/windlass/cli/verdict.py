@@ -39,7 +39,7 @@ def show_verdict(run: RunFolder, facts: RunFacts) -> None:
         shown = [f"{name} {number(value)}" for name, (_, value, _) in last.items()][:_MAX_METRICS]
         tell(f"  metrics  {', '.join(shown)}" + (", ..." if len(last) > _MAX_METRICS else ""))
     for task in facts.tasks:
-        if any(run.out(task).glob("*")):
+        if task in facts.outputs and facts.outputs[task][1]:
             tell(f"  outputs  {run.out(task)}")
     for text in _next_steps(run, state):
         tell(f"  {text}")

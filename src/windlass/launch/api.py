@@ -8,10 +8,9 @@ from pathlib import Path
 from windlass import spec
 from windlass.launch.prepare import Options, Prepared, prepare, prepare_file
 from windlass.launch.run import Run
-from windlass.launch.submit import start_run
 from windlass.plan import Plan
 
-__all__ = ["Experiment", "launch", "load", "plan"]
+__all__ = ["Experiment", "launch", "load"]
 
 
 class Experiment(spec.Experiment):
@@ -28,7 +27,7 @@ class Experiment(spec.Experiment):
 
     def launch(self, options: Options | None = None) -> Run:
         """Start it; returns when its jobs are made."""
-        return launch(prepare(spec.checked(self), Path.cwd(), options))
+        return prepare(spec.checked(self), Path.cwd(), options).launch()
 
 
 def load(path: str | Path, overrides: Sequence[str] = (), options: Options | None = None) -> Prepared:
@@ -36,11 +35,6 @@ def load(path: str | Path, overrides: Sequence[str] = (), options: Options | Non
     return prepare_file(Path(path), overrides, options)
 
 
-def plan(path: str | Path, overrides: Sequence[str] = (), options: Options | None = None) -> Plan:
-    """The plan of an experiment file."""
-    return prepare_file(Path(path), overrides, options or Options(is_dry=True)).plan
-
-
 def launch(prepared: Prepared, *, log: Callable[[str], None] = lambda line: None) -> Run:
     """Carry a prepared plan out; returns when its jobs are made."""
-    return Run(start_run(prepared, log=log), prepared.home)
+    return prepared.launch(log=log)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass import spec
 from windlass.core.errors import Place, UsageError
@@ -14,6 +15,9 @@ from windlass.plan import Machine, Pins, Plan, Site, make_plan
 from windlass.runs.home import Home
 from windlass.secrets import open_secrets
 from windlass.supervise.leases import machine
+
+if TYPE_CHECKING:
+    from windlass.launch.run import Run
 
 __all__ = ["Options", "Prepared", "prepare", "prepare_file"]
 
@@ -58,6 +62,17 @@ class Prepared:
     def code_folder(self) -> Path:
         """The user's own code folder, of which the run gets a checkout."""
         return _code_folder(self.experiment, self.base)
+
+    def launch(self, *, log: Callable[[str], None] = lambda line: None) -> Run:
+        """Carry the plan out; returns when its jobs are made.
+
+        Args:
+            log: gets progress lines (environment builds).
+        """
+        from windlass.launch.run import Run  # lazy: a plan alone needs neither
+        from windlass.launch.submit import start_run  # lazy: as above
+
+        return Run(start_run(self, log=log), self.home)
 
 
 def prepare_file(

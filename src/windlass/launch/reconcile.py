@@ -57,12 +57,17 @@ Action = Submit | MarkLost | NextJob | EndTask
 def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None:
     """The one next thing to do for a task, or None; call again with fresh facts after it was done.
 
+    A task without a job was to be launched by a client that died. One client at a time: two that intend the same job
+    at once would each make a token.
+
     Args:
         observed: the backend's view of the newest job, taken before `task` was read.
     """
     number = task.newest_job
-    if not number or task.end is not None:
+    if task.end is not None:
         return None
+    if not number:
+        return NextJob(job=1)
     job = task.jobs[number]
     newest = task.newest_attempt
     attempt = newest.number if newest else 0

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import windlass
 from windlass.core.clock import Clock, SystemClock, format_time
 from windlass.core.errors import InternalError, PreconditionError, WaitTimeoutError
 from windlass.core.process import run
+from windlass.core.version import VERSION
 from windlass.pin.code import CodePin
 from windlass.pin.data import DataPin
 from windlass.pin.environment import EnvironmentPin
@@ -108,7 +108,7 @@ def host_facts(clock: Clock | None = None) -> dict[str, object]:
         "gpus": _gpus(),
         "python_version": platform.python_version(),
         "python": sys.executable,
-        "windlass_version": windlass.__version__,
+        "windlass_version": VERSION,
     }
 
 

@@ -8,7 +8,7 @@ the same state, and no vector clocks are needed (docs/decisions/0002-order-free-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any, Callable
 
@@ -74,7 +74,8 @@ class End:
 
     def to_data(self) -> dict[str, Any]:
         """The JSON form, defaults left out."""
-        return {key: value for key, value in asdict(self).items() if value or key == "cause"}
+        defaults = {item.name: item.default for item in fields(self)}
+        return {key: value for key, value in asdict(self).items() if value != defaults[key]}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> End:
@@ -108,7 +109,7 @@ class Attempt:
     replicas: dict[int, Replica] = field(default_factory=dict)
     end: End | None = None
     ended_at: float = 0.0
-    end_rank: tuple[int, int, float, str] = (-2, 0, 0.0, "")
+    end_rank: tuple[int, int, float, str, int] = (-2, 0, 0.0, "", 0)
     checkpoint_step: int = -1
     num_checkpoints: int = 0
     num_entries: int = 0
@@ -179,7 +180,7 @@ class Task:
         for job in sorted(self.ends):
             if self.ends[job][0] is State.SUCCEEDED:
                 return self.ends[job]
-        return self.ends.get(self.newest_job)
+        return self.ends.get(max(self.newest_job, *self.ends)) if self.ends else None
 
     @property
     def is_stop_wanted(self) -> bool:
@@ -247,11 +248,11 @@ class RunFacts:
 
     @property
     def cause(self) -> str:
-        """The cause of the run's end: that of the first task that did not succeed."""
+        """The cause of the run's end: that of the first task that failed, or else that was stopped."""
         ends = [task.end for task in self.tasks.values() if task.end is not None]
         bad = sorted(
             (end for end in ends if end[0] is not State.SUCCEEDED),
-            key=lambda end: (end[1] == Cause.SIBLING_FAILED, end[3], end[1]),
+            key=lambda end: (end[0] is not State.FAILED, end[1] == Cause.SIBLING_FAILED, end[3], end[1]),
         )
         return bad[0][1] if bad else (str(Cause.OK) if self.state is State.SUCCEEDED else "")
 
@@ -400,7 +401,8 @@ def _process_started(facts: RunFacts, record: Record) -> None:
     replica = _replica(facts, record)
     if _is_first_of_rank(facts, record):
         replica.process = record.data["process"]
-        replica.host = replica.host or record.data["host"]
+        if not replica.is_ready:
+            replica.host = record.data["host"]
 
 
 def _process_ended(facts: RunFacts, record: Record) -> None:
@@ -416,7 +418,7 @@ def _attempt_ended(facts: RunFacts, record: Record) -> None:
 
 def _end_attempt(attempt: Attempt, end: End, epoch: int, record: Record) -> None:
     """A supervisor's word outranks a client's, a later leader's an earlier one's, the first of a writer its later ones."""
-    precedence = (epoch, -record.seq if epoch >= 0 else 0, -record.at, record.writer)
+    precedence = (epoch, -record.seq if epoch >= 0 else 0, -record.at, record.writer, -record.seq)
     if precedence > attempt.end_rank:
         attempt.end, attempt.end_rank, attempt.ended_at = end, precedence, record.at
 

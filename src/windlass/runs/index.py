@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from windlass import __version__
 from windlass.core.clock import Clock, SystemClock
+from windlass.core.version import VERSION
 from windlass.record.journal import SUFFIX
 from windlass.record.state import State
 from windlass.runs.home import Home, cache_directory
@@ -53,7 +53,7 @@ class Index:
         self._home = home
         self._clock = clock or SystemClock()
         digest = hashlib.sha256(os.fsencode(os.path.realpath(home.path))).hexdigest()[:12]
-        self.path = (folder or cache_directory()) / f"index-{digest}-{SCHEMA}-{__version__}.sqlite"
+        self.path = (folder or cache_directory()) / f"index-{digest}-{SCHEMA}-{VERSION}.sqlite"
         self._database: sqlite3.Connection | None = None
 
     def refresh(self) -> int:

@@ -6,12 +6,13 @@ import hashlib
 import io
 import os
 import py_compile
+import sys
 import zipfile
 from pathlib import Path
 from typing import List, Tuple
 
-import windlass
 from windlass.core.files import write_atomic
+from windlass.core.version import VERSION
 
 __all__ = ["IN_JOB_LAYERS", "ensure_archive"]
 
@@ -20,7 +21,7 @@ _MAIN = "import sys\nfrom windlass.supervise.main import main\nsys.exit(main(sys
 _INIT = (
     '"""The part of windlass that runs in a job; more of it, where it is installed, stays importable."""\n'
     "import os, sys\n"
-    f'__version__ = "{windlass.__version__}"\n'
+    f'__version__ = "{VERSION}"\n'
     '__path__ += [p for p in (os.path.join(e, "windlass") for e in sys.path) if os.path.isfile(os.path.join(p, "__init__.py"))]\n'
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -33,7 +34,7 @@ def ensure_archive(cache: Path) -> Path:
     """
     files = _sources()
     stamp = hashlib.sha256(repr([(name, os.stat(str(path)).st_mtime_ns) for name, path in files]).encode())
-    stamp.update(f"{windlass.__version__} {os.sys.implementation.cache_tag} {_INIT}".encode())  # type: ignore[attr-defined]
+    stamp.update(f"{VERSION} {sys.implementation.cache_tag} {_INIT}".encode())
     target = cache / f"windlass-{stamp.hexdigest()[:16]}.pyz"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -42,7 +43,7 @@ def ensure_archive(cache: Path) -> Path:
 
 
 def _sources() -> List[Tuple[str, Path]]:
-    root = Path(windlass.__file__).parent
+    root = Path(__file__).parent.parent
     found = []
     for layer in IN_JOB_LAYERS:
         for path in sorted((root / layer).glob("*.py")):

@@ -118,6 +118,7 @@ class GangCore:
         if newest.job != self._gang.job:
             self._end_attempt(newest.number, End(str(Cause.NODE_LOST), message="its job ended without a word"))
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
+        self._lost_at = dict.fromkeys(range(self._gang.num_replicas), now)  # until they report to this leader
         if newest.started_at:
             return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
         return self._set(now, attempt=newest.number, step=Step.GATHER)
@@ -237,8 +238,6 @@ class GangCore:
         ended = self._ended(self.order.attempt)
         bad = [end for end in ended.values() if end.cause != Cause.OK]
         lost = [rank for rank, since in self._lost_at.items() if now >= since + LOST_AFTER_S]
-        unseen = now >= self._phase_at + 2 * LOST_AFTER_S
-        lost += [r for r in range(self._gang.num_replicas) if unseen and r not in self._statuses]
         notice = next((s for s in self._statuses.values() if s.notice), None)
         if bad:
             self._settle_at = self._settle_at or now + SETTLE_S

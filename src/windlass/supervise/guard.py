@@ -29,6 +29,7 @@ _ENTRY = struct.Struct("<qq")
 _MAX_QUICK_RESTARTS = 5
 _QUICK_S = 2.0
 _CRASHED = 70
+_LOCK_WAIT_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Held:
     """What every incarnation of the supervisor inherits.
 
     Attributes:
-        exits: file in memory with (pid, wait status) of processes that the guard reaped.
+        exits: file in memory with (pid, wait status) of processes that were reaped, opened for appending.
         alive: read end of a pipe whose write end only the guard has: readable when the guard is dead.
     """
 
@@ -45,8 +46,12 @@ class Held:
     alive: int
     guard_pid: int
 
+    def note_exit(self, pid: int, status: int) -> None:
+        """Keep a wait status for a supervisor that comes later; one write."""
+        os.write(self.exits, _ENTRY.pack(pid, status))
+
     def exit_codes(self) -> Dict[int, int]:
-        """Exit codes (negative: signal) of processes that ended while no supervisor lived."""
+        """Exit codes (negative: signal) of processes that were reaped by the guard or a supervisor that is gone."""
         raw = os.pread(self.exits, os.fstat(self.exits).st_size, 0)
         whole = raw[: len(raw) - len(raw) % _ENTRY.size]
         return {pid: os.WEXITSTATUS(s) if os.WIFEXITED(s) else -os.WTERMSIG(s) for pid, s in _ENTRY.iter_unpack(whole)}
@@ -67,7 +72,7 @@ def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:
         return 0
     become_subreaper()
     alive_read, alive_write = os.pipe()
-    held = Held(Channel.create(), create_memory_file("windlass-exits"), alive_read, os.getpid())
+    held = Held(Channel.create(), _create_exits(), alive_read, os.getpid())
     supervisor = 0
 
     def forward(number: int, _frame: object) -> None:
@@ -80,7 +85,7 @@ def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:
     while True:
         started = time.monotonic()
         supervisor = _fork(job_folder, rank, held, alive_write, supervise)
-        status = _reap(supervisor, held.exits)
+        status = _reap(supervisor, held)
         supervisor = 0
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) != _CRASHED:
             return os.WEXITSTATUS(status)
@@ -93,11 +98,15 @@ def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:
 def _lock_for_life(path: Path) -> bool:
     """Whether this is the only guard of the replica; the lock passes to the supervisor and ends with both."""
     descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:  # also while somebody only looks whether it is held
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
 
 
 def _fork(job_folder: Path, rank: int, held: Held, alive_write: int, supervise: Callable[[Held], int]) -> int:
@@ -116,7 +125,13 @@ def _fork(job_folder: Path, rank: int, held: Held, alive_write: int, supervise: 
     return pid
 
 
-def _reap(supervisor: int, exits: int) -> int:
+def _create_exits() -> int:
+    descriptor = create_memory_file("windlass-exits")
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
+    return descriptor
+
+
+def _reap(supervisor: int, held: Held) -> int:
     """Wait for the supervisor, noting everybody else's end for the next one."""
     while True:
         try:
@@ -125,4 +140,4 @@ def _reap(supervisor: int, exits: int) -> int:
             return _CRASHED << 8
         if pid == supervisor:
             return status
-        os.pwrite(exits, _ENTRY.pack(pid, status), os.fstat(exits).st_size)
+        held.note_exit(pid, status)

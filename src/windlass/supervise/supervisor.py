@@ -230,7 +230,8 @@ class Supervisor:
         if self._process.has_exited():
             self._run_commands([messages.KillTree()])
             return
-        end = self._process.trouble(now) or self._stall(now)
+        self._process.insist()
+        end = self._process.trouble(now, self._other_replicas) or self._stall(now)
         if end is not None:
             self._run_commands(self._core.on_stalled(end))
 
@@ -360,7 +361,7 @@ class Supervisor:
         """End everything of the attempt, complete its log, tell the core."""
         if self._process is None or self._core.phase is not Phase.STARTED:
             return
-        self._process.kill(self._other_guards())
+        self._process.kill(self._other_replicas())
         finish = self._finish()
         order = self._core.order
         stop_cause = order.cause if order.step is Step.STOP and order.attempt == self._core.attempt else ""
@@ -373,12 +374,12 @@ class Supervisor:
         self._ledger.poll()
         return self._ledger.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
 
-    def _other_guards(self) -> Set[int]:
-        """Guards of other replicas on this node that this one may have started."""
+    def _other_replicas(self) -> Set[int]:
+        """Guards and supervisors of other replicas on this node; they may be below this one, which may have started them."""
         found: Set[int] = set()
         for path in self._folder.glob("guard-*.json"):
             if path.name != f"guard-{self._rank}.json":
-                found.add(ProcessId.parse(json.loads(path.read_bytes())["guard"]).pid)
+                found.update(ProcessId.parse(text).pid for text in json.loads(path.read_bytes()).values() if text != "None")
         return found
 
     def _scratch(self) -> str:

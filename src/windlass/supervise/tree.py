@@ -9,7 +9,7 @@ from typing import Callable, Iterable, List, Set
 
 from windlass.core.process import descendants, find_by_environment, send_signal
 
-__all__ = ["end_all", "resident_bytes", "sweep"]
+__all__ = ["below", "end_all", "resident_bytes", "sweep"]
 
 _PAUSE_S = 0.01
 _NUM_EMPTY_LOOKS = 2
@@ -31,7 +31,7 @@ def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: f
     left: List[int] = []
     while num_empty < _NUM_EMPTY_LOOKS and time.monotonic() < end:
         kept = keep()
-        left = [pid for root in roots for pid in _below(root, kept)]
+        left = [pid for root in roots for pid in below(root, kept)]
         num_empty = 0 if left else num_empty + 1
         for pid in left:
             send_signal(pid, signal.SIGKILL)
@@ -40,7 +40,7 @@ def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: f
     return left
 
 
-def _below(root: int, kept: Set[int]) -> List[int]:
+def below(root: int, kept: Set[int]) -> List[int]:
     """Descendants of a root without those that are kept, and without what is below them."""
     found = descendants(root)
     spared = set(kept)

@@ -6,10 +6,10 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import List, Mapping, Set, Tuple
+from typing import Callable, List, Mapping, Set, Tuple
 
 from windlass.core.clock import Clock
-from windlass.core.process import ProcessId, descendants, is_alive, send_signal
+from windlass.core.process import ProcessId, descendants, identify, is_alive, send_signal
 from windlass.record.causes import Cause
 from windlass.record.state import End
 from windlass.supervise.classify import Evidence, classify
@@ -19,7 +19,7 @@ from windlass.supervise.job import JobDocument
 from windlass.supervise.pump import LogPump
 from windlass.supervise.redact import Redactor
 from windlass.supervise.spawn import Child, spawn
-from windlass.supervise.tree import end_all, resident_bytes, sweep
+from windlass.supervise.tree import below, end_all, resident_bytes, sweep
 
 __all__ = ["UserProcess", "sweep_left_overs"]
 
@@ -42,6 +42,7 @@ class UserProcess:
         self._num_oom_kills = _oom_kills()
         self._memory_note = ""
         self._blocked_since = 0.0
+        self._terminated: List[ProcessId] = []
 
     @property
     def is_blocked(self) -> bool:
@@ -85,6 +86,7 @@ class UserProcess:
             if pid == 0:
                 break
             if pid == self._process.pid:
+                self._held.note_exit(pid, status)
                 self._code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
         return self._code is not None
 
@@ -112,17 +114,30 @@ class UserProcess:
         if self._process is None or not is_alive(self._process):
             return
         root = self._process.pid
-        targets = [pid for pid in descendants(root) if _parent(pid) == root] if self._job.is_shell else []
+        targets = [pid for pid in descendants(root) if _parent(pid) == root] if self._is_shell(root) else []
         if not targets or _catches(root, signal.SIGTERM):
             targets.append(root)
+        self._terminated = [found for found in map(identify, targets) if found is not None]
         for pid in targets:
-            send_signal(pid, signal.SIGTERM)
-            send_signal(pid, signal.SIGCONT)
+            _terminate(pid)
+
+    def insist(self) -> None:
+        """Some time after `terminate`: a shell that went on to its next command when the first had left goes too."""
+        if self._process is None or not self._terminated or any(is_alive(found) for found in self._terminated):
+            return
+        self._terminated = []
+        if is_alive(self._process):
+            _terminate(self._process.pid)
+
+    def _is_shell(self, root: int) -> bool:
+        """Whether the root is still the shell we started: some become their last command."""
+        return self._job.is_shell and _command_line(root)[:1] == list(self._job.replicas[self._rank].argv[:1])
 
     def kill(self, keep: Set[int]) -> None:
         """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds."""
-        roots = [os.getpid(), self._held.guard_pid] if os.getppid() == self._held.guard_pid else [os.getpid()]
-        end_all(roots, lambda: keep | {os.getpid(), self._held.guard_pid})
+        end_all(self._roots(), lambda: keep | {os.getpid(), self._held.guard_pid})
+        if os.getppid() != self._held.guard_pid:  # what the dead guard had adopted is below neither of us
+            sweep_left_overs(self._job, self._rank, self._held)
         deadline = time.monotonic() + _STATUS_WAIT_S
         while not self.has_exited() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -136,13 +151,22 @@ class UserProcess:
             self._blocked_since = self._clock.monotonic()
         return not result.is_blocked
 
-    def trouble(self, now: float) -> End | None:
-        """What must end the process now: memory over the limit, a disk that stays full, a stopped process."""
+    def _roots(self) -> List[int]:
+        """The subreapers below which the user's processes are."""
+        return [os.getpid(), self._held.guard_pid] if os.getppid() == self._held.guard_pid else [os.getpid()]
+
+    def trouble(self, now: float, others: Callable[[], Set[int]]) -> End | None:
+        """What must end the process now: memory over the limit, a disk that stays full.
+
+        Args:
+            others: guards and supervisors of other replicas, whose memory is not this one's.
+        """
         if self._blocked_since and now > self._blocked_since + _DISK_FULL_PATIENCE_S:
             return self._end_of(Cause.DISK_FULL, "no space left on device for the log")
         limit = self._job.memory_bytes
         if limit:
-            used = resident_bytes(descendants(os.getpid()))
+            keep = others() | {os.getpid(), self._held.guard_pid}
+            used = resident_bytes({pid for root in self._roots() for pid in below(root, keep)})
             if used > limit:
                 self._memory_note = f"used {used} bytes of memory, the limit is {limit}"
                 return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)
@@ -182,6 +206,18 @@ def sweep_left_overs(job: JobDocument, rank: int, held: Held) -> List[int]:
     """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed)."""
     ours = {os.getpid(), held.guard_pid}
     return sweep(TOKEN_NAME, f"{job.token}.{rank}", lambda: ours)
+
+
+def _terminate(pid: int) -> None:
+    send_signal(pid, signal.SIGTERM)
+    send_signal(pid, signal.SIGCONT)
+
+
+def _command_line(pid: int) -> List[str]:
+    try:
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _parent(pid: int) -> int:

@@ -25,7 +25,9 @@ _DAY_S = 86400.0
 )
 @click.option("--runs", is_flag=True, help="Remove runs that ended, with checkpoints and outputs.")
 @click.option("--environments", is_flag=True, help="Remove built environments that no run in motion uses.")
-@click.option("--older-than", type=DurationType(), default=None, metavar="TIME", help="Only what ended or was used before: `30d`.")
+@click.option(
+    "--older-than", type=DurationType(), default=None, metavar="TIME", help="Only what ended or was used before: `30d`."
+)
 @click.option("--reindex", is_flag=True, help="Read every run again and rebuild the index.")
 @click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
 @json_option
@@ -48,7 +50,9 @@ def gc_command(
     found = _found(home, has_runs=runs, has_environments=environments, older_than_s=older_than)
     found = [removal for removal in found if dry_run or remove(removal, home)]
     for removal in [] if is_json else found:
-        emit(f"{'would remove' if dry_run else 'removed':<13} {removal.kind:<12} {removal.path}  {size(removal.num_bytes)}")
+        emit(
+            f"{'would remove' if dry_run else 'removed':<13} {removal.kind:<12} {removal.path}  {size(removal.num_bytes)}"
+        )
     freed = sum(removal.num_bytes for removal in found)
     num_indexed = _reindex(home) if reindex and not dry_run else None
     if is_json:

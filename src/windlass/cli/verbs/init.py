@@ -15,9 +15,15 @@ from windlass.core.errors import PreconditionError
 __all__ = ["init_command"]
 
 
-@verb("windlass init hello && cd hello && windlass launch experiment.yaml", "windlass init ddp --template torch-ddp", name="init")
+@verb(
+    "windlass init hello && cd hello && windlass launch experiment.yaml",
+    "windlass init ddp --template torch-ddp",
+    name="init",
+)
 @click.argument("name", type=click.Path(path_type=Path))
-@click.option("--template", type=click.Choice(TEMPLATES), default="hello", show_default=True, help="What to start from.")
+@click.option(
+    "--template", type=click.Choice(TEMPLATES), default="hello", show_default=True, help="What to start from."
+)
 def init_command(name: Path, template: str) -> None:
     """Make a folder with a small experiment that runs as it is.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.completing import complete_experiment
-from windlass.cli.planning import PlanningVerb, options_of, planning_options
+from windlass.cli.planning import PlanningVerb, options_of, planning_options, required_file
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, verb
 from windlass.core.errors import UsageError
@@ -32,13 +32,13 @@ __all__ = ["launch_command"]
 @detach_option
 @planning_options
 @click.option("--if-changed", is_flag=True, help="Do nothing when a run of the same plan succeeded or still goes on.")
-@click.option("--name", default="", help="Name of the experiment that a COMMAND makes; default: from its program.")
+@click.option("--name", default="", help="Name of the experiment; of a COMMAND's by default its program's.")
 @click.option("--gpus", metavar="N", default="", help="GPUs per node of a COMMAND: `1` or `4 x gh200`.")
 @click.option("--nodes", metavar="N", type=click.IntRange(min=1), help="Nodes of a COMMAND.")
 @click.option("--env-uv", metavar="DIR", default="", help="Project folder with the lock file for a COMMAND.")
 @json_option
 @click.pass_context
-def launch_command(
+def launch_command(  # noqa: PLR0917 - click passes them by name
     context: click.Context,
     file: str | None,
     overrides: tuple[str, ...],
@@ -60,34 +60,27 @@ def launch_command(
     Log lines go to standard output, progress to standard error. Ctrl-C detaches: the run needs nobody. Exits with 0 when
     the run succeeded and with 1 when it did not.
     """
+    command = context.meta.get("windlass.command")
+    if command is None:
+        path = required_file(context, file)
+        _check_file_only(gpus=gpus, nodes=nodes, env_uv=env_uv)
     options = options_of(
         on=on, snapshot=snapshot, allow_dirty=allow_dirty, best_effort=best_effort, debug=debug, is_dry=False
     )
-    command = context.meta.get("windlass.command")
     if command is None:
-        _check_file_only(context, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
-        prepared = _prepare_file(context, file, overrides, options)
+        from windlass.launch import prepare_file  # lazy: after the cheap checks
+
+        prepared = prepare_file(path, (*overrides, *([f"name={name}"] if name else [])), options)
     else:
-        words = (*([file] if file else []), *overrides)
-        prepared = _prepare_command(command, words, options, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
+        prepared = _prepare_command(command, overrides, options, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
     if if_changed and _is_unchanged(prepared, is_json=is_json):
         return 0
     return _start(prepared, is_detached=detach, is_json=is_json)
 
 
-def _prepare_file(context: click.Context, file: str | None, overrides: tuple[str, ...], options: Options) -> Prepared:
-    from windlass.launch import prepare_file  # lazy: after the cheap checks
-
-    if file is None:
-        example = "windlass launch experiment.yaml, or windlass launch -- COMMAND"
-        raise UsageError(f"`{context.command_path}` needs a FILE or a command", hint=example, code="missing-argument")
-    return prepare_file(Path(file), overrides, options)
-
-
-def _check_file_only(context: click.Context, *, name: str, gpus: str, nodes: int | None, env_uv: str) -> None:
+def _check_file_only(*, gpus: str, nodes: int | None, env_uv: str) -> None:
     """Refuse what only a command takes; a file says it itself, and an override changes it."""
     given = {
-        "--name": (name, "name=NAME"),
         "--gpus": (gpus, "tasks.TASK.gpus=N"),
         "--nodes": (nodes, "tasks.TASK.nodes=N"),
         "--env-uv": (env_uv, "env.uv=DIR"),
@@ -127,15 +120,16 @@ def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
         if row.plan_hash == prepared.plan.plan_hash and is_good:
             tell(f"unchanged: {row.id} {row.state} with the same plan ({row.plan_hash[:12]})")
             if is_json:
-                emit_json("windlass.launch/1", {"run": row.id, "state": row.state, "plan_hash": row.plan_hash, "is_new": False})
+                emit_json(
+                    "windlass.launch/1",
+                    {"run": row.id, "state": row.state, "plan_hash": row.plan_hash, "is_new": False},
+                )
             return True
     return False
 
 
 def _start(prepared: Prepared, *, is_detached: bool, is_json: bool) -> int:
-    from windlass.launch import launch  # lazy: after the plan is known to be good
-
-    run = launch(prepared, log=tell)
+    run = prepared.launch(log=tell)
     tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")
     for note in prepared.plan.notes:
         tell(f"  note: {note}")

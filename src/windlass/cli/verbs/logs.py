@@ -55,9 +55,7 @@ class AttemptType(click.ParamType):
 @click.option("--attempt", type=AttemptType(), default=None, metavar="K|all", help="Default: each task's newest.")
 @click.option("--since", type=MomentType(), default=0.0, help="Only what came since: `10m`, `2026-11-21T05:04`.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
-def logs_command(
-    run: str, task: str | None, rank: int | None, attempt: int | None, since: float, follow: bool
-) -> None:
+def logs_command(run: str, task: str | None, rank: int | None, attempt: int | None, since: float, follow: bool) -> None:
     """Print what a run's processes printed.
 
     The log of one replica comes as it is, byte for byte. Several are merged in time, each line with `task.rank | ` before it.
@@ -89,7 +87,9 @@ def _check_choice(run: RunFolder, facts: RunFacts, task: str | None, rank: int |
     chosen = [facts.tasks[task]] if task in facts.tasks else list(facts.tasks.values())
     if rank is not None and chosen and all(rank >= each.num_replicas for each in chosen):
         most = max(each.num_replicas for each in chosen)
-        raise NotFoundError(f"run {run.id} has no replica {rank}", hint=f"replicas are 0 to {most - 1}", code="log-not-found")
+        raise NotFoundError(
+            f"run {run.id} has no replica {rank}", hint=f"replicas are 0 to {most - 1}", code="log-not-found"
+        )
 
 
 def _chosen(found: list[logs.LogFile], *, is_newest: bool) -> list[logs.LogFile]:
@@ -123,7 +123,13 @@ def _tell_of_earlier(run: RunFolder, found: list[logs.LogFile], attempt: int | N
     """Say that there is more, where a person may not know it."""
     newest = max((log.attempt for log in found), default=0)
     if attempt is None and newest > 1 and sys.stderr.isatty():
-        tell(paint(f"-- attempt {newest}; --attempt {newest - 1} or --attempt all shows what came before", "dim", stream=sys.stderr))
+        tell(
+            paint(
+                f"-- attempt {newest}; --attempt {newest - 1} or --attempt all shows what came before",
+                "dim",
+                stream=sys.stderr,
+            )
+        )
 
 
 def _follow(
@@ -133,7 +139,9 @@ def _follow(
     clock = SystemClock()
     facts = run.facts()
     first = {name: max(each.attempts, default=1) for name, each in facts.tasks.items()}
-    is_labelled = rank is None and sum(each.num_replicas for name, each in facts.tasks.items() if task in (None, name)) > 1
+    is_labelled = (
+        rank is None and sum(each.num_replicas for name, each in facts.tasks.items() if task in (None, name)) > 1
+    )
     follower = logs.Follower(run, task=task, rank=rank, attempt=attempt or None, since=since)
     num_polls = 0
     while True:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from windlass.cli.completing import complete_experiment
-from windlass.cli.planning import PlanningVerb, options_of, planning_options
+from windlass.cli.planning import PlanningVerb, options_of, planning_options, required_file
 from windlass.cli.screen import emit, tell
 from windlass.cli.verb import json_option, verb
 from windlass.core.errors import UsageError
@@ -26,7 +25,7 @@ __all__ = ["plan_command"]
     name="plan",
     cls=PlanningVerb,
 )
-@click.argument("file", type=click.Path(path_type=str))
+@click.argument("file", required=False, type=click.Path(path_type=str), metavar="FILE")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
 @planning_options
 @click.option("--render", is_flag=True, help="Print what would be submitted: job.json and command line of every task.")
@@ -34,7 +33,7 @@ __all__ = ["plan_command"]
 @click.pass_context
 def plan_command(
     context: click.Context,
-    file: str,
+    file: str | None,
     overrides: tuple[str, ...],
     on: str,
     snapshot: bool,
@@ -49,16 +48,15 @@ def plan_command(
     Works offline and needs no scheduler. OVERRIDES change the file: `tasks.train.nodes=2`, `--params.lr=3e-3`, `~limit.time`.
     """
     if "windlass.command" in context.meta:
-        raise UsageError(
-            "`windlass plan` plans a file, not a command", hint="windlass launch -- COMMAND", code="usage"
-        )
+        raise UsageError("`windlass plan` plans a file, not a command", hint="windlass launch -- COMMAND", code="usage")
+    path = required_file(context, file)
     from windlass.launch import prepare_file  # lazy: after the cheap checks
     from windlass.plan import page
 
     options = options_of(
         on=on, snapshot=snapshot, allow_dirty=allow_dirty, best_effort=best_effort, debug=debug, is_dry=True
     )
-    prepared = prepare_file(Path(file), overrides, options)
+    prepared = prepare_file(path, overrides, options)
     if render:
         _render(prepared)
     elif is_json:
@@ -85,7 +83,9 @@ def _render(prepared: Prepared) -> None:
     jobs = []
     for task in prepared.plan.tasks:
         document = job_document(prepared.plan, task, places=places, job=1, token="x" * 32)
-        rendered = backend.render(document, folder / "jobs" / f"{task.name}-1", prepared.home.path / "cache" / "windlass.pyz")
+        rendered = backend.render(
+            document, folder / "jobs" / f"{task.name}-1", prepared.home.path / "cache" / "windlass.pyz"
+        )
         jobs.append({"task": task.name, "argv": list(rendered.argv), "files": _files(rendered.files)})
     tell("made up here and real in a launch: the run's id, the token, the path of windlass.pyz and of the environment")
     emit(json.dumps({"schema": "windlass.render/1", "backend": backend.name, "jobs": jobs}, indent=2))

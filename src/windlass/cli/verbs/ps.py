@@ -16,19 +16,20 @@ from windlass.cli.moments import MomentType
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.index import Index
-from windlass.runs.row import Row
+from windlass.runs.row import UNKNOWN, Row
 from windlass.runs.store import RunFolder
 
 __all__ = ["ps_command"]
 
 _LIMIT = 20
 _LIVE = tuple(str(state) for state in State if not state.is_terminal)
+_STATES = (*(str(state) for state in State), UNKNOWN)
 _NOTE_WIDTH = 60
 
 
 @verb("windlass ps", "windlass ps --state failed --since 2d", "windlass ps --all --json", name="ps")
 @click.option("-a", "--all", "is_all", is_flag=True, help="All runs, not the newest 20 and those in motion.")
-@click.option("--state", "states", multiple=True, type=click.Choice([str(state) for state in State]), help="Only these.")
+@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these.")
 @click.option("--name", default="", help="Only runs of this experiment; `*` and `?` stand for any letters.")
 @click.option("--since", type=MomentType(), default=None, help="Only runs created since: `2d`, `3h`, `2026-11-21`.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
@@ -67,7 +68,7 @@ def _print(rows: list[Row], *, num_found: int) -> None:
     lines = table(("run", "state", "created", "took", "tries", "note"), [_columns(row, now) for row in rows])
     emit(paint(lines[0], "bold"))
     for line, row in zip(lines[1:], rows, strict=True):
-        style = STATE_STYLES.get(State(row.state)) if row.state in set(State) else None
+        style = STATE_STYLES.get(State(row.state)) if row.state != UNKNOWN else None
         emit(line.replace(f" {row.state} ", f" {paint(row.state, style)} ", 1) if style else line)
     if len(rows) < num_found:
         tell(f"{len(rows)} of {num_found} runs; --all shows the others")

@@ -8,7 +8,6 @@ from windlass.cli.finding import found_run
 from windlass.cli.rerunning import prepare_rerun
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, run_argument, verb
-from windlass.launch import launch
 from windlass.runs.home import Home
 
 __all__ = ["rerun_command"]
@@ -27,7 +26,7 @@ def rerun_command(run: str, overrides: tuple[str, ...], detach: bool, is_json: b
     home = Home.default()
     old = found_run(run, home)
     prepared = prepare_rerun(old, home, overrides)
-    new = launch(prepared, log=tell)
+    new = prepared.launch(log=tell)
     tell(f"{new.id}  the plan of {old.id}{' with ' + ' '.join(overrides) if overrides else ''}  {new.folder.path}")
     code = 0
     if not detach:

@@ -15,7 +15,9 @@ from windlass.secrets import open_secrets
 __all__ = ["secret_command"]
 
 
-@click.group(cls=Family, name="secret", epilog=examples_page("windlass secret set HF_TOKEN < token.txt", "windlass secret ls"))
+@click.group(
+    cls=Family, name="secret", epilog=examples_page("windlass secret set HF_TOKEN < token.txt", "windlass secret ls")
+)
 def secret_command() -> None:
     """Keep secrets: set, ls, rm.
 
@@ -65,7 +67,9 @@ def ls_command(is_json: bool) -> None:
     """List names and where each value comes from; values are never shown."""
     sources = open_secrets(Home.default().path).sources()
     if is_json:
-        emit_json("windlass.secrets/1", {"secrets": [{"name": name, "source": source} for name, source in sources.items()]})
+        emit_json(
+            "windlass.secrets/1", {"secrets": [{"name": name, "source": source} for name, source in sources.items()]}
+        )
         return
     if not sources:
         tell("no secrets yet: windlass secret set NAME < FILE")

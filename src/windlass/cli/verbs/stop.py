@@ -37,7 +37,9 @@ class DurationType(click.ParamType):
 @run_argument()
 @click.option("--checkpoint", is_flag=True, help="Let the code save first (report.should_stop), up to ten minutes.")
 @click.option("--now", is_flag=True, help="End all its processes at once, by force.")
-@click.option("--wait", "wait_s", type=DurationType(), metavar="TIME", help="Return when it has stopped, at most after TIME.")
+@click.option(
+    "--wait", "wait_s", type=DurationType(), metavar="TIME", help="Return when it has stopped, at most after TIME."
+)
 @click.option("--reason", default="stopped by hand", help="Recorded, and shown with the run.")
 def stop_command(run: str, checkpoint: bool, now: bool, wait_s: float | None, reason: str) -> None:
     """Stop a run; `windlass resume` goes on with it.

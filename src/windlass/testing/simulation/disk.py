@@ -126,10 +126,10 @@ class VirtualWriter:
 
 
 class Reader:
-    """Follows all journal files whose name begins with `prefix`."""
+    """Follows all journal files."""
 
-    def __init__(self, disk: Disk, prefix: str = "") -> None:
-        self._disk, self._prefix = disk, prefix
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
         self._offsets: dict[str, int] = {}
         self._version = -1
 
@@ -141,7 +141,7 @@ class Reader:
         found: list[Record] = []
         for name in sorted(self._disk.files):
             offset = self._offsets.get(name, 0)
-            if (name + ".").startswith(self._prefix) and len(self._disk.files[name]) > offset:
+            if len(self._disk.files[name]) > offset:
                 records, end, _ = frames.read_frames(bytes(self._disk.files[name][offset:]))
                 self._offsets[name] = offset + end
                 found.extend(records)
@@ -156,22 +156,17 @@ class VirtualLedger:
     ) -> None:
         self._disk, self._task, self._on_record = disk, task, on_record
         self.writer = VirtualWriter(disk, writer, clock, holder)
-        self._reader = Reader(disk, writer + ".")
+        self._reader = Reader(disk)
         self.facts = RunFacts()
-        self.poll()
+        self.history = self._reader.poll()
+        for record in self.history:
+            self.facts.apply(record)
 
     def poll(self) -> None:
         """Take in what is new."""
         for record in self._reader.poll():
             self.facts.apply(record)
             self._on_record(record)
-
-    def read_all(self) -> None:
-        """From now on read every writer of the run."""
-        self._reader = Reader(self._disk)
-        self.facts = RunFacts()
-        for record in self._reader.poll():
-            self.facts.apply(record)
 
     def task(self) -> Task:
         """The facts of this task, fresh from the disk."""

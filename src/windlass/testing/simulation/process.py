@@ -35,7 +35,7 @@ class VirtualProcess:
         self._behaviour = task.program.behaviour(task.name, attempt, rank, task.num_replicas)
         self._step = self._last = self._end_at = 0
         self._writer: VirtualWriter | None = None
-        self._asked_stop = False
+        self._has_reported = self._asked_stop = False
 
     @property
     def is_alive(self) -> bool:
@@ -96,6 +96,7 @@ class VirtualProcess:
             return
         self._step += 1
         if self._program.is_reporting:
+            self._has_reported = True
             self._report(events.PROGRESS, phase="step", step=self._step)
         every = self._program.checkpoint_every
         if every and self._step % every == 0 and self.rank == 0:
@@ -104,9 +105,9 @@ class VirtualProcess:
 
     def _finish(self) -> None:
         ending = self._behaviour.ending
-        if ending.kind == "hang" or (ending.kind == "done" and self._program.is_coupled and self._table.has_gap(self)):
+        if (ending.kind == "hang" and self._has_reported) or (ending.kind == "done" and self._program.is_coupled and self._table.has_gap(self)):
             return
-        self._exit({"done": 0, "code": ending.number, "signal": -ending.number}[ending.kind])
+        self._exit({"done": 0, "code": ending.number, "signal": -ending.number, "hang": 1}[ending.kind])
 
     def _save_and_exit(self, code: int) -> None:
         if self.is_alive and self.rank == 0 and self._program.checkpoint_every:

@@ -19,7 +19,7 @@ class Ending:
     """How one process of one attempt ends if nobody disturbs it.
 
     Attributes:
-        kind: `done`, `code`, `signal`, `hang`, `no-start`.
+        kind: `done`, `code`, `signal`, `no-start`, or `hang` (code that reports nothing fails: nobody could tell).
         number: exit code or signal.
         progress: share of the remaining steps done before.
     """

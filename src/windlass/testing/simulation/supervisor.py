@@ -52,14 +52,14 @@ class VirtualSupervisor:
         self._queue: deque[Command] = deque()
         self._is_running_queue = False
         self._exit_code: int | None = None
+        self._has_been_led = False
         self._busy_until = 0.0
         self._watchdog = Watchdog(_STALL_FLOOR_S)
         task = self.job.task.name
-        self.core: replica.ReplicaCore | None = None
         self.ledger = VirtualLedger(
-            self.cluster.disk, task, f"{task}.{self.rank}", self.clock, self, on_record=self._on_record
+            self.cluster.disk, task, f"{task}.{self.rank}", self.clock, self, self._on_record
         )
-        self._core = self.core = replica.ReplicaCore(
+        self._core = replica.ReplicaCore(
             self.rank,
             job=self.job.number,
             host=self.node.name,
@@ -150,7 +150,12 @@ class VirtualSupervisor:
             return
         if self.connection is not None:
             self._candidate.on_connected(now)
+            self._has_been_led = True
             return
+        if self._has_been_led:
+            self._run_commands(self._core.on_alone())
+            if self._exit_code is not None:
+                return
         newest = self.cluster.newest_claim(self.job.folder) if self.job.task.num_replicas > 1 else None
         epoch = self._candidate.epoch_to_claim(now, newest)
         if epoch:
@@ -165,7 +170,6 @@ class VirtualSupervisor:
             return
         self.world.log("%s.%d: leads with epoch %d", self.job.task.name, self.rank, epoch)
         self.leader = leader
-        self.ledger.read_all()
         leader.start()
         leader.on_status(self._core.status())
 
@@ -212,10 +216,12 @@ class VirtualSupervisor:
     def _restore(self) -> None:
         attempt = self._core.restore()
         if attempt:
+            self._watch_history()
             recorded = self.ledger.task().attempts[attempt].replicas[self.rank].process
             self._adopt(recorded)
         if self.ledger.task().attempts and not self._is_adopted():
             self._sweep_left_overs()
+        self.ledger.history.clear()
 
     def _adopt(self, identity: str) -> None:
         self.process = self.cluster.processes.find(identity)
@@ -252,12 +258,19 @@ class VirtualSupervisor:
         return End(str(Cause.STALLED), rank=self.rank, host=self.node.name, message=message, at=self.clock.now())
 
     def _on_record(self, record: Record) -> None:
-        if self.core is None or record.kind not in _REPORTS:
-            return
+        self._watch(record, self.clock.monotonic())
+
+    def _watch_history(self) -> None:
+        """Let the watchdog learn from what an earlier supervisor saw; silence counts from now on."""
+        shift = self.clock.monotonic() - max((record.at for record in self.ledger.history), default=0.0)
+        for record in sorted(self.ledger.history, key=lambda record: record.at):
+            self._watch(record, record.at + shift)
+
+    def _watch(self, record: Record, at: float) -> None:
         data = record.data
-        if data["rank"] == self.rank and data["attempt"] == self.core.attempt:
+        if record.kind in _REPORTS and data["rank"] == self.rank and data["attempt"] == self._core.attempt:
             phase = "save" if record.kind == events.CHECKPOINT else data["phase"]
-            self._watchdog.on_report(phase, data["step"], self.clock.monotonic())
+            self._watchdog.on_report(phase, data["step"], at)
 
     # --- commands ------------------------------------------------------------------------------------------------
 
