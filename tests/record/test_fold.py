@@ -57,7 +57,7 @@ def test_every_kind_that_the_fold_takes_in_is_tested() -> None:
     assert {getattr(events, name) for name in events.__all__} <= set(FIELDS)
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(writer_sequences(), st.randoms(use_true_random=False))
 def test_any_interleaving_of_writers_folds_to_the_same_facts(sequences: list[list[Record]], die: random.Random) -> None:
     expected = fold(record for sequence in sequences for record in sequence)

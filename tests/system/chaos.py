@@ -47,8 +47,9 @@ class Outcome:
 def strike_all(stage: Stage, seeds: Iterable[int], num_parallel: int = 4) -> list[Outcome]:
     """Strike once per seed, several runs at a time."""
     launch_s = _launch_seconds(stage)
+    slow_first = sorted(seeds, key=lambda seed: "+" not in TARGETS[seed % len(TARGETS)])
     with ThreadPoolExecutor(num_parallel) as pool:
-        return list(pool.map(lambda seed: strike(stage, seed, launch_s), seeds))
+        return list(pool.map(lambda seed: strike(stage, seed, launch_s), slow_first))
 
 
 def _launch_seconds(stage: Stage) -> float:
@@ -61,8 +62,8 @@ def _launch_seconds(stage: Stage) -> float:
 def strike(stage: Stage, seed: int, launch_s: float) -> Outcome:
     """One run with one kill; the seed says what is killed and when.
 
-    The moment is a time for the launching command, a time while everything starts for every fourth other kill, and
-    else shortly after a step.
+    The launching command is killed while it plans, or from when its run's folder appears; the others, one in four while
+    everything starts, and else shortly after a step.
     """
     random_ = random.Random(seed)
     target, began = TARGETS[seed % len(TARGETS)], time.monotonic()
@@ -70,8 +71,10 @@ def strike(stage: Stage, seed: int, launch_s: float) -> Outcome:
     spec = stage.task(f"{PYTHON} trainer.py {NUM_STEPS} {PAUSE_S}", nodes=2)
     spec["env"] = {"vars": {"STARTS": str(starts)}}
     if target == "launcher":
-        delay_s = random_.uniform(0.25, 1.6) * launch_s
-        moment, num_killed = f"{delay_s:.2f} s", _kill_launcher(stage, spec, name, delay_s)
+        has_folder = random_.random() < 0.7
+        delay_s = random_.uniform(0.0, 0.3) if has_folder else random_.uniform(0.25, 1.6) * launch_s
+        moment = f"{delay_s:.2f} s after {'its folder' if has_folder else 'its start'}"
+        num_killed = _kill_launcher(stage, spec, name, delay_s, has_folder)
     else:
         run = stage.launch(spec, name=name)
         moment = _wait_for_moment(run, random_)
@@ -80,7 +83,7 @@ def strike(stage: Stage, seed: int, launch_s: float) -> Outcome:
     problems = [problem for run in runs for problem in _problems(stage, run, starts)]
     if len(runs) > 1:
         problems.append(f"{len(runs)} runs")
-    problems += [f"process {pid} survived" for pid in living(str(starts))]
+    problems += [f"process {pid} survived: {line}" for pid, line in living(str(starts)).items()]
     return Outcome(
         seed=seed,
         target=target,
@@ -104,9 +107,11 @@ def _wait_for_moment(run: Run, random_: random.Random) -> str:
     return f"{delay_s:.2f} s after {f'step {step}' if step > 0 else 'the launch'}"
 
 
-def _kill_launcher(stage: Stage, spec: dict[str, Any], name: str, delay_s: float) -> int:
+def _kill_launcher(stage: Stage, spec: dict[str, Any], name: str, delay_s: float, has_folder: bool) -> int:
     path = stage.experiment(spec, name)
     process = subprocess.Popen([PYTHON, str(_LAUNCHER), str(path)], start_new_session=True)
+    if has_folder:
+        until(lambda: bool(stage.runs(name)) or process.poll() is not None, "the launching command makes a folder")
     with contextlib.suppress(subprocess.TimeoutExpired):
         return int(process.wait(delay_s) != 0)
     process.kill()
@@ -130,7 +135,7 @@ def _problems(stage: Stage, run: Run, starts: Path) -> list[str]:
         return [f"lost: {error}"]
     found = [f"attempt {attempt} of rank {rank} started twice" for attempt, rank in stage.doubled(starts)]
     left = stage.survivors(run)
-    found += [f"process {pid} survived" for pid in left]
+    found += [f"process {pid} survived: {line}" for pid, line in left.items()]
     was_never_started = run.facts.cause == Cause.START_FAILED and not stage.starts_of(starts)
     if state is not State.SUCCEEDED:
         return found if was_never_started else [*found, f"{state}:\n{stage.story(run)}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -41,10 +42,14 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> 
         time.sleep(_POLL_S)
 
 
-def living(*needles: str) -> list[int]:
-    """Living processes with any of the words in their command line or their environment at start."""
+def living(*needles: str) -> dict[int, str]:
+    """Command lines of living processes with any of the words in command line or environment at start."""
     wanted = [needle.encode() for needle in needles]
-    return [pid for pid, text in _process_texts() if any(needle in text for needle in wanted)]
+    return {
+        pid: text.partition(b"\0\0")[0].replace(b"\0", b" ").decode(errors="replace")
+        for pid, text in _process_texts()
+        if pid != os.getpid() and any(needle in text for needle in wanted)
+    }
 
 
 def _process_texts() -> Iterator[tuple[int, bytes]]:
@@ -54,8 +59,8 @@ def _process_texts() -> Iterator[tuple[int, bytes]]:
         text = b""
         for part in ("cmdline", "environ"):
             with contextlib.suppress(OSError):
-                text += (entry / part).read_bytes()
-        if text:  # a zombie has neither
+                text += (entry / part).read_bytes() + b"\0"
+        if text.strip(b"\0"):  # a zombie has neither
             yield int(entry.name), text
 
 
@@ -191,7 +196,7 @@ class Stage:
         path = run.folder.logs / str(attempt) / task / f"{rank}.log"
         until(lambda: path.exists() and line in path.read_text(), f"{line!r} is in {path}")
 
-    def survivors(self, run: Run, timeout_s: float = 8.0) -> list[int]:
+    def survivors(self, run: Run, timeout_s: float = 8.0) -> dict[int, str]:
         """Processes of a run, of ours and of the user's, that do not go away."""
         tokens = [job.token for task in run.facts.tasks.values() for job in task.jobs.values()]
         deadline = time.monotonic() + timeout_s

@@ -32,9 +32,11 @@ def main():
     checks = {
         "both runs succeeded": first["state"] == second["state"] == "succeeded",
         "the first took one attempt": len(first["tasks"][TASK]["attempts"]) == 1,
-        "the second was killed and started again by itself": len(attempts) == 2 and attempts[0]["end"]["cause"] == "killed",
+        "the second was killed and started again by itself": len(attempts) == 2
+        and attempts[0]["end"]["cause"] == "killed",
         "it went on from a checkpoint": attempts[0]["checkpoint_step"] > 0,
-        "more than 90 % of the held-out digits are right": min(first_result["accuracy"], second_result["accuracy"]) > 0.9,
+        "more than 90 % of the held-out digits are right": min(first_result["accuracy"], second_result["accuracy"])
+        > 0.9,
         "the weights are equal, bit for bit": first_result["weights_sha256"] == second_result["weights_sha256"],
         "so are all outputs": first["outputs"][TASK]["digest"] == second["outputs"][TASK]["digest"],
     }

@@ -20,7 +20,7 @@ from windlass.core.errors import PreconditionError
 from windlass.core.files import lock, read_json, write_atomic, write_json
 from windlass.core.process import ProcessId, descendants, find_by_environment, identify, is_alive, send_signal
 from windlass.supervise.environment import TOKEN_NAME
-from windlass.supervise.guard import guard_path
+from windlass.supervise.guard_file import guard_path
 from windlass.supervise.job import JobDocument
 from windlass.supervise.tree import sweep
 

@@ -10,7 +10,6 @@ from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.progress import COMES_FIRST, Progress
 from windlass.cli.screen import emit, paint, printable, tell
 from windlass.cli.verdict import show_verdict
-from windlass.launch.keeper import keep
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.journal import JournalReader
@@ -76,6 +75,8 @@ class Following:
                 self._print(self._logs.rest())
                 return self._facts
             if time.monotonic() >= keep_at:
+                from windlass.launch.keeper import keep  # lazy: a short run ends before
+
                 keep(self.run, self._home)
                 keep_at = time.monotonic() + _KEEP_EVERY_S
             pause = _FIRST_PAUSE_S if is_moving else min(pause * 1.5, _LONGEST_PAUSE_S)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from windlass import __version__
 from windlass.cli.phrases import size
 from windlass.core.errors import WindlassError
 from windlass.core.files import lock, write_atomic
 from windlass.core.process import boot_id, run
+from windlass.core.version import VERSION
 from windlass.runs.home import Home, cache_directory
 
 __all__ = ["Check", "checks"]
@@ -52,7 +52,7 @@ def checks() -> Iterator[Check]:
 
 
 def _windlass() -> Iterator[Check]:
-    yield Check(name="windlass", status="ok", message=f"{__version__} at {Path(__file__).parents[1]}")
+    yield Check(name="windlass", status="ok", message=f"{VERSION} at {Path(__file__).parents[1]}")
 
 
 def _python() -> Iterator[Check]:
@@ -121,14 +121,14 @@ def _disk() -> Iterator[Check]:
 def _shared_memory() -> Iterator[Check]:
     folder = Path("/dev/shm")  # noqa: S108 - only looked at
     if not folder.is_dir():
-        yield Check(name="shared memory", status="warn", message="no /dev/shm", hint="mount a tmpfs there")
+        yield Check(name="shared memory", status="warn", message=f"no {folder}", hint="mount a tmpfs there")
         return
     total = shutil.disk_usage(folder).total
     if total < _MIN_SHARED_MEMORY_BYTES:
         hint = "data loaders with workers need more: docker run --shm-size=8g"
-        yield Check(name="shared memory", status="warn", message=f"/dev/shm has {size(total)}", hint=hint)
+        yield Check(name="shared memory", status="warn", message=f"{folder} has {size(total)}", hint=hint)
         return
-    yield Check(name="shared memory", status="ok", message=f"/dev/shm has {size(total)}")
+    yield Check(name="shared memory", status="ok", message=f"{folder} has {size(total)}")
 
 
 def _files() -> Iterator[Check]:

@@ -1,7 +1,8 @@
-"""A moment on the command line: `10m` (ago), `2026-11-21`, `2026-11-21T05:04:09Z`."""
+"""Times on the command line: a moment (`10m` ago, `2026-11-21`) and a duration (`90s`)."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import time
 
@@ -9,31 +10,29 @@ import click
 
 from windlass.core.units import parse_duration
 
-if TYPE_CHECKING:
-    from click import Context, Parameter
-
-__all__ = ["DurationType", "MomentType"]
+__all__ = ["as_duration", "as_moment"]
 
 
-class MomentType(_Type):
-    """Seconds since 1970 UTC from a duration before now, or from a date or time (ISO 8601; local where it names no zone)."""
+def as_moment(context: click.Context, parameter: click.Parameter, value: str | None) -> float:
+    """Callback of an option: seconds since 1970 UTC, 0 where nothing was given.
 
-    name = "moment"
+    A date or time is ISO 8601, local where it names no zone.
+    """
+    if value is None:
+        return 0.0
+    with contextlib.suppress(ValueError):
+        return time.time() - parse_duration(value)
+    with contextlib.suppress(ValueError):  # no duration: a date?
+        return dt.datetime.fromisoformat(value).timestamp()
+    message = f"`{value}` is no moment; write how long ago (10m, 2d) or a date (2026-11-21T05:04)"
+    raise click.BadParameter(message, context, parameter)
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """What the help page shows."""
-        return "WHEN"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, or say the accepted form."""
-        if isinstance(value, int | float):
-            return float(value)
-        text = str(value)
-        try:
-            return time.time() - parse_duration(text)
-        except ValueError:
-            pass  # not a duration: it may be a date
-        try:
-            return dt.datetime.fromisoformat(text).timestamp()
-        except ValueError:
-            self.fail(f"`{text}` is no moment; write how long ago (10m, 2d) or a date (2026-11-21T05:04)", param, ctx)
+def as_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Callback of an option: seconds, None where nothing was given."""
+    if value is None:
+        return None
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(f"`{value}`: {error}", context, parameter) from None

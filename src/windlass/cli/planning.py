@@ -80,8 +80,9 @@ def required_file(context: click.Context, file: str | None) -> Path:
     overrides = context.params.get("overrides", ())
     if file is not None and not ("=" in file and not Path(file).exists()):
         return Path(file)
-    words = ", ".join(f"`{word}`" for word in (*([file] if file else []), *overrides))
-    message = f"`{context.command_path}` needs a FILE" + (f"; {words} are overrides" if words else "")
+    words = [*([file] if file else []), *overrides]
+    seen = f"; `{words[0]}` is an override" if words else ""
+    message = f"`{context.command_path}` needs a FILE{seen}"
     hint = f"such as `{context.command_path} experiment.yaml`"
     raise UsageError(message, hint=hint, code="missing-argument")
 

@@ -114,14 +114,14 @@ def _write_crash(text: str) -> Path | None:
     import os  # lazy: here and below, a crash is rare
     import time
 
-    from windlass import __version__
+    from windlass.core.version import VERSION
     from windlass.runs.home import cache_directory
 
     folder = cache_directory() / "crashes"
     path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(f"windlass {__version__}, python {sys.version}\n{text}")
+        path.write_text(f"windlass {VERSION}, python {sys.version}\n{text}")
     except OSError:
         return None
     return path

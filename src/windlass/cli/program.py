@@ -41,9 +41,9 @@ def windlass(context: click.Context, verbose: bool, version: bool) -> int | None
     if verbose:
         _see_tracebacks(context)
     if version:
-        from windlass import __version__  # lazy: keeps this file's imports to what --help needs
+        from windlass.core.version import VERSION  # lazy: keeps this file's imports to what --help needs
 
-        click.echo(f"windlass {__version__}")
+        click.echo(f"windlass {VERSION}")
         context.exit(0)
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

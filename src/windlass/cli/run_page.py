@@ -151,7 +151,7 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Itera
         yield _line("  checkpoint", f"{'step ' + str(step) + '  ' if step >= 0 else ''}{path}")
     elif task.phase[1]:
         yield _line("  phase", f"{task.phase[1]}" + (f", step {task.phase[2]}" if task.phase[2] >= 0 else ""))
-    if name in facts.outputs:
+    if name in facts.outputs and facts.outputs[name][1]:
         _, num_files, num_bytes, digest = facts.outputs[name]
         yield _line(
             "  outputs", f"{run.out(name)}  {count(num_files, 'file')}, {size(num_bytes)}, sha256:{digest[:12]}"

@@ -5,17 +5,31 @@ Knows nothing of experiments: `spec` and the trainer are two users of the same m
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from windlass.config.annotations import Doc, Duration, JsonValue, Key, Name, OneOrMany, Pattern, Range, ScalarText, Size
-from windlass.config.completion import override_paths
 from windlass.config.decode import Finding
-from windlass.config.difference import ABSENT, Absent, Change, diff
-from windlass.config.emit import to_yaml
 from windlass.config.encode import to_data
 from windlass.config.json_schema import json_schema
 from windlass.config.load import Loaded, from_data, load
 from windlass.config.override import parse_override
 from windlass.config.path import join_path, split_path
 from windlass.config.yaml_text import decode_text, too_large
+from windlass.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from windlass.config.completion import override_paths
+    from windlass.config.difference import ABSENT, Absent, Change, diff
+    from windlass.config.emit import to_yaml
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "windlass.config.completion": ("override_paths",),
+            "windlass.config.difference": ("ABSENT", "Absent", "Change", "diff"),
+            "windlass.config.emit": ("to_yaml",),
+        },
+    )
 
 __all__ = [
     "ABSENT",

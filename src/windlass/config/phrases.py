@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 
@@ -167,6 +166,8 @@ def unknown_key(key: str, cls: type[object], path: Sequence[str], root: type[obj
 
 
 def _likeness(first: str, second: str) -> float:
+    import difflib  # lazy: only a mistake needs it
+
     return difflib.SequenceMatcher(None, first, second).ratio()
 
 

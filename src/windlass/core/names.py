@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
+import os
 import re
-import secrets
 from typing import Iterable
 
 __all__ = ["NAME_RULE", "is_name", "nearest", "new_run_id", "new_token"]
@@ -21,15 +20,17 @@ def is_name(text: str) -> bool:
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """The candidate most like `word`, or an empty string when none is close."""
+    import difflib  # lazy: only a mistake needs it
+
     found = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
     return found[0] if found else ""
 
 
 def new_run_id(experiment: str) -> str:
     """A fresh run id: the experiment's name and eight random letters."""
-    return experiment + "-" + "".join(secrets.choice(_CROCKFORD) for _ in range(8))
+    return experiment + "-" + "".join(_CROCKFORD[byte % 32] for byte in os.urandom(8))
 
 
 def new_token() -> str:
     """128 random bits in hex, for submissions and their processes."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()

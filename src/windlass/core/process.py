@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Mapping, Sequence
@@ -56,6 +55,8 @@ def run(
         PreconditionError: the program is not installed.
         WaitTimeoutError: it ran longer than `timeout_s`; it has been killed.
     """
+    import subprocess  # lazy: a guard or a supervisor seldom runs a command
+
     try:
         done = subprocess.run(
             list(argv),

@@ -7,13 +7,24 @@ from pathlib import Path
 from windlass.backends import CanSweep, JobState
 from windlass.core.files import lock
 from windlass.launch.client import client_journal
-from windlass.launch.reconcile import Action, EndTask, MarkLost, NextJob, Submit, reconcile
-from windlass.launch.submit import backend_of, deliver_secrets, intend, job_folder, submission_of, submit_intended
+from windlass.launch.reconcile import Action, EndTask, MarkLost, NextJob, Submit, Sweep, has_loose_ends, reconcile
+from windlass.launch.submit import (
+    announce,
+    backend_of,
+    deliver_secrets,
+    intend,
+    is_furnished,
+    is_launching,
+    job_folder,
+    submission_of,
+    submit_intended,
+)
 from windlass.plan import Plan
 from windlass.record import events
+from windlass.record.causes import Cause
 from windlass.record.journal import JournalWriter
 from windlass.record.retry import Budgets
-from windlass.record.state import State
+from windlass.record.state import End, RunFacts, State
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 from windlass.supervise.job import JobDocument
@@ -29,11 +40,13 @@ def keep(run: RunFolder, home: Home) -> list[str]:
     Cheap when nothing is wrong: one observation per living job. Safe for many clients at once. Never ends what it
     cannot see.
     """
-    if run.facts().state.is_terminal or not (run.path / "plan.json").exists():
+    if _is_settled(run.facts()) or not (run.path / "plan.json").exists() or is_launching(home, run.id):
         return []
     plan = Plan.from_data(run.plan())
     done: list[str] = []
     with lock(run.path / "keeper.lock"):
+        if not run.facts().run or not is_furnished(run):
+            done.append(_inherit(run, plan))
         for _ in range(_MAX_ACTIONS):
             step = _next_action(run, plan)
             if step is None:
@@ -43,11 +56,37 @@ def keep(run: RunFolder, home: Home) -> list[str]:
     return done
 
 
+def _inherit(run: RunFolder, plan: Plan) -> str:
+    """Take over a run whose launching command died: it goes on when all it needs is there, and else it ends."""
+    with client_journal(run.journal) as journal:
+        if not run.facts().run:
+            announce(run, plan, journal)
+        if is_furnished(run):
+            return "took over from a launching command that ended too early"
+        message = "the command that launched it ended before everything was in place"
+        for task in plan.tasks:
+            journal.append(
+                events.TASK_ENDED,
+                task=task.name,
+                job=0,
+                attempt=0,
+                verdict=str(State.FAILED),
+                cause=str(Cause.START_FAILED),
+                message=message,
+            )
+    return message
+
+
+def _is_settled(facts: RunFacts) -> bool:
+    return facts.state.is_terminal and not any(has_loose_ends(task) for task in facts.tasks.values())
+
+
 def _next_action(run: RunFolder, plan: Plan) -> tuple[str, Action] | None:
     """The next thing to do; every job is observed before the facts are read again."""
     backend = backend_of(plan)
     before = run.facts()
-    submissions = {name: submission_of(run, name, task.newest_job) for name, task in before.tasks.items() if not task.end}
+    open_tasks = {name: task for name, task in before.tasks.items() if not task.end or has_loose_ends(task)}
+    submissions = {name: submission_of(run, name, task.newest_job) for name, task in open_tasks.items()}
     known = {name: found for name, found in submissions.items() if found is not None}
     seen = backend.observe(list(known.values()))
     facts = run.facts()
@@ -79,6 +118,13 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
         intend(run, plan, {task: action.job}, journal, resets_budgets=False)
         submit_intended(run, plan, home, task, action.job, journal)
         return f"submitted job {action.job} of {task}"
+    if isinstance(action, Sweep):
+        _sweep(run, plan, task, action.job)
+        message = "left alone by its supervisor; ended by the next command that looked"
+        for rank in action.ranks:
+            end = End(str(Cause.NODE_LOST), rank=rank, message=message).to_data()
+            journal.append(events.PROCESS_ENDED, task=task, attempt=action.attempt, rank=rank, end=end)
+        return f"ended what job {action.job} of {task} had left behind"
     return _end(run, task, action, journal)
 
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from windlass import spec
 from windlass.core.errors import Place, UsageError
 from windlass.core.names import nearest
-from windlass.pin import NO_ENVIRONMENT, DataPin, EnvironmentPin, pin_code, pin_data, pin_environment
+from windlass.pin import NO_ENVIRONMENT, DataPin, EnvironmentPin, pin_code, pin_data
 from windlass.plan import Machine, Pins, Plan, Site, make_plan
 from windlass.runs.home import Home
-from windlass.secrets import open_secrets
 from windlass.supervise.leases import machine
 
 if TYPE_CHECKING:
@@ -147,11 +146,13 @@ def _pin(experiment: spec.Experiment, base: Path, options: Options, home: Home) 
 
 def _pin_environment(experiment: spec.Experiment, folder: Path) -> EnvironmentPin:
     env = experiment.env
+    if not env.uv and not env.python:
+        return NO_ENVIRONMENT
+    from windlass.pin import pin_environment  # lazy: brings TOML and lock files
+
     if env.uv:
         return pin_environment("uv", folder / env.uv, extras=env.extras, groups=env.groups)
-    if env.python:
-        return pin_environment("python", folder, python=env.python)
-    return NO_ENVIRONMENT
+    return pin_environment("python", folder, python=env.python)
 
 
 def _pin_data(name: str, source: spec.DataSource, base: Path, home: Home) -> DataPin:
@@ -161,4 +162,6 @@ def _pin_data(name: str, source: spec.DataSource, base: Path, home: Home) -> Dat
 def _check_secrets(plan: Plan, home: Home) -> None:
     names = sorted({use.name for task in plan.tasks for use in task.secrets})
     if names:
+        from windlass.secrets import open_secrets  # lazy: most experiments have none
+
         open_secrets(home.path).require(names)

@@ -13,7 +13,7 @@ from windlass.record.causes import Cause
 from windlass.record.retry import Budgets, decide
 from windlass.record.state import State, Task
 
-__all__ = ["Action", "EndTask", "MarkLost", "NextJob", "Submit", "reconcile"]
+__all__ = ["Action", "EndTask", "MarkLost", "NextJob", "Submit", "Sweep", "has_loose_ends", "reconcile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,28 @@ class EndTask:
     message: str
 
 
-Action = Submit | MarkLost | NextJob | EndTask
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """End what a job that is gone left behind, and record the ends of these replicas' processes."""
+
+    job: int
+    attempt: int
+    ranks: tuple[int, ...]
+
+
+Action = Submit | MarkLost | NextJob | EndTask | Sweep
+
+
+def has_loose_ends(task: Task) -> bool:
+    """Whether the task ended while nobody knows the end of a process of it: guard and supervisor were both killed."""
+    return task.end is not None and bool(_open_ranks(task))
+
+
+def _open_ranks(task: Task) -> tuple[int, ...]:
+    newest = task.newest_attempt
+    if newest is None or newest.job != task.newest_job:
+        return ()
+    return tuple(sorted(rank for rank, replica in newest.replicas.items() if replica.is_starting and not replica.end))
 
 
 def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None:
@@ -65,7 +86,7 @@ def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None
     """
     number = task.newest_job
     if task.end is not None:
-        return None
+        return _sweep(task) if observed is JobState.GONE else None
     if not number:
         return NextJob(job=1)
     job = task.jobs[number]
@@ -93,3 +114,8 @@ def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None
         return MarkLost(job=number, attempt=attempt, cause=Cause.NODE_LOST, message=message)
     message = "the job was gone before its first attempt began"
     return MarkLost(job=number, attempt=attempt + 1, cause=Cause.NODE_LOST, message=message)
+
+
+def _sweep(task: Task) -> Sweep | None:
+    newest, ranks = task.newest_attempt, _open_ranks(task)
+    return Sweep(job=task.newest_job, attempt=newest.number, ranks=ranks) if newest is not None and ranks else None

@@ -8,11 +8,8 @@ from pathlib import Path
 
 from windlass.core.errors import NotFoundError, WaitTimeoutError
 from windlass.core.names import nearest
-from windlass.launch import control
-from windlass.launch.keeper import keep
 from windlass.plan import Plan
 from windlass.record.state import RunFacts, State
-from windlass.runs import metrics
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find
 
@@ -71,10 +68,14 @@ class Run:
 
     def metrics(self, name: str, task: str | None = None) -> list[tuple[int, float, float]]:
         """A reported series as (step, value, time)."""
+        from windlass.runs import metrics  # lazy: here and below, a launch needs none of it
+
         return metrics.series(self.folder, name, task)
 
     def reconcile(self) -> list[str]:
         """Bring its record in line with the world; returns what was done."""
+        from windlass.launch.keeper import keep  # lazy: see above
+
         return keep(self.folder, self._home)
 
     def follow(self, on_line: Callable[[str, int, str], None] | None = None, timeout_s: float | None = None) -> State:
@@ -83,7 +84,7 @@ class Run:
         Raises:
             WaitTimeoutError: it had not ended after `timeout_s`; it goes on.
         """
-        from windlass.runs.logs import Follower
+        from windlass.runs.logs import Follower  # lazy: see above
 
         follower = Follower(self.folder)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -91,7 +92,7 @@ class Run:
         while True:
             is_over = self.state.is_terminal
             num_lines = 0
-            for line in follower.poll(is_final=is_over):
+            for line in follower.rest() if is_over else follower.poll():
                 num_lines += 1
                 if on_line is not None:
                     on_line(line.task, line.rank, line.text)
@@ -112,6 +113,8 @@ class Run:
 
     def stop(self, *, checkpoint: bool = False, now: bool = False) -> None:
         """Ask it to stop; `checkpoint` lets the code save first, `now` ends it by force."""
+        from windlass.launch import control  # lazy: see above
+
         if now:
             control.kill(self.folder, self._home)
         else:
@@ -119,8 +122,12 @@ class Run:
 
     def retry(self) -> list[str]:
         """Start what failed again with fresh budgets."""
+        from windlass.launch import control  # lazy: see above
+
         return control.retry(self.folder, self._home)
 
     def resume(self) -> list[str]:
         """Go on after a stop."""
+        from windlass.launch import control  # lazy: see above
+
         return control.resume(self.folder, self._home)

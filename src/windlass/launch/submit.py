@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from windlass.backends import Backend, Submission, backend_named
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.core.files import read_json, write_json
+from windlass.core.files import is_locked, lock, read_json, write_json
 from windlass.core.names import new_run_id, new_token
 from windlass.launch.client import client_journal
 from windlass.launch.prepare import Prepared
@@ -31,13 +32,25 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, create
-from windlass.secrets import deliver, open_secrets
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.job import JobDocument
 
-__all__ = ["backend_of", "deliver_secrets", "intend", "job_folder", "job_of", "start_run", "submission_of", "submit_intended"]
+__all__ = [
+    "announce",
+    "backend_of",
+    "deliver_secrets",
+    "intend",
+    "is_furnished",
+    "is_launching",
+    "job_folder",
+    "job_of",
+    "start_run",
+    "submission_of",
+    "submit_intended",
+]
 
 _PLACES = "places.json"
+_PROVENANCE = "provenance.json"
 
 
 def start_run(prepared: Prepared, *, log: Callable[[str], None]) -> RunFolder:
@@ -50,19 +63,45 @@ def start_run(prepared: Prepared, *, log: Callable[[str], None]) -> RunFolder:
     """
     run_id = new_run_id(prepared.experiment.name)
     content = json.dumps(prepared.plan.to_data(), indent=1, sort_keys=True).encode()
-    run = create(prepared.home, run_id, {"plan.json": content})
-    try:
-        _furnish(prepared, run, log)
-    except BaseException:
-        shutil.rmtree(run.path, ignore_errors=True)
-        raise
-    with client_journal(run.journal) as journal:
-        _announce(prepared, run, journal)
-        deliver_secrets(run, prepared.plan, prepared.home)
-        intend(run, prepared.plan, {task.name: 1 for task in prepared.plan.tasks}, journal, resets_budgets=True)
-        for task in prepared.plan.tasks:
-            submit_intended(run, prepared.plan, prepared.home, task.name, 1, journal)
+    with _launching(prepared.home, run_id):
+        run = create(prepared.home, run_id, {"plan.json": content})
+        try:
+            _furnish(prepared, run, log)
+        except BaseException:
+            shutil.rmtree(run.path, ignore_errors=True)
+            raise
+        with client_journal(run.journal) as journal:
+            announce(run, prepared.plan, journal)
+            deliver_secrets(run, prepared.plan, prepared.home)
+            intend(run, prepared.plan, {task.name: 1 for task in prepared.plan.tasks}, journal, resets_budgets=True)
+            for task in prepared.plan.tasks:
+                submit_intended(run, prepared.plan, prepared.home, task.name, 1, journal)
     return run
+
+
+def is_launching(home: Home, run_id: str) -> bool:
+    """Whether the command that launches this run still lives and is at it."""
+    return is_locked(_launch_lock(home, run_id))
+
+
+def is_furnished(run: RunFolder) -> bool:
+    """Whether everything that the run's jobs need is in its folder."""
+    return (run.path / _PROVENANCE).exists()
+
+
+@contextmanager
+def _launching(home: Home, run_id: str) -> Iterator[None]:
+    """Tell other clients, from before the run's folder is there, that somebody is at it."""
+    path = _launch_lock(home, run_id)
+    try:
+        with lock(path):
+            yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _launch_lock(home: Home, run_id: str) -> Path:
+    return home.runs / f".{run_id}.launching"
 
 
 def _furnish(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) -> None:
@@ -79,7 +118,7 @@ def _furnish(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) -> 
     places = _places(prepared, run, cwd, built)
     write_json(run.path / _PLACES, encode(places))
     documents = [job_of(run, prepared.plan, task.name, 1, "") for task in prepared.plan.tasks]
-    write_json(run.path / "provenance.json", _provenance(prepared, run, documents, built))
+    write_json(run.path / _PROVENANCE, _provenance(prepared, run, documents, built))
 
 
 def _places(prepared: Prepared, run: RunFolder, cwd: Path, built: BuiltEnvironment) -> Places:
@@ -122,8 +161,8 @@ def _provenance(
     return {**record, "plan_hash": plan.plan_hash, "base": str(prepared.base)}
 
 
-def _announce(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> None:
-    plan = prepared.plan
+def announce(run: RunFolder, plan: Plan, journal: JournalWriter) -> None:
+    """Record that the run exists and what its tasks are."""
     tasks = {
         task.name: {
             "after": list(task.after),
@@ -189,6 +228,8 @@ def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
     names = sorted({use.name for task in plan.tasks for use in task.secrets})
     if not names:
         return
+    from windlass.secrets import deliver, open_secrets  # lazy: most runs have none
+
     token = run.id.replace(".", "_")
     path = deliver(open_secrets(home.path).require(names), token, home.path)
     write_json(run.path / _PLACES, encode(replace(_read_places(run), delivery=path)))

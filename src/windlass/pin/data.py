@@ -14,7 +14,6 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -147,6 +146,8 @@ def _scan(name: str, path: Path, cache: Path | None) -> tuple[list[_Entry], bool
     else:
         _check_regular(name, path, status)
         found = [(path, status)]
+    from concurrent.futures import ThreadPoolExecutor  # lazy: brings `logging`; most runs pin no data
+
     with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
         entries = list(pool.map(lambda item: _digest_entry(name, path, item[0], item[1], digests), found))
     digests.save()

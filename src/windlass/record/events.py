@@ -12,7 +12,7 @@
     attempt-started     supervisor  task, job, attempt, epoch, leader, address, port
     process-starting    supervisor  task, attempt, rank                   before anything of the user's is executed
     process-started     supervisor  task, attempt, rank, host, process, argv
-    process-ended       supervisor  task, attempt, rank, end
+    process-ended       both        task, attempt, rank, end
     attempt-ended       supervisor  task, job, attempt, epoch, end
     task-ended          both        task, job, attempt, verdict, cause, message
     checkpoint          report      task, attempt, rank, path, step, phase_s

@@ -9,46 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from enum import Enum
 from typing import Any, Callable
 
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
+from windlass.record.lifecycle import TRANSITIONS, State
 
 __all__ = ["TRANSITIONS", "Attempt", "End", "Job", "Replica", "RunFacts", "State", "Task", "fold"]
-
-
-class State(str, Enum):
-    """The state of a run or of one task of it."""
-
-    PLANNED = "planned"
-    QUEUED = "queued"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    STOPPED = "stopped"
-
-    def __str__(self) -> str:
-        return self.value
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether nothing more happens unless a person asks for it."""
-        return self in (State.SUCCEEDED, State.FAILED, State.STOPPED)
-
-
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.PLANNED: frozenset({State.QUEUED, State.FAILED, State.STOPPED}),
-    State.QUEUED: frozenset({State.RUNNING, State.STOPPING, State.FAILED, State.STOPPED}),
-    State.RUNNING: frozenset({State.QUEUED, State.STOPPING, State.SUCCEEDED, State.FAILED, State.STOPPED}),
-    State.STOPPING: frozenset({State.STOPPED, State.SUCCEEDED, State.FAILED}),
-    State.FAILED: frozenset({State.QUEUED}),
-    State.STOPPED: frozenset({State.QUEUED}),
-    State.SUCCEEDED: frozenset(),
-}
-"""The one table of transitions of a task; failed and stopped are left only by `retry` and `resume`."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +81,17 @@ class Attempt:
     checkpoint_step: int = -1
     num_checkpoints: int = 0
     num_entries: int = 0
+    is_listening: bool = False
 
     @property
     def has_progress(self) -> bool:
         """Whether it left a committed checkpoint or a new stable entry behind."""
         return self.num_checkpoints + self.num_entries > 0
+
+    @property
+    def is_end_doubtful(self) -> bool:
+        """Whether only a client says that it ended; a supervisor's word outranks it."""
+        return self.end_rank[0] < 0
 
     @property
     def has_started(self) -> bool:
@@ -451,6 +425,10 @@ def _progress_entry(facts: RunFacts, record: Record) -> None:
     _attempt(facts, record).num_entries += 1
 
 
+def _cooperates(facts: RunFacts, record: Record) -> None:
+    _attempt(facts, record).is_listening = True
+
+
 def _progress(facts: RunFacts, record: Record) -> None:
     task = facts.task(record.data["task"])
     task.phase = max(task.phase, (record.at, record.data["phase"], record.data["step"]))
@@ -491,6 +469,7 @@ _HANDLERS: dict[str, Callable[[RunFacts, Record], None]] = {
     events.TASK_ENDED: _task_ended,
     events.CHECKPOINT: _checkpoint,
     events.PROGRESS_ENTRY: _progress_entry,
+    events.COOPERATES: _cooperates,
     events.PROGRESS: _progress,
     events.FINISH: _finish,
     events.OUTPUTS: _outputs,

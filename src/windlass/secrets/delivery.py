@@ -7,7 +7,6 @@ empties both the runtime folder and /dev/shm of a user who logs out, unless ling
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import os
 import re
@@ -98,6 +97,8 @@ def _outlives_login() -> bool:
     uid = os.geteuid()
     if uid < _FIRST_LOGIN_UID or not (_LOGIND_USERS / str(uid)).exists():
         return True
+    import getpass  # lazy: only where a login manager is
+
     try:
         return (_LINGERING / getpass.getuser()).exists()
     except (KeyError, OSError):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import py_compile
 import sys
-import zipfile
 from pathlib import Path
 from typing import List, Tuple
 
@@ -52,17 +49,19 @@ def _sources() -> List[Tuple[str, Path]]:
 
 
 def _build(files: List[Tuple[str, Path]], cache: Path) -> bytes:
+    import io  # lazy: only a new installation builds
+    import py_compile
+    import zipfile
+
     content = io.BytesIO()
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     scratch = cache / f".compiled-{os.getpid()}-{os.urandom(4).hex()}"  # threads of one process may build at once
     with zipfile.ZipFile(content, "w") as archive:
         for name, text in (("__main__.py", _MAIN), ("windlass/__init__.py", _INIT)):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), text)
         for name, path in files:
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes())
-            py_compile.compile(str(path), cfile=str(scratch), dfile=name, doraise=True, invalidation_mode=_UNCHECKED)
+            py_compile.compile(str(path), cfile=str(scratch), dfile=name, doraise=True, invalidation_mode=unchecked)
             archive.writestr(zipfile.ZipInfo(name + "c", _EPOCH), scratch.read_bytes())
     scratch.unlink()
     return content.getvalue()
-
-
-_UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH

@@ -16,7 +16,9 @@ _MEMORY_SIGNS = re.compile(
     r"MemoryError|OutOfMemoryError|CUDA out of memory|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: not enough memory"
 )
 _DISK_SIGNS = re.compile(r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]")
-_NETWORK_SIGNS = re.compile(r"ncclRemoteError|ncclSystemError|Connection reset by peer|Connection closed by peer|EHOSTUNREACH")
+_NETWORK_SIGNS = re.compile(
+    r"ncclRemoteError|ncclSystemError|Connection reset by peer|Connection closed by peer|EHOSTUNREACH"
+)
 _OUTSIDE_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _NUM_TAIL_LINES = 20
 

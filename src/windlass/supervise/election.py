@@ -44,6 +44,11 @@ class Candidate:
         """The leader was heard."""
         self._connected_at = now
 
+    @staticmethod
+    def must_yield(epoch: int, newest: Leadership | None) -> bool:
+        """Whether a leader of this epoch has to follow another replica, which claimed a higher one."""
+        return newest is not None and newest.epoch > epoch
+
     def epoch_to_claim(self, now: float, newest: Leadership | None) -> int:
         """The epoch to claim now, or 0 to go on waiting for the present leader."""
         if newest is None:

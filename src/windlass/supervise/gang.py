@@ -5,6 +5,9 @@
                             |                       v                                                      v
                             +---- next attempt -- decide <-------------------------------------------- attempt ended
 
+A node that was told to go (a notice) ends the attempt and with it the job: the next job, or this one started again
+by its scheduler, goes on.
+
 Everything durable is in the journal, so a new leader (a restarted supervisor, or another replica after this one's
 node was lost) continues from the facts. No I/O here but the ledger; time comes in with the events.
 """
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from typing import Dict, List
 
 from windlass.record import events
-from windlass.record.causes import Cause, Kind, kind_of
+from windlass.record.causes import EXIT_RESUMABLE, Cause, Kind, kind_of
 from windlass.record.retry import Budgets, decide
 from windlass.record.state import Attempt, End, State, Task
 from windlass.supervise.messages import (
@@ -83,8 +86,10 @@ class GangCore:
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
         self._reason = ""
         self._is_over = False
-        self._job_deadline = now + gang.per_job_s if gang.per_job_s else 0.0
+        self._job_deadline = 0.0
         self._time_deadline = self._first_deadline(now, wall)
+        self._wall_offset = wall - now
+        self.order = self.order.but(deadline=self._wall_deadline())
 
     @property
     def is_over(self) -> bool:
@@ -104,10 +109,10 @@ class GangCore:
     def start(self, now: float) -> List[Command]:
         """Find out from the journal where the task stands and go on from there."""
         task = self._ledger.task()
-        if task.end is not None:
-            return [Release(), *self._leave(0 if task.end[0] is State.SUCCEEDED else 1)]
-        if task.newest_job > self._gang.job:
-            return self._leave(1)
+        over = self._leave_if_over(task)
+        if over:
+            return over
+        self._restart_job_deadline(now)
         newest = task.newest_attempt
         if newest is None:
             return self._set(now, attempt=1, step=Step.WAIT)
@@ -116,7 +121,9 @@ class GangCore:
                 return self._go_on(now)
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
         if newest.job != self._gang.job:
-            self._end_attempt(newest.number, End(str(Cause.NODE_LOST), message="its job ended without a word"))
+            self._end_attempt(
+                newest.number, End(str(Cause.NODE_LOST), message="its job ended without a word"), newest.job
+            )
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
         self._lost_at = dict.fromkeys(range(self._gang.num_replicas), now)  # until they report to this leader
         if newest.started_at:
@@ -130,11 +137,16 @@ class GangCore:
         if reason != self._reason:
             self._reason = reason
             self._ledger.append(events.TASK_QUEUED, job=self._gang.job, reason=reason)
-        return [] if reason else self._set(now, step=Step.GATHER)
+        if reason:
+            return []
+        self._restart_job_deadline(now)
+        return self._set(now, step=Step.GATHER)
 
     def on_upstream_failed(self, name: str, now: float) -> List[Command]:
         """A task this one comes after ended without success; this one never starts."""
-        return self._end_task(State.FAILED, str(Cause.SIBLING_FAILED), f"task {name}, which it comes after, did not succeed", now)
+        return self._end_task(
+            State.FAILED, str(Cause.SIBLING_FAILED), f"task {name}, which it comes after, did not succeed", now
+        )
 
     def on_status(self, status: Status, now: float) -> List[Command]:
         """A replica's state arrived."""
@@ -153,12 +165,28 @@ class GangCore:
         if self._is_over:
             return []
         task = self._ledger.task()
-        if task.newest_job > self._gang.job:
-            return self._leave(1)
+        commands = self._leave_if_over(task) or self._catch_up(task, now)
+        if commands:
+            return commands
         commands = self._obey(task, now) + self._watch_deadlines(now)
         if self.is_over:
             return commands
         return commands + self._advance(now) + self._respawn(now)
+
+    # --- what others have decided ------------------------------------------------------------------------------
+
+    def _leave_if_over(self, task: Task) -> List[Command]:
+        """Leave a task that ended, by whomever's word, or that a newer job took over."""
+        if task.end is not None:
+            return [Release(), *self._leave(0 if task.end[0] is State.SUCCEEDED else 1)]
+        return self._leave(1) if task.newest_job > self._gang.job else []
+
+    def _catch_up(self, task: Task, now: float) -> List[Command]:
+        """Go on from an end of the attempt that another leader recorded; a client's word waits for ours."""
+        attempt = task.attempts.get(self.order.attempt)
+        if self.order.step is Step.WAIT or attempt is None or attempt.end is None or attempt.is_end_doubtful:
+            return []
+        return self._go_on(now)
 
     # --- requests and deadlines -------------------------------------------------------------------------------
 
@@ -175,7 +203,7 @@ class GangCore:
             if self.order.step is Step.WAIT:
                 return self._end_task(State.FAILED, str(Cause.TIMEOUT), "its limit.time is over", now)
             return self._stop(Cause.TIMEOUT, f"limit.time of {self._gang.time_s:g} s is over", now)
-        if not self._job_deadline:
+        if not self._job_deadline or self.order.step is Step.WAIT:
             return []
         margin = self._margin_s()
         if now < self._job_deadline - margin - self._gang_grace():
@@ -186,15 +214,24 @@ class GangCore:
         """Seconds before SIGTERM that code gets to save; measured save times would be better than this share."""
         return min(60.0, 0.1 * (self._gang.per_job_s or 0.0))
 
+    def _wall_deadline(self) -> float:
+        """When the first of the deadlines comes, as wall time for people and code; 0 for none."""
+        first = min((at for at in (self._job_deadline, self._time_deadline) if at), default=0.0)
+        return first + self._wall_offset if first else 0.0
+
     def _gang_grace(self) -> float:
         return min(self._gang.grace_s, 0.1 * (self._gang.per_job_s or 0.0))
 
     def _first_deadline(self, now: float, wall: float) -> float:
-        """Monotonic time at which limit.time is over, counted from the task's first start."""
-        if not self._gang.time_s:
-            return 0.0
+        """Monotonic time at which limit.time is over, counted from the task's first start; 0 before that."""
         starts = [a.started_at for a in self._ledger.task().attempts.values() if a.started_at]
-        return now + self._gang.time_s - max(0.0, wall - min(starts, default=wall))
+        if not self._gang.time_s or not starts:
+            return 0.0
+        return now + self._gang.time_s - max(0.0, wall - min(starts))
+
+    def _restart_job_deadline(self, now: float) -> None:
+        if self._gang.per_job_s:
+            self._job_deadline = now + self._gang.per_job_s
 
     # --- the attempt -------------------------------------------------------------------------------------------
 
@@ -212,7 +249,8 @@ class GangCore:
         notice = next((s for s in self._statuses.values() if s.notice), None)
         if notice is not None:
             return self._stop(Cause.PREEMPTED, notice.notice, now, rank=notice.rank)
-        ready = [rank for rank, s in self._statuses.items() if s.attempt == number and s.phase is Phase.READY]
+        here = {rank: status for rank, status in self._statuses.items() if rank not in self._lost_at}
+        ready = [rank for rank, s in here.items() if s.attempt == number and s.phase is Phase.READY]
         missing = sorted(set(range(self._gang.num_replicas)) - set(ready) - self._ended(number).keys())
         if missing:
             if now < self._phase_at + self._gang.ready_timeout_s:
@@ -222,6 +260,14 @@ class GangCore:
             return self._stop(Cause.NEVER_READY, message, now, rank=missing[0])
         if self._ended(number):
             return self._run(now)
+        return self._start_attempt(number, now)
+
+    def _start_attempt(self, number: int, now: float) -> List[Command]:
+        """All are ready: look at the journal once more, record the start, let them run."""
+        task = self._ledger.task()
+        commands = self._leave_if_over(task) or self._catch_up(task, now) or self._obey(task, now)
+        if commands:
+            return commands
         leader = self._statuses[0]
         self._ledger.append(
             events.ATTEMPT_STARTED,
@@ -232,6 +278,8 @@ class GangCore:
             address=leader.address,
             port=leader.port,
         )
+        if self._gang.time_s and not self._time_deadline:
+            self._time_deadline = now + self._gang.time_s
         return self._set(now, step=Step.RUN, address=leader.address, port=leader.port)
 
     def _run(self, now: float) -> List[Command]:
@@ -256,26 +304,39 @@ class GangCore:
         return []
 
     def _stop(
-        self, cause: Cause, message: str, now: float, *, rank: int = -1, host: str = "", wait_s: float = 0.0, end: End | None = None
+        self,
+        cause: Cause,
+        message: str,
+        now: float,
+        *,
+        rank: int = -1,
+        host: str = "",
+        wait_s: float = 0.0,
+        end: End | None = None,
     ) -> List[Command]:
         """Begin to stop the attempt; a second reason does not replace the first, but may hurry it."""
         if self.order.step is Step.STOP:
             if wait_s == 0.0 and cause is not Cause(self.order.cause):
                 self._term_at = min(self._term_at, now)
             return []
+        if wait_s and not self._is_listening():
+            wait_s = 0.0
         self._attempt_end = end or End(str(cause), rank=rank, host=host, message=message)
         self._term_at = now + wait_s
         self._kill_at = self._term_at + self._gang.grace_s
         self._give_up_at = self._kill_at + LOST_AFTER_S
         level = StopLevel.ASK if wait_s else StopLevel.TERM
         why = str(Cause.SIBLING_FAILED) if end or rank >= 0 else str(cause)
-        commands = self._set(now, step=Step.STOP, level=level, cause=why)
+        asked = self.order.checkpoint + (1 if wait_s else 0)
+        commands = self._set(now, step=Step.STOP, level=level, cause=why, checkpoint=asked)
         return commands + self._await_stop(now)
 
     def _await_stop(self, now: float) -> List[Command]:
         number = self.order.attempt
         ended = self._ended(number)
-        lost = [r for r in range(self._gang.num_replicas) if r in self._lost_at and now >= self._lost_at[r] + LOST_AFTER_S]
+        lost = [
+            r for r in range(self._gang.num_replicas) if r in self._lost_at and now >= self._lost_at[r] + LOST_AFTER_S
+        ]
         if len(set(ended) | set(lost)) == self._gang.num_replicas or now >= self._give_up_at:
             if len(ended) == self._gang.num_replicas and all(end.cause == Cause.OK for end in ended.values()):
                 return self._finish(End(str(Cause.OK)), now)
@@ -285,13 +346,18 @@ class GangCore:
             return self._set(now, level=level)
         return []
 
+    def _is_listening(self) -> bool:
+        """Whether code of this attempt asked `should_stop` and so can save before it is signalled."""
+        attempt = self._ledger.task().attempts.get(self.order.attempt)
+        return attempt is not None and attempt.is_listening
+
     def _finish(self, end: End, now: float) -> List[Command]:
         self._end_attempt(self.order.attempt, end)
         return self._go_on(now)
 
-    def _end_attempt(self, number: int, end: End) -> None:
+    def _end_attempt(self, number: int, end: End, job: int = 0) -> None:
         self._ledger.append(
-            events.ATTEMPT_ENDED, job=self._gang.job, attempt=number, epoch=self.order.epoch, end=end.to_data()
+            events.ATTEMPT_ENDED, job=job or self._gang.job, attempt=number, epoch=self.order.epoch, end=end.to_data()
         )
 
     def _go_on(self, now: float) -> List[Command]:
@@ -299,10 +365,19 @@ class GangCore:
         decision = decide(task, self._gang.budgets)
         if decision.verdict is not None:
             return self._end_task(decision.verdict, decision.cause, decision.message, now)
+        if any(status.notice for status in self._statuses.values()):
+            return self._leave(EXIT_RESUMABLE)
         self._attempt_end, self._settle_at = None, 0.0
-        if self._gang.per_job_s:
-            self._job_deadline = now + self._gang.per_job_s
-        return self._set(now, attempt=_next(task), step=Step.GATHER, level=StopLevel.NONE, cause="", address="", port=0)
+        self._restart_job_deadline(now)
+        return self._set(
+            now,
+            attempt=_next(task),
+            step=Step.GATHER,
+            level=StopLevel.NONE,
+            cause="",
+            address="",
+            port=0,
+        )
 
     def _end_task(self, verdict: State, cause: str, message: str, now: float) -> List[Command]:
         attempt = self._ledger.task().newest_attempt
@@ -324,7 +399,7 @@ class GangCore:
     def _set(self, now: float, **changes: object) -> List[Command]:
         if "step" in changes:
             self._phase_at = now
-        self.order = self.order.but(**changes)
+        self.order = self.order.but(deadline=self._wall_deadline(), **changes)
         return [SendOrder(self.order)]
 
     def _ended(self, number: int) -> Dict[int, End]:

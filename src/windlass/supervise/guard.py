@@ -20,9 +20,10 @@ from typing import Callable, Dict
 from windlass.core.files import write_atomic
 from windlass.core.process import identify
 from windlass.supervise.channel import Channel
+from windlass.supervise.guard_file import guard_path
 from windlass.supervise.linux import become_subreaper, create_memory_file
 
-__all__ = ["Held", "guard", "guard_path"]
+__all__ = ["Held", "guard"]
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 _ENTRY = struct.Struct("<qq")
@@ -55,11 +56,6 @@ class Held:
         raw = os.pread(self.exits, os.fstat(self.exits).st_size, 0)
         whole = raw[: len(raw) - len(raw) % _ENTRY.size]
         return {pid: os.WEXITSTATUS(s) if os.WIFEXITED(s) else -os.WTERMSIG(s) for pid, s in _ENTRY.iter_unpack(whole)}
-
-
-def guard_path(job_folder: Path, rank: int) -> Path:
-    """Where a replica's guard and supervisor are written down, for observers and successors."""
-    return job_folder / f"guard-{rank}.json"
 
 
 def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:

@@ -110,7 +110,9 @@ class JobDocument:
         try:
             data = json.loads(path.read_bytes())
             if data["schema"] != SCHEMA:
-                raise PreconditionError(f"{path} has schema {data['schema']}, this supervisor reads {SCHEMA}", code="job-schema")
+                raise PreconditionError(
+                    f"{path} has schema {data['schema']}, this supervisor reads {SCHEMA}", code="job-schema"
+                )
             data["replicas"] = tuple(ReplicaCommand(tuple(r["argv"]), r["env"]) for r in data["replicas"])
             data["secrets"] = tuple(SecretUse(**use) for use in data["secrets"])
             data["lease"] = Lease(**data["lease"])

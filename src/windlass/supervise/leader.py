@@ -50,7 +50,11 @@ class Leader:
         self.epoch = epoch
         self._job, self._folder, self._ledger, self._clock, self._run = job, job_folder, ledger, clock, run
         self._gate = Gate(job, holder)
-        self._server = Server(job.host_address, job.token, selector, self.on_status, self._on_lost) if job.num_replicas > 1 else None
+        self._server = (
+            Server(job.host_address, job.token, selector, self.on_status, self._on_lost)
+            if job.num_replicas > 1
+            else None
+        )
         self._entries: Dict[str, float] = {}
         self._entries_at = 0.0
         self._respawned: List[subprocess.Popen[bytes]] = []
@@ -135,7 +139,11 @@ class Leader:
         """Start the guard of a replica that is not there; it lives on its own from then on."""
         command = [sys.executable, "-I", "-S", sys.argv[0], "guard", str(self._folder), str(rank)]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         self._respawned = [p for p in self._respawned if p.poll() is None] + [process]
 
@@ -146,10 +154,14 @@ class Leader:
         facts = self._ledger.facts
         is_new = self._job.task not in facts.outputs
         if is_new and facts.task(self._job.task).state is State.SUCCEEDED and os.path.isdir(self._job.out):
-            manifest = commit_manifest(Path(self._job.out))
+            manifest = commit_manifest(Path(self._job.out), is_beside=True)
             attempt = self.core.order.attempt
             self._ledger.append(
-                events.OUTPUTS, attempt=attempt, num_files=len(manifest.entries), bytes=manifest.num_bytes, digest=manifest.digest
+                events.OUTPUTS,
+                attempt=attempt,
+                num_files=len(manifest.entries),
+                bytes=manifest.num_bytes,
+                digest=manifest.digest,
             )
         if self._job.delivery and self._ledger.facts.state.is_terminal:
             from windlass.supervise.delivery import remove_delivery  # lazy: most jobs have no secrets

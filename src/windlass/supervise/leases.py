@@ -60,7 +60,9 @@ def acquire(lease: Lease, holder: str, label: str, present: Machine) -> Tuple[Tu
         entries = _living(_load(folder))
         mine = next((entry for entry in entries if entry["holder"] == holder), None)
         if mine is None:
-            mine = dict(holder=holder, label=label, gpus=lease.gpus, cpus=lease.cpus, memory=lease.memory_bytes, given=None)
+            mine = dict(
+                holder=holder, label=label, gpus=lease.gpus, cpus=lease.cpus, memory=lease.memory_bytes, given=None
+            )
             entries.append(mine)
         if mine["given"] is None:
             reason = _give(mine, entries, present)
@@ -86,7 +88,12 @@ def _give(mine: Dict[str, Any], entries: List[Dict[str, Any]], present: Machine)
     wanted = [
         ("GPU", mine["gpus"], len(free_gpus), len(present.gpus)),
         ("CPU", mine["cpus"], present.cpus - sum(entry["cpus"] for entry in given), present.cpus),
-        ("byte of memory", mine["memory"], present.memory_bytes - sum(e["memory"] for e in given), present.memory_bytes),
+        (
+            "byte of memory",
+            mine["memory"],
+            present.memory_bytes - sum(e["memory"] for e in given),
+            present.memory_bytes,
+        ),
     ]
     for what, need, free, total in wanted:
         if need and need > free:

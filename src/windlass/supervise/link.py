@@ -59,7 +59,12 @@ class Server:
     """The leader's end: accepts replicas, hands their statuses over, sends everyone the newest order."""
 
     def __init__(
-        self, address: str, token: str, selector: selectors.BaseSelector, on_status: Callable[[Status], None], on_lost: Callable[[int], None]
+        self,
+        address: str,
+        token: str,
+        selector: selectors.BaseSelector,
+        on_status: Callable[[Status], None],
+        on_lost: Callable[[int], None],
     ) -> None:
         self._listener = socket.create_server((address, 0))
         self._listener.setblocking(False)
@@ -130,7 +135,9 @@ class Server:
 class Follower:
     """A replica's end: connects, proves itself, sends its status, hands orders over."""
 
-    def __init__(self, rank: int, token: str, selector: selectors.BaseSelector, on_order: Callable[[Order], None]) -> None:
+    def __init__(
+        self, rank: int, token: str, selector: selectors.BaseSelector, on_order: Callable[[Order], None]
+    ) -> None:
         self._rank, self._token = rank, token
         self._selector = selector
         self._on_order = on_order

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import sys
-import tempfile
 
 __all__ = ["become_subreaper", "create_memory_file", "die_with_parent", "enlarge_pipe", "splice_to_file"]
 
@@ -49,6 +48,8 @@ def create_memory_file(name: str) -> int:
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EPERM):
                 raise
+    import tempfile  # lazy: only where there is no memfd
+
     with tempfile.TemporaryFile(dir=_MEMORY_FOLDER if os.path.isdir(_MEMORY_FOLDER) else None) as file:
         return os.dup(file.fileno())
 

@@ -172,7 +172,9 @@ class ReplicaCore:
             if self._has_process:
                 return self._clear()
             self.attempt, self.phase = order.attempt, Phase.ENDED
-            self.end = End(str(Cause.SIBLING_FAILED), rank=self.rank, host=self._host, message="stopped before it started")
+            self.end = End(
+                str(Cause.SIBLING_FAILED), rank=self.rank, host=self._host, message="stopped before it started"
+            )
         if self.phase is Phase.ENDED or order.level <= self._level:
             return [SendStatus(self.status())]
         self._level = order.level

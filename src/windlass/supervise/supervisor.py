@@ -70,9 +70,7 @@ class Supervisor:
         self._control = Path(self._scratch()) / "control.json"
         writer = f"{self._job.task}.{rank}"
         journal = Path(self._job.run_dir) / "journal"
-        self._ledger = JournalLedger(
-            journal, self._job.task, writer, self._clock, prefix=f"{writer}.", on_record=self._on_record
-        )
+        self._ledger = JournalLedger(journal, self._job.task, writer, self._clock, on_record=self._on_record)
         self._ledger.widen()
         self._core = ReplicaCore(
             rank,
@@ -156,6 +154,7 @@ class Supervisor:
 
     def _find_leader(self, now: float) -> None:
         if self._leader is not None:
+            self._yield_if_outvoted(now)
             return
         if self._follower.is_connected:
             self._candidate.on_connected(now)
@@ -173,6 +172,15 @@ class Supervisor:
         elif newest is not None and newest.rank != self._rank and self._follower.connect(newest.address, newest.port):
             self._candidate.on_connected(now)
             self._follower.send(self._core.status())
+
+    def _yield_if_outvoted(self, now: float) -> None:
+        """Follow another replica that claimed a higher epoch while this one could not be reached."""
+        assert self._leader is not None
+        newest = newest_claim(self._folder) if self._job.num_replicas > 1 else None
+        if self._candidate.must_yield(self._leader.epoch, newest):
+            self._leader.close()
+            self._leader = None
+            self._candidate.on_connected(now)
 
     def _lead(self, epoch: int) -> None:
         holder = holder_of_this_process(self._held.guard_pid)
@@ -218,6 +226,7 @@ class Supervisor:
         elif self._ledger.task().attempts:
             sweep_left_overs(self._job, self._rank, self._held)
         self._ledger.history.clear()
+        self._has_been_led = bool(self._ledger.task().attempts)
 
     def _new_process(self, attempt: int) -> UserProcess:
         return UserProcess(self._job, self._rank, attempt, self._held, self._redactor, self._clock, self._host)
@@ -265,7 +274,9 @@ class Supervisor:
 
     def _watch(self, record: Record, at: float) -> None:
         data = record.data
-        if record.kind in _REPORTS and data["rank"] == self._rank and data["attempt"] == self._core.attempt:
+        if record.kind not in _REPORTS or data["task"] != self._job.task:
+            return
+        if data["rank"] == self._rank and data["attempt"] == self._core.attempt:
             phase = {events.METRICS: "step", events.CHECKPOINT: "save"}.get(record.kind) or data["phase"]
             step = data["step"] if data["step"] is not None else -1
             self._watchdog.on_report(phase, step, at)
@@ -316,7 +327,7 @@ class Supervisor:
     def _spawn(self, command: messages.Spawn) -> None:
         self._watchdog = Watchdog(self._job.stall_floor_s)
         self._stopped_since = 0.0
-        self._write_control(messages.WriteControl(False, 0, ""))
+        self._write_control(messages.WriteControl(False, 0, "", self._core.order.deadline))
         self._process = self._new_process(command.attempt)
         for folder in (self._job.out, self._job.checkpoints):
             os.makedirs(folder, exist_ok=True)
@@ -379,7 +390,9 @@ class Supervisor:
         found: Set[int] = set()
         for path in self._folder.glob("guard-*.json"):
             if path.name != f"guard-{self._rank}.json":
-                found.update(ProcessId.parse(text).pid for text in json.loads(path.read_bytes()).values() if text != "None")
+                found.update(
+                    ProcessId.parse(text).pid for text in json.loads(path.read_bytes()).values() if text != "None"
+                )
         return found
 
     def _scratch(self) -> str:

@@ -22,7 +22,7 @@ def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: f
     A process whose parent dies while the process table is read can be missed, so only two empty looks in a row count.
 
     Args:
-        roots: subreapers: whatever is forked, even by setsid and double fork, stays below them.
+        roots: subreapers: whatever is forked, even by setsid and double fork, stays below them. They stay.
         keep: processes (with their descendants) that are not the user's.
     """
     roots = list(roots)
@@ -31,7 +31,7 @@ def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: f
     left: List[int] = []
     while num_empty < _NUM_EMPTY_LOOKS and time.monotonic() < end:
         kept = keep()
-        left = [pid for root in roots for pid in below(root, kept)]
+        left = below(roots, kept)
         num_empty = 0 if left else num_empty + 1
         for pid in left:
             send_signal(pid, signal.SIGKILL)
@@ -40,13 +40,13 @@ def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: f
     return left
 
 
-def below(root: int, kept: Set[int]) -> List[int]:
-    """Descendants of a root without those that are kept, and without what is below them."""
-    found = descendants(root)
-    spared = set(kept)
-    for pid in kept:
+def below(roots: Iterable[int], kept: Set[int]) -> List[int]:
+    """Descendants of some processes, without the roots themselves, without those kept and what is below those."""
+    roots = set(roots)
+    spared = roots | kept
+    for pid in kept - roots:
         spared.update(descendants(pid))
-    return [pid for pid in found if pid not in spared]
+    return [pid for pid in dict.fromkeys(pid for root in roots for pid in descendants(root)) if pid not in spared]
 
 
 def sweep(token_name: str, token: str, keep: Callable[[], Set[int]]) -> List[int]:

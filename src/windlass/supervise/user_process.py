@@ -31,7 +31,9 @@ _NUM_LINES = 200
 class UserProcess:
     """One attempt's process on this node; blocking only where it says so."""
 
-    def __init__(self, job: JobDocument, rank: int, attempt: int, held: Held, redactor: Redactor, clock: Clock, host: str) -> None:
+    def __init__(
+        self, job: JobDocument, rank: int, attempt: int, held: Held, redactor: Redactor, clock: Clock, host: str
+    ) -> None:
         self.attempt = attempt
         self._job, self._rank, self._held, self._clock, self._host = job, rank, held, clock, host
         log = Path(job.run_dir) / "logs" / str(attempt) / job.task / f"{rank}.log"
@@ -135,7 +137,7 @@ class UserProcess:
 
     def kill(self, keep: Set[int]) -> None:
         """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds."""
-        end_all(self._roots(), lambda: keep | {os.getpid(), self._held.guard_pid})
+        end_all(self._roots(), lambda: keep)
         if os.getppid() != self._held.guard_pid:  # what the dead guard had adopted is below neither of us
             sweep_left_overs(self._job, self._rank, self._held)
         deadline = time.monotonic() + _STATUS_WAIT_S
@@ -165,8 +167,7 @@ class UserProcess:
             return self._end_of(Cause.DISK_FULL, "no space left on device for the log")
         limit = self._job.memory_bytes
         if limit:
-            keep = others() | {os.getpid(), self._held.guard_pid}
-            used = resident_bytes({pid for root in self._roots() for pid in below(root, keep)})
+            used = resident_bytes(below(self._roots(), others()))
             if used > limit:
                 self._memory_note = f"used {used} bytes of memory, the limit is {limit}"
                 return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)

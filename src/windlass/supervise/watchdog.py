@@ -53,4 +53,6 @@ class Watchdog:
         silence = now - self._at
         if silence <= self.limit_s(self._phase):
             return ""
-        return f"no progress for {silence:.0f} s in phase {self._phase}" + (f", last step {self._step}" if self._step >= 0 else "")
+        return f"no progress for {silence:.0f} s in phase {self._phase}" + (
+            f", last step {self._step}" if self._step >= 0 else ""
+        )

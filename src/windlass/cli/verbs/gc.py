@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from windlass.cli.clearing import Removal, left_overs, old_environments, old_runs, remove
+from windlass.cli.moments import as_duration
 from windlass.cli.phrases import count, size
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import json_option, verb
-from windlass.cli.verbs.stop import DurationType
 from windlass.core.errors import UsageError
 from windlass.runs.home import Home
 
@@ -25,9 +25,7 @@ _DAY_S = 86400.0
 )
 @click.option("--runs", is_flag=True, help="Remove runs that ended, with checkpoints and outputs.")
 @click.option("--environments", is_flag=True, help="Remove built environments that no run in motion uses.")
-@click.option(
-    "--older-than", type=DurationType(), default=None, metavar="TIME", help="Only what ended or was used before: `30d`."
-)
+@click.option("--older-than", callback=as_duration, metavar="TIME", help="Only what ended or was used before: `30d`.")
 @click.option("--reindex", is_flag=True, help="Read every run again and rebuild the index.")
 @click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
 @json_option

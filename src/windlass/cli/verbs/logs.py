@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 
 import click
 
 from windlass.cli.finding import found_run, reconciled
 from windlass.cli.log_merge import merged_lines
-from windlass.cli.moments import MomentType
+from windlass.cli.moments import as_moment
 from windlass.cli.screen import emit, paint, tell, write_raw
 from windlass.cli.verb import run_argument, verb
 from windlass.core.clock import SystemClock
@@ -25,21 +27,13 @@ _POLL_S = 0.2
 _KEEP_EVERY_POLLS = 25
 
 
-class AttemptType(click.ParamType):
-    """A number, or `all`."""
-
-    name = "attempt"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """0 means all."""
-        if isinstance(value, int):
-            return value
-        text = str(value)
-        if text == "all":
-            return 0
-        if text.isdecimal() and int(text) > 0:
-            return int(text)
-        self.fail(f"`{text}` is no attempt; write a number from 1, or `all`", param, ctx)
+def _as_attempt(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Callback of `--attempt`: 0 means all."""
+    if value is None or value == "all":
+        return None if value is None else 0
+    if value.isdecimal() and int(value) > 0:
+        return int(value)
+    raise click.BadParameter(f"`{value}` is no attempt; write a number from 1, or `all`", context, parameter)
 
 
 @verb(
@@ -52,30 +46,40 @@ class AttemptType(click.ParamType):
 @run_argument()
 @click.option("--task", "-t", default=None, help="Only this task.")
 @click.option("--replica", "-r", "rank", type=click.IntRange(min=0), default=None, help="Only this replica (its rank).")
-@click.option("--attempt", type=AttemptType(), default=None, metavar="K|all", help="Default: each task's newest.")
-@click.option("--since", type=MomentType(), default=0.0, help="Only what came since: `10m`, `2026-11-21T05:04`.")
+@click.option("--attempt", callback=_as_attempt, metavar="K|all", help="Default: each task's newest.")
+@click.option("--since", metavar="WHEN", callback=as_moment, help="Only what came since: `10m`, `2026-11-21T05:04`.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
-def logs_command(run: str, task: str | None, rank: int | None, attempt: int | None, since: float, follow: bool) -> None:
+@click.option("--json", "is_json", is_flag=True, help="Print a JSON object with a versioned schema per line.")
+def logs_command(
+    run: str,
+    task: str | None,
+    rank: int | None,
+    attempt: int | None,
+    since: float,
+    follow: bool,
+    is_json: bool,
+) -> None:
     """Print what a run's processes printed.
 
-    The log of one replica comes as it is, byte for byte. Several are merged in time, each line with `task.rank | ` before it.
+    The log of one replica comes as it is, byte for byte. Several are merged in time, each line with `task.rank | ` before
+    it.
     """
     home = Home.default()
     folder = found_run(run, home)
     facts = folder.facts()
     _check_choice(folder, facts, task, rank)
     if follow and not facts.state.is_terminal:
-        _follow(folder, home, task=task, rank=rank, attempt=attempt, since=since)
+        _follow(folder, home, task=task, rank=rank, attempt=attempt, since=since, is_json=is_json)
         return
     found = _chosen(logs.list_logs(folder, task=task, rank=rank, attempt=attempt or None), is_newest=attempt is None)
     if not found:
         _say_nothing(folder, facts, attempt)
-    elif len(found) == 1:
+    elif len(found) == 1 and not is_json:
         only = found[0]
         for piece in logs.read(folder, task=only.task, rank=only.rank, attempt=only.attempt, since=since):
             write_raw(piece)
     else:
-        _print_merged(found, since, is_numbered=attempt == 0)
+        _print_merged(found, since, is_numbered=attempt == 0, is_json=is_json)
     _tell_of_earlier(folder, found, attempt)
 
 
@@ -113,10 +117,18 @@ def _say_nothing(run: RunFolder, facts: RunFacts, attempt: int | None) -> None:
     tell(f"{run.id} has printed nothing yet; it is {facts.state}" + (f" ({reasons[0]})" if reasons else ""))
 
 
-def _print_merged(found: list[logs.LogFile], since: float, *, is_numbered: bool) -> None:
+def _print_merged(found: list[logs.LogFile], since: float, *, is_numbered: bool, is_json: bool) -> None:
     for log, text in merged_lines(found, since):
-        label = f"{log.attempt}/{log.label}" if is_numbered else log.label
-        emit(paint(f"{label} | ", "dim") + text)
+        line = logs.LogLine(task=log.task, rank=log.rank, attempt=log.attempt, text=text)
+        _print_line(line, is_labelled=True, is_numbered=is_numbered, is_json=is_json)
+
+
+def _print_line(line: logs.LogLine, *, is_labelled: bool, is_numbered: bool = False, is_json: bool = False) -> None:
+    if is_json:
+        emit(json.dumps({"schema": "windlass.logs/1", **asdict(line)}, ensure_ascii=False))
+        return
+    label = f"{line.attempt}/" * is_numbered + f"{line.task}.{line.rank} | "
+    emit((paint(label, "dim") if is_labelled else "") + line.text)
 
 
 def _tell_of_earlier(run: RunFolder, found: list[logs.LogFile], attempt: int | None) -> None:
@@ -133,22 +145,27 @@ def _tell_of_earlier(run: RunFolder, found: list[logs.LogFile], attempt: int | N
 
 
 def _follow(
-    run: RunFolder, home: Home, *, task: str | None, rank: int | None, attempt: int | None, since: float
+    run: RunFolder,
+    home: Home,
+    *,
+    task: str | None,
+    rank: int | None,
+    attempt: int | None,
+    since: float,
+    is_json: bool,
 ) -> None:
     """Print what is there and what comes, until the run is at its end."""
     clock = SystemClock()
     facts = run.facts()
     first = {name: max(each.attempts, default=1) for name, each in facts.tasks.items()}
-    is_labelled = (
-        rank is None and sum(each.num_replicas for name, each in facts.tasks.items() if task in (None, name)) > 1
-    )
+    num_replicas = sum(each.num_replicas for name, each in facts.tasks.items() if task in (None, name))
     follower = logs.Follower(run, task=task, rank=rank, attempt=attempt or None, since=since)
     num_polls = 0
     while True:
         is_over = run.facts().state.is_terminal
         for line in follower.rest() if is_over else follower.poll():
             if attempt is not None or line.attempt >= first.get(line.task, 1):
-                emit((paint(f"{line.task}.{line.rank} | ", "dim") if is_labelled else "") + line.text)
+                _print_line(line, is_labelled=rank is None and num_replicas > 1, is_json=is_json)
         sys.stdout.flush()
         if is_over:
             tell(paint(f"-- {run.id} {run.facts().state}", "dim", stream=sys.stderr))

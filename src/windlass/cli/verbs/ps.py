@@ -8,11 +8,11 @@ from dataclasses import asdict
 import click
 
 from windlass.cli.finding import reconciled
+from windlass.cli.moments import as_moment
 from windlass.cli.phrases import ago, brief, duration
 from windlass.cli.screen import emit, emit_json, paint, printable, table, tell
 from windlass.cli.verb import json_option, verb
 from windlass.cli.verdict import STATE_STYLES
-from windlass.cli.moments import MomentType
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.index import Index
@@ -31,11 +31,11 @@ _NOTE_WIDTH = 60
 @click.option("-a", "--all", "is_all", is_flag=True, help="All runs, not the newest 20 and those in motion.")
 @click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these.")
 @click.option("--name", default="", help="Only runs of this experiment; `*` and `?` stand for any letters.")
-@click.option("--since", type=MomentType(), default=None, help="Only runs created since: `2d`, `3h`, `2026-11-21`.")
+@click.option("--since", metavar="WHEN", callback=as_moment, help="Only runs created since: `2d`, `3h`, `2026-11-21`.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
 @json_option
 def ps_command(
-    is_all: bool, states: tuple[str, ...], name: str, since: float | None, limit: int | None, is_json: bool
+    is_all: bool, states: tuple[str, ...], name: str, since: float, limit: int | None, is_json: bool
 ) -> None:
     """List runs, the newest first."""
     home = Home.default()
@@ -46,7 +46,7 @@ def ps_command(
         reconciled(RunFolder(home.runs / row.id), home)
     if live:
         index.refresh()
-    found = index.rows(states=states, name=name, since=since or 0.0)
+    found = index.rows(states=states, name=name, since=since)
     shown = _chosen(found, limit=limit, is_all=is_all)
     if is_json:
         emit_json("windlass.ps/1", {"runs": [asdict(row) for row in shown], "num_found": len(found)})

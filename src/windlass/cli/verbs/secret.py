@@ -42,7 +42,7 @@ def set_command(name: str, rest: tuple[str, ...]) -> None:
         raise UsageError(
             f"the value of `{name}` stands on the command line, where others can read it",
             hint=f"windlass secret set {name} < FILE; it was not stored, and it may be in your shell's history",
-            code="secret-exposed",
+            code="secret-on-command-line",
         )
     value = _read_value(name)
     store = open_secrets(Home.default().path).store

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
+import click
+
 from windlass.cli.finding import found_run
 from windlass.cli.run_page import run_data, run_page
 from windlass.cli.screen import emit, emit_json
 from windlass.cli.verb import json_option, run_argument, verb
-
-import click
 
 __all__ = ["show_command"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from windlass.cli.finding import found_run
+from windlass.cli.moments import as_duration
 from windlass.cli.screen import tell
 from windlass.cli.verb import run_argument, verb
 from windlass.core.clock import SystemClock
 from windlass.core.errors import UsageError, WaitTimeoutError
-from windlass.core.units import parse_duration
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 
@@ -18,27 +18,12 @@ __all__ = ["stop_command"]
 _POLL_S = 0.2
 
 
-class DurationType(click.ParamType):
-    """A duration such as `90s`, in seconds."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, or say the accepted form."""
-        if isinstance(value, float):
-            return value
-        try:
-            return parse_duration(str(value))
-        except ValueError as error:
-            self.fail(f"`{value}`: {error}", param, ctx)
-
-
 @verb("windlass stop last", "windlass stop hello-7hq2mx4p --checkpoint", "windlass stop last --wait 2m", name="stop")
 @run_argument()
 @click.option("--checkpoint", is_flag=True, help="Let the code save first (report.should_stop), up to ten minutes.")
 @click.option("--now", is_flag=True, help="End all its processes at once, by force.")
 @click.option(
-    "--wait", "wait_s", type=DurationType(), metavar="TIME", help="Return when it has stopped, at most after TIME."
+    "--wait", "wait_s", callback=as_duration, metavar="TIME", help="Return when it has stopped, at most after TIME."
 )
 @click.option("--reason", default="stopped by hand", help="Recorded, and shown with the run.")
 def stop_command(run: str, checkpoint: bool, now: bool, wait_s: float | None, reason: str) -> None:

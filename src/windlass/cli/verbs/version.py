@@ -6,9 +6,9 @@ import platform
 import sys
 from pathlib import Path
 
-from windlass import __version__
 from windlass.cli.screen import emit, emit_json
 from windlass.cli.verb import json_option, verb
+from windlass.core.version import VERSION
 
 __all__ = ["version_command"]
 
@@ -20,6 +20,6 @@ def version_command(is_json: bool) -> None:
     where = Path(__file__).parents[2]
     if is_json:
         python = {"version": platform.python_version(), "executable": sys.executable}
-        emit_json("windlass.version/1", {"version": __version__, "python": python, "path": str(where)})
+        emit_json("windlass.version/1", {"version": VERSION, "python": python, "path": str(where)})
         return
-    emit(f"windlass {__version__}  (python {platform.python_version()}, {where})")
+    emit(f"windlass {VERSION}  (python {platform.python_version()}, {where})")

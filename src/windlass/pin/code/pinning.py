@@ -14,7 +14,6 @@ from windlass.core.files import write_atomic
 from windlass.core.names import nearest
 from windlass.pin.code.git import Git, Repository, last_lines, open_repository, private_index
 from windlass.pin.code.pinned import CodePin
-from windlass.pin.code.snapshot import take_snapshot
 from windlass.pin.code.worktree import check_submodules, list_changes, name_some, printable
 
 __all__ = ["pin_code", "strip_credentials"]
@@ -100,6 +99,8 @@ def _pin_working_tree(repository: Repository, *, snapshot: bool, allow_dirty: bo
     if head and not changes:
         return _pin_commit(repository, head, branch=branch, remote=remote)
     if snapshot:
+        from windlass.pin.code.snapshot import take_snapshot  # lazy: only with --snapshot
+
         taken = take_snapshot(repository, write=write)
         return CodePin(
             kind="snapshot",
@@ -175,6 +176,8 @@ def _pin_loose(folder: Path, *, snapshot: bool, allow_dirty: bool, write: bool, 
             hint="add --snapshot (stores this exact tree), or `git init` and commit",
             code="not-a-repository",
         )
+    from windlass.pin.code.snapshot import take_snapshot  # lazy: as above
+
     with _loose_repository(folder, store, write=write) as repository:
         taken = take_snapshot(repository, write=write)
     return CodePin(kind="snapshot", commit=taken.commit, tree=taken.tree, ref=taken.ref, is_dirty=True)

@@ -1,6 +1,10 @@
 """Environment pins: a lock file or an interpreter to a cached environment that is built once."""
 
-from windlass.pin.environment.building import ensure_environment
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
 from windlass.pin.environment.pinned import (
     NO_ENVIRONMENT,
     BuiltEnvironment,
@@ -8,7 +12,18 @@ from windlass.pin.environment.pinned import (
     EnvironmentPin,
     LocalPackage,
 )
-from windlass.pin.environment.pinning import pin_environment
+
+if TYPE_CHECKING:
+    from windlass.pin.environment.ensuring import ensure_environment
+    from windlass.pin.environment.pinning import pin_environment
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "windlass.pin.environment.ensuring": ("ensure_environment",),
+            "windlass.pin.environment.pinning": ("pin_environment",),
+        },
+    )
 
 __all__ = [
     "NO_ENVIRONMENT",

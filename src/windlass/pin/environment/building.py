@@ -1,10 +1,8 @@
-"""From an environment pin to an environment that is there."""
+"""Build the environment of a lock file, once per key."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -12,45 +10,18 @@ from typing import cast
 from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
 from windlass.pin.environment.cached import Cached, build_once
-from windlass.pin.environment.interpreter import ask_interpreter, find_interpreter
+from windlass.pin.environment.interpreter import ask_interpreter
 from windlass.pin.environment.overlay import build_failure, ensure_overlay
-from windlass.pin.environment.pinned import BuiltEnvironment, EnvironmentPin
+from windlass.pin.environment.pinned import BuiltEnvironment, EnvironmentPin, path_entries
 from windlass.pin.environment.uv_tool import run_uv
 
-__all__ = ["ensure_environment"]
+__all__ = ["ensure_built"]
 
 
-def ensure_environment(
-    pin: EnvironmentPin, code_folder: Path, cache: Path, *, log: Callable[[str], None], tree: str = ""
+def ensure_built(
+    pin: EnvironmentPin, code_folder: Path, cache: Path, log: Callable[[str], None], tree: str
 ) -> BuiltEnvironment:
-    """The environment of a run, built when it is not cached yet; idempotent, safe for many processes at once.
-
-    The project itself is never installed into the shared environment: it comes from the run's checkout
-    (`path_entries`), or, where it must be built, from an overlay per tree. A hit starts no process.
-
-    Args:
-        code_folder: where the project (its lock file) lies in the run's checkout.
-        cache: `<home>/cache`; environments go to `envs/<key>`, overlays to `overlays/`.
-        tree: id of the code's tree (`CodePin.tree`); empty for code that runs in place.
-
-    Raises:
-        PreconditionError: the build failed (the message holds its last lines and the log's path), or the lock changed.
-    """
-    if pin.kind == "none":
-        python = Path(shutil.which("python3") or sys.executable)
-        return BuiltEnvironment(
-            python=python, bin=python.parent, bins=(), path_entries=_entries(pin, code_folder), packages=(), is_hit=True
-        )
-    if pin.kind == "python":
-        python = find_interpreter(Path(pin.interpreter))
-        return BuiltEnvironment(
-            python=python,
-            bin=python.parent,
-            bins=(python.parent,),
-            path_entries=_entries(pin, code_folder),
-            packages=pin.packages,
-            is_hit=True,
-        )
+    """The environment of a `uv` pin; see `ensure_environment`."""
     built = build_once(
         cache / "envs" / pin.key, "bin/python", lambda folder: _build(pin, code_folder, folder, log), log
     )
@@ -66,21 +37,10 @@ def _describe(pin: EnvironmentPin, code_folder: Path, built: Cached, overlay: Ca
         python=venv_bin / "python",
         bin=venv_bin,
         bins=(*(folder / "bin" for folder in front if (folder / "bin").is_dir()), venv_bin),
-        path_entries=front + _entries(pin, code_folder),
+        path_entries=front + path_entries(pin, code_folder),
         packages=tuple(cast("list[str]", built.notes["packages"])),
         is_hit=built.is_hit and (overlay is None or overlay.is_hit),
     )
-
-
-def _entries(pin: EnvironmentPin, code_folder: Path) -> tuple[Path, ...]:
-    """`src` and the folder of the code, then of each other local package; without repeats."""
-    found: list[Path] = []
-    for path in (".", *(package.path for package in pin.local_packages)):
-        folder = Path(os.path.normpath(code_folder / path))
-        for entry in (folder / "src", folder):
-            if entry not in found and entry.is_dir():
-                found.append(entry)
-    return tuple(found)
 
 
 def _build(pin: EnvironmentPin, code_folder: Path, folder: Path, log: Callable[[str], None]) -> dict[str, object]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["NO_ENVIRONMENT", "BuiltEnvironment", "EnvironmentKind", "EnvironmentPin", "LocalPackage"]
+__all__ = ["NO_ENVIRONMENT", "BuiltEnvironment", "EnvironmentKind", "EnvironmentPin", "LocalPackage", "path_entries"]
 
 EnvironmentKind = Literal["uv", "python", "none"]
 
@@ -81,3 +82,14 @@ class BuiltEnvironment:
 
 
 NO_ENVIRONMENT = EnvironmentPin(kind="none")
+
+
+def path_entries(pin: EnvironmentPin, code_folder: Path) -> tuple[Path, ...]:
+    """`src` and the folder of the code, then of each other local package; without repeats."""
+    found: list[Path] = []
+    for path in (".", *(package.path for package in pin.local_packages)):
+        folder = Path(os.path.normpath(code_folder / path))
+        for entry in (folder / "src", folder):
+            if entry not in found and entry.is_dir():
+                found.append(entry)
+    return tuple(found)

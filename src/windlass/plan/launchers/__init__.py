@@ -7,18 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from windlass.plan.launchers.accelerate import launch_accelerate
 from windlass.plan.launchers.gang import Gang, Launch
 from windlass.plan.launchers.plain import launch_none
-from windlass.plan.launchers.torchrun import launch_torchrun
 from windlass.plan.refusal import refusal
 
 __all__ = ["LAUNCHERS", "Gang", "Launch", "launch"]
 
+
+def _torchrun(gang: Gang) -> Launch:
+    from windlass.plan.launchers.torchrun import launch_torchrun  # lazy: reads commands, 6 ms of imports
+
+    return launch_torchrun(gang)
+
+
+def _accelerate(gang: Gang) -> Launch:
+    from windlass.plan.launchers.accelerate import launch_accelerate  # lazy: as above
+
+    return launch_accelerate(gang)
+
+
 LAUNCHERS: Mapping[str, Callable[[Gang], Launch]] = {
     "none": launch_none,
-    "torchrun": launch_torchrun,
-    "accelerate": launch_accelerate,
+    "torchrun": _torchrun,
+    "accelerate": _accelerate,
 }
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from windlass.backends.protocol import JobState
 from windlass.launch import reconcile as policy
 from windlass.record import events
+from windlass.record.causes import Cause
 from windlass.record.retry import Budgets
-from windlass.record.state import RunFacts, State, Task
+from windlass.record.state import End, RunFacts, State, Task
 from windlass.testing.simulation.backend import LostReplyError, RefusedError, VirtualBackend
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.disk import Crash, Reader, VirtualWriter
@@ -146,6 +147,13 @@ class Clients:
             )
             yield self._pause()
 
+    def _submit_then_intend(self, client: _Client, jobs: dict[str, int], *, resets_budgets: bool) -> Steps:
+        """What the mutant `submit-before-journal` does instead of `_intend`."""
+        for name, number in jobs.items():
+            self._backend.submit(self._plans[name], number, f"{self._world.random.getrandbits(64):016x}")
+            yield self._pause()
+        yield from self._intend(client, jobs, resets_budgets=resets_budgets)
+
     def _submit(self, client: _Client, name: str, number: int) -> Steps:
         token = self._read().task(name).jobs[number].token
         yield self._pause()
@@ -158,7 +166,8 @@ class Clients:
         self._append(client, events.JOB_SUBMITTED, task=name, job=number, backend_id=backend_id, locator="")
 
     def _keep(self, client: _Client) -> Steps:
-        if not self._read().tasks or self._read().state.is_terminal:
+        facts = self._read()
+        if not facts.tasks or (facts.state.is_terminal and not any(map(policy.has_loose_ends, facts.tasks.values()))):
             return
         yield from self._lock(client)
         yield from self._keep_locked(client)
@@ -179,7 +188,8 @@ class Clients:
         seen: dict[str, JobState] = {}
         for name, task in self._read().tasks.items():
             job = task.jobs.get(task.newest_job)
-            if task.end is None and job is not None and job.is_submitted:
+            is_open = task.end is None or policy.has_loose_ends(task)
+            if is_open and job is not None and job.is_submitted:
                 seen[name] = self._backend.observe(job.backend_id)
                 truth = self._backend.is_gone(job.backend_id)
                 self._cluster.monitor.on_observed(f"jobs/{name}-{job.number}", is_gone=truth)
@@ -211,6 +221,11 @@ class Clients:
                 cause=str(action.cause),
                 message=action.message,
             )
+        elif isinstance(action, policy.Sweep):
+            self._backend.sweep(self._read().task(name).jobs[action.job].backend_id)
+            for rank in action.ranks:
+                end = End(str(Cause.NODE_LOST), rank=rank, message="left alone").to_data()
+                self._append(client, events.PROCESS_ENDED, task=name, attempt=action.attempt, rank=rank, end=end)
         else:
             self._append(
                 client,

@@ -1,8 +1,257 @@
-"""Policies broken on purpose."""
+"""Policies broken on purpose, one at a time: what the simulation must notice.
+
+Each mutant changes one place of the shipped code for as long as it is entered. A simulation that lets one live for
+500 seeds does not watch what it claims to watch.
+"""
+
 from __future__ import annotations
-from collections.abc import Iterator
+
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from windlass.backends.protocol import JobState
+from windlass.core.errors import UsageError
+from windlass.core.names import nearest
+from windlass.launch import reconcile as reconcile_module
+from windlass.record import events, frames, retry, state
+from windlass.record.causes import Cause, Kind, kind_of
+from windlass.record.state import Attempt, End, State, Task
+from windlass.supervise.gang import GangCore
+from windlass.supervise.messages import Leave, Phase, Release, Spawn, Step
+from windlass.supervise.replica import ReplicaCore
+from windlass.testing.simulation.client import Clients
+
+if TYPE_CHECKING:
+    from windlass.record.frames import Record
+    from windlass.supervise.messages import Command, Order
+
+__all__ = ["MUTANTS", "mutated"]
+
+Change = tuple[object, str, object]
+
 
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
-    yield
+    """Run with the mutant of this name in place of the shipped policy.
+
+    Raises:
+        UsageError: there is no such mutant.
+    """
+    if name not in MUTANTS:
+        hint = nearest(name, MUTANTS) or ", ".join(MUTANTS)
+        raise UsageError(f"no mutant `{name}`", hint=f"did you mean `{hint}`?", code="unknown-mutant")
+    changes = MUTANTS[name]()
+    kept = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in changes]
+    for owner, attribute, replacement in changes:
+        setattr(owner, attribute, replacement)
+    try:
+        yield
+    finally:
+        for owner, attribute, original in kept:
+            setattr(owner, attribute, original)
+
+
+def _submit_before_journal() -> list[Change]:
+    """The client makes the job first and writes its intent down afterwards."""
+    return [(Clients, "_intend", Clients._submit_then_intend)]
+
+
+def _no_attempt_check() -> list[Change]:
+    """A supervisor that comes back does not look whether the attempt was begun."""
+    return [(ReplicaCore, "restore", lambda self: 0)]
+
+
+def _budget_never_decremented() -> list[Change]:
+    """Ended attempts use nothing of the budgets."""
+
+    def decide(task: Task, budgets: retry.Budgets) -> retry.Decision:
+        return _DECIDE(task, retry.Budgets(10**6, 10**6))
+
+    return _decides(decide)
+
+
+def _lost_terminal_record() -> list[Change]:
+    """The leader leaves at the task's end without a word in the journal."""
+
+    def end_task(self: GangCore, verdict: State, cause: str, message: str, now: float) -> list[Command]:
+        return [Release(), *self._leave(0 if verdict is State.SUCCEEDED else 1)]
+
+    return [(GangCore, "_end_task", end_task)]
+
+
+def _start_not_recorded() -> list[Change]:
+    """User code is started before `process-starting` is on disk."""
+
+    def start(self: ReplicaCore, order: Order) -> list[Command]:
+        self.phase, self._has_process = Phase.STARTED, True
+        return [Spawn(self.attempt, order.address, order.port)]
+
+    return [(ReplicaCore, "_start", start)]
+
+
+def _success_forgotten() -> list[Change]:
+    """A job that a scheduler starts again after the task's success begins anew."""
+
+    def leave_if_over(self: GangCore, task: Task) -> list[Command]:
+        if task.end is not None and task.end[0] is State.SUCCEEDED and self.order.step is Step.WAIT:
+            return []
+        return _LEAVE_IF_OVER(self, task)
+
+    def decide(task: Task, budgets: retry.Budgets) -> retry.Decision:
+        decision = _DECIDE(task, budgets)
+        is_again = decision.verdict is State.SUCCEEDED and task.end is not None
+        return retry.Decision(None) if is_again else decision
+
+    return [(GangCore, "_leave_if_over", leave_if_over), *_decides(decide)]
+
+
+def _unknown_is_gone() -> list[Change]:
+    """A job that cannot be seen is taken for dead."""
+
+    def reconcile(task: Task, observed: JobState, budgets: retry.Budgets) -> reconcile_module.Action | None:
+        seen = JobState.GONE if observed is JobState.UNKNOWN else observed
+        return _RECONCILE(task, seen, budgets)
+
+    return [(reconcile_module, "reconcile", reconcile)]
+
+
+def _lower_epoch_obeyed() -> list[Change]:
+    """A replica follows whoever spoke last."""
+
+    def on_order(self: ReplicaCore, order: Order, now: float, port: int) -> list[Command]:
+        self.order = self.order.but(epoch=min(self.order.epoch, order.epoch))
+        return _ON_ORDER(self, order, now, port)
+
+    return [(ReplicaCore, "on_order", on_order)]
+
+
+def _second_cause_overwrites() -> list[Change]:
+    """Of two ends of one attempt the one read last holds."""
+
+    def end_attempt(attempt: Attempt, end: End, epoch: int, record: Record) -> None:
+        attempt.end, attempt.end_rank, attempt.ended_at = end, (epoch, 0, 0.0, "", 0), record.at
+
+    return [(state, "_end_attempt", end_attempt)]
+
+
+def _first_cause_unnamed() -> list[Change]:
+    """The leader names the last replica that ended badly and not the first."""
+    from windlass.supervise import gang
+
+    def precedence(end: End) -> tuple[bool, float, int]:
+        is_mere_echo = end.cause in (Cause.OK, Cause.SIBLING_FAILED)
+        return (not is_mere_echo, -end.at, end.rank)
+
+    return [(gang, "_precedence", precedence)]
+
+
+def _final_causes_retried() -> list[Change]:
+    """What must not be tried again is a failure like any other."""
+
+    def lenient(cause: Cause) -> Kind:
+        return Kind.INTERRUPTION if kind_of(cause) is Kind.FINAL else kind_of(cause)
+
+    return [(retry, "kind_of", lenient)]
+
+
+def _torn_tail_kept() -> list[Change]:
+    """A writer that opens its file after a crash appends behind the torn record."""
+
+    def read_frames(content: bytes, *, skip: tuple[str, ...] = ()) -> tuple[list[Record], int, int]:
+        records, _, num_damaged = _READ_FRAMES(content, skip=skip)
+        return records, len(content), num_damaged
+
+    return [(frames, "read_frames", read_frames)]
+
+
+def _superseded_goes_on() -> list[Change]:
+    """A job runs on, or again, although a newer one took its task over."""
+
+    def leave_if_over(self: GangCore, task: Task) -> list[Command]:
+        return _LEAVE_IF_OVER(self, task) if task.end is not None else []
+
+    return [(GangCore, "_leave_if_over", leave_if_over)]
+
+
+def _stop_ignored() -> list[Change]:
+    """The retry policy does not ask whether somebody wants the run to stop."""
+
+    def decide(task: Task, budgets: retry.Budgets) -> retry.Decision:
+        kept, task.stopped_job = task.stopped_job, 0
+        try:
+            return _DECIDE(task, budgets)
+        finally:
+            task.stopped_job = kept
+
+    return [*_decides(decide), (GangCore, "_obey", lambda self, task, now: [])]
+
+
+def _early_barrier() -> list[Change]:
+    """The gang starts when all replicas but one are ready."""
+
+    def gather(self: GangCore, now: float) -> list[Command]:
+        number = self.order.attempt
+        ready = [s for s in self._statuses.values() if s.attempt == number and s.phase is Phase.READY]
+        is_enough = len(ready) >= max(1, self._gang.num_replicas - 1) and 0 in self._statuses
+        return self._start_attempt(number, now) if is_enough and not self._ended(number) else _GATHER(self, now)
+
+    return [(GangCore, "_gather", gather)]
+
+
+def _process_left_alive() -> list[Change]:
+    """A replica gets ready for the next attempt while the last one's process lives."""
+
+    def clear(self: ReplicaCore) -> list[Command]:
+        self._has_process = False
+        return []
+
+    return [(ReplicaCore, "_clear", clear)]
+
+
+def _outvoted_leader_stays() -> list[Change]:
+    """A leader that was cut off does not notice that another one was chosen."""
+    from windlass.supervise.election import Candidate
+
+    return [(Candidate, "must_yield", staticmethod(lambda epoch, newest: False))]
+
+
+def _doomed_loop() -> list[Change]:
+    """Attempts without progress may go on until the budget is spent."""
+    return [(retry, "MAX_WITHOUT_PROGRESS", 10**6)]
+
+
+def _decides(decide: Callable[[Task, retry.Budgets], retry.Decision]) -> list[Change]:
+    from windlass.supervise import gang
+
+    return [(gang, "decide", decide), (reconcile_module, "decide", decide)]
+
+
+_DECIDE = retry.decide
+_RECONCILE = reconcile_module.reconcile
+_LEAVE_IF_OVER = GangCore._leave_if_over
+_GATHER = GangCore._gather
+_ON_ORDER = ReplicaCore.on_order
+_READ_FRAMES = frames.read_frames
+
+MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
+    "submit-before-journal": _submit_before_journal,
+    "no-attempt-check": _no_attempt_check,
+    "budget-never-decremented": _budget_never_decremented,
+    "lost-terminal-record": _lost_terminal_record,
+    "start-not-recorded": _start_not_recorded,
+    "success-forgotten": _success_forgotten,
+    "unknown-is-gone": _unknown_is_gone,
+    "lower-epoch-obeyed": _lower_epoch_obeyed,
+    "second-cause-overwrites": _second_cause_overwrites,
+    "first-cause-unnamed": _first_cause_unnamed,
+    "final-causes-retried": _final_causes_retried,
+    "torn-tail-kept": _torn_tail_kept,
+    "superseded-goes-on": _superseded_goes_on,
+    "stop-ignored": _stop_ignored,
+    "early-barrier": _early_barrier,
+    "process-left-alive": _process_left_alive,
+    "outvoted-leader-stays": _outvoted_leader_stays,
+    "doomed-loop": _doomed_loop,
+}
+"""Every mutant by its name; calling it gives the changes it makes."""

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from random import Random
 
+from windlass.launch import reconcile as policy
 from windlass.record import frames
 from windlass.record.state import RunFacts, fold
 from windlass.testing.simulation.backend import VirtualBackend
@@ -136,7 +137,9 @@ class _History:
 
     def _is_over(self) -> bool:
         facts = self.monitor.facts
-        if not facts.tasks or not facts.state.is_terminal or self._num_wishes or not self.clients.are_idle:
+        has_loose_ends = any(map(policy.has_loose_ends, facts.tasks.values()))
+        is_open = not facts.tasks or not facts.state.is_terminal or has_loose_ends
+        if is_open or self._num_wishes or not self.clients.are_idle:
             self._quiet_since = -1.0
         elif self._quiet_since < 0:
             self._quiet_since = self.world.now

@@ -147,6 +147,7 @@ class VirtualSupervisor:
 
     def _find_leader(self, now: float) -> None:
         if self.leader is not None:
+            self._yield_if_outvoted(now)
             return
         if self.connection is not None:
             self._candidate.on_connected(now)
@@ -163,6 +164,15 @@ class VirtualSupervisor:
         elif newest is not None and newest.rank != self.rank and self._connect(newest):
             self._candidate.on_connected(now)
             self._send_status(self._core.status())
+
+    def _yield_if_outvoted(self, now: float) -> None:
+        assert self.leader is not None
+        newest = self.cluster.newest_claim(self.job.folder) if self.job.task.num_replicas > 1 else None
+        if self._candidate.must_yield(self.leader.epoch, newest):
+            self.world.log("%s.%d: yields to epoch %s", self.job.task.name, self.rank, newest)
+            self.cluster.network.close(self)
+            self.leader = None
+            self._candidate.on_connected(now)
 
     def _lead(self, epoch: int) -> None:
         leader = VirtualLeader(self, epoch)
@@ -268,7 +278,9 @@ class VirtualSupervisor:
 
     def _watch(self, record: Record, at: float) -> None:
         data = record.data
-        if record.kind in _REPORTS and data["rank"] == self.rank and data["attempt"] == self._core.attempt:
+        if record.kind not in _REPORTS or data["task"] != self.job.task.name:
+            return
+        if data["rank"] == self.rank and data["attempt"] == self._core.attempt:
             phase = "save" if record.kind == events.CHECKPOINT else data["phase"]
             self._watchdog.on_report(phase, data["step"], at)
 

@@ -1,0 +1,37 @@
+"""Packages whose parts are imported when one of their names is first asked for (PEP 562).
+
+For packages of which a launch needs a fraction. The names stand twice: for type checkers, and here for the interpreter.
+
+    if TYPE_CHECKING:
+        from windlass.pin.data import DataPin, pin_data
+    else:
+        __getattr__ = lazy_names(__name__, {"windlass.pin.data": ("DataPin", "pin_data")})
+
+A name must not be that of a submodule: importing the submodule would put it in the name's place.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Callable, Mapping, Sequence
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
+    """The `__getattr__` of a package: imports a name's home, then keeps the value in the package.
+
+    Args:
+        homes: module to the names that live in it.
+    """
+    modules = {name: module for module, names in homes.items() for name in names}
+
+    def __getattr__(name: str) -> object:  # noqa: N807 - what PEP 562 calls it
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        __import__(modules[name])
+        value = getattr(sys.modules[modules[name]], name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return __getattr__

@@ -1,0 +1,39 @@
+"""The states of runs and tasks, and the one table of transitions between them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["TRANSITIONS", "State"]
+
+
+class State(str, Enum):
+    """The state of a run or of one task of it."""
+
+    PLANNED = "planned"
+    QUEUED = "queued"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing more happens unless a person asks for it."""
+        return self in (State.SUCCEEDED, State.FAILED, State.STOPPED)
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.PLANNED: frozenset({State.QUEUED, State.FAILED, State.STOPPED}),
+    State.QUEUED: frozenset({State.RUNNING, State.STOPPING, State.FAILED, State.STOPPED}),
+    State.RUNNING: frozenset({State.QUEUED, State.STOPPING, State.SUCCEEDED, State.FAILED, State.STOPPED}),
+    State.STOPPING: frozenset({State.STOPPED, State.SUCCEEDED, State.FAILED}),
+    State.FAILED: frozenset({State.QUEUED}),
+    State.STOPPED: frozenset({State.QUEUED}),
+    State.SUCCEEDED: frozenset(),
+}
+"""The one table of transitions of a task; failed and stopped are left only by `retry` and `resume`."""

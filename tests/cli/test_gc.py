@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Windlass
+from tests.cli.test_looking import BAD, GOOD, bad_run, good_run
+from tests.runs.journals import RunScript
+from windlass.core.files import lock
+from windlass.runs.home import Home
+
+
+@pytest.fixture
+def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hand-made runs have no plan that a backend could be asked about."""
+    monkeypatch.setattr("windlass.cli.clearing._has_processes", lambda run: False)
+
+
+def environment(home: Path, key: str, age_s: float) -> Path:
+    place = home / "cache" / "envs" / key
+    (place / "1").mkdir(parents=True)
+    (place / "1" / "file").write_text("x" * 5000)
+    (place / "complete.json").write_text("{}")
+    os.utime(place / "complete.json", (time.time() - age_s,) * 2)
+    return place
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_old_runs_go_and_runs_in_motion_stay(windlass: Windlass, home: Path) -> None:
+    good = good_run(home)
+    bad = bad_run(home)
+    live = RunScript(Home(home), "hello-cccccccc").submit().start().close()
+    dry = windlass("gc", "--runs", "--older-than", "1d", "--dry-run")
+    assert sorted(line.split()[2] for line in dry.out.splitlines()) == ["run", "run"]
+    assert good.path.exists()
+    content = json.loads(windlass("gc", "--runs", "--older-than", "1d", "--json").out)
+    assert content["schema"] == "windlass.gc/1"
+    assert sorted(Path(each["path"]).name for each in content["removed"]) == [GOOD, BAD]
+    assert not good.path.exists()
+    assert not bad.path.exists()
+    assert live.path.exists()
+    assert windlass("gc", "--runs", "--older-than", "1d").err == "nothing to remove\n"
+
+
+def test_a_run_whose_processes_cannot_be_asked_about_stays(windlass: Windlass, home: Path) -> None:
+    good = good_run(home)
+    assert json.loads(windlass("gc", "--runs", "--older-than", "1d", "--json").out)["removed"] == []
+    assert good.path.exists()
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_young_runs_stay(windlass: Windlass, home: Path) -> None:
+    good = good_run(home)
+    assert windlass("gc", "--runs", "--older-than", "9999d").err == "nothing to remove\n"
+    assert good.path.exists()
+
+
+def test_environments_that_a_run_may_need_stay(windlass: Windlass, home: Path) -> None:
+    needed, unneeded, fresh, busy = (environment(home, key, age) for key, age in
+                                     (("k-needed", 9e5), ("k-unneeded", 9e5), ("k-fresh", 10.0), ("k-busy", 9e5)))
+    bad = bad_run(home)
+    (bad.path / "places.json").write_text(json.dumps({"path": [str(needed / "1" / "bin")]}))
+    with lock(busy.with_name("k-busy.lock")):
+        result = windlass("gc", "--environments")
+    assert [path.exists() for path in (needed, unneeded, fresh, busy)] == [True, False, True, True]
+    assert str(unneeded) in result.out
+    assert result.err.startswith("freed ")
+
+
+def test_left_overs_of_killed_commands_go(windlass: Windlass, home: Path) -> None:
+    runs = Home(home).runs
+    dead, young = runs / ".hello-dddddddd.999999999.0a1b2c3d", runs / ".hello-eeeeeeee.999999999.0a1b2c3d"
+    trash = runs / ".trash-hello-ffffffff"
+    for folder in (dead, young, trash):
+        folder.mkdir()
+    os.utime(dead, (1.0, 1.0))
+    windlass("gc")
+    assert [folder.exists() for folder in (dead, young, trash)] == [False, True, False]
+
+
+def test_reindex_counts(windlass: Windlass, home: Path) -> None:
+    good_run(home)
+    assert windlass("gc", "--reindex").err == "the index holds 1 run\nnothing to remove\n"

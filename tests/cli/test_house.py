@@ -1,0 +1,89 @@
+"""The small verbs: doctor, explain, completion, config, version."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Windlass
+from windlass.cli import error_pages
+from windlass.cli.program import main
+from windlass.core.version import VERSION
+
+
+def test_doctor_finds_a_fit_machine(windlass: Windlass) -> None:
+    result = windlass("doctor", "--json")
+    content = json.loads(result.out)
+    found = {check["name"]: check["status"] for check in content["checks"]}
+    assert content["schema"] == "windlass.doctor/1"
+    assert {"python", "git", "uv", "home", "cache", "disk", "gpus", "subreaper", "splice", "pidfd"} <= found.keys()
+    assert found["git"] == found["home"] == found["uv"] == "ok"
+
+
+def test_doctor_fails_where_nothing_can_be_written(windlass: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINDLASS_HOME", "/proc/nowhere")
+    result = windlass("doctor")
+    assert result.code == 8
+    assert "fail  home           cannot make /proc/nowhere/runs" in result.out
+    assert "hint: point WINDLASS_HOME to a folder that you may write to" in result.out
+
+
+def test_doctor_without_git(windlass: Windlass, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = windlass("doctor")
+    assert result.code == 8
+    assert "fail  git            `git` is not installed or not on the PATH" in result.out
+
+
+def test_explain_lists_and_shows(windlass: Windlass) -> None:
+    listed = windlass("explain").out.splitlines()
+    assert listed[0].split() == ["CODE", "MEANING"]
+    assert len(listed) == 1 + len(error_pages.codes())
+    assert windlass("explain", "[dirty-tree]").out == windlass("explain", "dirty-tree").out
+    content = json.loads(windlass("explain", "dirty-tree", "--json").out)
+    assert content["schema"] == "windlass.explain/1"
+    assert content["text"].startswith("# dirty-tree\n")
+
+
+def test_version(windlass: Windlass) -> None:
+    assert windlass("--version").out == f"windlass {VERSION}\n"
+    assert windlass("version").out.startswith(f"windlass {VERSION}  (python 3.")
+    assert json.loads(windlass("version", "--json").out)["version"] == VERSION
+
+
+def test_config_schema_is_a_json_schema(windlass: Windlass) -> None:
+    content = json.loads(windlass("config", "schema").out)
+    assert content["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert "tasks" in content["$defs"]["Experiment"]["properties"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_call_back(shell: str, windlass: Windlass) -> None:
+    assert f"_WINDLASS_COMPLETE={shell}_complete" in windlass("completion", shell).out
+
+
+def completions(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
+    monkeypatch.setenv("_WINDLASS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    capsys.readouterr()
+    assert main([]) == 0
+    return [entry.partition(",")[2] for entry in capsys.readouterr().out.splitlines()]
+
+
+def test_what_a_shell_completes(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "runs" / "hello-aaaaaaaa").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    Path("e.yaml").write_text("name: x\nparams: {lr: 1}\ntasks: {train: {run: a}, score: {run: b}}\n")
+    assert completions(capsys, monkeypatch, "windlass la") == ["launch"]
+    assert completions(capsys, monkeypatch, "windlass show ") == ["hello-aaaaaaaa", "hello", "last"]
+    assert completions(capsys, monkeypatch, "windlass launch e.yaml tasks.score.nod") == ["tasks.score.nodes="]
+    assert completions(capsys, monkeypatch, "windlass launch e.yaml params.") == ["params.lr="]
+    assert "--snapshot" in completions(capsys, monkeypatch, "windlass launch e.yaml --sn")
+    assert "dirty-tree" in completions(capsys, monkeypatch, "windlass explain dirty")
+    os.environ.pop("_WINDLASS_COMPLETE")

@@ -1,0 +1,219 @@
+"""The verbs that read, on runs whose journals were written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Windlass
+from tests.runs.journals import RunScript
+from windlass.cli.log_merge import merged_lines
+from windlass.record import events
+from windlass.record.manifest import commit_manifest
+from windlass.record.state import End
+from windlass.runs.home import Home
+from windlass.runs.logs import list_logs
+from windlass.runs.store import RunFolder
+from windlass.supervise.log_index import IndexRecord, index_path
+
+GOOD, BAD = "hello-aaaaaaaa", "hello-bbbbbbbb"
+
+
+def write_log(run: RunFolder, attempt: int, rank: int, lines: list[tuple[float, str]], task: str = "train") -> None:
+    """A log with an index that says when each line came."""
+    path = run.logs / str(attempt) / task / f"{rank}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content, index = b"", b""
+    for number, (at, text) in enumerate(lines):
+        index += IndexRecord(len(content), number, int(at * 1e9)).pack()
+        content += text.encode() + b"\n"
+    path.write_bytes(content)
+    index_path(path).write_bytes(index)
+
+
+def good_run(home: Path) -> RunFolder:
+    script = RunScript(Home(home), GOOD).submit().start()
+    script.metric("loss", 10, 0.25).metric("accuracy", 10, 0.971667)
+    script.job.append(events.CHECKPOINT, task="train", attempt=1, rank=0, path="/tmp/step-10", step=10, phase_s=0.1)
+    script.clock.sleep(12.0)
+    end = End("ok").to_data()
+    script.job.append(events.ATTEMPT_ENDED, task="train", job=1, attempt=1, epoch=1, end=end)
+    return script.end().close()
+
+
+def bad_run(home: Path) -> RunFolder:
+    script = RunScript(Home(home), BAD).submit().start()
+    script.clock.sleep(3.0)
+    traceback = "Traceback (most recent call last):\n  File \"train.py\", line 3\nValueError: lr must be positive"
+    end = End("user-error", 1, 1, "node3", "exit code 1: ValueError: lr must be positive", ("last line",), traceback)
+    script.job.append(events.ATTEMPT_ENDED, task="train", job=1, attempt=1, epoch=1, end=end.to_data())
+    return script.end("failed", "user-error").close()
+
+
+def test_ps_lists_the_newest_first_and_json_says_its_schema(windlass: Windlass, home: Path) -> None:
+    assert windlass("ps").err == "no runs found; `windlass launch FILE` starts one\n"
+    good_run(home)
+    bad_run(home)
+    lines = windlass("ps", "--all").out.splitlines()
+    assert lines[0].split() == ["RUN", "STATE", "CREATED", "TOOK", "TRIES", "NOTE"]
+    assert {tuple(line.split()[:2]) for line in lines[1:]} == {(GOOD, "succeeded"), (BAD, "failed")}
+    content = json.loads(windlass("ps", "--json", "--state", "failed").out)
+    assert content["schema"] == "windlass.ps/1"
+    assert [(run["id"], run["cause"]) for run in content["runs"]] == [(BAD, "user-error")]
+    assert windlass("ps", "--name", "other").err == "no runs found; `windlass launch FILE` starts one\n"
+
+
+def test_ps_shows_what_fits_and_says_what_it_left_out(windlass: Windlass, home: Path) -> None:
+    good_run(home)
+    bad_run(home)
+    result = windlass("ps", "--limit", "1")
+    assert len(result.out.splitlines()) == 2
+    assert result.err == "1 of 2 runs; --all shows the others\n"
+
+
+def test_show_of_a_success(windlass: Windlass, home: Path) -> None:
+    run = good_run(home)
+    text = windlass("show", GOOD).out
+    assert f"run          {GOOD}" in text
+    assert "why          a test" in text
+    assert "state        succeeded\n" in text
+    assert "took         12s, 1 attempt" in text
+    assert f"folder       {run.path}" in text
+    assert "  checkpoint step 10  /tmp/step-10" in text
+    assert "metrics      accuracy 0.971667 at step 10\n             loss 0.25 at step 10" in text
+    assert "next" not in text
+
+
+def test_show_of_a_failure_has_the_cause_the_traceback_and_the_next_step(windlass: Windlass, home: Path) -> None:
+    bad_run(home)
+    lines = windlass("show", "bbbb").out.splitlines()
+    assert "state        failed: user-error" in lines
+    at = lines.index(
+        "failure      task train, attempt 1: user-error: rank 1 on node3, exit code 1: ValueError: lr must be positive"
+    )
+    assert lines[at + 1 : at + 4] == [
+        "             Traceback (most recent call last):",
+        '               File "train.py", line 3',
+        "             ValueError: lr must be positive",
+    ]
+    assert lines[-1] == f"next         windlass logs {BAD} | windlass retry {BAD} | windlass rerun {BAD}"
+
+
+def test_show_json_holds_everything(windlass: Windlass, home: Path) -> None:
+    bad_run(home)
+    content = json.loads(windlass("show", BAD, "--json").out)
+    assert (content["schema"], content["run"], content["state"], content["cause"]) == (
+        "windlass.show/1",
+        BAD,
+        "failed",
+        "user-error",
+    )
+    end = content["tasks"]["train"]["attempts"][0]["end"]
+    assert (end["cause"], end["rank"], end["host"], end["tail"]) == ("user-error", 1, "node3", ["last line"])
+
+
+def test_a_run_in_motion_that_cannot_be_looked_after_is_shown_all_the_same(windlass: Windlass, home: Path) -> None:
+    RunScript(Home(home), GOOD).submit().start().close()
+    result = windlass("show", GOOD)
+    assert result.code == 0
+    assert "state        running" in result.out
+    assert f"note: {GOOD}: its record could not be compared with the world" in result.err
+
+
+def test_logs_of_one_replica_come_byte_for_byte(windlass: Windlass, home: Path) -> None:
+    run = good_run(home)
+    write_log(run, 1, 0, [(1.0, "one"), (2.0, "two \x1b[1mbold\x1b[0m")])
+    assert windlass("logs", GOOD).out == "one\ntwo \x1b[1mbold\x1b[0m\n"
+
+
+def test_logs_of_several_are_merged_in_time(windlass: Windlass, home: Path) -> None:
+    run = good_run(home)
+    write_log(run, 1, 0, [(1.0, "a1"), (3.0, "a3")])
+    write_log(run, 1, 1, [(2.0, "b2"), (4.0, "b4")])
+    expected = "train.0 | a1\ntrain.1 | b2\ntrain.0 | a3\ntrain.1 | b4\n"
+    assert windlass("logs", GOOD).out == expected
+    assert windlass("logs", GOOD, "--follow").out == expected
+    lines = [json.loads(line) for line in windlass("logs", GOOD, "--json").out.splitlines()]
+    assert lines[1] == {"schema": "windlass.logs/1", "task": "train", "rank": 1, "attempt": 1, "text": "b2"}
+
+
+def test_logs_are_of_the_newest_attempt_unless_asked(windlass: Windlass, home: Path) -> None:
+    run = good_run(home)
+    write_log(run, 1, 0, [(1.0, "first try")])
+    write_log(run, 2, 0, [(5.0, "second try")])
+    assert windlass("logs", GOOD).out == "second try\n"
+    assert windlass("logs", GOOD, "--attempt", "1").out == "first try\n"
+    assert windlass("logs", GOOD, "--attempt", "all").out == "1/train.0 | first try\n2/train.0 | second try\n"
+    assert windlass("logs", GOOD, "--attempt", "all", "--since", "1970-01-01T00:00:04Z").out == "2/train.0 | second try\n"
+
+
+def test_a_clock_that_was_set_back_keeps_the_order_of_lines(home: Path) -> None:
+    run = good_run(home)
+    write_log(run, 1, 0, [(5.0, "a"), (1.0, "b"), (6.0, "c")])
+    write_log(run, 1, 1, [(2.0, "x")])
+    assert [text for _, text in merged_lines(list_logs(run))] == ["x", "a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["--task", "trian"], f"run {GOOD} has no task `trian`", "did you mean `train`?"),
+        (["--replica", "4"], f"run {GOOD} has no replica 4", "replicas are 0 to 0"),
+        (["--attempt", "7"], f"run {GOOD} has no attempt 7", "its attempts: 1"),
+    ],
+)
+def test_logs_that_are_not_there(
+    arguments: list[str], message: str, hint: str, windlass: Windlass, home: Path
+) -> None:
+    good_run(home)
+    result = windlass("logs", GOOD, *arguments)
+    assert (result.code, result.out) == (4, "")
+    assert message in result.err
+    assert f"hint: {hint}" in result.err
+
+
+def test_no_log_yet_is_no_error(windlass: Windlass, home: Path) -> None:
+    good_run(home)
+    result = windlass("logs", GOOD)
+    assert (result.code, result.out, result.err) == (0, "", f"{GOOD} has printed nothing yet; it is succeeded\n")
+    assert windlass("logs", GOOD, "--attempt", "1").err == f"attempt 1 of {GOOD} printed nothing\n"
+
+
+def test_diff_groups_by_cause(windlass: Windlass, home: Path) -> None:
+    good_run(home)
+    bad = bad_run(home)
+    (bad.path / "plan.json").write_text(json.dumps({"name": "hello", "params": {"lr": 3}, "pins": {"code": {"commit": "c"}}}))
+    text = windlass("diff", GOOD, BAD).out
+    assert text.startswith(f"- {GOOD}\n+ {BAD}\n")
+    assert text.index("code\n") < text.index("parameters\n")
+    content = json.loads(windlass("diff", GOOD, BAD, "--json").out)
+    assert content["schema"] == "windlass.diff/1"
+    assert {change["cause"] for change in content["differences"]} == {"code", "parameters"}
+    assert windlass("diff", GOOD, GOOD).err == f"{GOOD} and {GOOD} were made from the same\n"
+
+
+def test_verify_names_what_is_wrong(windlass: Windlass, home: Path) -> None:
+    good_run(home)
+    result = windlass("verify", GOOD)
+    assert result.code == 1
+    lines = [line.split(None, 2) for line in result.out.splitlines()]
+    assert lines[0][:2] == ["ok", "journal"]
+    assert lines[1][:2] == ["failed", "plan"]
+    content = json.loads(windlass("verify", GOOD, "--json").out)
+    assert content["schema"] == "windlass.verify/1"
+    assert [check["status"] for check in content["checks"]] == ["ok", "failed"]
+
+
+def test_a_changed_checkpoint_is_found(tmp_path: Path) -> None:
+    from windlass.cli.checking import _checkpoint
+
+    folder = tmp_path / "step-1"
+    folder.mkdir()
+    (folder / "state").write_text("weights")
+    commit_manifest(folder, step=1)
+    assert _checkpoint("train", folder).status == "ok"
+    (folder / "state").write_text("weighty")
+    found = _checkpoint("train", folder)
+    assert (found.status, found.message) == ("failed", "1 file differ\nstate: has other content (sha256)")

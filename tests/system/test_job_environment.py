@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.stage import Stage, living
+from windlass.record.state import State
+from windlass.secrets import Vault
+
+pytestmark = pytest.mark.system
+
+DUMP = "import json, os; print(json.dumps(dict(os.environ)))"
+SECRET = "xK9-planted/secret+value=42"
+
+
+def variables(stage: Stage, spec: dict[str, object]) -> dict[str, str]:
+    run = stage.launch(spec)
+    assert stage.end(run) is State.SUCCEEDED, stage.story(run)
+    found: dict[str, str] = json.loads(stage.log(run))
+    return found
+
+
+def test_nothing_of_the_shell_gets_in(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-shell")
+    monkeypatch.setenv("PYTHONPATH", "/from/the/shell")
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    found = variables(stage, stage.python(DUMP, vars={"MINE": "yes"}))
+    assert "AWS_SECRET_ACCESS_KEY" not in found
+    assert "OMP_NUM_THREADS" not in found or found["OMP_NUM_THREADS"] != "64"
+    assert "/from/the/shell" not in found["PYTHONPATH"]
+    assert found["MINE"] == "yes"
+    assert found["WINDLASS_TASK"] == "main"
+    assert found["WINDLASS_RANK"] == "0"
+    assert found["WINDLASS_ATTEMPT"] == "1"
+    assert found["WINDLASS_NUM_REPLICAS"] == "1"
+    assert Path(found["WINDLASS_OUT"]).is_absolute()
+
+
+def test_a_secret_is_in_the_users_process_alone(stage: Stage) -> None:
+    Vault(stage.home.vault).set("PLANTED", SECRET.encode())
+    spec = stage.python("import os, time; print(len(os.environ['PLANTED']), flush=True); time.sleep(60)", nodes=2)
+    spec["env"] = {"secrets": ["PLANTED"]}
+    run = stage.launch(spec)
+    stage.wait_for_line(run, str(len(SECRET)))
+    stage.wait_for_line(run, str(len(SECRET)), rank=1)
+    users = {stage.user(run), stage.user(run, rank=1)}
+    assert set(living(SECRET)) == users
+    run.stop()
+    assert stage.end(run) is State.STOPPED
+
+
+def test_a_secret_as_a_file(stage: Stage) -> None:
+    Vault(stage.home.vault).set("PLANTED", SECRET.encode())
+    text = "import os; path = os.environ['PLANTED']; print(oct(os.stat(path).st_mode)[-3:], len(open(path).read()), path)"
+    spec = stage.python(text)
+    spec["env"] = {"secrets": [{"name": "PLANTED", "as": "file"}]}
+    run = stage.launch(spec)
+    assert stage.end(run) is State.SUCCEEDED
+    mode, length, path = stage.log(run).split()
+    assert (mode, length) == ("600", str(len(SECRET)))
+    assert not path.startswith(str(run.folder.path))
+    deadline = time.monotonic() + 5
+    while os.path.exists(path):
+        assert time.monotonic() < deadline, "the delivery is still there after the verdict"
+        time.sleep(0.05)
