@@ -82,7 +82,8 @@ lab:
 	@bash tests/lab/install.sh
 
 bench: $(BENCH)/.made
-	@export PATH="$(CURDIR)/$(BENCH)/bin:$$PATH"; for bench in benches/bench_*.py; do echo "--- $$bench"; python "$$bench"; done
+	@export PATH="$(CURDIR)/$(BENCH)/bin:$$PATH"; code=0; \
+	for bench in benches/bench_*.py; do echo "--- $$bench"; python "$$bench" || code=1; done; exit $$code
 
 soak: $(DEV)/.torch
 	@$(DEV)/bin/python -m pytest -m 'soak' $(PYTEST_ARGS)

@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 BUDGET_MODULES = 250
-LAZY = ("yaml", "rich", "sqlite3", "uv", "pyrage", "windlass.config", "windlass.spec", "windlass.plan", "windlass.launch")
+LAZY = (
+    "yaml",
+    "rich",
+    "sqlite3",
+    "uv",
+    "pyrage",
+    "windlass.config",
+    "windlass.spec",
+    "windlass.plan",
+    "windlass.launch",
+)
 PROBE = """
 import io, json, sys
 out, sys.stdout = sys.stdout, io.StringIO()
@@ -39,7 +49,9 @@ def test_a_glance_costs_little(arguments: list[str], home: Path) -> None:
 def test_ps_loads_no_planner(home: Path) -> None:
     modules = probe("ps")["modules"]
     assert isinstance(modules, list)
-    assert [name for name in ("yaml", "rich", "windlass.config", "windlass.plan", "windlass.launch") if name in modules] == []
+    assert [
+        name for name in ("yaml", "rich", "windlass.config", "windlass.plan", "windlass.launch") if name in modules
+    ] == []
 
 
 def test_the_console_script_ends_with_our_code(home: Path) -> None:
@@ -56,6 +68,15 @@ def test_a_closed_pipe_is_no_error(home: Path) -> None:
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.returncode in (0, 141)
+
+
+def test_streams_that_are_closed_and_words_that_are_not_text_are_no_bugs(home: Path) -> None:
+    script = Path(sys.executable).with_name("windlass")
+    closed = subprocess.run(["sh", "-c", f"exec {script} version >&- 2>&-"], check=False)
+    assert closed.returncode == 0
+    strange = subprocess.run([str(script).encode(), b"show", b"\xff"], capture_output=True)
+    assert strange.returncode == 4
+    assert b"no run '\\udcff'" in strange.stderr
 
 
 def test_colour_is_for_terminals(home: Path) -> None:
@@ -86,4 +107,4 @@ def test_the_python_face_names_what_it_has() -> None:
     assert all(hasattr(windlass, name) for name in windlass.__all__)
     assert windlass.report.__name__ == "windlass.report"
     with pytest.raises(AttributeError, match="module 'windlass' has no attribute 'Experimnt'"):
-        windlass.__getattr__("Experimnt")  # type: ignore[operator]
+        windlass.__getattr__("Experimnt")

@@ -60,8 +60,10 @@ def test_young_runs_stay(windlass: Windlass, home: Path) -> None:
 
 
 def test_environments_that_a_run_may_need_stay(windlass: Windlass, home: Path) -> None:
-    needed, unneeded, fresh, busy = (environment(home, key, age) for key, age in
-                                     (("k-needed", 9e5), ("k-unneeded", 9e5), ("k-fresh", 10.0), ("k-busy", 9e5)))
+    needed, unneeded, fresh, busy = (
+        environment(home, key, age)
+        for key, age in (("k-needed", 9e5), ("k-unneeded", 9e5), ("k-fresh", 10.0), ("k-busy", 9e5))
+    )
     bad = bad_run(home)
     (bad.path / "places.json").write_text(json.dumps({"path": [str(needed / "1" / "bin")]}))
     with lock(busy.with_name("k-busy.lock")):

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Windlass
 from tests.runs.journals import RunScript
 from windlass.cli.log_merge import merged_lines
+from windlass.core.clock import FakeClock
 from windlass.record import events
 from windlass.record.manifest import commit_manifest
 from windlass.record.state import End
@@ -46,7 +47,7 @@ def good_run(home: Path) -> RunFolder:
 def bad_run(home: Path) -> RunFolder:
     script = RunScript(Home(home), BAD).submit().start()
     script.clock.sleep(3.0)
-    traceback = "Traceback (most recent call last):\n  File \"train.py\", line 3\nValueError: lr must be positive"
+    traceback = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: lr must be positive'
     end = End("user-error", 1, 1, "node3", "exit code 1: ValueError: lr must be positive", ("last line",), traceback)
     script.job.append(events.ATTEMPT_ENDED, task="train", job=1, attempt=1, epoch=1, end=end.to_data())
     return script.end("failed", "user-error").close()
@@ -70,7 +71,20 @@ def test_ps_shows_what_fits_and_says_what_it_left_out(windlass: Windlass, home: 
     bad_run(home)
     result = windlass("ps", "--limit", "1")
     assert len(result.out.splitlines()) == 2
-    assert result.err == "1 of 2 runs; --all shows the others\n"
+    assert result.err == "the newest 1; --all shows the others\n"
+    assert json.loads(windlass("ps", "--limit", "1", "--json").out)["is_complete"] is False
+    assert json.loads(windlass("ps", "--json").out)["is_complete"] is True
+
+
+def test_ps_shows_what_is_in_motion_however_old(windlass: Windlass, home: Path) -> None:
+    RunScript(Home(home), "hello-cccccccc", FakeClock(1_000_000.0)).submit().start().close()
+    for number in range(21):
+        RunScript(Home(home), f"hello-{number:08d}", FakeClock(2_000_000.0 + number)).submit().end().close()
+    listed = windlass("ps")
+    names = [line.split()[0] for line in listed.out.splitlines()[1:]]
+    assert names == [f"hello-{number:08d}" for number in range(20, 0, -1)] + ["hello-cccccccc"]
+    assert listed.err.endswith("the newest 20; --all shows the others\n")
+    assert len(windlass("ps", "--state", "succeeded").out.splitlines()) == 21
 
 
 def test_show_of_a_success(windlass: Windlass, home: Path) -> None:
@@ -146,7 +160,9 @@ def test_logs_are_of_the_newest_attempt_unless_asked(windlass: Windlass, home: P
     assert windlass("logs", GOOD).out == "second try\n"
     assert windlass("logs", GOOD, "--attempt", "1").out == "first try\n"
     assert windlass("logs", GOOD, "--attempt", "all").out == "1/train.0 | first try\n2/train.0 | second try\n"
-    assert windlass("logs", GOOD, "--attempt", "all", "--since", "1970-01-01T00:00:04Z").out == "2/train.0 | second try\n"
+    assert (
+        windlass("logs", GOOD, "--attempt", "all", "--since", "1970-01-01T00:00:04Z").out == "2/train.0 | second try\n"
+    )
 
 
 def test_a_clock_that_was_set_back_keeps_the_order_of_lines(home: Path) -> None:
@@ -164,9 +180,7 @@ def test_a_clock_that_was_set_back_keeps_the_order_of_lines(home: Path) -> None:
         (["--attempt", "7"], f"run {GOOD} has no attempt 7", "its attempts: 1"),
     ],
 )
-def test_logs_that_are_not_there(
-    arguments: list[str], message: str, hint: str, windlass: Windlass, home: Path
-) -> None:
+def test_logs_that_are_not_there(arguments: list[str], message: str, hint: str, windlass: Windlass, home: Path) -> None:
     good_run(home)
     result = windlass("logs", GOOD, *arguments)
     assert (result.code, result.out) == (4, "")
@@ -184,7 +198,8 @@ def test_no_log_yet_is_no_error(windlass: Windlass, home: Path) -> None:
 def test_diff_groups_by_cause(windlass: Windlass, home: Path) -> None:
     good_run(home)
     bad = bad_run(home)
-    (bad.path / "plan.json").write_text(json.dumps({"name": "hello", "params": {"lr": 3}, "pins": {"code": {"commit": "c"}}}))
+    plan = {"experiment": {"params": {"lr": 3}}, "pins": {"code": {"commit": "c"}}}
+    (bad.path / "plan.json").write_text(json.dumps(plan))
     text = windlass("diff", GOOD, BAD).out
     assert text.startswith(f"- {GOOD}\n+ {BAD}\n")
     assert text.index("code\n") < text.index("parameters\n")

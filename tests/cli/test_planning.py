@@ -21,7 +21,10 @@ def parsed(*arguments: str) -> tuple[str | None, tuple[str, ...], object]:
         (["e.yaml"], ("e.yaml", (), None)),
         (["e.yaml", "a.b=1", "-d", "--params.lr=2"], ("e.yaml", ("a.b=1", "--params.lr=2"), None)),
         (["--params.lr=2", "e.yaml"], ("e.yaml", ("--params.lr=2",), None)),
-        (["e.yaml", "~limit.time", "--context.preemptible"], ("e.yaml", ("~limit.time", "--context.preemptible"), None)),
+        (
+            ["e.yaml", "~limit.time", "--context.preemptible"],
+            ("e.yaml", ("~limit.time", "--context.preemptible"), None),
+        ),
         (["--why=x", "e.yaml", "--on", "local"], ("e.yaml", ("--why=x",), None)),
         (["--", "python", "-d", "--json"], (None, (), ("python", "-d", "--json"))),
         (["--gpus", "1", "limit.time=1h", "--", "true"], (None, ("limit.time=1h",), ("true",))),
@@ -34,7 +37,8 @@ def test_words_of_a_launch(arguments: list[str], expected: tuple[object, ...]) -
 
 
 @pytest.mark.parametrize(
-    ("option", "near"), [("--snapsht", "--snapshot"), ("--parms.lr=1", "--params"), ("-x", ""), ("--task.train=1", "--tasks")]
+    ("option", "near"),
+    [("--snapsht", "--snapshot"), ("--parms.lr=1", "--params"), ("-x", ""), ("--task.train=1", "--tasks")],
 )
 def test_a_mistyped_option_is_no_override(option: str, near: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -44,8 +44,10 @@ def shape(err: str) -> list[str]:
             ["ps", "--since", "yesterday"],
             2,
             [
-                "error: `--since` of `windlass ps`: `yesterday` is no moment; write how long ago (10m, 2d) or a date "
-                "(2026-11-21T05:04) [bad-value]",
+                (
+                    "error: `--since` of `windlass ps`: `yesterday` is no moment; write how long ago (10m, 2d) or a date "
+                    "(2026-11-21T05:04) [bad-value]"
+                ),
                 "hint: `windlass ps --help` shows what it takes",
             ],
         ),

@@ -21,7 +21,12 @@ def test_a_value_comes_in_by_standard_input_and_never_out(windlass: Windlass, ho
 def test_one_line_end_is_dropped_and_no_more(windlass: Windlass, home: Path) -> None:
     from windlass.secrets import open_secrets
 
-    for given, kept in ((b"abcdef\n", b"abcdef"), (b"abcdef\r\n", b"abcdef"), (b"abcdef\n\n", b"abcdef\n"), (b"abcdef", b"abcdef")):
+    for given, kept in (
+        (b"abcdef\n", b"abcdef"),
+        (b"abcdef\r\n", b"abcdef"),
+        (b"abcdef\n\n", b"abcdef\n"),
+        (b"abcdef", b"abcdef"),
+    ):
         windlass("secret", "set", "X", stdin=given)
         assert open_secrets(home).store.get("X") == kept
 

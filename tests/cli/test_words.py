@@ -21,13 +21,24 @@ CONTEXT, PARAMETER = click.Context(click.Command("x")), click.Option(["--since"]
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0s"), (0.44, "0.4s"), (12, "12s"), (59.6, "1m00s"), (200, "3m20s"), (7500, "2h05m"), (360000, "4d04h"), (-1, "0.0s")],
+    [
+        (0.04, "0.0s"),
+        (0.44, "0.4s"),
+        (12, "12s"),
+        (59.6, "1m00s"),
+        (200, "3m20s"),
+        (7500, "2h05m"),
+        (360000, "4d04h"),
+        (-1, "0.0s"),
+    ],
 )
 def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
     assert phrases.duration(seconds) == text
 
 
-@pytest.mark.parametrize(("passed", "text"), [(0, "0s ago"), (59, "59s ago"), (60, "1m ago"), (7200, "2h ago"), (200000, "2d ago")])
+@pytest.mark.parametrize(
+    ("passed", "text"), [(0, "0s ago"), (59, "59s ago"), (60, "1m ago"), (7200, "2h ago"), (200000, "2d ago")]
+)
 def test_ago_has_one_unit(passed: float, text: str) -> None:
     assert phrases.ago(1000.0, 1000.0 + passed) == text
 
@@ -71,7 +82,7 @@ def test_raw_bytes_go_out_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdout", out)
     screen.write_raw(b"\xff\x00\n")
-    assert out.buffer.getvalue() == b"\xff\x00\n"  # type: ignore[attr-defined]
+    assert out.buffer.getvalue() == b"\xff\x00\n"
 
 
 def test_moments() -> None:
@@ -89,7 +100,10 @@ def test_moments() -> None:
     [
         (End("ok"), "ok"),
         (End("killed", -9, 1, "node3"), "killed: rank 1 on node3, signal 9"),
-        (End("user-error", 3, 0, "vm", "exit code 3: ValueError: x"), "user-error: rank 0 on vm, exit code 3: ValueError: x"),
+        (
+            End("user-error", 3, 0, "vm", "exit code 3: ValueError: x"),
+            "user-error: rank 0 on vm, exit code 3: ValueError: x",
+        ),
         (End("stalled", message="no step for 5m"), "stalled: no step for 5m"),
     ],
 )
@@ -119,7 +133,7 @@ def test_progress_says_what_is_new_once() -> None:
     assert [text for text in map(progress.describe, history) if text] == [
         "t: queued: waits for 1 GPU",
         "t: attempt 1 started",
-        "t: attempt 1 ended after 5s500ms: killed: rank 1, signal 9",
+        "t: attempt 1 ended after 5.5s: killed: rank 1, signal 9",
         "t: attempt 2 started, from the checkpoint of step 30",
         "asked to stop: by hand",
         "hello",

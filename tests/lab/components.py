@@ -31,6 +31,10 @@ def _module(name: str) -> Component:
     )
 
 
+def _has_memory_cgroup() -> bool:
+    return os.geteuid() == 0 and os.path.exists("/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
 def _can_mount() -> bool:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return False
@@ -40,6 +44,9 @@ def _can_mount() -> bool:
 
 COMPONENTS: dict[str, Component] = {
     "git": _program("git"),
+    "memory-cgroup": Component(
+        is_present=_has_memory_cgroup, remedy="run the tests as root, with version 1 of the memory cgroup mounted"
+    ),
     "ps": _program("ps"),
     "root": Component(is_present=lambda: os.geteuid() == 0, remedy="run the tests as root"),
     "tmpfs": Component(is_present=_can_mount, remedy="run the tests as root, where mounting is allowed"),

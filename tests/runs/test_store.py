@@ -35,7 +35,7 @@ def test_an_id_is_used_once(tmp_path: Path) -> None:
 
 
 def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, content: bytes, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("windlass.runs.store.write_atomic", full)

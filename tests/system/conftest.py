@@ -13,7 +13,7 @@ from windlass.runs.home import Home
 
 
 @pytest.fixture(autouse=True)
-def _own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_world(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("GIT_", "UV_", "PIP_")):
             monkeypatch.delenv(name)

@@ -214,7 +214,7 @@ def test_what_comes_after_a_failure_never_starts(stage: Stage) -> None:
 
 def test_tasks_in_order(stage: Stage) -> None:
     tasks = {
-        "prep": {"run": "echo data > ${out}/file"},
+        "prep": {"run": "sleep 0.5; echo data > ${out}/file"},
         "train": {"run": "cat ${tasks.prep.out}/file", "after": "prep"},
     }
     run = stage.launch({"tasks": tasks})

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.system.chaos import TARGETS, Outcome, strike_all, table
+from tests.system.chaos import NUM_STEPS, TARGETS, Outcome, expected, strike_all, table
 from tests.system.stage import PYTHON, Stage
-from tests.system.chaos import NUM_STEPS, expected
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -11,7 +11,7 @@ SHOW = "import os, time; print('gpus', os.environ['CUDA_VISIBLE_DEVICES'], flush
 
 
 @pytest.fixture(autouse=True)
-def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def _two_gpus(_own_world: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINDLASS_GPUS", "0,1")
 
 

@@ -50,7 +50,7 @@ class LocalBackend:
             if known is not None:
                 return known
             for name, content in rendered.files.items():
-                write_atomic(folder / name, content.encode())
+                write_atomic(folder / name, content.encode(), syncs_folder=False)  # made again should it be gone
             return self._start(rendered)
 
     def _find(self, rendered: Rendered) -> Submission | None:

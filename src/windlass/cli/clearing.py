@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -53,7 +54,10 @@ def _old_secrets(home: Home) -> Iterator[Removal]:
     from windlass.secrets.delivery import delivery_folders  # lazy: beside its one use
     from windlass.supervise.delivery import delivery_token
 
-    files = [path for folder in delivery_folders(home.path) if folder.is_dir() for path in folder.iterdir()]
+    files: list[Path] = []
+    for folder in delivery_folders(home.path):
+        with contextlib.suppress(OSError):  # not there, or somebody else's
+            files += folder.iterdir()
     if not files:
         return
     ended = {row.id.replace(".", "_") for row in _rows(home) if row.is_terminal}

@@ -10,6 +10,7 @@ from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.progress import COMES_FIRST, Progress
 from windlass.cli.screen import emit, paint, printable, tell
 from windlass.cli.verdict import show_verdict
+from windlass.core.errors import WindlassError
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.journal import JournalReader
@@ -22,6 +23,9 @@ __all__ = ["Following", "follow_to_verdict"]
 
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
+_EARLY_PAUSE_S = 0.05
+_EARLY_S = 3.0
+"""So long a person may still be waiting for the first line, or for a short run's end."""
 _KEEP_EVERY_S = 5.0
 
 
@@ -55,6 +59,7 @@ class Following:
         self._facts = RunFacts()
         self._logs = Follower(run)
         self._progress = Progress()
+        self._trouble = ""
         self._write = tell if logs_to_stderr else emit
         if skips_past:
             self._skip_past()
@@ -68,19 +73,30 @@ class Following:
 
     def to_the_end(self) -> RunFacts:
         """Block until the run is at its end and everything it printed was shown."""
-        pause, keep_at = _FIRST_PAUSE_S, time.monotonic() + _KEEP_EVERY_S
+        began = time.monotonic()
+        pause, keep_at = _FIRST_PAUSE_S, began + _KEEP_EVERY_S
         while True:
             is_moving = self._look()
             if self._facts.state.is_terminal:
                 self._print(self._logs.rest())
                 return self._facts
             if time.monotonic() >= keep_at:
-                from windlass.launch.keeper import keep  # lazy: a short run ends before
-
-                keep(self.run, self._home)
+                self._keep()
                 keep_at = time.monotonic() + _KEEP_EVERY_S
-            pause = _FIRST_PAUSE_S if is_moving else min(pause * 1.5, _LONGEST_PAUSE_S)
+            longest = _EARLY_PAUSE_S if time.monotonic() < began + _EARLY_S else _LONGEST_PAUSE_S
+            pause = _FIRST_PAUSE_S if is_moving else min(pause * 1.5, longest)
             time.sleep(pause)
+
+    def _keep(self) -> None:
+        """Compare the record with the world; where that fails the run goes on, so we do, and say why once."""
+        from windlass.launch.keeper import keep  # lazy: a short run ends before
+
+        try:
+            keep(self.run, self._home)
+        except WindlassError as error:
+            if error.message != self._trouble:
+                tell(f"note: {printable(error.message)}")
+            self._trouble = error.message
 
     def _look(self) -> bool:
         """Take in and show what is new; whether there was anything."""

@@ -49,10 +49,8 @@ def from_click(error: click.ClickException) -> UsageError:
     if isinstance(error, click.NoSuchOption):
         return unknown_option(error.option_name, _options(context), program)
     if isinstance(error, click.MissingParameter) and error.param is not None:
-        name = error.param.make_metavar(context) if context is not None else error.param.human_readable_name
-        return UsageError(
-            f"`{program}` needs {name.strip('[]')}", hint=_example(context) or hint, code="missing-argument"
-        )
+        name = error.param.metavar or error.param.human_readable_name.upper()
+        return UsageError(f"`{program}` needs {name}", hint=_example(context) or hint, code="missing-argument")
     if isinstance(error, click.BadParameter) and error.param is not None:
         what = (
             error.param.opts[-1] if error.param.param_type_name == "option" else error.param.human_readable_name.upper()

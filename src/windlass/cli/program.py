@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -57,6 +59,7 @@ def _see_tracebacks(context: click.Context) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code (HOUSE: 0 ok, 1 the run failed, 2 usage, ... 70 our bug)."""
+    _open_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if _COMPLETE in os.environ:
         return _complete()
@@ -110,10 +113,24 @@ def _show(error: BaseException, *, is_verbose: bool) -> int:
     return problem.exit_code
 
 
+def _open_streams() -> None:
+    """Make every text printable and every stream writable: `windlass ps >&-` and names that are not UTF-8 are no bugs."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it stays open for this process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the same
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _close_quietly() -> int:
     """Nobody reads our output any more; keep Python from complaining about it at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+        os.dup2(nowhere, stream.fileno())
     return EXIT_BROKEN_PIPE
 
 

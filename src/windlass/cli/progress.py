@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.core.units import format_duration
+from windlass.cli.phrases import duration
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.state import End
@@ -68,5 +68,5 @@ class Progress:
     def _ended(self, task: str, record: Record) -> str:
         number, end = int(record.data["attempt"]), End.from_data(record.data["end"])
         began = self._started_at.get((task, number))
-        after = f" after {format_duration(round(record.at - began, 1))}" if began else ""
+        after = f" after {duration(record.at - began)}" if began else ""
         return f"{task}: attempt {number} ended{after}: {describe_end(end)}"

@@ -1,4 +1,7 @@
-"""What an annotation may say about a field beyond its type: `Annotated[float, Duration(), Doc("...")]`."""
+"""What an annotation may say about a field beyond its type: `Annotated[float, Duration(), Doc("...")]`.
+
+Marks without fields are plain classes: to make a dataclass takes half a millisecond of every start.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,16 @@ class Doc:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
 class Duration:
     """A `float` in seconds, written as text with a unit (`20m`)."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
+
 class Size:
     """An `int` in bytes, written as text with a unit (`16GiB`)."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +104,16 @@ class Name:
         return is_name(text) and (self.is_dotted or "." not in text)
 
 
-@dataclass(frozen=True, slots=True)
 class ScalarText:
     """Text that may also be written as a bare number or boolean; kept exactly as written."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
+
 class OneOrMany:
     """A tuple that may be written as its single item."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +123,10 @@ class Key:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
 class Free:
     """Any JSON-like value, kept as it is; use `JsonValue`."""
+
+    __slots__ = ()
 
 
 if TYPE_CHECKING:

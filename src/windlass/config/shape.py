@@ -36,14 +36,16 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
 class Null:
     """`null` only."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
+
 class Boolean:
     """`true` or `false`."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,15 @@ from typing import Iterator
 __all__ = ["fsync_directory", "is_locked", "lock", "read_json", "sha256_file", "write_atomic", "write_json"]
 
 
-def write_atomic(path: Path, content: bytes, *, mode: int = 0o644, is_durable: bool = True) -> None:
+def write_atomic(
+    path: Path, content: bytes, *, mode: int = 0o644, is_durable: bool = True, syncs_folder: bool = True
+) -> None:
     """Write a whole file or nothing: temporary file in the same folder, fsync, rename.
 
     Args:
         mode: permissions of the file from its first byte on.
         is_durable: also survive a power cut (costs two fsyncs).
+        syncs_folder: False where one `fsync_directory` behind several files makes all their names durable.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
@@ -32,7 +35,7 @@ def write_atomic(path: Path, content: bytes, *, mode: int = 0o644, is_durable: b
         with contextlib.suppress(FileNotFoundError):
             os.unlink(str(temporary))
         raise
-    if is_durable:
+    if is_durable and syncs_folder:
         fsync_directory(path.parent)
 
 
@@ -45,10 +48,12 @@ def fsync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: object, *, mode: int = 0o644, is_durable: bool = True) -> None:
-    """Write `value` as sorted, indented JSON, whole or not at all."""
+def write_json(
+    path: Path, value: object, *, mode: int = 0o644, is_durable: bool = True, syncs_folder: bool = True
+) -> None:
+    """Write `value` as sorted, indented JSON, whole or not at all; see `write_atomic`."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
-    write_atomic(path, text.encode() + b"\n", mode=mode, is_durable=is_durable)
+    write_atomic(path, text.encode() + b"\n", mode=mode, is_durable=is_durable, syncs_folder=syncs_folder)
 
 
 def read_json(path: Path) -> object:

@@ -65,14 +65,7 @@ Action = Submit | MarkLost | NextJob | EndTask | Sweep
 
 def has_loose_ends(task: Task) -> bool:
     """Whether the task ended while nobody knows the end of a process of it: guard and supervisor were both killed."""
-    return task.end is not None and bool(_open_ranks(task))
-
-
-def _open_ranks(task: Task) -> tuple[int, ...]:
-    newest = task.newest_attempt
-    if newest is None or newest.job != task.newest_job:
-        return ()
-    return tuple(sorted(rank for rank, replica in newest.replicas.items() if replica.is_starting and not replica.end))
+    return task.end is not None and _sweep(task) is not None
 
 
 def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None:
@@ -117,5 +110,9 @@ def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None
 
 
 def _sweep(task: Task) -> Sweep | None:
-    newest, ranks = task.newest_attempt, _open_ranks(task)
-    return Sweep(job=task.newest_job, attempt=newest.number, ranks=ranks) if newest is not None and ranks else None
+    for number in sorted(task.attempts, reverse=True):
+        replicas = task.attempts[number].replicas
+        ranks = tuple(sorted(rank for rank, replica in replicas.items() if replica.is_starting and not replica.end))
+        if ranks:
+            return Sweep(job=task.attempts[number].job, attempt=number, ranks=ranks)
+    return None

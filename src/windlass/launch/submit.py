@@ -116,7 +116,7 @@ def _furnish(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) -> 
     for pin in pins.data.values():
         check_data(pin, prepared.base, cache=home.cache / "digests")
     places = _places(prepared, run, cwd, built)
-    write_json(run.path / _PLACES, encode(places))
+    write_json(run.path / _PLACES, encode(places), syncs_folder=False)  # synced with the next
     documents = [job_of(run, prepared.plan, task.name, 1, "") for task in prepared.plan.tasks]
     write_json(run.path / _PROVENANCE, _provenance(prepared, run, documents, built))
 

@@ -7,7 +7,6 @@ byte it speaks of is on the disk, so its presence is the commit.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -70,6 +69,8 @@ class Manifest:
     @property
     def digest(self) -> str:
         """Hex sha256 over all entries; the same content gives the same digest wherever and whenever it was made."""
+        import hashlib  # lazy: here and below, OpenSSL takes 4 ms of a supervisor's start
+
         digest = hashlib.sha256()
         for entry in self.entries:
             digest.update(json.dumps([entry.path, entry.size, entry.sha256, entry.link]).encode("ascii") + b"\n")
@@ -151,6 +152,8 @@ def _raise(error: OSError) -> None:
 
 def _entry(name: str, full: str, is_durable: bool) -> Entry:
     if os.path.islink(full):
+        import hashlib  # lazy: see above
+
         link = os.readlink(full)
         content = os.fsencode(link)
         return Entry(name, len(content), hashlib.sha256(content).hexdigest(), link)

@@ -110,7 +110,7 @@ def create(home: Home, run_id: str, files: Mapping[str, bytes] | None = None) ->
         for part in _PARTS:
             (fresh / part).mkdir(mode=0o700)
         for name, content in (files or {}).items():
-            write_atomic(fresh / name, content)
+            write_atomic(fresh / name, content, syncs_folder=False)  # synced below
         fsync_directory(fresh)
         os.rename(fresh, final)  # fails on a folder that is not empty, and ours never is
         fsync_directory(final.parent)

@@ -21,6 +21,7 @@ _INIT = (
     f'__version__ = "{VERSION}"\n'
     '__path__ += [p for p in (os.path.join(e, "windlass") for e in sys.path) if os.path.isfile(os.path.join(p, "__init__.py"))]\n'
 )
+_Source = Tuple[str, str, int]
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -30,25 +31,25 @@ def ensure_archive(cache: Path) -> Path:
     Holds byte code for this Python beside the sources; another Python (3.9 or newer) uses the sources.
     """
     files = _sources()
-    stamp = hashlib.sha256(repr([(name, os.stat(str(path)).st_mtime_ns) for name, path in files]).encode())
-    stamp.update(f"{VERSION} {sys.implementation.cache_tag} {_INIT}".encode())
-    target = cache / f"windlass-{stamp.hexdigest()[:16]}.pyz"
+    content = repr([(name, modified) for name, _, modified in files]) + f"{VERSION} {sys.implementation.cache_tag} {_INIT}"
+    target = cache / f"windlass-{hashlib.sha256(content.encode()).hexdigest()[:16]}.pyz"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
         write_atomic(target, _build(files, cache), is_durable=False)
     return target
 
 
-def _sources() -> List[Tuple[str, Path]]:
-    root = Path(__file__).parent.parent
+def _sources() -> List[_Source]:
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = []
     for layer in IN_JOB_LAYERS:
-        for path in sorted((root / layer).glob("*.py")):
-            found.append((f"windlass/{layer}/{path.name}", path))
-    return found
+        for entry in os.scandir(os.path.join(root, layer)):  # a Path per file would take twice as long
+            if entry.name.endswith(".py"):
+                found.append((f"windlass/{layer}/{entry.name}", entry.path, entry.stat().st_mtime_ns))
+    return sorted(found)
 
 
-def _build(files: List[Tuple[str, Path]], cache: Path) -> bytes:
+def _build(files: List[_Source], cache: Path) -> bytes:
     import io  # lazy: only a new installation builds
     import py_compile
     import zipfile
@@ -59,9 +60,9 @@ def _build(files: List[Tuple[str, Path]], cache: Path) -> bytes:
     with zipfile.ZipFile(content, "w") as archive:
         for name, text in (("__main__.py", _MAIN), ("windlass/__init__.py", _INIT)):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), text)
-        for name, path in files:
-            archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes())
-            py_compile.compile(str(path), cfile=str(scratch), dfile=name, doraise=True, invalidation_mode=unchecked)
+        for name, path, _ in files:
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), Path(path).read_bytes())
+            py_compile.compile(path, cfile=str(scratch), dfile=name, doraise=True, invalidation_mode=unchecked)
             archive.writestr(zipfile.ZipInfo(name + "c", _EPOCH), scratch.read_bytes())
     scratch.unlink()
     return content.getvalue()

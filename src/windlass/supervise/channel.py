@@ -29,7 +29,7 @@ class Cursor:
     """How far the log has come; written with one `pwrite` inside one page, so it is whole after any SIGKILL.
 
     Attributes:
-        log: which log file the lengths speak of (a digest of its path).
+        log: which log file the lengths speak of (a mark made of its path).
         consumed: staged bytes that are in the log.
         cut: -1, or the length to which the staged bytes are being cut right now.
         log_length: bytes of the log file.

@@ -38,7 +38,13 @@ from windlass.supervise.messages import (
 __all__ = ["Gang", "GangCore"]
 
 LOST_AFTER_S = 15.0
-"""A replica that was connected and has been silent for so long is lost; a restart by its guard takes under 5 s."""
+"""A replica whose connection has been gone for so long is lost; a restart by its guard takes under 5 s."""
+
+SILENT_AFTER_S = 240.0
+"""A connection without a word for so long counts as gone; a shared disk may hold a supervisor up for three minutes."""
+
+_HELD_UP_S = 5.0
+"""A leader that has not ticked for so long was held up itself: what it did not hear says nothing."""
 
 SETTLE_S = 0.3
 """After the first bad end, wait so long for others, so that the earliest is named and not the quickest reporter."""
@@ -82,7 +88,7 @@ class GangCore:
         self._lost_at: Dict[int, float] = {}
         self._respawned_at: Dict[int, float] = {}
         self._attempt_end: End | None = None
-        self._phase_at = now
+        self._phase_at = self._ticked_at = now
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
         self._reason = ""
         self._is_over = False
@@ -164,6 +170,7 @@ class GangCore:
         """Time passed: look at requests, deadlines, replicas that are missing."""
         if self._is_over:
             return []
+        self._miss_the_silent(now)
         task = self._ledger.task()
         commands = self._leave_if_over(task) or self._catch_up(task, now)
         if commands:
@@ -172,6 +179,16 @@ class GangCore:
         if self.is_over:
             return commands
         return commands + self._advance(now) + self._respawn(now)
+
+    def _miss_the_silent(self, now: float) -> None:
+        """Notice replicas that are gone without their connection telling: a node without power, a cable."""
+        held_up_s = now - self._ticked_at
+        self._ticked_at = now
+        for rank, seen_at in self._seen.items():
+            if held_up_s > _HELD_UP_S:
+                self._seen[rank] = seen_at + held_up_s
+            elif now >= seen_at + SILENT_AFTER_S:
+                self._lost_at.setdefault(rank, now)
 
     # --- what others have decided ------------------------------------------------------------------------------
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import selectors
-import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Dict, List
+from typing import TYPE_CHECKING, Callable, Dict, List
 
 from windlass.core.clock import Clock
 from windlass.record import events
@@ -21,6 +20,9 @@ from windlass.supervise.job import JobDocument
 from windlass.supervise.ledger import JournalLedger
 from windlass.supervise.link import Server
 from windlass.supervise.messages import Command, Order, Status
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["Leader"]
 
@@ -137,6 +139,8 @@ class Leader:
 
     def respawn(self, rank: int) -> None:
         """Start the guard of a replica that is not there; it lives on its own from then on."""
+        import subprocess  # lazy: a leader seldom starts a replica
+
         command = [sys.executable, "-I", "-S", sys.argv[0], "guard", str(self._folder), str(rank)]
         process = subprocess.Popen(
             command,

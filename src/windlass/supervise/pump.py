@@ -29,11 +29,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import select
 import struct
 import termios
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -95,7 +95,7 @@ class LogPump:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._log_fd = os.open(str(log_path), flags, 0o644)
         self._index_fd = os.open(str(index_path(log_path)), flags, 0o644)
-        self._cursor = self._recover(hashlib.sha256(os.fsencode(os.path.abspath(str(log_path)))).digest()[:16])
+        self._cursor = self._recover(_mark(os.fsencode(os.path.abspath(str(log_path)))))
 
     def pump(self) -> PumpResult:
         """Take what the pipe holds and put it into the log; never waits for output."""
@@ -284,6 +284,11 @@ class LogPump:
         with contextlib.suppress(OSError):
             return int(struct.unpack("i", fcntl.ioctl(self._channel.read_fd, termios.FIONREAD, b"\0" * 4))[0])
         return 0
+
+
+def _mark(path: bytes) -> bytes:
+    """16 bytes that tell logs of one replica apart, which differ in the attempt's number: length and checksums."""
+    return struct.pack("<QII", len(path), zlib.crc32(path), zlib.adler32(path))
 
 
 def _write_at(descriptor: int, content: bytes, offset: int) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import shutil
 import signal
 import socket
-import traceback
 from collections import deque
 from pathlib import Path
 from typing import Deque, Dict, List, Set
@@ -148,6 +146,8 @@ class Supervisor:
             self._leader.close()
         self._follower.close()
         self._ledger.close()
+        import shutil  # lazy: 4 ms that nobody waits for here
+
         shutil.rmtree(str(self._control.parent))
 
     # --- leading and following -----------------------------------------------------------------------------------
@@ -263,7 +263,9 @@ class Supervisor:
         return End(str(Cause.STALLED), rank=self._rank, host=self._host, message=message, at=self._clock.now())
 
     def _on_record(self, record: Record) -> None:
-        self._watch(record, self._clock.monotonic())
+        """Reports are read some time after they were made; a clock that was set may shift them by no more than that."""
+        age_s = min(max(0.0, self._clock.now() - record.at), 2 * _TICK_S)
+        self._watch(record, self._clock.monotonic() - age_s)
 
     def _watch_history(self) -> None:
         """Let the watchdog learn from what an earlier supervisor saw; silence counts from now on."""
@@ -416,6 +418,8 @@ def supervise(job_folder: Path, rank: int, held: Held) -> int:
     try:
         return Supervisor(job_folder, rank, held).run()
     except BaseException:
+        import traceback  # lazy: only for our own bugs
+
         with open(str(job_folder / f"supervisor-{rank}.crash"), "a") as file:
             file.write(f"--- {identify(os.getpid())}\n{traceback.format_exc()}")
         raise

@@ -42,11 +42,12 @@ def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: f
 
 def below(roots: Iterable[int], kept: Set[int]) -> List[int]:
     """Descendants of some processes, without the roots themselves, without those kept and what is below those."""
-    roots = set(roots)
-    spared = roots | kept
-    for pid in kept - roots:
+    roots = list(roots)
+    found = dict.fromkeys(pid for root in roots for pid in descendants(root))
+    spared = {*roots, *kept}
+    for pid in kept.intersection(found):  # one that is kept may also stand above the roots
         spared.update(descendants(pid))
-    return [pid for pid in dict.fromkeys(pid for root in roots for pid in descendants(root)) if pid not in spared]
+    return [pid for pid in found if pid not in spared]
 
 
 def sweep(token_name: str, token: str, keep: Callable[[], Set[int]]) -> List[int]:

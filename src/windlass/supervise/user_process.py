@@ -24,7 +24,8 @@ from windlass.supervise.tree import below, end_all, resident_bytes, sweep
 __all__ = ["UserProcess", "sweep_left_overs"]
 
 _STATUS_WAIT_S = 2.0
-_DISK_FULL_PATIENCE_S = 30.0
+_DISK_FULL_PATIENCE_S = 10.0
+_NO_ROOM_BYTES = 64 * 1024
 _NUM_LINES = 200
 
 
@@ -184,7 +185,7 @@ class UserProcess:
             finish=finish,
             was_out_of_memory=bool(self._memory_note) or _oom_kills() > self._num_oom_kills,
             memory_note=self._memory_note,
-            was_disk_full=result.is_blocked,
+            was_disk_full=result.is_blocked or _has_no_room(self._job.out) or _has_no_room(self._job.checkpoints),
             lines=lines,
         )
         return classify(code, evidence, rank=self._rank, host=self._host, at=self._clock.now())
@@ -207,6 +208,14 @@ def sweep_left_overs(job: JobDocument, rank: int, held: Held) -> List[int]:
     """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed)."""
     ours = {os.getpid(), held.guard_pid}
     return sweep(TOKEN_NAME, f"{job.token}.{rank}", lambda: ours)
+
+
+def _has_no_room(folder: str) -> bool:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _NO_ROOM_BYTES
 
 
 def _terminate(pid: int) -> None:

@@ -39,6 +39,25 @@ def ps_command(
 ) -> None:
     """List runs, the newest first."""
     home = Home.default()
+    index = _fresh_index(home)
+    most = limit or (0 if is_all else _LIMIT)
+    found = index.rows(states=states, name=name, since=since, limit=most + 1 if most else 0)
+    shown = found[:most] if most else found
+    is_complete = len(shown) == len(found)
+    if limit is None and not is_complete:
+        live = [state for state in states or _LIVE if state in _LIVE]
+        older = index.rows(states=live, name=name, since=since) if live else []
+        shown += [row for row in older if row not in shown]
+    if is_json:
+        emit_json("windlass.ps/1", {"runs": [asdict(row) for row in shown], "is_complete": is_complete})
+        return
+    _print(shown)
+    if not is_complete:
+        tell(f"the newest {most}; --all shows the others")
+
+
+def _fresh_index(home: Home) -> Index:
+    """The index, after runs in motion were compared with the world."""
     index = Index(home)
     index.refresh()
     live = index.rows(states=_LIVE)
@@ -46,23 +65,12 @@ def ps_command(
         reconciled(RunFolder(home.runs / row.id), home)
     if live:
         index.refresh()
-    found = index.rows(states=states, name=name, since=since)
-    shown = _chosen(found, limit=limit, is_all=is_all)
-    if is_json:
-        emit_json("windlass.ps/1", {"runs": [asdict(row) for row in shown], "num_found": len(found)})
-        return
-    _print(shown, num_found=len(found))
+    return index
 
 
-def _chosen(rows: list[Row], *, limit: int | None, is_all: bool) -> list[Row]:
-    if limit is not None:
-        return rows[:limit]
-    return rows if is_all else [row for number, row in enumerate(rows) if number < _LIMIT or row.state in _LIVE]
-
-
-def _print(rows: list[Row], *, num_found: int) -> None:
+def _print(rows: list[Row]) -> None:
     if not rows:
-        tell("no runs" if num_found else "no runs found; `windlass launch FILE` starts one")
+        tell("no runs found; `windlass launch FILE` starts one")
         return
     now = time.time()
     lines = table(("run", "state", "created", "took", "tries", "note"), [_columns(row, now) for row in rows])
@@ -70,8 +78,6 @@ def _print(rows: list[Row], *, num_found: int) -> None:
     for line, row in zip(lines[1:], rows, strict=True):
         style = STATE_STYLES.get(State(row.state)) if row.state != UNKNOWN else None
         emit(line.replace(f" {row.state} ", f" {paint(row.state, style)} ", 1) if style else line)
-    if len(rows) < num_found:
-        tell(f"{len(rows)} of {num_found} runs; --all shows the others")
 
 
 def _columns(row: Row, now: float) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.names import new_token
 from windlass.core.process import Completed
-from windlass.pin.code.git import Git, Repository, last_lines, open_repository, unquote
+from windlass.pin.code.git import Commit, Git, Repository, last_lines, open_repository, unquote
 from windlass.pin.code.pinned import CodePin
 from windlass.pin.code.worktree import find_submodule, index_gitlinks, name_some
 
@@ -51,7 +51,7 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
     code_folder = resolve_code_folder(pin, folder, destination)
     if pin.kind in ("in-place", "none"):
         return code_folder
-    repository = _find_repository(pin, folder.expanduser().absolute(), store)
+    repository, commit = _find_repository(pin, folder.expanduser().absolute(), store)
     destination = destination.absolute()
     if destination.exists() and any(destination.iterdir()):
         _check_same(repository, pin, destination)
@@ -61,7 +61,7 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
     try:
         temporary.mkdir()
         _write_tree(repository, pin.commit, temporary, is_exact=pin.kind == "snapshot")
-        _set_times(temporary, int(repository.aimed.text("show", "-s", "--format=%ct", pin.commit).split()[0]))
+        _set_times(temporary, commit.time_s)
         os.rename(temporary, destination)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -69,15 +69,16 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
     return code_folder
 
 
-def _find_repository(pin: CodePin, folder: Path, store: Path | None) -> Repository:
-    """The repository that holds the pinned commit: the folder's, else our own store."""
+def _find_repository(pin: CodePin, folder: Path, store: Path | None) -> tuple[Repository, Commit]:
+    """The repository that holds the pinned commit: the folder's, else our own store; and the commit."""
     candidates = [folder] if folder.is_dir() else []
     if store is not None and (store / "HEAD").is_file():
         candidates.append(store.absolute())
     for candidate in candidates:
         found = open_repository(candidate)
-        if found is not None and found.aimed.has(pin.commit + "^{commit}"):
-            return found
+        commit = found.aimed.read_commit(pin.commit) if found is not None else None
+        if found is not None and commit is not None:
+            return found, commit
     raise NotFoundError(
         f"commit {pin.commit[:12]} is not in the repository at {folder}",
         hint="fetch it (`git fetch --all`; `git fetch --unshallow` for a shallow clone), or launch the present tree",
@@ -86,18 +87,19 @@ def _find_repository(pin: CodePin, folder: Path, store: Path | None) -> Reposito
 
 
 def _write_tree(repository: Repository, commit: str, destination: Path, *, is_exact: bool) -> None:
-    with _tree_index(repository, commit, destination, is_exact=is_exact) as git:
-        done = git.call("checkout-index", "--all", "--force", "--quiet")
+    with _own_index(repository, destination, is_exact=is_exact) as git:
+        done = git.call("read-tree", "--no-sparse-checkout", "--reset", "-u", commit)
         if done.code != 0:
             raise _explain(done, commit)
-        for link in index_gitlinks(git):
+        # A submodule is an empty folder so far, and git leaves no other empty folders.
+        for link in index_gitlinks(git) if _has_empty_folder(destination) else ():
             submodule = find_submodule(repository, commit, link)
             _write_tree(submodule, link.commit, destination / link.path, is_exact=False)
 
 
 @contextlib.contextmanager
-def _tree_index(repository: Repository, commit: str, destination: Path, *, is_exact: bool) -> Iterator[Git]:
-    """Git with `destination` as its working tree and an index of its own that holds the commit."""
+def _own_index(repository: Repository, destination: Path, *, is_exact: bool) -> Iterator[Git]:
+    """Git with `destination` as its working tree and an empty index of its own."""
     destination.mkdir(parents=True, exist_ok=True)
     lfs = _LFS_PROCESS + _LFS_SETTINGS if shutil.which("git-lfs") is not None else _NO_LFS_SETTINGS
     with tempfile.TemporaryDirectory(prefix="windlass-index-") as temporary:
@@ -105,7 +107,6 @@ def _tree_index(repository: Repository, commit: str, destination: Path, *, is_ex
         git = git.aimed(GIT_WORK_TREE=str(destination), GIT_INDEX_FILE=str(Path(temporary) / "index"))
         if is_exact:
             git = _without_conversion(git, repository, Path(temporary) / "git")
-        git.text("read-tree", "--no-sparse-checkout", commit)
         yield git
 
 
@@ -142,7 +143,8 @@ def _explain(done: Completed, commit: str) -> PreconditionError:
 
 def _check_same(repository: Repository, pin: CodePin, destination: Path) -> None:
     """Raise unless the tracked files in `destination` are exactly the pinned tree's."""
-    with _tree_index(repository, pin.commit, destination, is_exact=pin.kind == "snapshot") as git:
+    with _own_index(repository, destination, is_exact=pin.kind == "snapshot") as git:
+        git.text("read-tree", "--no-sparse-checkout", pin.commit)
         git.call("update-index", "-q", "--refresh")
         changed = [unquote(name) for name in git.lines("diff-files", "--name-only", "--ignore-submodules=all")]
     if changed:
@@ -151,6 +153,10 @@ def _check_same(repository: Repository, pin: CodePin, destination: Path) -> None
             hint="remove that folder, or let the run have a new one",
             code="checkout-exists",
         )
+
+
+def _has_empty_folder(folder: Path) -> bool:
+    return any(not folders and not names for _, folders, names in os.walk(folder))
 
 
 def _set_times(folder: Path, seconds: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError
 from windlass.core.process import Completed, run
 
-__all__ = ["Git", "Repository", "last_lines", "open_repository", "private_index", "quote", "unquote"]
+__all__ = ["Commit", "Git", "Repository", "last_lines", "open_repository", "private_index", "quote", "unquote"]
 
 _SETTINGS = (
     "core.quotePath=true",
@@ -67,6 +67,15 @@ _FIXED_VARIABLES = {
     "GIT_PAGER": "cat",
     "LC_ALL": "C",
 }
+_QUESTIONS = (
+    "--is-inside-work-tree",
+    "--absolute-git-dir",
+    "--git-common-dir",
+    "--git-path",
+    "objects",
+    "--show-prefix",
+    "--show-toplevel",
+)
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 
 
@@ -124,9 +133,25 @@ class Git:
         """What git printed, by line, without the line ends."""
         return [line for line in self.text(*arguments, stdin=stdin).split("\n") if line]
 
+    def read_commit(self, commit: str) -> Commit | None:
+        """A commit's tree and time; None where it is not there."""
+        done = self.call("cat-file", "commit", commit)
+        if done.code != 0:
+            return None
+        header = dict(line.partition(" ")[::2] for line in done.stdout.partition("\n\n")[0].split("\n"))
+        return Commit(tree=header["tree"], time_s=int(header["committer"].split()[-2]))
+
     def has(self, name: str) -> bool:
         """Whether an object (`<commit>^{commit}`, `<tree>:<path>`) is there."""
         return self.call("cat-file", "-e", name).code == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What a commit says: its whole tree, and when it was made (seconds since 1970)."""
+
+    tree: str
+    time_s: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,17 +181,13 @@ def open_repository(folder: Path) -> Repository | None:
     """
     _check_folder(folder)
     git = Git(folder=folder)
-    found = git.call(
-        "rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--git-path", "objects"
-    )
-    if found.code != 0:
+    found = git.call("rev-parse", *_QUESTIONS)
+    answers = found.stdout.split("\n")
+    if found.code != 0 and answers[0] != "false":  # without a working tree, only the last question fails
         _explain_missing(folder, found.stderr)
         return None
-    is_inside, git_dir, common_dir, objects = found.stdout.rstrip("\n").split("\n")
-    toplevel, subdir = None, ""
-    if is_inside == "true":
-        prefix, top = git.text("rev-parse", "--show-prefix", "--show-toplevel").rstrip("\n").split("\n")
-        toplevel, subdir = Path(top), prefix.rstrip("/")
+    is_inside, git_dir, common_dir, objects, prefix, top = answers[:6]
+    toplevel, subdir = (Path(top), prefix.rstrip("/")) if is_inside == "true" else (None, "")
     return Repository(
         git=Git(folder=toplevel or folder),
         git_dir=Path(git_dir),

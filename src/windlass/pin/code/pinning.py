@@ -14,7 +14,7 @@ from windlass.core.files import write_atomic
 from windlass.core.names import nearest
 from windlass.pin.code.git import Git, Repository, last_lines, open_repository, private_index
 from windlass.pin.code.pinned import CodePin
-from windlass.pin.code.worktree import check_submodules, list_changes, name_some, printable
+from windlass.pin.code.worktree import check_submodules, look_at, name_some, printable
 
 __all__ = ["pin_code", "strip_credentials"]
 
@@ -92,10 +92,10 @@ def strip_credentials(url: str) -> str:
 
 
 def _pin_working_tree(repository: Repository, *, snapshot: bool, allow_dirty: bool, write: bool) -> CodePin:
-    head = _resolve(repository.git, "HEAD")
-    branch, remote = _branch(repository.git), _remote(repository.git)
+    remote = _remote(repository.git)
     with private_index(repository) as own:
-        changes = tuple(list_changes(own, is_exact=snapshot))
+        seen = look_at(own, is_exact=snapshot)
+    head, branch, changes = seen.head, seen.branch, tuple(seen.changes)
     if head and not changes:
         return _pin_commit(repository, head, branch=branch, remote=remote)
     if snapshot:
@@ -140,7 +140,12 @@ def _pin_working_tree(repository: Repository, *, snapshot: bool, allow_dirty: bo
 
 def _pin_commit(repository: Repository, commit: str, *, branch: str = "", remote: str = "") -> CodePin:
     """Pin a commit after making sure that all of it can be checked out later."""
-    tree = repository.aimed.text("rev-parse", "--verify", commit + "^{tree}").strip()
+    found = repository.aimed.read_commit(commit)
+    if found is None:
+        raise PreconditionError(
+            f"git cannot read the commit {commit} in {repository.git.folder}", hint="git fsck", code="git-failed"
+        )
+    tree = found.tree
     if repository.subdir and not repository.aimed.has(f"{tree}:{repository.subdir}"):
         raise PreconditionError(
             f"commit {commit[:12]} has no folder {repository.subdir} (it is ignored, empty, or not committed)",
@@ -222,10 +227,6 @@ def _resolve(git: Git, revision: str) -> str:
             f"`git rev-parse` failed in {git.folder}: {last_lines(found.stderr)}", hint="git fsck", code="git-failed"
         )
     return found.stdout.strip() if found.code == 0 else ""
-
-
-def _branch(git: Git) -> str:
-    return git.call("symbolic-ref", "-q", "--short", "HEAD").stdout.strip()
 
 
 def _remote(git: Git) -> str:

@@ -13,18 +13,29 @@ from windlass.pin.code.git import Git, Repository, last_lines, open_repository, 
 
 __all__ = [
     "Gitlink",
+    "WorkingTree",
     "check_lfs",
     "check_submodules",
     "find_submodule",
     "index_gitlinks",
     "list_changes",
     "list_converted",
+    "look_at",
     "name_some",
     "printable",
-    "tree_gitlinks",
 ]
 
 _CONVERTING = re.compile(rb"(?:^|\s)(?:eol=crlf|ident|working-tree-encoding=|\[attr\])", re.MULTILINE)
+_STATUS = (
+    "--porcelain=v2",
+    "--branch",
+    "--no-ahead-behind",
+    "--untracked-files=all",
+    "--ignore-submodules=none",
+    "--no-renames",
+)
+_NUM_FIELDS = {"1": 8, "u": 10, "?": 1}
+"""Fields before the name, by the kind of a line; source: git-status(1), "Porcelain Format Version 2"."""
 _LFS_POINTER = "^version https://git-lfs.github.com/spec/v1"
 
 
@@ -42,14 +53,34 @@ def name_some(names: tuple[str, ...] | list[str], limit: int = 10) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingTree:
+    """Where a working tree stands.
+
+    Attributes:
+        head: the commit; empty before the first.
+        branch: empty on a detached head.
+        changes: see `list_changes`.
+    """
+
+    head: str
+    branch: str
+    changes: list[str]
+
+
 def list_changes(git: Git, *, is_exact: bool = False) -> list[str]:
-    """Names that differ from HEAD: staged, modified, deleted, untracked but not ignored; sorted.
+    """Names that differ from HEAD: staged, modified, deleted, untracked but not ignored; sorted."""
+    return look_at(git, is_exact=is_exact).changes
+
+
+def look_at(git: Git, *, is_exact: bool = False) -> WorkingTree:
+    """HEAD, branch and changes in one call of git.
 
     Args:
         is_exact: also executable bits, where the repository is told to ignore them.
     """
     aimed = git.set("core.fileMode=true") if is_exact else git
-    done = aimed.call("status", "--porcelain=v1", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
+    done = aimed.call("status", *_STATUS)
     if done.code != 0:
         raise PreconditionError(
             f"`git status` failed in {git.folder}: {last_lines(done.stderr)}",
@@ -62,7 +93,16 @@ def list_changes(git: Git, *, is_exact: bool = False) -> list[str]:
             hint="make it readable, or list it in .gitignore",
             code="unreadable",
         )
-    return sorted({unquote(line[3:]) for line in done.stdout.split("\n") if line})
+    lines = [line for line in done.stdout.split("\n") if line]
+    told = dict(line.removeprefix("# ").split(" ", 1) for line in lines if line.startswith("# "))
+    head, branch = told["branch.oid"], told["branch.head"]
+    return WorkingTree(
+        head="" if head == "(initial)" else head,
+        branch="" if branch == "(detached)" else branch,
+        changes=sorted(
+            {unquote(line.split(" ", _NUM_FIELDS[line[0]])[-1]) for line in lines if line[0] in _NUM_FIELDS}
+        ),
+    )
 
 
 def list_converted(git: Git, own_attributes: Path) -> list[str]:
@@ -85,11 +125,6 @@ def index_gitlinks(git: Git) -> list[Gitlink]:
     return [_gitlink(line) for line in git.lines("ls-files", "--stage") if line.startswith("160000 ")]
 
 
-def tree_gitlinks(git: Git, tree: str) -> list[Gitlink]:
-    """Submodules in a tree."""
-    return [_gitlink(line, commit=2) for line in git.lines("ls-tree", "-r", tree) if line.startswith("160000 ")]
-
-
 def find_submodule(repository: Repository, tree: str, link: Gitlink) -> Repository:
     """The repository of a submodule that holds the commit of `link`.
 
@@ -109,8 +144,10 @@ def find_submodule(repository: Repository, tree: str, link: Gitlink) -> Reposito
 
 def check_submodules(repository: Repository, tree: str) -> None:
     """Raise unless every submodule below `tree` can be checked out, recursively, LFS files included."""
-    check_lfs(repository.aimed, tree)
-    for link in tree_gitlinks(repository.aimed, tree):
+    entries = repository.aimed.lines("ls-tree", "-r", tree)
+    if any(line.endswith((".gitattributes", '.gitattributes"')) for line in entries):
+        check_lfs(repository.aimed, tree)
+    for link in (_gitlink(line, commit=2) for line in entries if line.startswith("160000 ")):
         check_submodules(find_submodule(repository, tree, link), link.commit)
 
 

@@ -69,6 +69,12 @@ class Faults:
             guard.kill()
             if guard.supervisor is not None:
                 guard.supervisor.kill()
+            self._requeue(guard.job)
+
+    def _requeue(self, job: VirtualJob) -> None:
+        """Some schedulers start a job again that lost a node."""
+        if self._world.chance(0.4):
+            self._world.at(self._world.uniform(2.0, 40.0), self._resurrect_when_gone, job)
 
     def _kill_node(self, number: int) -> None:
         node = self._cluster.nodes[number % len(self._cluster.nodes)]
@@ -78,6 +84,7 @@ class Faults:
                 guard.kill()
                 if guard.supervisor is not None:
                     guard.supervisor.kill()
+                self._requeue(guard.job)
         for process in self._cluster.processes.living():
             if process.node is node:
                 process.kill()
@@ -89,7 +96,7 @@ class Faults:
 
     def _isolate(self, number: int) -> None:
         node = self._cluster.nodes[number % len(self._cluster.nodes)]
-        node.isolated_until = self._until(2.0, 45.0)
+        node.isolated_until = self._until(*self._world.random.choice(((2.0, 12.0), (14.0, 24.0), (20.0, 60.0))))
         self._cluster.network.isolate(node)
 
     def _unplug(self, number: int) -> None:

@@ -28,6 +28,7 @@ _REACTION_S = 2.5
 """A leader looks at the journal every second; what it starts so soon after a request is not yet disobedience."""
 
 _SLOW_S = 25.0
+_SETTLED_S = 60.0
 _ASKED = frozenset({Cause.CANCELLED, Cause.TIMEOUT, Cause.WALLTIME, Cause.SIBLING_FAILED})
 _LEADERS_OWN = _ASKED | {Cause.NEVER_READY, Cause.PREEMPTED}
 
@@ -46,7 +47,7 @@ class Monitor:
         self._processes: dict[tuple[str, int, int], VirtualProcess] = {}
         self._running: dict[tuple[str, int], VirtualProcess] = {}
         self._ready: dict[tuple[str, int, int], float] = {}
-        self._epochs: dict[int, int] = {}
+        self._epochs: dict[VirtualSupervisor, int] = {}
         self._stopped_at: dict[str, float] = {}
         self._ended_at: dict[str, float] = {}
         self._superseded_at: dict[str, float] = {}
@@ -78,10 +79,10 @@ class Monitor:
 
     def on_order(self, supervisor: VirtualSupervisor, order: Order) -> None:
         """A supervisor obeys this order."""
-        highest = self._epochs.get(id(supervisor), 0)
+        highest = self._epochs.get(supervisor, 0)
         if order.epoch < highest:
             self._fail(f"{supervisor.job.task.name}.{supervisor.rank} obeys epoch {order.epoch} after {highest}")
-        self._epochs[id(supervisor)] = order.epoch
+        self._epochs[supervisor] = order.epoch
 
     def on_submitted(self, job: VirtualJob) -> None:
         """The backend takes a job that it did not have."""
@@ -176,6 +177,8 @@ class Monitor:
             self._check_success(name, record.data["attempt"])
         stopped_at = self._stopped_at.get(name)
         is_late = stopped_at is not None and self._world.now > stopped_at + self._patience_s
+        if any(job.refusal for job in task.jobs.values()):
+            return
         if verdict is State.FAILED and is_late and task.end is None and record.data["cause"] != Cause.SIBLING_FAILED:
             self._fail(f"{name} failed ({record.data['cause']}) although a stop was asked for at {stopped_at:.1f} s")
 
@@ -211,10 +214,18 @@ class Monitor:
         if task.state is not before and task.state not in TRANSITIONS[before]:
             self._fail(f"{name} goes from {before} to {task.state}")
 
+    def _check_calm(self, name: str, attempt: Attempt) -> None:
+        """Long after the last fault every replica that is wanted comes, and none gets lost."""
+        calm_s = self._world.now - self.last_fault_at - self._plans[name].ready_timeout_s
+        cause = attempt.end.cause if attempt.end is not None else ""
+        if calm_s > _SETTLED_S and cause in (Cause.NEVER_READY, Cause.NODE_LOST):
+            self._fail(f"{name} attempt {attempt.number} ends by {cause}, {calm_s:.0f} s after things were calm again")
+
     def _check_cause(self, record: Record) -> None:
         """Where nothing interfered, the cause of an attempt is that of the first process that ended badly."""
         name, number = record.data["task"], record.data["attempt"]
         attempt = self.facts.task(name).attempts[number]
+        self._check_calm(name, attempt)
         begun = min((at for key, at in self._ready.items() if key[:2] == (name, number)), default=self._world.now)
         if self.last_fault_at >= begun or self.has_clock_jump or attempt.end is None:
             return

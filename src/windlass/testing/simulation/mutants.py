@@ -18,7 +18,7 @@ from windlass.record import events, frames, retry, state
 from windlass.record.causes import Cause, Kind, kind_of
 from windlass.record.state import Attempt, End, State, Task
 from windlass.supervise.gang import GangCore
-from windlass.supervise.messages import Leave, Phase, Release, Spawn, Step
+from windlass.supervise.messages import Phase, Release, Spawn
 from windlass.supervise.replica import ReplicaCore
 from windlass.testing.simulation.client import Clients
 
@@ -94,7 +94,7 @@ def _success_forgotten() -> list[Change]:
     """A job that a scheduler starts again after the task's success begins anew."""
 
     def leave_if_over(self: GangCore, task: Task) -> list[Command]:
-        if task.end is not None and task.end[0] is State.SUCCEEDED and self.order.step is Step.WAIT:
+        if task.end is not None and task.end[0] is State.SUCCEEDED:
             return []
         return _LEAVE_IF_OVER(self, task)
 

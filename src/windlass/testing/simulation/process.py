@@ -83,6 +83,11 @@ class VirtualProcess:
         """SIGKILL."""
         self._exit(-9)
 
+    def abort(self) -> None:
+        """SIGABRT, from a library of its own that lost a peer."""
+        if not self.is_gated:
+            self._exit(-6)
+
     def _next(self) -> None:
         if not self.is_alive:
             return
@@ -131,6 +136,8 @@ class VirtualProcess:
         self.code = code
         self._world.log("process %s of %s attempt %d rank %d ends: %d", self.identity, self.task.name, self.attempt, self.rank, code)
         self._table.monitor.on_exit(self)
+        if code and code != -9 and self._program.is_cascading:
+            self._table.cascade(self)
         if self.on_exit is not None:
             self._world.at(0.001, self.on_exit)
 
@@ -168,6 +175,12 @@ class ProcessTable:
     def of(self, token: str, rank: int) -> list[VirtualProcess]:
         """Living processes that carry a job's token for a rank."""
         return [process for process in self.living() if process.token == token and process.rank == rank]
+
+    def cascade(self, process: VirtualProcess) -> None:
+        """Let the peers of a process that failed abort within a quarter of a second."""
+        for peer in self.living():
+            if peer.task is process.task and peer.attempt == process.attempt:
+                self.world.at(self.world.uniform(0.02, 0.25), peer.abort)
 
     def has_gap(self, process: VirtualProcess) -> bool:
         """Whether another rank of the attempt ended badly or was never there, so that a collective would block."""

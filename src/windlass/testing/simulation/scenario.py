@@ -47,6 +47,7 @@ class Program:
         is_reporting: it reports its steps.
         is_coupled: ranks wait for one another, so the others hang when one is gone.
         is_cooperating: it asks should_stop() and saves.
+        is_cascading: when a rank fails, the others abort a moment later.
         failure_rate: share of attempts that do not end well by themselves.
     """
 
@@ -57,6 +58,7 @@ class Program:
     is_reporting: bool
     is_coupled: bool
     is_cooperating: bool
+    is_cascading: bool
     failure_rate: float
 
     def behaviour(self, task: str, attempt: int, rank: int, num_replicas: int) -> Behaviour:
@@ -155,6 +157,7 @@ def _task(random: Random, name: str, after: tuple[str, ...]) -> TaskPlan:
         is_reporting=random.random() < 0.7,
         is_coupled=random.random() < 0.5,
         is_cooperating=random.random() < 0.3,
+        is_cascading=random.random() < 0.3,
         failure_rate=random.choice((0.0, 0.2, 0.5, 0.8, 1.0)),
     )
     return TaskPlan(
@@ -190,7 +193,7 @@ _EVENTS = (
     "resurrect",
     "kill-client",
 )
-_EVENT_WEIGHTS = (6, 2, 5, 3, 2, 4, 2, 4, 4, 1, 3, 5, 3)
+_EVENT_WEIGHTS = (7, 2, 5, 3, 2, 6, 2, 8, 4, 1, 3, 5, 3)
 _CRASHES = (Fate.CRASH_BEFORE, Fate.TORN, Fate.CRASH_AFTER, Fate.SLOW)
 
 
