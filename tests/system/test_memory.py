@@ -58,4 +58,4 @@ def test_a_kill_by_the_kernel(stage: Stage, memory_group: Path) -> None:
         f"open({str(memory_group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
         "held = [bytearray(os.urandom(1)) * (1 << 20) for _ in range(500)]"
     )
-    check(stage, text, "memory")
+    check(stage, text, "killed for memory by the kernel")

@@ -39,7 +39,8 @@ def show_verdict(run: RunFolder, facts: RunFacts) -> None:
         shown = [f"{name} {number(value)}" for name, (_, value, _) in last.items()][:_MAX_METRICS]
         tell(f"  metrics  {', '.join(shown)}" + (", ..." if len(last) > _MAX_METRICS else ""))
     for task in facts.tasks:
-        if task in facts.outputs and facts.outputs[task][1]:
+        # By what lies there: its manifest may still be in the making.
+        if next(run.out(task).glob("*"), None) is not None:
             tell(f"  outputs  {run.out(task)}")
     for text in _next_steps(run, state):
         tell(f"  {text}")

@@ -158,8 +158,15 @@ class Task:
 
     @property
     def is_stop_wanted(self) -> bool:
-        """Whether a stop was asked for that covers the newest job."""
-        return 0 < self.newest_job <= self.stopped_job
+        """Whether a stop was asked for that covers the newest job.
+
+        It also covers jobs that only continue the stopped one (a client may intend the next job in the moment of the
+        stop), but none that a person asked for after the task's end.
+        """
+        covered = self.stopped_job
+        while covered and covered + 1 in self.jobs and covered not in self.ends:
+            covered += 1
+        return 0 < self.newest_job <= covered
 
     @property
     def state(self) -> State:

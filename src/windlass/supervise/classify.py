@@ -15,10 +15,12 @@ __all__ = ["Evidence", "classify", "find_traceback"]
 _MEMORY_SIGNS = re.compile(
     r"MemoryError|OutOfMemoryError|CUDA out of memory|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: not enough memory"
 )
+_KILL_SIGNS = re.compile(r"SIGKILL|[Ss]ignal 9\b|exitcode\s*:\s*-9|\bKilled\b")
 _DISK_SIGNS = re.compile(r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]")
 _NETWORK_SIGNS = re.compile(
     r"ncclRemoteError|ncclSystemError|Connection reset by peer|Connection closed by peer|EHOSTUNREACH"
 )
+_TORCHRUN_ROOT = re.compile(r"Root Cause.*?exitcode\s*: (-?\d+)", re.DOTALL)
 _OUTSIDE_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _NUM_TAIL_LINES = 20
 
@@ -30,7 +32,8 @@ class Evidence:
     Attributes:
         stop_cause: why we ourselves were stopping it; empty when we were not.
         finish: what the code said by `report.finish`: (code, cause, message).
-        was_out_of_memory: the kernel or our own limit ended a process of it for memory.
+        was_out_of_memory: the kernel ended some process of this machine for memory meanwhile.
+        memory_note: our own limit ended it, in words; empty when it did not.
         was_disk_full: our log or journal hit a full disk, or the code's folder has no room.
         lines: the last lines it printed, redacted.
     """
@@ -52,6 +55,8 @@ def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) 
     said = evidence.finish
     if said is not None and said[0] != 0 and code == 1:
         code = said[0]
+    elif code == 1:
+        code = _code_in_report(evidence.lines)
     cause, message = _cause(code, evidence)
     if said is not None and cause is not Cause.OK:
         message = said[2] or message
@@ -69,8 +74,11 @@ def _cause(code: int, evidence: Evidence) -> Tuple[Cause, str]:
     text = "\n".join(evidence.lines[-_NUM_TAIL_LINES * 2 :])
     if code == 0:
         return Cause.OK, ""
-    if evidence.was_out_of_memory:
-        return Cause.OUT_OF_MEMORY, evidence.memory_note or "a process of it was killed for memory"
+    number = -code if code < 0 else code - 128 if code > 128 else 0
+    if evidence.memory_note:
+        return Cause.OUT_OF_MEMORY, evidence.memory_note
+    if evidence.was_out_of_memory and (number == signal.SIGKILL or _KILL_SIGNS.search(text)):
+        return Cause.OUT_OF_MEMORY, "a process of it was killed for memory by the kernel"
     if code == EXIT_RESUMABLE:
         return Cause.PREEMPTED, "stopped itself and can go on (exit code 75)"
     if code == EXIT_DO_NOT_RETRY:
@@ -79,7 +87,6 @@ def _cause(code: int, evidence: Evidence) -> Tuple[Cause, str]:
         return Cause.DISK_FULL, _line_with(_DISK_SIGNS, text) or "no space left on device"
     if _MEMORY_SIGNS.search(text):
         return Cause.OUT_OF_MEMORY, _line_with(_MEMORY_SIGNS, text)
-    number = -code if code < 0 else code - 128 if code > 128 else 0
     if number in signal.Signals.__members__.values():
         name = signal.Signals(number).name
         outside = number in _OUTSIDE_SIGNALS
@@ -88,6 +95,15 @@ def _cause(code: int, evidence: Evidence) -> Tuple[Cause, str]:
         return Cause.NETWORK, _line_with(_NETWORK_SIGNS, text)
     last = next((line for line in reversed(evidence.lines) if line.strip()), "")
     return Cause.USER_ERROR, f"exit code {code}" + (f": {last.strip()[:200]}" if last else "")
+
+
+def _code_in_report(lines: Sequence[str]) -> int:
+    """The exit code of the rank that failed first, from the table torchrun prints before it exits with 1 itself.
+
+    Source: torch.distributed.elastic.multiprocessing.errors, ChildFailedError.
+    """
+    found = _TORCHRUN_ROOT.search("\n".join(lines))
+    return int(found.group(1)) or 1 if found else 1
 
 
 def _line_with(pattern: re.Pattern[str], text: str) -> str:

@@ -91,7 +91,7 @@ class GangCore:
         self._phase_at = self._ticked_at = now
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
         self._reason = ""
-        self._is_over = False
+        self._is_over = self._is_gate_open = False
         self._job_deadline = 0.0
         self._time_deadline = self._first_deadline(now, wall)
         self._wall_offset = wall - now
@@ -145,6 +145,7 @@ class GangCore:
             self._ledger.append(events.TASK_QUEUED, job=self._gang.job, reason=reason)
         if reason:
             return []
+        self._is_gate_open = True
         self._restart_job_deadline(now)
         return self._set(now, step=Step.GATHER)
 
@@ -378,6 +379,7 @@ class GangCore:
         )
 
     def _go_on(self, now: float) -> List[Command]:
+        """What follows the attempt's end; a leader that came later passes the gate itself before the next one."""
         task = self._ledger.task()
         decision = decide(task, self._gang.budgets)
         if decision.verdict is not None:
@@ -389,7 +391,7 @@ class GangCore:
         return self._set(
             now,
             attempt=_next(task),
-            step=Step.GATHER,
+            step=Step.GATHER if self._is_gate_open else Step.WAIT,
             level=StopLevel.NONE,
             cause="",
             address="",

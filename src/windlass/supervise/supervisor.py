@@ -93,11 +93,15 @@ class Supervisor:
         self._selector.register(self._held.channel.read_fd, selectors.EVENT_READ, self._on_output)
         self._selector.register(self._held.alive, selectors.EVENT_READ, self._on_guard_dead)
         self._restore()
+        ticked_at = float("-inf")
         while self._exit_code is None:
-            self._tick()
-            if self._exit_code is None:
-                for key, _ in self._selector.select(self._timeout_s()):
-                    key.data()
+            wait_s = ticked_at + self._timeout_s() - self._clock.monotonic()
+            if wait_s <= 0:  # by the clock alone: a tick that follows a message would answer it, and so on for ever
+                ticked_at = self._clock.monotonic()
+                self._tick()
+                continue
+            for key, _ in self._selector.select(wait_s):
+                key.data()
         self._close()
         return self._exit_code
 

@@ -183,7 +183,7 @@ class UserProcess:
         evidence = Evidence(
             stop_cause=stop_cause,
             finish=finish,
-            was_out_of_memory=bool(self._memory_note) or _oom_kills() > self._num_oom_kills,
+            was_out_of_memory=_oom_kills() > self._num_oom_kills,
             memory_note=self._memory_note,
             was_disk_full=result.is_blocked or _has_no_room(self._job.out) or _has_no_room(self._job.checkpoints),
             lines=lines,

@@ -1,7 +1,12 @@
-"""Deterministic simulation of the decision cores: one seed replays one history, faults included."""
+"""Deterministic simulation of the decision cores: one seed replays one history, faults included.
+
+The shipped `GangCore`, `ReplicaCore`, `Candidate`, `Watchdog`, `Gate`, `classify`, `decide`, `reconcile`, `fold` and
+journal frames run in virtual time among virtual nodes, disks, networks, processes, schedulers and clients.
+"""
 
 from __future__ import annotations
 
+from windlass.testing.simulation.mutants import MUTANTS
 from windlass.testing.simulation.simulate import Result, simulate
 
-__all__ = ["Result", "simulate"]
+__all__ = ["MUTANTS", "Result", "simulate"]

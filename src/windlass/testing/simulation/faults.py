@@ -96,7 +96,7 @@ class Faults:
 
     def _isolate(self, number: int) -> None:
         node = self._cluster.nodes[number % len(self._cluster.nodes)]
-        node.isolated_until = self._until(*self._world.random.choice(((2.0, 12.0), (14.0, 24.0), (20.0, 60.0))))
+        node.isolated_until = self._until(*self._world.random.choice(((2.0, 12.0), (15.5, 20.0), (20.0, 60.0))))
         self._cluster.network.isolate(node)
 
     def _unplug(self, number: int) -> None:

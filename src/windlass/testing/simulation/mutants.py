@@ -127,12 +127,14 @@ def _lower_epoch_obeyed() -> list[Change]:
 
 
 def _second_cause_overwrites() -> list[Change]:
-    """Of two ends of one attempt the one read last holds."""
+    """What ended later takes the place of what ended first."""
 
-    def end_attempt(attempt: Attempt, end: End, epoch: int, record: Record) -> None:
-        attempt.end, attempt.end_rank, attempt.ended_at = end, (epoch, 0, 0.0, "", 0), record.at
+    def await_stop(self: GangCore, now: float) -> list[Command]:
+        bad = [end for end in self._ended(self.order.attempt).values() if end.cause != Cause.OK]
+        self._attempt_end = max(bad, key=lambda end: end.at, default=self._attempt_end)
+        return _AWAIT_STOP(self, now)
 
-    return [(state, "_end_attempt", end_attempt)]
+    return [(GangCore, "_await_stop", await_stop)]
 
 
 def _first_cause_unnamed() -> list[Change]:
@@ -199,16 +201,6 @@ def _early_barrier() -> list[Change]:
     return [(GangCore, "_gather", gather)]
 
 
-def _process_left_alive() -> list[Change]:
-    """A replica gets ready for the next attempt while the last one's process lives."""
-
-    def clear(self: ReplicaCore) -> list[Command]:
-        self._has_process = False
-        return []
-
-    return [(ReplicaCore, "_clear", clear)]
-
-
 def _outvoted_leader_stays() -> list[Change]:
     """A leader that was cut off does not notice that another one was chosen."""
     from windlass.supervise.election import Candidate
@@ -231,6 +223,7 @@ _DECIDE = retry.decide
 _RECONCILE = reconcile_module.reconcile
 _LEAVE_IF_OVER = GangCore._leave_if_over
 _GATHER = GangCore._gather
+_AWAIT_STOP = GangCore._await_stop
 _ON_ORDER = ReplicaCore.on_order
 _READ_FRAMES = frames.read_frames
 
@@ -250,7 +243,6 @@ MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
     "superseded-goes-on": _superseded_goes_on,
     "stop-ignored": _stop_ignored,
     "early-barrier": _early_barrier,
-    "process-left-alive": _process_left_alive,
     "outvoted-leader-stays": _outvoted_leader_stays,
     "doomed-loop": _doomed_loop,
 }

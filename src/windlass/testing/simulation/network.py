@@ -67,7 +67,7 @@ class Network:
     def send_status(self, connection: Connection, status: Status) -> None:
         """Replica to leader."""
         for delay in self._delays(connection):
-            self._world.at(delay, self._deliver_status, connection, status, delay >= _LATE_S)
+            self._world.at(delay, self._deliver_status, connection, status)
 
     def send_order(self, connection: Connection, order: Order) -> None:
         """Leader to replica."""
@@ -75,16 +75,20 @@ class Network:
             self._world.at(delay, self._deliver_order, connection, order, delay >= _LATE_S)
 
     def close(self, end: Peer) -> None:
-        """Break every connection of a process that is gone or has closed its end."""
+        """Break every connection of a process that is gone or has closed its end.
+
+        A node that lost its power says nothing: the other end hears of it when the node is back.
+        """
+        silence_s = max(0.0, end.node.up_at - self._world.now) if self._world.chance(0.5) else 0.0
         for connection in self._connections:
             if connection.is_open and end in (connection.follower, connection.leader):
-                self.break_off(connection)
+                self.break_off(connection, silence_s)
 
-    def break_off(self, connection: Connection) -> None:
+    def break_off(self, connection: Connection, silence_s: float = 0.0) -> None:
         """Break one connection; the living ends notice soon."""
         connection.is_open = False
         for end in (connection.follower, connection.leader):
-            self._world.at(self._world.uniform(*_LATENCY_S), end.lose_connection, connection)
+            self._world.at(silence_s + self._world.uniform(*_LATENCY_S), end.lose_connection, connection)
 
     def isolate(self, node: Node) -> None:
         """Break what crosses the border of a node that cannot be reached any more."""
@@ -111,11 +115,11 @@ class Network:
         connection.arrives_at = max(world.now + delay, connection.arrives_at)
         return [connection.arrives_at - world.now]
 
-    def _deliver_status(self, connection: Connection, status: Status, is_late: bool) -> None:
-        """A late copy arrives even where the connection it was sent on is gone."""
-        if connection.is_open or is_late:
+    def _deliver_status(self, connection: Connection, status: Status) -> None:
+        if connection.is_open:
             connection.leader.receive_status(connection, status)
 
     def _deliver_order(self, connection: Connection, order: Order, is_late: bool) -> None:
+        """A late copy arrives even where the connection it was sent on is gone: the epoch has to tell."""
         if connection.is_open or is_late:
             connection.follower.receive_order(connection, order)

@@ -163,7 +163,7 @@ def _task(random: Random, name: str, after: tuple[str, ...]) -> TaskPlan:
     return TaskPlan(
         name=name,
         after=after,
-        num_replicas=random.choices((1, 2, 3), (9, 7, 4))[0],
+        num_replicas=random.choices((1, 2, 3), (8, 7, 5))[0],
         budgets=Budgets(random.choice((50, 50, 2, 6)), random.choice((0, 0, 1, 2, 4))),
         ready_timeout_s=random.choice((25.0, 60.0)),
         grace_s=random.choice((1.0, 4.0)),

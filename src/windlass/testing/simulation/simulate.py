@@ -143,7 +143,7 @@ class _History:
             self._quiet_since = -1.0
         elif self._quiet_since < 0:
             self._quiet_since = self.world.now
-        quiet_from = max(self._quiet_since, min(CALM_AT_S, self._last_fault_s()))
+        quiet_from = max(self._quiet_since, self.monitor.last_fault_at, self._last_fault_s())
         return self._quiet_since >= 0 and self.world.now > quiet_from + _QUIET_S
 
     def _last_fault_s(self) -> float:

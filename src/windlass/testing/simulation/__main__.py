@@ -1,0 +1,62 @@
+"""`python -m windlass.testing.simulation`: replay one seed, or live through a range of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+
+from windlass.core.errors import WindlassError
+from windlass.testing.simulation.mutants import MUTANTS
+from windlass.testing.simulation.simulate import Result, simulate
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Simulate what the command line asks for; 1 when an invariant did not hold."""
+    chosen = _parser().parse_args(arguments)
+    seeds = [chosen.seed] if chosen.seed is not None else _range(chosen.seeds)
+    try:
+        failures = [result for result in _results(seeds, chosen.mutant, is_traced=chosen.trace) if result.failure]
+    except WindlassError as error:
+        sys.stderr.write(error.render() + "\n")
+        return error.exit_code
+    _say(f"{len(failures)} of {len(seeds)} seeds failed")
+    return 1 if failures else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m windlass.testing.simulation", description=__doc__)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int, metavar="N", help="live through this one")
+    which.add_argument("--seeds", metavar="A:B", help="live through seeds A to B - 1")
+    parser.add_argument("--mutant", default="", metavar="NAME", help="break one policy first: " + ", ".join(MUTANTS))
+    parser.add_argument("--trace", action="store_true", help="print everything that happened")
+    return parser
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition(":")
+    return range(int(first or 0), int(last))
+
+
+def _results(seeds: Iterable[int], mutant: str, *, is_traced: bool) -> Iterable[Result]:
+    for seed in seeds:
+        result = simulate(seed, mutant=mutant, is_traced=is_traced)
+        for line in result.trace:
+            _say(line)
+        if result.failure:
+            _say(f"seed {seed}: {result.failure}")
+            _say(f"  {result.replay_command}")
+        elif is_traced:
+            _say(f"seed {seed}: ok, {', '.join(result.states)} after {result.virtual_s:.0f} virtual seconds")
+        yield result
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""2,000 histories of the shipped policies, and the mutants that the simulation must not let live.
+
+A failing seed prints the command that replays it. `make soak` lives through many more (tests/soak).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from windlass.core.errors import UsageError
+from windlass.testing.simulation import MUTANTS, simulate
+from windlass.testing.simulation.__main__ import main
+
+pytestmark = pytest.mark.sim
+
+NUM_SEEDS = 2000
+SEEDS_PER_TEST = 100
+NUM_MUTANT_SEEDS = 500
+
+
+@pytest.mark.parametrize("first", range(0, NUM_SEEDS, SEEDS_PER_TEST))
+def test_the_shipped_policies_hold_in_every_history(first: int) -> None:
+    results = (simulate(seed) for seed in range(first, first + SEEDS_PER_TEST))
+    failures = [f"{result.failure}\n    {result.replay_command}" for result in results if result.failure]
+    assert failures == [], "\n".join(failures)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_every_mutant_is_caught(mutant: str) -> None:
+    caught = next((seed for seed in range(NUM_MUTANT_SEEDS) if simulate(seed, mutant=mutant).failure), None)
+    assert caught is not None, f"{mutant} lived through {NUM_MUTANT_SEEDS} seeds"
+
+
+def test_there_are_twelve_mutants_at_least() -> None:
+    assert len(MUTANTS) >= 12
+    assert {"submit-before-journal", "no-attempt-check", "budget-never-decremented", "lost-terminal-record"} <= set(MUTANTS)
+
+
+def test_a_mutant_is_gone_afterwards() -> None:
+    assert simulate(0, mutant="lost-terminal-record").failure
+    assert simulate(0).failure == ""
+
+
+def test_one_seed_is_one_history() -> None:
+    first, second = simulate(7, is_traced=True), simulate(7, is_traced=True)
+    assert first == second
+    assert first.trace
+
+
+def test_histories_differ_and_reach_every_end() -> None:
+    results = [simulate(seed) for seed in range(60)]
+    assert {state for result in results for state in result.states} >= {"succeeded", "failed", "stopped"}
+    assert len({result.num_events for result in results}) > 40
+
+
+def test_a_failure_prints_the_command_that_replays_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "0:2", "--mutant", "lost-terminal-record"]) == 1
+    printed = capsys.readouterr().out
+    assert "python -m windlass.testing.simulation --seed 0 --mutant lost-terminal-record --trace" in printed
+    assert "2 of 2 seeds failed" in printed
+
+
+def test_replaying_prints_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3", "--trace"]) == 0
+    assert "append run-created" in capsys.readouterr().out
+
+
+def test_an_unknown_mutant_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError) as raised:
+        simulate(0, mutant="no-atempt-check")
+    assert raised.value.hint == "did you mean `no-attempt-check`?"
