@@ -222,7 +222,7 @@ def test_verify_names_what_is_wrong(windlass: Windlass, home: Path) -> None:
 
 
 def test_a_changed_checkpoint_is_found(tmp_path: Path) -> None:
-    from windlass.cli.checking import _checkpoint
+    from windlass.launch.verify import _checkpoint
 
     folder = tmp_path / "step-1"
     folder.mkdir()
@@ -231,4 +231,4 @@ def test_a_changed_checkpoint_is_found(tmp_path: Path) -> None:
     assert _checkpoint("train", folder).status == "ok"
     (folder / "state").write_text("weighty")
     found = _checkpoint("train", folder)
-    assert (found.status, found.message) == ("failed", "1 file differ\nstate: has other content (sha256)")
+    assert (found.status, found.message) == ("failed", "1 of its files differ\nstate: has other content (sha256)")

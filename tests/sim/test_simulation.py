@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.core.errors import UsageError
+from windlass.record import events
 from windlass.testing.simulation import MUTANTS, simulate
 from windlass.testing.simulation.__main__ import main
 
@@ -16,6 +17,17 @@ pytestmark = pytest.mark.sim
 NUM_SEEDS = 2000
 SEEDS_PER_TEST = 100
 NUM_MUTANT_SEEDS = 500
+KINDS = (
+    events.RUN_CREATED,
+    events.JOB_INTENDED,
+    events.JOB_SUBMITTED,
+    events.ATTEMPT_STARTED,
+    events.PROCESS_STARTING,
+    events.PROCESS_STARTED,
+    events.PROCESS_ENDED,
+    events.ATTEMPT_ENDED,
+    events.TASK_ENDED,
+)
 
 
 @pytest.mark.parametrize("first", range(0, NUM_SEEDS, SEEDS_PER_TEST))
@@ -33,7 +45,9 @@ def test_every_mutant_is_caught(mutant: str) -> None:
 
 def test_there_are_twelve_mutants_at_least() -> None:
     assert len(MUTANTS) >= 12
-    assert {"submit-before-journal", "no-attempt-check", "budget-never-decremented", "lost-terminal-record"} <= set(MUTANTS)
+    assert {"submit-before-journal", "no-attempt-check", "budget-never-decremented", "lost-terminal-record"} <= set(
+        MUTANTS
+    )
 
 
 def test_a_mutant_is_gone_afterwards() -> None:
@@ -69,3 +83,9 @@ def test_an_unknown_mutant_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UsageError) as raised:
         simulate(0, mutant="no-atempt-check")
     assert raised.value.hint == "did you mean `no-attempt-check`?"
+
+
+def test_processes_crash_before_in_and_after_every_record_that_matters() -> None:
+    seen = {crash for seed in range(0, NUM_SEEDS, 2) for crash in simulate(seed).crashes}
+    wanted = {(kind, fate) for kind in KINDS for fate in ("crash-before", "torn", "crash-after")}
+    assert wanted - seen == set()

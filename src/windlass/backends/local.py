@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -128,7 +127,7 @@ class LocalBackend:
 
 def _submission(folder: Path, guard: str) -> Submission:
     pid = guard.partition(":")[0]
-    return Submission(backend_id=guard, locator=f"local://{socket.gethostname()}/{pid}{folder}", folder=folder)
+    return Submission(backend_id=guard, locator=f"local://{os.uname().nodename}/{pid}{folder}", folder=folder)
 
 
 def _processes(job: Submission) -> list[ProcessId]:

@@ -27,7 +27,8 @@ _MAX_EXCERPT = 120
 _LINE_END = re.compile("\r\n|[\n\r]")
 # What may not stand in YAML by section 5.1 of the specification; and three characters that are plain text since
 # YAML 1.2, but that our parser still takes for line breaks, which would change the value in silence.
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff")
+_UNPRINTABLE = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff"
+_ASCII_SPACES = dict.fromkeys(map(ord, "\t\n\r"))
 _TAGS: dict[str, tuple[type, ...]] = {
     "tag:yaml.org,2002:str": (str,),
     "tag:yaml.org,2002:int": (int,),
@@ -120,7 +121,9 @@ class _Composer:
         return None
 
     def _check_characters(self) -> None:
-        found = _UNPRINTABLE.search(self._text)
+        if self._text.isascii() and self._text.translate(_ASCII_SPACES).isprintable():
+            return  # most files; the pattern takes 3 ms to compile
+        found = re.search(_UNPRINTABLE, self._text)
         if found is None:
             return
         before = _LINE_END.split(self._text[: found.start()])

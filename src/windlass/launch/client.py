@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ def client_journal(journal: Path, clock: Clock | None = None) -> Iterator[Journa
     """Write as this process into the journal folder of a run."""
     found = identify(os.getpid())
     ticks = found.start_ticks if found else 0
-    host = socket.gethostname().partition(".")[0]
+    host = os.uname().nodename.partition(".")[0]
     writer = JournalWriter(journal, f"client-{host}-{os.getpid()}-{ticks}", clock or SystemClock())
     try:
         yield writer

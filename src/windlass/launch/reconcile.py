@@ -86,7 +86,9 @@ def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None
     newest = task.newest_attempt
     attempt = newest.number if newest else 0
     if job.refusal:
-        return EndTask(job=number, attempt=attempt, verdict=State.FAILED, cause=str(Cause.START_FAILED), message=job.refusal)
+        return EndTask(
+            job=number, attempt=attempt, verdict=State.FAILED, cause=str(Cause.START_FAILED), message=job.refusal
+        )
     if not job.is_submitted:
         return Submit(job=number)
     if observed is not JobState.GONE:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.core.errors import NotFoundError, WaitTimeoutError
 from windlass.core.names import nearest
@@ -13,10 +14,13 @@ from windlass.record.state import RunFacts, State
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find
 
+if TYPE_CHECKING:
+    from windlass.launch.verify import Finding
+    from windlass.runs.compare import Difference
+
 __all__ = ["Run"]
 
 _POLL_S = 0.1
-_SLOW_POLL_S = 0.5
 _KEEP_EVERY_S = 5.0
 
 
@@ -131,3 +135,21 @@ class Run:
         from windlass.launch import control  # lazy: see above
 
         return control.resume(self.folder, self._home)
+
+    def rerun(self, overrides: Sequence[str] = ()) -> Run:
+        """Start a new run with the same pins; overrides may change parameters, resources and limits."""
+        from windlass.launch.rerun import prepare_rerun  # lazy: the planner is not needed to look at a run
+
+        return prepare_rerun(self.folder, self._home, tuple(overrides)).launch()
+
+    def verify(self) -> list[Finding]:
+        """Compare every part of it with what was recorded; reads every byte."""
+        from windlass.launch.verify import verify  # lazy: as above
+
+        return list(verify(self.folder))
+
+    def diff(self, other: Run) -> list[Difference]:
+        """What differs between this run and another, by cause."""
+        from windlass.runs.compare import diff  # lazy: as above
+
+        return diff(self.folder, other.folder)

@@ -6,7 +6,6 @@ import dataclasses
 import os
 import platform
 import re
-import socket
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -96,7 +95,7 @@ def host_facts(clock: Clock | None = None) -> dict[str, object]:
     uname = os.uname()
     return {
         "collected_at": format_time((clock or SystemClock()).now()),
-        "hostname": socket.gethostname(),
+        "hostname": uname.nodename,
         "kernel": f"{uname.sysname} {uname.release}",
         "os": _os_name(),
         "machine": uname.machine,

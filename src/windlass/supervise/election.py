@@ -44,6 +44,10 @@ class Candidate:
         """The leader was heard."""
         self._connected_at = now
 
+    def on_leader_gone(self, now: float) -> None:
+        """It is known that the leader's guard and supervisor are dead: no waiting for them."""
+        self._connected_at = now - PATIENCE_S - _PER_RANK_S * self._rank
+
     @staticmethod
     def must_yield(epoch: int, newest: Leadership | None) -> bool:
         """Whether a leader of this epoch has to follow another replica, which claimed a higher one."""

@@ -167,6 +167,16 @@ class GangCore:
         self._lost_at.setdefault(rank, now)
         return []
 
+    @property
+    def absent(self) -> List[int]:
+        """Replicas that are not connected now and may come back."""
+        return sorted(self._lost_at)
+
+    def on_gone(self, rank: int, now: float) -> List[Command]:
+        """It is known of a replica that is not connected that its guard and supervisor are dead: no waiting for it."""
+        self._lost_at[rank] = min(self._lost_at.get(rank, now), now - LOST_AFTER_S)
+        return []
+
     def on_tick(self, now: float) -> List[Command]:
         """Time passed: look at requests, deadlines, replicas that are missing."""
         if self._is_over:

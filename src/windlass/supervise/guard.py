@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Callable, Dict
 
 from windlass.core.files import write_atomic
-from windlass.core.process import identify
+from windlass.core.process import ProcessId, boot_id, identify, is_alive
 from windlass.supervise.channel import Channel
 from windlass.supervise.guard_file import guard_path
 from windlass.supervise.linux import become_subreaper, create_memory_file
@@ -56,6 +56,17 @@ class Held:
         raw = os.pread(self.exits, os.fstat(self.exits).st_size, 0)
         whole = raw[: len(raw) - len(raw) % _ENTRY.size]
         return {pid: os.WEXITSTATUS(s) if os.WIFEXITED(s) else -os.WTERMSIG(s) for pid, s in _ENTRY.iter_unpack(whole)}
+
+
+def is_gone(job_folder: Path, rank: int) -> bool:
+    """Whether a replica's guard and supervisor were started on this machine and neither lives any more."""
+    try:
+        written = json.loads(guard_path(job_folder, rank).read_bytes())
+    except FileNotFoundError:
+        return False
+    known = [ProcessId.parse(text) for text in written.values() if text != "None"]
+    boot = boot_id()
+    return all(process.boot == boot and not is_alive(process) for process in known)
 
 
 def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:

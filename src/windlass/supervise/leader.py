@@ -16,6 +16,7 @@ from windlass.record.state import State
 from windlass.supervise.election import Leadership, publish_claim
 from windlass.supervise.gang import Gang, GangCore
 from windlass.supervise.gate import Gate
+from windlass.supervise.guard import is_gone
 from windlass.supervise.job import JobDocument
 from windlass.supervise.ledger import JournalLedger
 from windlass.supervise.link import Server
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Leader"]
 
 _ENTRIES_EVERY_S = 5.0
+_THIS_MACHINE = "127.0.0.1"
 
 
 class Leader:
@@ -104,11 +106,20 @@ class Leader:
         if self.core.is_waiting:
             self._look_at_gate(now)
         elif self._server is not None and not self.core.is_over:
+            self._look_for_the_gone(now)
             self.send(self.core.order)
         self._run(self.core.on_tick(now))
         if self._job.checkpoint_pattern and now >= self._entries_at + _ENTRIES_EVERY_S:
             self._entries_at = now
             self._look_for_entries()
+
+    def _look_for_the_gone(self, now: float) -> None:
+        """Where all replicas are on one machine, the dead need not be waited for."""
+        if self._job.host_address != _THIS_MACHINE:
+            return
+        for rank in self.core.absent:
+            if is_gone(self._folder, rank):
+                self._run(self.core.on_gone(rank, now))
 
     def _look_at_gate(self, now: float) -> None:
         self._ledger.poll()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from windlass.cli.finding import found_run
-from windlass.cli.rerunning import prepare_rerun
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, run_argument, verb
+from windlass.launch.rerun import prepare_rerun
 from windlass.runs.home import Home
 
 __all__ = ["rerun_command"]

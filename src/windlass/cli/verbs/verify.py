@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from windlass.cli.checking import Finding, checks_of
 from windlass.cli.finding import found_run
 from windlass.cli.screen import emit, emit_json, paint, printable
 from windlass.cli.verb import json_option, run_argument, verb
+from windlass.launch.verify import Finding, verify
 
 __all__ = ["verify_command"]
 
@@ -23,7 +23,7 @@ def verify_command(run: str, is_json: bool) -> int:
     Exits with 1 when something is not.
     """
     folder = found_run(run)
-    findings = list(checks_of(folder))
+    findings = list(verify(folder))
     if is_json:
         emit_json("windlass.verify/1", {"run": folder.id, "checks": [asdict(finding) for finding in findings]})
     else:

@@ -52,13 +52,17 @@ class Disk:
         self.version = 0
         self.num_appends = 0
         self.acknowledged: list[Record] = []
+        self.crashes: set[tuple[str, str]] = set()
         self._fate_of = fate_of
         self._on_record = on_record
 
     def next_fate(self, writer: str, kind: str) -> Fate:
         """The fate of the append that is about to be made."""
         self.num_appends += 1
-        return self._fate_of(self.num_appends - 1, writer, kind)
+        fate = self._fate_of(self.num_appends - 1, writer, kind)
+        if fate is not Fate.WRITTEN:
+            self.crashes.add((kind, fate.value))
+        return fate
 
     def write(self, name: str, line: bytes, record: Record) -> None:
         """Append a whole record."""
@@ -78,6 +82,7 @@ class VirtualWriter:
     Args:
         holder: the process that keeps the file locked.
         is_faulty: whether appends may crash their process.
+
     Raises:
         LockedError: another holder has it.
     """
@@ -104,7 +109,9 @@ class VirtualWriter:
         record = Record(kind, self.name, self._seq + 1, self._clock.now(), data)
         line = frames.encode(record)
         fate = self._disk.next_fate(self.name, kind) if self._is_faulty else Fate.WRITTEN
-        self._disk.world.log("%s: append %s %s%s", self.name, kind, data, "" if fate is Fate.WRITTEN else f" [{fate.value}]")
+        self._disk.world.log(
+            "%s: append %s %s%s", self.name, kind, data, "" if fate is Fate.WRITTEN else f" [{fate.value}]"
+        )
         if fate is Fate.CRASH_BEFORE:
             raise Crash
         if fate is Fate.TORN:

@@ -123,7 +123,9 @@ class Monitor:
         """A supervisor says that the task needs it no more."""
         task = self.facts.task(supervisor.job.task.name)
         if task.end is None and task.newest_job <= supervisor.job.number and code != 75:
-            self._fail(f"{task.name}.{supervisor.rank} leaves with {code}, and the journal does not know the task's end")
+            self._fail(
+                f"{task.name}.{supervisor.rank} leaves with {code}, and the journal does not know the task's end"
+            )
         if task.end is not None and code == 0 and task.end[0] is not State.SUCCEEDED:
             self._fail(f"{task.name}.{supervisor.rank} leaves with 0 from a task that {task.end[0]}")
 
@@ -231,8 +233,14 @@ class Monitor:
             return
         stated = attempt.end
         first = _first_bad(attempt)
-        if first is not None and stated.cause not in _ASKED and (stated.cause, stated.rank) != (first.cause, first.rank):
-            self._fail(f"{name} attempt {number} is said to end by {stated.cause} of rank {stated.rank}, it was {first.cause} of rank {first.rank}")
+        if (
+            first is not None
+            and stated.cause not in _ASKED
+            and (stated.cause, stated.rank) != (first.cause, first.rank)
+        ):
+            self._fail(
+                f"{name} attempt {number} is said to end by {stated.cause} of rank {stated.rank}, it was {first.cause} of rank {first.rank}"
+            )
         if first is None and stated.cause not in {Cause.OK, *_LEADERS_OWN}:
             self._fail(f"{name} attempt {number} is said to end by {stated.cause}, and no process of it did")
 

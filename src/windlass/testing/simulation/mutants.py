@@ -14,9 +14,9 @@ from windlass.backends.protocol import JobState
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
 from windlass.launch import reconcile as reconcile_module
-from windlass.record import events, frames, retry, state
+from windlass.record import frames, retry
 from windlass.record.causes import Cause, Kind, kind_of
-from windlass.record.state import Attempt, End, State, Task
+from windlass.record.state import End, State, Task
 from windlass.supervise.gang import GangCore
 from windlass.supervise.messages import Phase, Release, Spawn
 from windlass.supervise.replica import ReplicaCore

@@ -110,7 +110,9 @@ class VirtualProcess:
 
     def _finish(self) -> None:
         ending = self._behaviour.ending
-        if (ending.kind == "hang" and self._has_reported) or (ending.kind == "done" and self._program.is_coupled and self._table.has_gap(self)):
+        if (ending.kind == "hang" and self._has_reported) or (
+            ending.kind == "done" and self._program.is_coupled and self._table.has_gap(self)
+        ):
             return
         self._exit({"done": 0, "code": ending.number, "signal": -ending.number, "hang": 1}[ending.kind])
 
@@ -134,7 +136,9 @@ class VirtualProcess:
         if not self.is_alive:
             return
         self.code = code
-        self._world.log("process %s of %s attempt %d rank %d ends: %d", self.identity, self.task.name, self.attempt, self.rank, code)
+        self._world.log(
+            "process %s of %s attempt %d rank %d ends: %d", self.identity, self.task.name, self.attempt, self.rank, code
+        )
         self._table.monitor.on_exit(self)
         if code and code != -9 and self._program.is_cascading:
             self._table.cascade(self)

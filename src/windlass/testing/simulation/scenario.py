@@ -75,7 +75,16 @@ class Program:
         return Behaviour(ending=ending, on_term=term, term_s=own.uniform(0.05, 3.0))
 
 
-_BAD = (("code", 1), ("code", 75), ("code", 93), ("signal", 11), ("signal", 9), ("hang", 0), ("no-start", 0), ("code", 137))
+_BAD = (
+    ("code", 1),
+    ("code", 75),
+    ("code", 93),
+    ("signal", 11),
+    ("signal", 9),
+    ("hang", 0),
+    ("no-start", 0),
+    ("code", 137),
+)
 _BAD_WEIGHTS = (8, 3, 1, 2, 2, 2, 1, 1)
 
 
@@ -218,7 +227,6 @@ def _wishes(random: Random) -> tuple[tuple[float, str], ...]:
     found: list[tuple[float, str]] = []
     if random.random() < 0.2:
         found.append((random.uniform(0.5, 60.0), random.choice(("stop", "stop", "checkpoint-stop"))))
-    for verb in ("retry", "resume", "retry"):
-        if random.random() < 0.2:
-            found.append((random.uniform(10.0, 200.0), verb))
+    again = [verb for verb in ("retry", "resume", "retry") if random.random() < 0.2]
+    found += [(random.uniform(10.0, 200.0), verb) for verb in again]
     return tuple(sorted(found))

@@ -40,6 +40,7 @@ class Result:
         failure: which invariant did not hold; empty when all did.
         states: final state of each task.
         virtual_s: how long the history was.
+        crashes: (kind of record, fate) of the appends that did not go well.
     """
 
     seed: int
@@ -49,6 +50,7 @@ class Result:
     virtual_s: float
     num_events: int
     num_records: int
+    crashes: frozenset[tuple[str, str]]
     trace: tuple[str, ...]
 
     @property
@@ -72,6 +74,7 @@ def simulate(seed: int, *, mutant: str = "", is_traced: bool = False) -> Result:
         virtual_s=history.world.now,
         num_events=history.world.num_events,
         num_records=sum(len(records) for records in history.monitor.records.values()),
+        crashes=frozenset(history.cluster.disk.crashes),
         trace=tuple(history.world.trace),
     )
 
@@ -159,7 +162,9 @@ class _History:
         if staying:
             raise Violation(f"supervisors of {staying} do not leave")
         for name, task in self.monitor.facts.tasks.items():
-            open_ends = [attempt.number for attempt in task.attempts.values() if attempt.has_started and not attempt.end]
+            open_ends = [
+                attempt.number for attempt in task.attempts.values() if attempt.has_started and not attempt.end
+            ]
             if open_ends:
                 raise Violation(f"attempts {open_ends} of {name} have no cause")
         self._judge_disk()
@@ -167,7 +172,7 @@ class _History:
 
     def _judge_disk(self) -> None:
         """Every record whose append returned is there, and nothing is damaged but the very end of a file."""
-        found = set()
+        found: set[tuple[str, int]] = set()
         for name, content in self.cluster.disk.files.items():
             records, _, num_damaged = frames.read_frames(bytes(content))
             found.update((record.writer, record.seq) for record in records)
@@ -186,7 +191,9 @@ class _History:
             random.shuffle(order)
             facts = fold(next(left[writer]) for writer in order)
             if facts != self.monitor.facts:
-                raise Violation(f"another order of records folds to something else: {_difference(facts, self.monitor.facts)}")
+                raise Violation(
+                    f"another order of records folds to something else: {_difference(facts, self.monitor.facts)}"
+                )
 
 
 def _difference(one: RunFacts, other: RunFacts) -> str:

@@ -56,9 +56,7 @@ class VirtualSupervisor:
         self._busy_until = 0.0
         self._watchdog = Watchdog(_STALL_FLOOR_S)
         task = self.job.task.name
-        self.ledger = VirtualLedger(
-            self.cluster.disk, task, f"{task}.{self.rank}", self.clock, self, self._on_record
-        )
+        self.ledger = VirtualLedger(self.cluster.disk, task, f"{task}.{self.rank}", self.clock, self, self._on_record)
         self._core = replica.ReplicaCore(
             self.rank,
             job=self.job.number,
@@ -96,7 +94,9 @@ class VirtualSupervisor:
         if not self.is_alive:
             return
         self.is_alive = False
-        self.world.log("%s.%d: supervisor %s", self.job.task.name, self.rank, "crashes" if code is None else f"leaves with {code}")
+        self.world.log(
+            "%s.%d: supervisor %s", self.job.task.name, self.rank, "crashes" if code is None else f"leaves with {code}"
+        )
         self.ledger.close()
         self.cluster.network.close(self)
         if self.process is not None and self.process.is_gated:

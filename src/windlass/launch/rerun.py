@@ -7,7 +7,7 @@ from pathlib import Path
 
 from windlass import config
 from windlass.core.errors import UsageError
-from windlass.launch import Options, Prepared
+from windlass.launch.prepare import Options, Prepared
 from windlass.plan import Plan, make_plan
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder

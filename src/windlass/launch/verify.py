@@ -1,4 +1,4 @@
-"""What `windlass verify` compares: each part of a run with what was recorded of it."""
+"""Is what lies there still what ran? Each part of a run compared with what was recorded of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from windlass.cli.phrases import count, size
 from windlass.core.errors import NotFoundError, WindlassError
 from windlass.pin import DataPin, check_data, checkout
 from windlass.plan import Plan
@@ -18,7 +17,7 @@ from windlass.runs import outputs
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 
-__all__ = ["Finding", "checks_of"]
+__all__ = ["Finding", "verify"]
 
 _MAX_LISTED = 10
 
@@ -32,7 +31,7 @@ class Finding:
     message: str
 
 
-def checks_of(run: RunFolder) -> Iterator[Finding]:
+def verify(run: RunFolder) -> Iterator[Finding]:
     """One finding per part: journal, plan, code, data, checkpoints, outputs. Reads every byte of them."""
     yield _journal(run)
     try:
@@ -58,9 +57,9 @@ def _journal(run: RunFolder) -> Finding:
     reader = JournalReader(run.journal)
     records = reader.poll()
     if reader.num_damaged:
-        message = f"{count(reader.num_damaged, 'damaged record')} among {len(records)}"
+        message = f"{reader.num_damaged} damaged among {len(records)}"
         return Finding(what="journal", status="failed", message=message)
-    return Finding(what="journal", status="ok", message=count(len(records), "record"))
+    return Finding(what="journal", status="ok", message=f"{len(records)} records")
 
 
 def _plan(plan: Plan, facts: RunFacts) -> Finding:
@@ -93,7 +92,7 @@ def _code(run: RunFolder, plan: Plan, base: Path | None) -> Finding:
 def _data(name: str, pin: DataPin, base: Path | None) -> Finding:
     if base is None:
         return Finding(what=f"data {name}", status="skipped", message="no provenance says where it was")
-    found = f"{count(pin.num_files, 'file')}, {size(pin.size_bytes)}, sha256:{pin.digest[:12]}"
+    found = f"{pin.num_files} files, {pin.size_bytes:,} bytes, sha256:{pin.digest[:12]}"
     return _outcome(f"data {name}", found, lambda: check_data(pin, base))
 
 
@@ -123,7 +122,7 @@ def _compared(what: str, message: str, compare: Callable[[], list[tuple[str, str
         return Finding(what=what, status="ok", message=message)
     listed = [f"{path}: {problem}" for path, problem in found[:_MAX_LISTED]]
     listed += [f"and {len(found) - _MAX_LISTED} more"] if len(found) > _MAX_LISTED else []
-    return Finding(what=what, status="failed", message="\n".join([f"{count(len(found), 'file')} differ", *listed]))
+    return Finding(what=what, status="failed", message="\n".join([f"{len(found)} of its files differ", *listed]))
 
 
 def _outputs(run: RunFolder, facts: RunFacts, task: str) -> Finding:
@@ -138,5 +137,5 @@ def _outputs(run: RunFolder, facts: RunFacts, task: str) -> Finding:
     if recorded and recorded[3] != manifest.digest:
         message = f"the manifest has the digest {manifest.digest[:12]}, the journal says {recorded[3][:12]}"
         return Finding(what=what, status="failed", message=message)
-    summary = f"{count(len(manifest.entries), 'file')}, {size(manifest.num_bytes)}, sha256:{manifest.digest[:12]}"
+    summary = f"{len(manifest.entries)} files, {manifest.num_bytes:,} bytes, sha256:{manifest.digest[:12]}"
     return _compared(what, summary, lambda: [(each.path, each.problem) for each in outputs.verify(folder, manifest)])
