@@ -72,7 +72,7 @@ def strike(stage: Stage, seed: int, launch_s: float) -> Outcome:
     spec["env"] = {"vars": {"STARTS": str(starts)}}
     if target == "launcher":
         has_folder = random_.random() < 0.7
-        delay_s = random_.uniform(0.0, 0.3) if has_folder else random_.uniform(0.25, 1.6) * launch_s
+        delay_s = random_.uniform(0.0, 0.12) if has_folder else random_.uniform(0.25, 1.6) * launch_s
         moment = f"{delay_s:.2f} s after {'its folder' if has_folder else 'its start'}"
         num_killed = _kill_launcher(stage, spec, name, delay_s, has_folder)
     else:
@@ -98,7 +98,7 @@ def strike(stage: Stage, seed: int, launch_s: float) -> Outcome:
 
 def _wait_for_moment(run: Run, random_: random.Random) -> str:
     delay_s = random_.uniform(0.0, _START_UP_S)
-    step = random_.randrange(-NUM_STEPS // 3, NUM_STEPS) + 1
+    step = random_.randrange(-NUM_STEPS // 4, NUM_STEPS * 4 // 5) + 1
     if step > 0:
         delay_s *= PAUSE_S / _START_UP_S
         log = run.folder.logs / "1" / "main" / "0.log"
@@ -120,11 +120,13 @@ def _kill_launcher(stage: Stage, spec: dict[str, Any], name: str, delay_s: float
 
 
 def _kill(stage: Stage, run: Run, target: str, rank: int) -> int:
-    if target == "rank":
-        pids = [stage.user(run, rank)]
-    else:
-        pids = [stage.ours(run, what, rank) for what in target.split("+")]
-    return sum(send_signal(pid, signal.SIGKILL) for pid in pids if pid)
+    """Kill as soon as everything that is to be killed is there; returns how many were hit."""
+
+    def targets() -> list[int]:
+        return [stage.user(run, rank) if what == "rank" else stage.ours(run, what, rank) for what in target.split("+")]
+
+    until(lambda: all(targets()) or run.state.is_terminal, f"{target} {rank} of {run.id} lives")
+    return sum(send_signal(pid, signal.SIGKILL) for pid in targets() if pid)
 
 
 def _problems(stage: Stage, run: Run, starts: Path) -> list[str]:

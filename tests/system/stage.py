@@ -101,7 +101,7 @@ class Stage:
         """A spec with one task called `main` whose grace is short."""
         return {"tasks": {"main": {"run": command, "grace": "1s", **settings}}}
 
-    def python(self, text: str, name: str = "user.py", **settings: Any) -> dict[str, Any]:
+    def python(self, text: str, name: str = "user.py", /, **settings: Any) -> dict[str, Any]:
         """A spec with one task that runs a Python program."""
         self.write(name, text)
         return self.task([PYTHON, "-u", name], **settings)

@@ -60,7 +60,11 @@ def test_two_commits_with_one_lock_at_once(stage: Stage, project: Path) -> None:
 def test_twenty_launches_at_once_build_one_environment(stage: Stage, project: Path) -> None:
     log: list[str] = []
     with ThreadPoolExecutor(20) as pool:
-        runs = list(pool.map(lambda _: start(stage, project, log, "run=[python, -c, 'import tiny; print(tiny.VERSION)']"), range(20)))
+        runs = list(
+            pool.map(
+                lambda _: start(stage, project, log, "run=[python, -c, 'import tiny; print(tiny.VERSION)']"), range(20)
+            )
+        )
     assert [stage.end(run) for run in runs] == [State.SUCCEEDED] * 20, stage.story(runs[0])
     assert {stage.log(run) for run in runs} == {"2.0\n"}
     assert len({run.id for run in runs}) == 20

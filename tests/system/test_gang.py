@@ -16,13 +16,16 @@ PLACE = "import os, signal, sys, time\nfrom windlass import report\nplace = repo
 
 
 def test_the_first_failure_is_the_cause(stage: Stage) -> None:
-    text = PLACE + """
+    text = (
+        PLACE
+        + """
 print("hello", place.rank)
 if place.rank == 1:
     time.sleep(0.3)
     raise ValueError("the loss is not finite")
 time.sleep(60)
 """
+    )
     run = stage.launch(stage.python(text, nodes=2))
     assert stage.end(run) is State.FAILED
     (end,) = stage.ends(run)
@@ -66,13 +69,16 @@ def test_a_missing_replica_is_named(stage: Stage) -> None:
 
 
 def test_stop_asks_then_kills(stage: Stage) -> None:
-    text = PLACE + """
+    text = (
+        PLACE
+        + """
 def ask(number, frame):
     print("asked", flush=True)
 signal.signal(signal.SIGTERM, ask)
 print("here", flush=True)
 while True: time.sleep(1)
 """
+    )
     run = stage.launch(stage.python(text, grace="1s"))
     stage.wait_for_line(run, "here")
     began = time.monotonic()
@@ -93,7 +99,9 @@ def test_stop_reaches_what_a_shell_line_started(stage: Stage) -> None:
     assert time.monotonic() - began < 10.0
 
 
-STEPS = PLACE + """
+STEPS = (
+    PLACE
+    + """
 step = 0
 latest = report.latest_checkpoint()
 if latest: step = int((latest / "step").read_text())
@@ -107,6 +115,7 @@ while step < int(sys.argv[1]):
         sys.exit(75)
 print("done", step)
 """
+)
 
 
 def test_stop_with_a_checkpoint_and_resume(stage: Stage) -> None:

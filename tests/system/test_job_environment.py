@@ -55,7 +55,9 @@ def test_a_secret_is_in_the_users_process_alone(stage: Stage) -> None:
 
 def test_a_secret_as_a_file(stage: Stage) -> None:
     Vault(stage.home.vault).set("PLANTED", SECRET.encode())
-    text = "import os; path = os.environ['PLANTED']; print(oct(os.stat(path).st_mode)[-3:], len(open(path).read()), path)"
+    text = (
+        "import os; path = os.environ['PLANTED']; print(oct(os.stat(path).st_mode)[-3:], len(open(path).read()), path)"
+    )
     spec = stage.python(text)
     spec["env"] = {"secrets": [{"name": "PLANTED", "as": "file"}]}
     run = stage.launch(spec)

@@ -44,7 +44,9 @@ def test_more_than_the_task_asked_for(stage: Stage) -> None:
 
 def test_each_replica_has_its_own_limit(stage: Stage) -> None:
     text = "held = bytearray(os.urandom(1)) * (120 << 20); time.sleep(2.5)"
-    run = stage.launch(stage.python(CHECKPOINT.replace("step=7", "step=report.place().rank") + text, memory="200MiB", nodes=2))
+    run = stage.launch(
+        stage.python(CHECKPOINT.replace("step=7", "step=report.place().rank") + text, memory="200MiB", nodes=2)
+    )
     assert stage.end(run) is State.SUCCEEDED, stage.story(run)
 
 

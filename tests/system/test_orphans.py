@@ -81,7 +81,9 @@ def test_nothing_outlives_a_kill_by_force(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_guard_and_supervisor_gone_the_next_job_sweeps(stage: Stage) -> None:
-    spec = stage.python("import time; from windlass import report; print('here'); time.sleep(60 if report.place().attempt == 1 else 0)")
+    spec = stage.python(
+        "import time; from windlass import report; print('here'); time.sleep(60 if report.place().attempt == 1 else 0)"
+    )
     run = stage.launch(spec)
     stage.wait_for_line(run, "here")
     first = stage.user(run)

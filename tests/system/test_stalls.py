@@ -35,14 +35,11 @@ elif place.attempt == 1:
 )
 
 STALL = {"stall": {"floor": "1s"}}
-
-
-def once(stage: Stage) -> dict[str, object]:
-    return {"interrupted": 0}
+ONCE = {"retry": {"interrupted": 0}}
 
 
 def test_a_stopped_process_is_found(stage: Stage) -> None:
-    spec = stage.python("import time; print('here'); time.sleep(60)", **STALL) | {"retry": once(stage)}
+    spec = stage.python("import time; print('here'); time.sleep(60)", **STALL) | ONCE
     run = stage.launch(spec)
     stage.wait_for_line(run, "here")
     os.kill(stage.user(run), signal.SIGSTOP)
@@ -54,7 +51,7 @@ def test_a_stopped_process_is_found(stage: Stage) -> None:
 
 def test_a_stopped_child_of_a_shell_is_found(stage: Stage) -> None:
     stage.write("user.py", STEPS + "time.sleep(60)\n")
-    spec = stage.task("python3 user.py; true", **STALL) | {"retry": once(stage)}
+    spec = stage.task("python3 user.py; true", **STALL) | ONCE
     run = stage.launch(spec)
     stage.wait_for_line(run, "steps done")
     assert stage.end(run) is State.FAILED
@@ -63,7 +60,7 @@ def test_a_stopped_child_of_a_shell_is_found(stage: Stage) -> None:
 
 def test_a_busy_loop_is_found_and_its_rank_named(stage: Stage) -> None:
     text = STEPS + "while report.place().rank == 1: pass\ntime.sleep(2 * report.place().attempt)\n"
-    spec = stage.python(text + "print('past')\n", nodes=2, **STALL) | {"retry": once(stage)}
+    spec = stage.python(text + "print('past')\n", nodes=2, **STALL) | ONCE
     run = stage.launch(spec)
     assert stage.end(run) is State.FAILED
     (end,) = stage.ends(run)
@@ -88,3 +85,14 @@ def test_code_that_never_reports_is_not_watched(stage: Stage) -> None:
 def test_a_disabled_watchdog_looks_on(stage: Stage) -> None:
     spec = stage.python(STEPS + "time.sleep(3)\n", stall={"floor": "1s", "enabled": False})
     assert stage.end(stage.launch(spec)) is State.SUCCEEDED
+
+
+def test_a_stall_is_found_by_a_supervisor_that_came_back(stage: Stage) -> None:
+    spec = stage.python(STEPS + "time.sleep(60)\n", **STALL) | ONCE
+    run = stage.launch(spec)
+    stage.wait_for_line(run, "steps done")
+    os.kill(stage.ours(run, "supervisor"), signal.SIGKILL)
+    assert stage.end(run) is State.FAILED
+    assert stage.causes(run) == ["stalled"]
+    assert "phase step, last step 4" in stage.ends(run)[0].message
+    assert stage.survivors(run) == {}

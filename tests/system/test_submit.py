@@ -1,21 +1,15 @@
 from __future__ import annotations
 
-import multiprocessing
-import os
+import json
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.system.stage import PYTHON, Stage, until
 from windlass.backends import backend_named
 from windlass.core.files import read_json
-from windlass.launch import Options, prepare_file
 from windlass.launch.submit import job_folder, job_of
-from windlass.record import events
 from windlass.record.state import State
-from windlass.runs.store import RunFolder
 from windlass.supervise.archive import ensure_archive
 
 pytestmark = pytest.mark.system
@@ -40,9 +34,10 @@ class Submitting:
     """A job that is rendered and not submitted; its user code leaves a trace of each start."""
 
     def __init__(self, stage: Stage) -> None:
-        import json
-
-        stage.write("user.py", "import os; open(os.environ['STARTS'], 'a').write(f'1 0 {os.getpid()}\\n')\nimport time; time.sleep(1)\n")
+        stage.write(
+            "user.py",
+            "import os; open(os.environ['STARTS'], 'a').write(f'1 0 {os.getpid()}\\n')\nimport time; time.sleep(1)\n",
+        )
         self.stage = stage
         run = stage.launch(stage.task([PYTHON, "-u", "user.py"]))
         assert stage.end(run) is State.SUCCEEDED  # furnishes the folder of a run

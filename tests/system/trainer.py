@@ -73,7 +73,7 @@ def main(num_steps: int, pause_s: float) -> None:
     while training.step < num_steps:
         loss = training.advance()
         report.metrics({"loss": loss}, step=training.step)
-        print(f"step {training.step} loss {loss!r}", flush=True)
+        print(f"step {training.step} loss {loss!r}", flush=True)  # noqa: T201 - as user code does
         if place.rank == 0 and training.step % EVERY == 0:
             with report.checkpoint_dir(step=training.step) as folder:
                 (folder / "state.json").write_text(json.dumps(training.to_data()))

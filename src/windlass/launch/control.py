@@ -8,7 +8,7 @@ from windlass.core.errors import PreconditionError
 from windlass.core.files import lock
 from windlass.launch.client import client_journal
 from windlass.launch.keeper import keep
-from windlass.launch.submit import backend_of, deliver_secrets, intend, submission_of, submit_intended
+from windlass.launch.submit import backend_of, deliver_secrets, intend, submission_of, submit_all
 from windlass.plan import Plan
 from windlass.record import events
 from windlass.record.state import State, Task
@@ -79,6 +79,8 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, res
         deliver_secrets(run, plan, home)
         with client_journal(run.journal) as journal:
             intend(run, plan, wanted, journal, resets_budgets=resets_budgets)
-            for name, number in wanted.items():
-                submit_intended(run, plan, home, name, number, journal)
+            refusal = submit_all(run, plan, home, wanted, journal)
+    if refusal is not None:
+        keep(run, home)
+        raise refusal
     return list(wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.backends import CanSweep, JobState
+from windlass.core.errors import PreconditionError
 from windlass.core.files import lock
 from windlass.launch.client import client_journal
 from windlass.launch.reconcile import Action, EndTask, MarkLost, NextJob, Submit, Sweep, has_loose_ends, reconcile
@@ -100,8 +101,7 @@ def _next_action(run: RunFolder, plan: Plan) -> tuple[str, Action] | None:
 
 def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journal: JournalWriter) -> str:
     if isinstance(action, Submit):
-        submit_intended(run, plan, home, task, action.job, journal)
-        return f"submitted job {action.job} of {task} again"
+        return _submit(run, plan, home, task, action.job, journal, f"submitted job {action.job} of {task} again")
     if isinstance(action, MarkLost):
         _sweep(run, plan, task, action.job)
         journal.append(
@@ -116,8 +116,7 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
     if isinstance(action, NextJob):
         deliver_secrets(run, plan, home)
         intend(run, plan, {task: action.job}, journal, resets_budgets=False)
-        submit_intended(run, plan, home, task, action.job, journal)
-        return f"submitted job {action.job} of {task}"
+        return _submit(run, plan, home, task, action.job, journal, f"submitted job {action.job} of {task}")
     if isinstance(action, Sweep):
         _sweep(run, plan, task, action.job)
         message = "left alone by its supervisor; ended by the next command that looked"
@@ -126,6 +125,18 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
             journal.append(events.PROCESS_ENDED, task=task, attempt=action.attempt, rank=rank, end=end)
         return f"ended what job {action.job} of {task} had left behind"
     return _end(run, task, action, journal)
+
+
+def _submit(run: RunFolder, plan: Plan, home: Home, task: str, number: int, journal: JournalWriter, done: str) -> str:
+    """Submit an intended job; a refusal is on record then, and the next step ends the task."""
+    try:
+        submit_intended(run, plan, home, task, number, journal)
+    except PreconditionError:
+        refusal = run.facts().task(task).jobs[number].refusal
+        if not refusal:
+            raise
+        return f"the place refused job {number} of {task}: {refusal}"
+    return done
 
 
 def _end(run: RunFolder, task: str, action: EndTask, journal: JournalWriter) -> str:

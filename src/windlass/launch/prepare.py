@@ -69,7 +69,7 @@ class Prepared:
             log: gets progress lines (environment builds).
         """
         from windlass.launch.run import Run  # lazy: a plan alone needs neither
-        from windlass.launch.submit import start_run  # lazy: as above
+        from windlass.launch.start import start_run  # lazy: as above
 
         return Run(start_run(self, log=log), self.home)
 

@@ -85,6 +85,10 @@ def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None
     job = task.jobs[number]
     newest = task.newest_attempt
     attempt = newest.number if newest else 0
+    if job.refusal and task.is_stop_wanted:
+        return EndTask(
+            job=number, attempt=attempt, verdict=State.STOPPED, cause=str(Cause.CANCELLED), message=task.stop_reason
+        )
     if job.refusal:
         return EndTask(
             job=number, attempt=attempt, verdict=State.FAILED, cause=str(Cause.START_FAILED), message=job.refusal

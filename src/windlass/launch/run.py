@@ -66,8 +66,9 @@ class Run:
         """Output folder of one task; raises NotFoundError with the nearest name."""
         found = self.outputs
         if task not in found:
-            hint = nearest(task, found) or ", ".join(found)
-            raise NotFoundError(f"run {self.id} has no task `{task}`", hint=f"did you mean `{hint}`?", code="unknown-task")
+            close = nearest(task, found)
+            hint = f"did you mean `{close}`?" if close else f"its tasks are: {', '.join(found)}"
+            raise NotFoundError(f"run {self.id} has no task `{task}`", hint=hint, code="unknown-task")
         return found[task]
 
     def metrics(self, name: str, task: str | None = None) -> list[tuple[int, float, float]]:

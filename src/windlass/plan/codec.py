@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -57,8 +58,13 @@ def _decode(hint: object, data: object) -> object:
 def _record(cls: type[object], data: object) -> object:
     if not isinstance(data, dict):
         raise TypeError(f"expected the fields of {cls.__name__}, not {data!r}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints_of(cls)
     unknown = data.keys() - hints.keys()
     if unknown:
         raise ValueError(f"{cls.__name__} has no field `{min(unknown)}`")
     return cls(**{key: _decode(hints[key], value) for key, value in data.items()})
+
+
+@functools.cache
+def _hints_of(cls: type[object]) -> Mapping[str, object]:
+    return typing.get_type_hints(cls)

@@ -4,7 +4,7 @@
     run-created         client      run, name, why, plan_hash, tasks {task: {after, replicas, interrupted, failed}}
     job-intended        client      task, job, token, backend, resets_budgets, from_attempt
     job-submitted       client      task, job, backend_id, locator
-    job-refused         client      task, job, cause, message             the backend said no: nothing was started
+    job-refused         client      task, job, cause, message             nothing was started: the backend said no or was not asked
     job-lost            client      task, job, attempt, cause, message    the backend's object is gone without a last word
     stop-requested      client      tasks {task: newest job}, reason, is_checkpoint_wanted
     task-queued         supervisor  task, job, reason                     why it does not start yet; an empty reason: it does

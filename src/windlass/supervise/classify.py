@@ -12,14 +12,11 @@ from windlass.record.state import End
 
 __all__ = ["Evidence", "classify", "find_traceback"]
 
-_MEMORY_SIGNS = re.compile(
-    r"MemoryError|OutOfMemoryError|CUDA out of memory|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: not enough memory"
-)
-_KILL_SIGNS = re.compile(r"SIGKILL|[Ss]ignal 9\b|exitcode\s*:\s*-9|\bKilled\b")
-_DISK_SIGNS = re.compile(r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]")
-_NETWORK_SIGNS = re.compile(
-    r"ncclRemoteError|ncclSystemError|Connection reset by peer|Connection closed by peer|EHOSTUNREACH"
-)
+# Patterns as text: compiled when a process failed, not at the start of each.
+_MEMORY_SIGNS = r"MemoryError|OutOfMemoryError|CUDA out of memory|std::bad_alloc|Cannot allocate memory|DefaultCPUAllocator: not enough memory"
+_KILL_SIGNS = r"SIGKILL|[Ss]ignal 9\b|exitcode\s*:\s*-9|\bKilled\b"
+_DISK_SIGNS = r"No space left on device|Disk quota exceeded|\[Errno 28\]|\[Errno 122\]"
+_NETWORK_SIGNS = r"ncclRemoteError|ncclSystemError|Connection reset by peer|Connection closed by peer|EHOSTUNREACH"
 _TORCHRUN_ROOT = re.compile(r"Root Cause.*?exitcode\s*: (-?\d+)", re.DOTALL)
 _OUTSIDE_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _NUM_TAIL_LINES = 20
@@ -77,21 +74,21 @@ def _cause(code: int, evidence: Evidence) -> Tuple[Cause, str]:
     number = -code if code < 0 else code - 128 if code > 128 else 0
     if evidence.memory_note:
         return Cause.OUT_OF_MEMORY, evidence.memory_note
-    if evidence.was_out_of_memory and (number == signal.SIGKILL or _KILL_SIGNS.search(text)):
+    if evidence.was_out_of_memory and (number == signal.SIGKILL or re.search(_KILL_SIGNS, text)):
         return Cause.OUT_OF_MEMORY, "a process of it was killed for memory by the kernel"
     if code == EXIT_RESUMABLE:
         return Cause.PREEMPTED, "stopped itself and can go on (exit code 75)"
     if code == EXIT_DO_NOT_RETRY:
         return Cause.DO_NOT_RETRY, "asked not to be started again (exit code 93)"
-    if evidence.was_disk_full or _DISK_SIGNS.search(text):
+    if evidence.was_disk_full or re.search(_DISK_SIGNS, text):
         return Cause.DISK_FULL, _line_with(_DISK_SIGNS, text) or "no space left on device"
-    if _MEMORY_SIGNS.search(text):
+    if re.search(_MEMORY_SIGNS, text):
         return Cause.OUT_OF_MEMORY, _line_with(_MEMORY_SIGNS, text)
     if number in signal.Signals.__members__.values():
         name = signal.Signals(number).name
         outside = number in _OUTSIDE_SIGNALS
         return (Cause.KILLED if outside else Cause.USER_ERROR), f"ended by {name}"
-    if _NETWORK_SIGNS.search(text):
+    if re.search(_NETWORK_SIGNS, text):
         return Cause.NETWORK, _line_with(_NETWORK_SIGNS, text)
     last = next((line for line in reversed(evidence.lines) if line.strip()), "")
     return Cause.USER_ERROR, f"exit code {code}" + (f": {last.strip()[:200]}" if last else "")
@@ -106,8 +103,8 @@ def _code_in_report(lines: Sequence[str]) -> int:
     return int(found.group(1)) or 1 if found else 1
 
 
-def _line_with(pattern: re.Pattern[str], text: str) -> str:
-    match = pattern.search(text)
+def _line_with(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
     if match is None:
         return ""
     start = text.rfind("\n", 0, match.start()) + 1

@@ -169,11 +169,11 @@ class GangCore:
 
     @property
     def absent(self) -> List[int]:
-        """Replicas that are not connected now and may come back."""
-        return sorted(self._lost_at)
+        """Replicas that are not connected now and may come, or come back."""
+        return [rank for rank in range(self._gang.num_replicas) if rank in self._lost_at or rank not in self._statuses]
 
     def on_gone(self, rank: int, now: float) -> List[Command]:
-        """It is known of a replica that is not connected that its guard and supervisor are dead: no waiting for it."""
+        """It is known of an absent replica that it has no living guard and supervisor: no waiting for it."""
         self._lost_at[rank] = min(self._lost_at.get(rank, now), now - LOST_AFTER_S)
         return []
 

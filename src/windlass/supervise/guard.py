@@ -59,11 +59,11 @@ class Held:
 
 
 def is_gone(job_folder: Path, rank: int) -> bool:
-    """Whether a replica's guard and supervisor were started on this machine and neither lives any more."""
+    """Whether neither guard nor supervisor of a replica of this machine lives: any more, or yet."""
     try:
         written = json.loads(guard_path(job_folder, rank).read_bytes())
     except FileNotFoundError:
-        return False
+        return True
     known = [ProcessId.parse(text) for text in written.values() if text != "None"]
     boot = boot_id()
     return all(process.boot == boot and not is_alive(process) for process in known)

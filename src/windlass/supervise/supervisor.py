@@ -22,7 +22,7 @@ from windlass.supervise import messages
 from windlass.supervise.delivery import secret_values, secret_variables
 from windlass.supervise.election import Candidate, newest_claim
 from windlass.supervise.environment import TOKEN_NAME, replace_tokens, user_environment
-from windlass.supervise.guard import Held
+from windlass.supervise.guard import Held, is_gone
 from windlass.supervise.job import JobDocument
 from windlass.supervise.leader import Leader
 from windlass.supervise.leases import holder_of_this_process
@@ -170,6 +170,8 @@ class Supervisor:
             if self._exit_code is not None:
                 return
         newest = newest_claim(self._folder) if self._job.num_replicas > 1 else None
+        if newest is not None and newest.host == self._host and is_gone(self._folder, newest.rank):
+            self._candidate.on_leader_gone(now)
         epoch = self._candidate.epoch_to_claim(now, newest)
         if epoch:
             self._lead(epoch)

@@ -37,6 +37,11 @@ class Cluster:
     claims: dict[str, list[Leadership]] = field(default_factory=dict)
     guards: dict[tuple[str, int], VirtualGuard] = field(default_factory=dict)
 
+    def is_gone(self, folder: str, rank: int) -> bool:
+        """As `guard.is_gone`: both its guard and its supervisor are dead, on the one machine there is."""
+        guard = self.guards.get((folder, rank))
+        return len(self.nodes) == 1 and guard is not None and not guard.holds_lock
+
     def newest_claim(self, folder: str) -> Leadership | None:
         """As `election.newest_claim`."""
         return max(self.claims.get(folder, []), key=lambda claim: claim.epoch, default=None)

@@ -62,7 +62,7 @@ def start_guard(cluster: Cluster, job: VirtualJob, rank: int) -> None:
     """Start a replica on its node, unless it is there already or the node is down."""
     key = (job.folder, rank)
     present = cluster.guards.get(key)
-    node = cluster.nodes[rank]
+    node = cluster.nodes[rank % len(cluster.nodes)]
     if (present is not None and present.holds_lock) or not node.is_up:
         return
     cluster.world.log("%s: guard of rank %d starts on %s", job.folder, rank, node.name)

@@ -88,8 +88,14 @@ class VirtualLeader:
         if self.core.is_waiting:
             self._look_at_gate(now)
         elif not self.core.is_over:
+            self._look_for_the_gone(now)
             self.send(self.core.order)
         self._supervisor.run(self.core.on_tick(now))
+
+    def _look_for_the_gone(self, now: float) -> None:
+        for rank in self.core.absent:
+            if self._cluster.is_gone(self._supervisor.job.folder, rank):
+                self._supervisor.run(self.core.on_gone(rank, now))
 
     def _look_at_gate(self, now: float) -> None:
         self._ledger.poll()

@@ -131,17 +131,19 @@ class Scenario:
     """One whole history's beginning.
 
     Attributes:
+        is_one_machine: all replicas are virtual nodes of one machine, where one can see which processes live.
         wishes: (time, verb) of people: stop, checkpoint-stop, retry, resume.
     """
 
     tasks: tuple[TaskPlan, ...]
+    is_one_machine: bool
     faults: FaultPlan
     wishes: tuple[tuple[float, str], ...]
 
     @property
     def num_nodes(self) -> int:
-        """Machines needed: rank r of every task lives on node r."""
-        return max(task.num_replicas for task in self.tasks)
+        """Machines needed: one, or rank r of every task lives on node r."""
+        return 1 if self.is_one_machine else max(task.num_replicas for task in self.tasks)
 
 
 def draw(seed: int) -> Scenario:
@@ -154,7 +156,13 @@ def draw(seed: int) -> Scenario:
         after = tuple(name for name in names if random.random() < 0.6)
         tasks.append(_task(random, f"t{number}", after))
     is_calm = random.random() < 0.12
-    return Scenario(tasks=tuple(tasks), faults=_no_faults() if is_calm else _faults(random), wishes=_wishes(random))
+    is_one_machine = random.random() < 0.35
+    return Scenario(
+        tasks=tuple(tasks),
+        is_one_machine=is_one_machine,
+        faults=_no_faults() if is_calm else _faults(random),
+        wishes=_wishes(random),
+    )
 
 
 def _task(random: Random, name: str, after: tuple[str, ...]) -> TaskPlan:

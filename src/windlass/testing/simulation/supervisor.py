@@ -158,6 +158,8 @@ class VirtualSupervisor:
             if self._exit_code is not None:
                 return
         newest = self.cluster.newest_claim(self.job.folder) if self.job.task.num_replicas > 1 else None
+        if newest is not None and self.cluster.is_gone(self.job.folder, newest.rank):
+            self._candidate.on_leader_gone(now)
         epoch = self._candidate.epoch_to_claim(now, newest)
         if epoch:
             self._lead(epoch)

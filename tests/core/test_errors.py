@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from windlass.core import errors
+from windlass.core.errors import Place, Problem, SpecError, UsageError, WindlassError
+
+EXIT_CODES = {
+    "WindlassError": (1, "error"),
+    "UsageError": (2, "usage"),
+    "SpecError": (3, "spec-refused"),
+    "NotFoundError": (4, "not-found"),
+    "AccessError": (5, "not-allowed"),
+    "UnreachableError": (6, "unreachable"),
+    "WaitTimeoutError": (7, "timed-out"),
+    "PreconditionError": (8, "precondition"),
+    "InternalError": (70, "internal"),
+}
+
+
+def test_every_kind_has_its_exit_code() -> None:
+    kinds = {name: getattr(errors, name) for name in errors.__all__ if name.endswith("Error")}
+    assert {name: (kind.exit_code, kind.default_code) for name, kind in kinds.items()} == EXIT_CODES
+    assert all(issubclass(kind, WindlassError) for kind in kinds.values())
+
+
+def test_an_error_as_it_is_shown() -> None:
+    error = UsageError("no run `x`", hint="`windlass ps` lists them", code="run-not-found")
+    assert str(error) == "no run `x`"
+    assert error.render() == (
+        "error: no run `x`                                             [run-not-found]\nhint: `windlass ps` lists them"
+    )
+
+
+def test_an_error_without_hint_and_code() -> None:
+    assert UsageError("so").render().split() == ["error:", "so", "[usage]"]
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (Place("exp.yaml"), "exp.yaml"),
+        (Place("exp.yaml", 24, 5), "exp.yaml:24:5"),
+        (Place("exp.yaml", 24, 5, "nodez: 10"), "exp.yaml:24:5   nodez: 10"),
+        (Place("--on", excerpt="labb"), "--on   labb"),
+    ],
+)
+def test_places(place: Place, text: str) -> None:
+    assert str(place) == text
+
+
+def test_a_refused_experiment_holds_every_problem() -> None:
+    first = Problem("unknown key `nodez`", "unknown-key", Place("e.yaml", 2, 1), "did you mean `nodes`?")
+    second = Problem("missing key `run`", "missing-key")
+    error = SpecError([first, second])
+    assert (error.message, error.code, error.hint, error.place) == (
+        first.message,
+        "unknown-key",
+        first.hint,
+        first.place,
+    )
+    assert error.problems == (first, second)
+    assert error.render() == f"{first}\n{second}"
+    assert error.exit_code == 3
+
+
+def test_a_refused_experiment_without_problems_still_says_something() -> None:
+    error = SpecError([])
+    assert error.message == "the experiment is refused"
+    assert [problem.code for problem in error.problems] == ["spec-refused"]

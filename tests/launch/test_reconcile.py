@@ -1,0 +1,161 @@
+"""Every branch of the policy, as a table: what the journal says, what the backend sees, what is to be done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windlass.backends import JobState
+from windlass.launch.reconcile import Action, EndTask, MarkLost, NextJob, Submit, Sweep, has_loose_ends, reconcile
+from windlass.record import events
+from windlass.record.causes import Cause
+from windlass.record.frames import Record
+from windlass.record.retry import Budgets
+from windlass.record.state import State, Task, fold
+
+GONE, QUEUED, RUNNING, UNKNOWN = JobState.GONE, JobState.QUEUED, JobState.RUNNING, JobState.UNKNOWN
+Fact = tuple[str, dict[str, Any]]
+
+
+def intended(job: int = 1) -> Fact:
+    return events.JOB_INTENDED, {"job": job, "token": f"t{job}", "backend": "local", "resets_budgets": job == 1}
+
+
+def submitted(job: int = 1) -> Fact:
+    return events.JOB_SUBMITTED, {"job": job, "backend_id": f"b{job}", "locator": ""}
+
+
+def refused(job: int = 1, message: str = "no room for ever") -> Fact:
+    return events.JOB_REFUSED, {"job": job, "cause": "start-failed", "message": message}
+
+
+def stopped(job: int = 1) -> Fact:
+    return events.STOP_REQUESTED, {"tasks": {"main": job}, "reason": "by hand", "is_checkpoint_wanted": False}
+
+
+def started(attempt: int = 1, job: int = 1) -> Fact:
+    facts = {"job": job, "attempt": attempt, "epoch": 1, "leader": 0, "address": "a", "port": 1}
+    return events.ATTEMPT_STARTED, facts
+
+
+def starting(rank: int = 0, attempt: int = 1) -> Fact:
+    return events.PROCESS_STARTING, {"attempt": attempt, "rank": rank}
+
+
+def process_ended(rank: int = 0, attempt: int = 1) -> Fact:
+    return events.PROCESS_ENDED, {"attempt": attempt, "rank": rank, "end": {"cause": "ok"}}
+
+
+def ended(cause: str, attempt: int = 1, job: int = 1, message: str = "") -> Fact:
+    return events.ATTEMPT_ENDED, {"job": job, "attempt": attempt, "epoch": 1, "end": {"cause": cause, "message": message}}
+
+
+def task_ended(verdict: str, job: int = 1) -> Fact:
+    return events.TASK_ENDED, {"job": job, "attempt": 1, "verdict": verdict, "cause": "ok", "message": ""}
+
+
+def task_of(*facts: Fact) -> Task:
+    records = [
+        Record(kind, "w", seq, 1000.0 + seq, {"task": "main", **data}) for seq, (kind, data) in enumerate(facts, 1)
+    ]
+    return fold(records).task("main")
+
+
+def end_task(verdict: State, cause: str, message: str, *, job: int = 1, attempt: int = 1) -> EndTask:
+    return EndTask(job=job, attempt=attempt, verdict=verdict, cause=cause, message=message)
+
+
+LIVING = (intended(), submitted())
+IN_ATTEMPT = (*LIVING, started(), starting())
+LAST_WORD = "its guard and supervisor are gone without a last word"
+NEVER_BEGAN = "the job was gone before its first attempt began"
+CANCELLED = str(Cause.CANCELLED)
+
+
+@pytest.mark.parametrize(
+    ("facts", "observed", "expected"),
+    [
+        # Nothing was ever intended: the launching command died.
+        ((), UNKNOWN, NextJob(job=1)),
+        # Intended, and nobody knows whether it was taken.
+        ((intended(),), UNKNOWN, Submit(job=1)),
+        ((intended(), stopped()), UNKNOWN, Submit(job=1)),
+        # Refused for good.
+        ((intended(), refused()), UNKNOWN, end_task(State.FAILED, "start-failed", "no room for ever", attempt=0)),
+        ((intended(), refused(), stopped()), UNKNOWN, end_task(State.STOPPED, CANCELLED, "by hand", attempt=0)),
+        # It lives, or cannot be seen: whatever the journal says, the supervisor decides.
+        (LIVING, QUEUED, None),
+        (LIVING, RUNNING, None),
+        (LIVING, UNKNOWN, None),
+        ((*LIVING, stopped()), RUNNING, None),
+        (IN_ATTEMPT, RUNNING, None),
+        (IN_ATTEMPT, UNKNOWN, None),
+        ((*IN_ATTEMPT, ended("user-error")), RUNNING, None),
+        ((*IN_ATTEMPT, ended("user-error")), UNKNOWN, None),
+        # Gone before its first attempt.
+        (LIVING, GONE, MarkLost(job=1, attempt=1, cause=Cause.NODE_LOST, message=NEVER_BEGAN)),
+        ((*LIVING, stopped()), GONE, end_task(State.STOPPED, CANCELLED, "by hand", attempt=0)),
+        # Gone in the middle of an attempt; also of one that was being stopped, which then ends by the policy.
+        (IN_ATTEMPT, GONE, MarkLost(job=1, attempt=1, cause=Cause.NODE_LOST, message=LAST_WORD)),
+        ((*IN_ATTEMPT, stopped()), GONE, MarkLost(job=1, attempt=1, cause=Cause.NODE_LOST, message=LAST_WORD)),
+        # Gone between an attempt's end and what follows from it.
+        ((*IN_ATTEMPT, ended("ok")), GONE, end_task(State.SUCCEEDED, "ok", "")),
+        ((*IN_ATTEMPT, ended("preempted")), GONE, NextJob(job=2)),
+        (
+            (*IN_ATTEMPT, ended("user-error", message="exit 5")),
+            GONE,
+            end_task(State.FAILED, "user-error", "exit 5"),
+        ),
+        ((*IN_ATTEMPT, ended("preempted"), stopped()), GONE, end_task(State.STOPPED, CANCELLED, "by hand")),
+        ((*IN_ATTEMPT, ended("secret-missing")), GONE, end_task(State.FAILED, "secret-missing", "")),
+        # The next job: intended only, and gone before its first attempt.
+        ((*IN_ATTEMPT, ended("preempted"), intended(2)), UNKNOWN, Submit(job=2)),
+        (
+            (*IN_ATTEMPT, ended("preempted"), intended(2), submitted(2)),
+            GONE,
+            MarkLost(job=2, attempt=2, cause=Cause.NODE_LOST, message=NEVER_BEGAN),
+        ),
+        (
+            (*IN_ATTEMPT, ended("preempted"), intended(2), submitted(2), stopped(2)),
+            GONE,
+            end_task(State.STOPPED, CANCELLED, "by hand", job=2),
+        ),
+        # At its end: only what guard and supervisor left behind, and only when they are surely gone.
+        ((*IN_ATTEMPT, process_ended(), ended("ok"), task_ended("succeeded")), GONE, None),
+        ((*IN_ATTEMPT, task_ended("failed")), RUNNING, None),
+        ((*IN_ATTEMPT, task_ended("failed")), UNKNOWN, None),
+        ((*IN_ATTEMPT, task_ended("failed")), GONE, Sweep(job=1, attempt=1, ranks=(0,))),
+        (
+            (*IN_ATTEMPT, starting(1), starting(2), process_ended(1), task_ended("failed")),
+            GONE,
+            Sweep(job=1, attempt=1, ranks=(0, 2)),
+        ),
+    ],
+)
+def test_what_is_to_be_done(facts: tuple[Fact, ...], observed: JobState, expected: Action | None) -> None:
+    assert reconcile(task_of(*facts), observed, Budgets(interrupted=1, failed=0)) == expected
+
+
+def test_budgets_end_a_chain_of_lost_jobs() -> None:
+    task = task_of(*IN_ATTEMPT, ended("node-lost", message="burnt"))
+    assert reconcile(task, GONE, Budgets(interrupted=1)) == NextJob(job=2)
+    assert reconcile(task, GONE, Budgets(interrupted=0)) == end_task(State.FAILED, "node-lost", "burnt")
+
+
+def test_a_newer_attempt_is_swept_first() -> None:
+    task = task_of(*IN_ATTEMPT, started(2), starting(3, attempt=2), task_ended("failed"))
+    assert reconcile(task, GONE, Budgets()) == Sweep(job=1, attempt=2, ranks=(3,))
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ((), False),
+        (IN_ATTEMPT, False),
+        ((*IN_ATTEMPT, process_ended(), task_ended("succeeded")), False),
+        ((*IN_ATTEMPT, task_ended("failed")), True),
+    ],
+)
+def test_loose_ends(facts: tuple[Fact, ...], *, expected: bool) -> None:
+    assert has_loose_ends(task_of(*facts)) is expected
