@@ -82,8 +82,7 @@ class Bench:
     def say_ended(self, run: Run, verdict: str, cause: str, *, task: str = "main", job: int = 1) -> None:
         """What the supervisor of a job says last."""
         with client_journal(run.folder.journal) as journal:
-            facts = {"task": task, "job": job, "attempt": 1}
-            journal.append(events.TASK_ENDED, **facts, verdict=verdict, cause=cause, message="")
+            journal.append(events.TASK_ENDED, task=task, job=job, attempt=1, verdict=verdict, cause=cause, message="")
 
 
 def commit(folder: Path) -> None:

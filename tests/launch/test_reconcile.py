@@ -48,7 +48,12 @@ def process_ended(rank: int = 0, attempt: int = 1) -> Fact:
 
 
 def ended(cause: str, attempt: int = 1, job: int = 1, message: str = "") -> Fact:
-    return events.ATTEMPT_ENDED, {"job": job, "attempt": attempt, "epoch": 1, "end": {"cause": cause, "message": message}}
+    return events.ATTEMPT_ENDED, {
+        "job": job,
+        "attempt": attempt,
+        "epoch": 1,
+        "end": {"cause": cause, "message": message},
+    }
 
 
 def task_ended(verdict: str, job: int = 1) -> Fact:

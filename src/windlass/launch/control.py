@@ -18,7 +18,9 @@ from windlass.runs.store import RunFolder
 __all__ = ["kill", "resume", "retry", "stop"]
 
 
-def stop(run: RunFolder, home: Home, *, reason: str = "stopped by hand", is_checkpoint_wanted: bool = False) -> list[str]:
+def stop(
+    run: RunFolder, home: Home, *, reason: str = "stopped by hand", is_checkpoint_wanted: bool = False
+) -> list[str]:
     """Ask a run to stop; its supervisors read the request within a second. Returns the tasks asked.
 
     Args:
@@ -28,9 +30,7 @@ def stop(run: RunFolder, home: Home, *, reason: str = "stopped by hand", is_chec
     tasks = {name: task.newest_job for name, task in facts.tasks.items() if not task.end and task.newest_job}
     if tasks:
         with client_journal(run.journal) as journal:
-            journal.append(
-                events.STOP_REQUESTED, tasks=tasks, reason=reason, is_checkpoint_wanted=is_checkpoint_wanted
-            )
+            journal.append(events.STOP_REQUESTED, tasks=tasks, reason=reason, is_checkpoint_wanted=is_checkpoint_wanted)
         keep(run, home)
     return list(tasks)
 
@@ -73,7 +73,9 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, res
             verb = "retry" if resets_budgets else "resume"
             raise PreconditionError(
                 f"run {run.id} has nothing to {verb}: it {facts.state}",
-                hint=f"windlass rerun {run.id} starts it anew" if facts.state is State.SUCCEEDED else f"windlass retry {run.id}",
+                hint=f"windlass rerun {run.id} starts it anew"
+                if facts.state is State.SUCCEEDED
+                else f"windlass retry {run.id}",
                 code="nothing-to-do",
             )
         deliver_secrets(run, plan, home)

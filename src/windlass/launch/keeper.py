@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from windlass.backends import CanSweep, JobState
 from windlass.core.errors import PreconditionError
 from windlass.core.files import lock
@@ -16,7 +14,7 @@ from windlass.launch.submit import (
     intend,
     is_furnished,
     is_launching,
-    job_folder,
+    remove_secrets,
     submission_of,
     submit_intended,
 )
@@ -28,7 +26,6 @@ from windlass.record.retry import Budgets
 from windlass.record.state import End, RunFacts, State
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
-from windlass.supervise.job import JobDocument
 
 __all__ = ["keep"]
 
@@ -149,18 +146,9 @@ def _end(run: RunFolder, task: str, action: EndTask, journal: JournalWriter) -> 
         cause=action.cause,
         message=action.message,
     )
-    facts = run.facts()
-    path = job_folder(run, task, action.job) / "job.json"
-    if facts.state.is_terminal and path.exists():
-        _remove_secrets(JobDocument.read(path))
+    if run.facts().state.is_terminal:
+        remove_secrets(run)
     return f"{task} {'ended' if action.verdict is State.SUCCEEDED else action.verdict}: {action.cause}"
-
-
-def _remove_secrets(document: JobDocument) -> None:
-    if document.delivery:
-        from windlass.secrets import remove_delivery  # lazy: most runs have no secrets
-
-        remove_delivery(Path(document.delivery))
 
 
 def _sweep(run: RunFolder, plan: Plan, task: str, number: int) -> None:

@@ -105,7 +105,9 @@ class Run:
                 return self.state
             now = time.monotonic()
             if deadline is not None and now >= deadline:
-                raise WaitTimeoutError(f"run {self.id} had not ended after {timeout_s:g} s", hint="it goes on", code="timed-out")
+                raise WaitTimeoutError(
+                    f"run {self.id} had not ended after {timeout_s:g} s", hint="it goes on", code="timed-out"
+                )
             if now >= keep_at:
                 self.reconcile()
                 keep_at = now + _KEEP_EVERY_S

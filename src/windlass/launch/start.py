@@ -49,6 +49,7 @@ def start_run(prepared: Prepared, *, log: Callable[[str], None]) -> RunFolder:
 
     Args:
         log: gets progress lines (environment builds).
+
     Raises:
         WindlassError: something before the first job failed; no run is left behind.
         PreconditionError: the place refused a task; the run is on record as failed, and its other tasks as stopped.

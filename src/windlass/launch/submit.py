@@ -32,6 +32,7 @@ __all__ = [
     "job_folder",
     "job_of",
     "launch_lock",
+    "remove_secrets",
     "submission_of",
     "submit_all",
     "submit_intended",
@@ -154,6 +155,17 @@ def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
     token = run.id.replace(".", "_")
     path = deliver(open_secrets(home.path).require(names), token, home.path)
     write_json(run.path / PLACES, encode(replace(_read_places(run), delivery=path)))
+
+
+def remove_secrets(run: RunFolder) -> None:
+    """Take away the values that were put there for the run; idempotent."""
+    if not is_furnished(run):
+        return
+    delivery = _read_places(run).delivery
+    if delivery is not None:
+        from windlass.secrets import remove_delivery  # lazy: as above
+
+        remove_delivery(delivery)
 
 
 def submission_of(run: RunFolder, task: str, number: int) -> Submission | None:

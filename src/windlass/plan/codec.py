@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -65,6 +64,10 @@ def _record(cls: type[object], data: object) -> object:
     return cls(**{key: _decode(hints[key], value) for key, value in data.items()})
 
 
-@functools.cache
+_HINTS: dict[type[object], Mapping[str, object]] = {}
+
+
 def _hints_of(cls: type[object]) -> Mapping[str, object]:
-    return typing.get_type_hints(cls)
+    if cls not in _HINTS:
+        _HINTS[cls] = typing.get_type_hints(cls)
+    return _HINTS[cls]

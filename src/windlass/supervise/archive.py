@@ -31,7 +31,9 @@ def ensure_archive(cache: Path) -> Path:
     Holds byte code for this Python beside the sources; another Python (3.9 or newer) uses the sources.
     """
     files = _sources()
-    content = repr([(name, modified) for name, _, modified in files]) + f"{VERSION} {sys.implementation.cache_tag} {_INIT}"
+    content = (
+        repr([(name, modified) for name, _, modified in files]) + f"{VERSION} {sys.implementation.cache_tag} {_INIT}"
+    )
     target = cache / f"windlass-{hashlib.sha256(content.encode()).hexdigest()[:16]}.pyz"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ ever begun, and never begins it again. No I/O here but the ledger; time comes in
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import List
 
 from windlass.record import events
@@ -126,7 +127,8 @@ class ReplicaCore:
         """The user's process and everything below it are gone and the log is complete."""
         if self.phase is Phase.ENDED:
             return [SendStatus(self.status())]
-        end = self._stall or end
+        if self._stall is not None:
+            end = replace(self._stall, tail=end.tail, traceback=end.traceback)
         self._ledger.append(events.PROCESS_ENDED, attempt=self.attempt, rank=self.rank, end=end.to_data())
         self.phase, self.end, self._has_process, self._stall = Phase.ENDED, end, False, None
         return [SendStatus(self.status())]

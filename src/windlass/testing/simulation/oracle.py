@@ -22,11 +22,12 @@ def refusal_to_go_on(task: Task, number: int, budgets: Budgets, *, has_true_time
         return f"attempt {counted[-1].number} has not ended"
     if counted[-1].job in task.ends:
         return ""  # the task had ended and a person asked for more
-    if kind_of(Cause(counted[-1].end.cause)) is Kind.FINAL:
+    last = kind_of(Cause(counted[-1].end.cause))
+    if last is Kind.FINAL:
         return f"attempt {counted[-1].number} ended for good by {counted[-1].end.cause}"
     for kind, allowed in ((Kind.INTERRUPTION, budgets.interrupted), (Kind.FAILURE, budgets.failed)):
         used = sum(1 for attempt in counted if attempt.end is not None and kind_of(Cause(attempt.end.cause)) is kind)
-        if used > allowed:
+        if kind is last and used > allowed:
             return f"{used} attempts ended by {kind.value} and {allowed} are allowed"
     return _doomed(task, counted, has_true_time=has_true_time)
 
