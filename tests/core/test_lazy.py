@@ -19,7 +19,7 @@ def test_a_name_is_imported_when_first_asked_for() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     get = lazy_names("windlass.core", {"windlass.core.units": ("parse_size",)})
-    with pytest.raises(AttributeError, match="module 'windlass.core' has no attribute 'parse_sizes'"):
+    with pytest.raises(AttributeError, match=r"module 'windlass\.core' has no attribute 'parse_sizes'"):
         get("parse_sizes")
 
 

@@ -21,7 +21,10 @@ def _own_world(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for name in list(os.environ):
         if name.startswith(("GIT_", "UV_", "PIP_")):
             monkeypatch.delenv(name)
+    runtime = tmp_path / "runtime"  # where secrets are delivered
+    runtime.mkdir(mode=0o700)
     settings = {
+        "XDG_RUNTIME_DIR": str(runtime),
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_AUTHOR_NAME": "a",

@@ -1,0 +1,24 @@
+"""What a launch and a job's start leave alone until it is needed; the lazy imports stay lazy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("module", "stranger"),
+    [
+        ("windlass.pin", "windlass.pin.environment.building"),
+        ("windlass.secrets", "windlass.secrets.vault"),
+        ("windlass.config", "windlass.config.emit"),
+        ("windlass.launch", "windlass.launch.keeper"),
+        ("windlass.supervise.main", "subprocess"),
+        ("windlass.supervise.supervisor", "hashlib"),
+    ],
+)
+def test_what_a_start_does_not_need_is_not_imported(module: str, stranger: str) -> None:
+    program = f"import sys, {module}; sys.exit({stranger!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-I", "-c", program]).returncode == 0
