@@ -21,7 +21,10 @@ def start_detached(env: dict[str, str]) -> None:
 
 
 def test_a_detached_grandchild_is_found_named_and_removed(tmp_path: Path) -> None:
-    with pytest.raises(leaks.LeakError, match=r"(?s)process \d+: .*time\.sleep\(60\)"), leaks.watch(tmp_path, grace_s=0.2):
+    with (
+        pytest.raises(leaks.LeakError, match=r"(?s)process \d+: .*time\.sleep\(60\)"),
+        leaks.watch(tmp_path, grace_s=0.2),
+    ):
         start_detached({})
     with leaks.watch(tmp_path, grace_s=0.2):
         pass

@@ -85,7 +85,7 @@ def passwords() -> Iterator[dict[tuple[str, str], str]]:
 
     kept: dict[tuple[str, str], str] = {}
 
-    class Memory(KeyringBackend):
+    class Memory(KeyringBackend):  # type: ignore[misc]  # keyring is not typed to us
         priority = 1
 
         def get_password(self, service: str, username: str) -> str | None:
@@ -99,7 +99,7 @@ def passwords() -> Iterator[dict[tuple[str, str], str]]:
                 raise PasswordDeleteError(username)
 
     before = keyring.get_keyring()
-    keyring.set_keyring(Memory())  # type: ignore[no-untyped-call]
+    keyring.set_keyring(Memory())
     yield kept
     keyring.set_keyring(before)
 
@@ -129,7 +129,7 @@ def test_keyring_without_backend(tmp_path: Path, passwords: dict[tuple[str, str]
     import keyring
     from keyring.backends.fail import Keyring
 
-    keyring.set_keyring(Keyring())  # type: ignore[no-untyped-call]
+    keyring.set_keyring(Keyring())
     with pytest.raises(AccessError, match="the keyring does not answer: NoKeyringError") as caught:
         KeyringStore(tmp_path).names()
     assert caught.value.code == "keyring-failed"

@@ -18,4 +18,6 @@ def backend_named(name: str) -> Backend:
 
         return LocalBackend()
     close = nearest(name, _NAMES) or "local"
-    raise UsageError(f"no backend `{name}`", hint=f"did you mean `{close}`? Known: {', '.join(_NAMES)}", code="unknown-site")
+    raise UsageError(
+        f"no backend `{name}`", hint=f"did you mean `{close}`? Known: {', '.join(_NAMES)}", code="unknown-site"
+    )

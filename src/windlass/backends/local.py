@@ -84,7 +84,9 @@ class LocalBackend:
                     env=env,
                 )
             except OSError as error:
-                raise PreconditionError(f"cannot start {rendered.argv[0]}: {error.strerror}", code="start-failed") from error
+                raise PreconditionError(
+                    f"cannot start {rendered.argv[0]}: {error.strerror}", code="start-failed"
+                ) from error
         identity = str(identify(process.pid) or ProcessId(process.pid, 0, ""))
         write_json(folder / _SUBMITTED, {"guard": identity}, is_durable=False)
         process.returncode = 0  # it is not ours to wait for: it outlives us
@@ -116,9 +118,7 @@ class LocalBackend:
         if not path.exists():
             return 0
         document = JobDocument.read(path)
-        return sum(
-            len(sweep(TOKEN_NAME, f"{document.token}.{rank}", set)) for rank in range(document.num_replicas)
-        )
+        return sum(len(sweep(TOKEN_NAME, f"{document.token}.{rank}", set)) for rank in range(document.num_replicas))
 
     def explain(self, job: Submission) -> str:
         """Nothing waits outside its own supervisor here; the reason is in the journal."""

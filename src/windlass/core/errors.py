@@ -16,8 +16,9 @@ the name of a page in docs/errors/.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Iterable, Sequence
+from typing import ClassVar
 
 __all__ = [
     "AccessError",

@@ -6,8 +6,8 @@ import contextlib
 import fcntl
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 __all__ = ["fsync_directory", "is_locked", "lock", "read_json", "sha256_file", "write_atomic", "write_json"]
 

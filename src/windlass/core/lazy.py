@@ -13,7 +13,8 @@ A name must not be that of a submodule: importing the submodule would put it in 
 from __future__ import annotations
 
 import sys
-from typing import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Callable
 
 __all__ = ["lazy_names"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Iterable
+from collections.abc import Iterable
 
 __all__ = ["NAME_RULE", "is_name", "nearest", "new_run_id", "new_token"]
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterator, Mapping, Sequence
 
 from windlass.core.errors import PreconditionError, WaitTimeoutError
 
-__all__ = ["Completed", "ProcessId", "boot_id", "descendants", "find_by_environment", "identify", "is_alive", "run", "send_signal"]
+__all__ = [
+    "Completed",
+    "ProcessId",
+    "boot_id",
+    "descendants",
+    "find_by_environment",
+    "identify",
+    "is_alive",
+    "run",
+    "send_signal",
+]
 
 
 @dataclass(frozen=True)
@@ -71,11 +81,15 @@ def run(
         if cwd is not None and not cwd.is_dir():
             raise PreconditionError(f"no such folder: {cwd}", code="not-found") from error
         raise PreconditionError(
-            f"`{argv[0]}` is not installed or not on the PATH", hint=f"install {argv[0]} and try again", code="program-missing"
+            f"`{argv[0]}` is not installed or not on the PATH",
+            hint=f"install {argv[0]} and try again",
+            code="program-missing",
         ) from error
     except subprocess.TimeoutExpired as error:
         raise WaitTimeoutError(f"`{' '.join(argv)}` did not end within {timeout_s:g} s") from error
-    return Completed(tuple(argv), done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    return Completed(
+        tuple(argv), done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    )
 
 
 def boot_id() -> str:

@@ -28,7 +28,7 @@ def parse_duration(text: str) -> float:
         position = match.end()
     if not text:
         raise ValueError("a duration is a number with a unit: 90s, 20m, 1h30m, 5d")
-    return round(total, 3)  # to the millisecond, the smallest unit: 9ms is 0.009 and not a hair more
+    return round(total, 9)  # 9ms is 0.009 and not a hair more
 
 
 def format_duration(seconds: float) -> str:

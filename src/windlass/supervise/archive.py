@@ -6,7 +6,6 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import List, Tuple
 
 from windlass.core.files import write_atomic
 from windlass.core.version import VERSION
@@ -21,7 +20,7 @@ _INIT = (
     f'__version__ = "{VERSION}"\n'
     '__path__ += [p for p in (os.path.join(e, "windlass") for e in sys.path) if os.path.isfile(os.path.join(p, "__init__.py"))]\n'
 )
-_Source = Tuple[str, str, int]
+_Source = tuple[str, str, int]
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -41,17 +40,17 @@ def ensure_archive(cache: Path) -> Path:
     return target
 
 
-def _sources() -> List[_Source]:
+def _sources() -> list[_Source]:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = []
     for layer in IN_JOB_LAYERS:
         for entry in os.scandir(os.path.join(root, layer)):  # a Path per file would take twice as long
             if entry.name.endswith(".py"):
-                found.append((f"windlass/{layer}/{entry.name}", entry.path, entry.stat().st_mtime_ns))
+                found.append((f"windlass/{layer}/{entry.name}", entry.path, entry.stat().st_mtime_ns))  # noqa: PERF401
     return sorted(found)
 
 
-def _build(files: List[_Source], cache: Path) -> bytes:
+def _build(files: list[_Source], cache: Path) -> bytes:
     import io  # lazy: only a new installation builds
     import py_compile
     import zipfile

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import List, Sequence, Tuple
 
 from windlass.record.causes import EXIT_DO_NOT_RETRY, EXIT_RESUMABLE, Cause
 from windlass.record.state import End
@@ -36,11 +36,11 @@ class Evidence:
     """
 
     stop_cause: str = ""
-    finish: Tuple[int, str, str] | None = None
+    finish: tuple[int, str, str] | None = None
     was_out_of_memory: bool = False
     memory_note: str = ""
     was_disk_full: bool = False
-    lines: Tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) -> End:
@@ -67,7 +67,7 @@ def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) 
     return End(str(cause), code, rank, host, message, tail, find_traceback(evidence.lines), at)
 
 
-def _cause(code: int, evidence: Evidence) -> Tuple[Cause, str]:
+def _cause(code: int, evidence: Evidence) -> tuple[Cause, str]:
     text = "\n".join(evidence.lines[-_NUM_TAIL_LINES * 2 :])
     if code == 0:
         return Cause.OK, ""
@@ -117,7 +117,7 @@ def find_traceback(lines: Sequence[str]) -> str:
     start = next((n for n in range(len(lines) - 1, -1, -1) if "Traceback (most recent call last)" in lines[n]), None)
     if start is None:
         return ""
-    found: List[str] = [lines[start]]
+    found: list[str] = [lines[start]]
     indent = len(lines[start]) - len(lines[start].lstrip())
     for line in lines[start + 1 :]:
         found.append(line)

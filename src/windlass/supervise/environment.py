@@ -6,19 +6,44 @@ Nothing else is inherited, so that what a run saw can be recorded and repeated.
 from __future__ import annotations
 
 import os
-from typing import Dict, Mapping
+from collections.abc import Mapping
 
 from windlass.supervise.job import JobDocument
 
 __all__ = ["INHERITED", "INHERITED_PREFIXES", "TOKEN_NAME", "replace_tokens", "user_environment"]
 
-TOKEN_NAME = "WINDLASS_TOKEN"
+TOKEN_NAME = "WINDLASS_TOKEN"  # noqa: S105 - the name of a variable
 """Holds `<token>.<rank>` in every process of a replica, so that left-overs can be told from anybody else's."""
 
 INHERITED = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM PWD LD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR "
-    "REQUESTS_CA_BUNDLE CURL_CA_BUNDLE http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY all_proxy "
-    "CONDA_PREFIX HF_HOME TORCH_HOME".split()
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "TERM",
+        "PWD",
+        "LD_LIBRARY_PATH",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "all_proxy",
+        "CONDA_PREFIX",
+        "HF_HOME",
+        "TORCH_HOME",
+    ]
 )
 INHERITED_PREFIXES = ("LC_", "XDG_", "NVIDIA_", "SLURM_")
 
@@ -38,7 +63,7 @@ def user_environment(
     ours: Mapping[str, str],
     secrets: Mapping[str, str],
     base: Mapping[str, str] | None = None,
-) -> Dict[str, str]:
+) -> dict[str, str]:
     """All variables of the user's process; later sources win.
 
     Args:

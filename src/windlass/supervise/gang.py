@@ -15,7 +15,6 @@ node was lost) continues from the facts. No I/O here but the ledger; time comes 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, List
 
 from windlass.record import events
 from windlass.record.causes import EXIT_RESUMABLE, Cause, Kind, kind_of
@@ -83,10 +82,10 @@ class GangCore:
         self.order = Order(epoch=epoch)
         self._gang = gang
         self._ledger = ledger
-        self._statuses: Dict[int, Status] = {}
-        self._seen: Dict[int, float] = {}
-        self._lost_at: Dict[int, float] = {}
-        self._respawned_at: Dict[int, float] = {}
+        self._statuses: dict[int, Status] = {}
+        self._seen: dict[int, float] = {}
+        self._lost_at: dict[int, float] = {}
+        self._respawned_at: dict[int, float] = {}
         self._attempt_end: End | None = None
         self._phase_at = self._ticked_at = now
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
@@ -112,7 +111,7 @@ class GangCore:
         """Whether the gate (upstream tasks, resources) must be looked at."""
         return self.order.step is Step.WAIT and not self._is_over
 
-    def start(self, now: float) -> List[Command]:
+    def start(self, now: float) -> list[Command]:
         """Find out from the journal where the task stands and go on from there."""
         task = self._ledger.task()
         over = self._leave_if_over(task)
@@ -136,7 +135,7 @@ class GangCore:
             return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
         return self._set(now, attempt=newest.number, step=Step.GATHER)
 
-    def on_gate(self, reason: str, now: float) -> List[Command]:
+    def on_gate(self, reason: str, now: float) -> list[Command]:
         """The gate's word: why the task may not start yet, or an empty string when it may."""
         if not self.is_waiting:
             return []
@@ -149,35 +148,35 @@ class GangCore:
         self._restart_job_deadline(now)
         return self._set(now, step=Step.GATHER)
 
-    def on_upstream_failed(self, name: str, now: float) -> List[Command]:
+    def on_upstream_failed(self, name: str, now: float) -> list[Command]:
         """A task this one comes after ended without success; this one never starts."""
         return self._end_task(
             State.FAILED, str(Cause.SIBLING_FAILED), f"task {name}, which it comes after, did not succeed", now
         )
 
-    def on_status(self, status: Status, now: float) -> List[Command]:
+    def on_status(self, status: Status, now: float) -> list[Command]:
         """A replica's state arrived."""
         self._statuses[status.rank] = status
         self._seen[status.rank] = now
         self._lost_at.pop(status.rank, None)
         return self._advance(now)
 
-    def on_disconnected(self, rank: int, now: float) -> List[Command]:
+    def on_disconnected(self, rank: int, now: float) -> list[Command]:
         """The connection to a replica broke; it has some time to come back."""
         self._lost_at.setdefault(rank, now)
         return []
 
     @property
-    def absent(self) -> List[int]:
+    def absent(self) -> list[int]:
         """Replicas that are not connected now and may come, or come back."""
         return [rank for rank in range(self._gang.num_replicas) if rank in self._lost_at or rank not in self._statuses]
 
-    def on_gone(self, rank: int, now: float) -> List[Command]:
+    def on_gone(self, rank: int, now: float) -> list[Command]:
         """It is known of an absent replica that it has no living guard and supervisor: no waiting for it."""
         self._lost_at[rank] = min(self._lost_at.get(rank, now), now - LOST_AFTER_S)
         return []
 
-    def on_tick(self, now: float) -> List[Command]:
+    def on_tick(self, now: float) -> list[Command]:
         """Time passed: look at requests, deadlines, replicas that are missing."""
         if self._is_over:
             return []
@@ -203,13 +202,13 @@ class GangCore:
 
     # --- what others have decided ------------------------------------------------------------------------------
 
-    def _leave_if_over(self, task: Task) -> List[Command]:
+    def _leave_if_over(self, task: Task) -> list[Command]:
         """Leave a task that ended, by whomever's word, or that a newer job took over."""
         if task.end is not None:
             return [Release(), *self._leave(0 if task.end[0] is State.SUCCEEDED else 1)]
         return self._leave(1) if task.newest_job > self._gang.job else []
 
-    def _catch_up(self, task: Task, now: float) -> List[Command]:
+    def _catch_up(self, task: Task, now: float) -> list[Command]:
         """Go on from an end of the attempt that another leader recorded; a client's word waits for ours."""
         attempt = task.attempts.get(self.order.attempt)
         if self.order.step is Step.WAIT or attempt is None or attempt.end is None or attempt.is_end_doubtful:
@@ -218,7 +217,7 @@ class GangCore:
 
     # --- requests and deadlines -------------------------------------------------------------------------------
 
-    def _obey(self, task: Task, now: float) -> List[Command]:
+    def _obey(self, task: Task, now: float) -> list[Command]:
         if not task.is_stop_wanted:
             return []
         if self.order.step is Step.WAIT:
@@ -226,7 +225,7 @@ class GangCore:
         is_asking = task.is_checkpoint_wanted
         return self._stop(Cause.CANCELLED, task.stop_reason, now, wait_s=CHECKPOINT_WAIT_S if is_asking else 0.0)
 
-    def _watch_deadlines(self, now: float) -> List[Command]:
+    def _watch_deadlines(self, now: float) -> list[Command]:
         if self._time_deadline and now >= self._time_deadline:
             if self.order.step is Step.WAIT:
                 return self._end_task(State.FAILED, str(Cause.TIMEOUT), "its limit.time is over", now)
@@ -263,7 +262,7 @@ class GangCore:
 
     # --- the attempt -------------------------------------------------------------------------------------------
 
-    def _advance(self, now: float) -> List[Command]:
+    def _advance(self, now: float) -> list[Command]:
         if self.order.step is Step.GATHER:
             return self._gather(now)
         if self.order.step is Step.RUN:
@@ -272,7 +271,7 @@ class GangCore:
             return self._await_stop(now)
         return []
 
-    def _gather(self, now: float) -> List[Command]:
+    def _gather(self, now: float) -> list[Command]:
         number = self.order.attempt
         notice = next((s for s in self._statuses.values() if s.notice), None)
         if notice is not None:
@@ -290,7 +289,7 @@ class GangCore:
             return self._run(now)
         return self._start_attempt(number, now)
 
-    def _start_attempt(self, number: int, now: float) -> List[Command]:
+    def _start_attempt(self, number: int, now: float) -> list[Command]:
         """All are ready: look at the journal once more, record the start, let them run."""
         task = self._ledger.task()
         commands = self._leave_if_over(task) or self._catch_up(task, now) or self._obey(task, now)
@@ -310,7 +309,7 @@ class GangCore:
             self._time_deadline = now + self._gang.time_s
         return self._set(now, step=Step.RUN, address=leader.address, port=leader.port)
 
-    def _run(self, now: float) -> List[Command]:
+    def _run(self, now: float) -> list[Command]:
         ended = self._ended(self.order.attempt)
         bad = [end for end in ended.values() if end.cause != Cause.OK]
         lost = [rank for rank, since in self._lost_at.items() if now >= since + LOST_AFTER_S]
@@ -341,7 +340,7 @@ class GangCore:
         host: str = "",
         wait_s: float = 0.0,
         end: End | None = None,
-    ) -> List[Command]:
+    ) -> list[Command]:
         """Begin to stop the attempt; a second reason does not replace the first, but may hurry it."""
         if self.order.step is Step.STOP:
             if wait_s == 0.0 and cause is not Cause(self.order.cause):
@@ -359,7 +358,7 @@ class GangCore:
         commands = self._set(now, step=Step.STOP, level=level, cause=why, checkpoint=asked)
         return commands + self._await_stop(now)
 
-    def _await_stop(self, now: float) -> List[Command]:
+    def _await_stop(self, now: float) -> list[Command]:
         number = self.order.attempt
         ended = self._ended(number)
         lost = [
@@ -379,7 +378,7 @@ class GangCore:
         attempt = self._ledger.task().attempts.get(self.order.attempt)
         return attempt is not None and attempt.is_listening
 
-    def _finish(self, end: End, now: float) -> List[Command]:
+    def _finish(self, end: End, now: float) -> list[Command]:
         self._end_attempt(self.order.attempt, end)
         return self._go_on(now)
 
@@ -388,7 +387,7 @@ class GangCore:
             events.ATTEMPT_ENDED, job=job or self._gang.job, attempt=number, epoch=self.order.epoch, end=end.to_data()
         )
 
-    def _go_on(self, now: float) -> List[Command]:
+    def _go_on(self, now: float) -> list[Command]:
         """What follows the attempt's end; a leader that came later passes the gate itself before the next one."""
         task = self._ledger.task()
         decision = decide(task, self._gang.budgets)
@@ -408,7 +407,7 @@ class GangCore:
             port=0,
         )
 
-    def _end_task(self, verdict: State, cause: str, message: str, now: float) -> List[Command]:
+    def _end_task(self, verdict: State, cause: str, message: str, now: float) -> list[Command]:
         attempt = self._ledger.task().newest_attempt
         self._ledger.append(
             events.TASK_ENDED,
@@ -420,29 +419,29 @@ class GangCore:
         )
         return [Release(), *self._leave(0 if verdict is State.SUCCEEDED else 1)]
 
-    def _leave(self, code: int) -> List[Command]:
+    def _leave(self, code: int) -> list[Command]:
         self._is_over = True
         self.order = self.order.but(step=Step.LEAVE, code=code)
         return [SendOrder(self.order), Leave(code)]
 
-    def _set(self, now: float, **changes: object) -> List[Command]:
+    def _set(self, now: float, **changes: object) -> list[Command]:
         if "step" in changes:
             self._phase_at = now
         self.order = self.order.but(deadline=self._wall_deadline(), **changes)
         return [SendOrder(self.order)]
 
-    def _ended(self, number: int) -> Dict[int, End]:
+    def _ended(self, number: int) -> dict[int, End]:
         return {
             rank: status.end
             for rank, status in sorted(self._statuses.items())
             if status.attempt == number and status.phase is Phase.ENDED and status.end is not None
         }
 
-    def _respawn(self, now: float) -> List[Command]:
+    def _respawn(self, now: float) -> list[Command]:
         """Start supervisors that are not there; at once in the first gathering, with patience later."""
         if not self._gang.can_respawn or self.order.step is not Step.GATHER:
             return []
-        commands: List[Command] = []
+        commands: list[Command] = []
         for rank in range(self._gang.num_replicas):
             is_here = rank in self._statuses and rank not in self._lost_at
             since = self._respawned_at.get(rank, now - RESPAWN_AFTER_S)

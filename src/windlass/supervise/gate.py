@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Tuple
-
 from windlass.record.state import RunFacts, State
 from windlass.supervise.job import JobDocument
 from windlass.supervise.leases import acquire, machine, release
@@ -22,7 +20,7 @@ class Gate:
         self._job = job
         self._holder = holder
         self._label = f"{job.run}/{job.task}"
-        self.gpus: Tuple[str, ...] = ()
+        self.gpus: tuple[str, ...] = ()
 
     @property
     def _needs_lease(self) -> bool:

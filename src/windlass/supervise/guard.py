@@ -15,7 +15,7 @@ import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict
+from typing import Callable
 
 from windlass.core.files import write_atomic
 from windlass.core.process import ProcessId, boot_id, identify, is_alive
@@ -51,7 +51,7 @@ class Held:
         """Keep a wait status for a supervisor that comes later; one write."""
         os.write(self.exits, _ENTRY.pack(pid, status))
 
-    def exit_codes(self) -> Dict[int, int]:
+    def exit_codes(self) -> dict[int, int]:
         """Exit codes (negative: signal) of processes that were reaped by the guard or a supervisor that is gone."""
         raw = os.pread(self.exits, os.fstat(self.exits).st_size, 0)
         whole = raw[: len(raw) - len(raw) % _ENTRY.size]

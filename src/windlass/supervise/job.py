@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any
 
 from windlass.core.errors import PreconditionError
 
@@ -22,7 +23,7 @@ class ReplicaCommand:
     else is replaced in the job, and a shell line sees them already replaced.
     """
 
-    argv: Tuple[str, ...]
+    argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,14 +67,14 @@ class JobDocument:
     job: int
     token: str
     run_dir: str
-    replicas: Tuple[ReplicaCommand, ...]
+    replicas: tuple[ReplicaCommand, ...]
     cwd: str
     is_shell: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
-    path: Tuple[str, ...] = ()
-    python_path: Tuple[str, ...] = ()
-    after: Tuple[str, ...] = ()
-    tasks: Tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    python_path: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
     interrupted: int = 50
     failed: int = 0
     ready_timeout_s: float = 600.0
@@ -89,9 +90,9 @@ class JobDocument:
     out: str = ""
     checkpoints: str = ""
     lease: Lease = field(default_factory=Lease)
-    secrets: Tuple[SecretUse, ...] = ()
+    secrets: tuple[SecretUse, ...] = ()
     delivery: str = ""
-    compat: Tuple[str, ...] = ()
+    compat: tuple[str, ...] = ()
     host_address: str = "127.0.0.1"
     schema: int = SCHEMA
 
@@ -100,7 +101,7 @@ class JobDocument:
         """Size of the gang."""
         return len(self.replicas)
 
-    def to_data(self) -> Dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """The JSON form."""
         return asdict(self)
 

@@ -6,7 +6,7 @@ import os
 import selectors
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, List
+from typing import TYPE_CHECKING, Callable
 
 from windlass.core.clock import Clock
 from windlass.record import events
@@ -49,7 +49,7 @@ class Leader:
         ledger: JournalLedger,
         clock: Clock,
         selector: selectors.BaseSelector,
-        run: Callable[[List[Command]], None],
+        run: Callable[[list[Command]], None],
     ) -> None:
         self.epoch = epoch
         self._job, self._folder, self._ledger, self._clock, self._run = job, job_folder, ledger, clock, run
@@ -59,9 +59,9 @@ class Leader:
             if job.num_replicas > 1
             else None
         )
-        self._entries: Dict[str, float] = {}
+        self._entries: dict[str, float] = {}
         self._entries_at = 0.0
-        self._respawned: List[subprocess.Popen[bytes]] = []
+        self._respawned: list[subprocess.Popen[bytes]] = []
         gang = Gang(
             task=job.task,
             job=job.job,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from windlass.core.files import lock, read_json, write_json
 from windlass.core.process import ProcessId, identify, is_alive
@@ -26,7 +26,7 @@ class Machine:
         gpus: ids as `CUDA_VISIBLE_DEVICES` takes them.
     """
 
-    def __init__(self, gpus: Tuple[str, ...], cpus: float, memory_bytes: int) -> None:
+    def __init__(self, gpus: tuple[str, ...], cpus: float, memory_bytes: int) -> None:
         self.gpus = gpus
         self.cpus = cpus
         self.memory_bytes = memory_bytes
@@ -45,12 +45,13 @@ def machine() -> Machine:
     return Machine(gpus, cpus, memory)
 
 
-def acquire(lease: Lease, holder: str, label: str, present: Machine) -> Tuple[Tuple[str, ...], str]:
+def acquire(lease: Lease, holder: str, label: str, present: Machine) -> tuple[tuple[str, ...], str]:
     """Take what `lease` asks for, or stay in line for it.
 
     Args:
         holder: identity of the process (core.process) that holds it; asking again with it changes nothing.
         label: the run and task, for those who wait.
+
     Returns:
         (GPU ids, reason): the reason is empty when it was given.
     """
@@ -60,14 +61,16 @@ def acquire(lease: Lease, holder: str, label: str, present: Machine) -> Tuple[Tu
         entries = _living(_load(folder))
         mine = next((entry for entry in entries if entry["holder"] == holder), None)
         if mine is None:
-            mine = dict(
-                holder=holder, label=label, gpus=lease.gpus, cpus=lease.cpus, memory=lease.memory_bytes, given=None
-            )
+            mine = {
+                "holder": holder,
+                "label": label,
+                "gpus": lease.gpus,
+                "cpus": lease.cpus,
+                "memory": lease.memory_bytes,
+                "given": None,
+            }
             entries.append(mine)
-        if mine["given"] is None:
-            reason = _give(mine, entries, present)
-        else:
-            reason = ""
+        reason = _give(mine, entries, present) if mine["given"] is None else ""
         write_json(folder / "machine.json", entries, is_durable=False)
     return tuple(mine["given"] or ()), reason
 
@@ -80,7 +83,7 @@ def release(lease: Lease, holder: str) -> None:
         write_json(folder / "machine.json", entries, is_durable=False)
 
 
-def _give(mine: Dict[str, Any], entries: List[Dict[str, Any]], present: Machine) -> str:
+def _give(mine: dict[str, Any], entries: list[dict[str, Any]], present: Machine) -> str:
     given = [entry for entry in entries if entry["given"] is not None]
     ahead = [entry for entry in entries[: entries.index(mine)] if entry["given"] is None]
     taken = {gpu for entry in given for gpu in entry["given"]}
@@ -105,7 +108,7 @@ def _give(mine: Dict[str, Any], entries: List[Dict[str, Any]], present: Machine)
     return ""
 
 
-def _load(folder: Path) -> List[Dict[str, Any]]:
+def _load(folder: Path) -> list[dict[str, Any]]:
     try:
         entries = read_json(folder / "machine.json")
     except (FileNotFoundError, json.JSONDecodeError):
@@ -113,7 +116,7 @@ def _load(folder: Path) -> List[Dict[str, Any]]:
     return entries if isinstance(entries, list) else []
 
 
-def _living(entries: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def _living(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [entry for entry in entries if is_alive(ProcessId.parse(entry["holder"]))]
 
 

@@ -9,7 +9,7 @@ import errno
 import json
 import selectors
 import socket
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable
 
 from windlass.supervise.messages import Order, Status
 
@@ -27,7 +27,7 @@ class _Lines:
         self._received = b""
         self._unsent = b""
 
-    def send(self, message: Dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         self._unsent += json.dumps(message, separators=(",", ":")).encode() + b"\n"
         self.flush()
 
@@ -37,7 +37,7 @@ class _Lines:
         except BlockingIOError:
             return
 
-    def receive(self) -> List[Dict[str, Any]]:
+    def receive(self) -> list[dict[str, Any]]:
         """Whole messages that arrived; raises ConnectionError when the other side is gone or talks nonsense."""
         try:
             piece = self.socket.recv(65536)
@@ -71,7 +71,7 @@ class Server:
         self._token = token
         self._selector = selector
         self._on_status, self._on_lost = on_status, on_lost
-        self._ranks: Dict[_Lines, int] = {}
+        self._ranks: dict[_Lines, int] = {}
         self._order: Order | None = None
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
@@ -107,7 +107,7 @@ class Server:
             if "status" in message:
                 self._on_status(Status.from_data(message))
 
-    def _admit(self, lines: _Lines, message: Dict[str, Any]) -> bool:
+    def _admit(self, lines: _Lines, message: dict[str, Any]) -> bool:
         import hmac  # lazy: brings OpenSSL, 4 ms; a task of one replica admits nobody
 
         if not hmac.compare_digest(str(message.get("token", "")), self._token):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import sys
 from pathlib import Path
-from typing import List
 
 from windlass.supervise.guard import guard
 
@@ -15,10 +13,9 @@ _GC_THRESHOLD = 10_000
 """A start makes many objects and drops few: looking through them every 700 would delay user code by some ms."""
 
 
-def main(arguments: List[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run the guard of one replica in this process; blocks until the replica is not needed any more."""
     if len(arguments) != 3 or arguments[0] != "guard":
-        print("usage: windlass.pyz guard JOB_FOLDER RANK", file=sys.stderr)
         return 2
     gc.set_threshold(_GC_THRESHOLD)
     folder, rank = Path(arguments[1]), int(arguments[2])

@@ -8,9 +8,10 @@ Commands without fields are plain classes: every dataclass takes a third of a mi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Dict, Mapping, Protocol, Union
+from typing import Any, Protocol, Union
 
 from windlass.record.frames import Record
 from windlass.record.state import End, Task
@@ -83,7 +84,7 @@ class Status:
     end: End | None = None
     notice: str = ""
 
-    def to_data(self) -> Dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """The JSON form."""
         data = dict(vars(self), phase=self.phase.value, end=self.end.to_data() if self.end else None)
         return {"status": data}
@@ -120,7 +121,7 @@ class Order:
     code: int = 0
     gpus: str = ""
 
-    def to_data(self) -> Dict[str, Any]:
+    def to_data(self) -> dict[str, Any]:
         """The JSON form."""
         return {"order": dict(vars(self), step=self.step.value, level=int(self.level))}
 

@@ -10,7 +10,6 @@ ever begun, and never begins it again. No I/O here but the ledger; time comes in
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import List
 
 from windlass.record import events
 from windlass.record.causes import Cause
@@ -88,7 +87,7 @@ class ReplicaCore:
             notice=self.notice,
         )
 
-    def on_order(self, order: Order, now: float, port: int) -> List[Command]:
+    def on_order(self, order: Order, now: float, port: int) -> list[Command]:
         """Follow the leader's newest wish; `port` is one that is free on this host now."""
         if order.epoch < self.order.epoch:
             return []
@@ -104,14 +103,14 @@ class ReplicaCore:
             if self._has_process:
                 return self._clear()
             self._become_ready(order.attempt, port)
-        commands: List[Command] = []
+        commands: list[Command] = []
         if is_new_checkpoint and self.phase is Phase.STARTED:
             commands.append(WriteControl(False, order.checkpoint, order.cause, order.deadline))
         if order.step is Step.RUN and self.phase is Phase.READY:
             return commands + self._start(order)
         return [*commands, SendStatus(self.status())]
 
-    def on_spawned(self, process: str, argv: List[str]) -> List[Command]:
+    def on_spawned(self, process: str, argv: list[str]) -> list[Command]:
         """The user's process waits behind its gate; say so on disk, then let it go."""
         self._ledger.append(
             events.PROCESS_STARTED, attempt=self.attempt, rank=self.rank, host=self._host, process=process, argv=argv
@@ -119,11 +118,11 @@ class ReplicaCore:
         self.phase = Phase.STARTED
         return [OpenGate(), SendStatus(self.status())]
 
-    def on_spawn_failed(self, end: End) -> List[Command]:
+    def on_spawn_failed(self, end: End) -> list[Command]:
         """The user's command could not be executed."""
         return self.on_ended(end)
 
-    def on_ended(self, end: End) -> List[Command]:
+    def on_ended(self, end: End) -> list[Command]:
         """The user's process and everything below it are gone and the log is complete."""
         if self.phase is Phase.ENDED:
             return [SendStatus(self.status())]
@@ -133,7 +132,7 @@ class ReplicaCore:
         self.phase, self.end, self._has_process, self._stall = Phase.ENDED, end, False, None
         return [SendStatus(self.status())]
 
-    def on_stalled(self, end: End) -> List[Command]:
+    def on_stalled(self, end: End) -> list[Command]:
         """The watchdog found no progress; everything is killed and this becomes the cause."""
         if self.phase is not Phase.STARTED or self._stall is not None:
             return []
@@ -141,19 +140,19 @@ class ReplicaCore:
         self._level = StopLevel.KILL
         return [KillTree()]
 
-    def on_alone(self) -> List[Command]:
+    def on_alone(self) -> list[Command]:
         """The leader is gone: perhaps because there is nothing left to do. The ledger must see the whole run."""
         task = self._ledger.task()
         if task.end is None and task.newest_job <= self.job:
             return []
         return [*self._clear(), Leave(0 if task.end is not None and task.end[0] is State.SUCCEEDED else 1)]
 
-    def on_notice(self, reason: str) -> List[Command]:
+    def on_notice(self, reason: str) -> list[Command]:
         """The node told the supervisor that it must go (a signal); the leader decides for the gang."""
         self.notice = reason
         return [SendStatus(self.status())]
 
-    def on_tick(self, now: float) -> List[Command]:
+    def on_tick(self, now: float) -> list[Command]:
         """Time passed."""
         if self._kill_at and now >= self._kill_at and self._level < StopLevel.KILL and self.phase is Phase.STARTED:
             self._level = StopLevel.KILL
@@ -164,12 +163,12 @@ class ReplicaCore:
         self.attempt, self.phase, self.end, self._port = attempt, Phase.READY, None, port
         self._level, self._kill_at, self._stall = StopLevel.NONE, 0.0, None
 
-    def _start(self, order: Order) -> List[Command]:
+    def _start(self, order: Order) -> list[Command]:
         self._ledger.append(events.PROCESS_STARTING, attempt=self.attempt, rank=self.rank)
         self.phase, self._has_process = Phase.STARTED, True
         return [Spawn(self.attempt, order.address, order.port)]
 
-    def _stop(self, order: Order, now: float) -> List[Command]:
+    def _stop(self, order: Order, now: float) -> list[Command]:
         if order.attempt > self.attempt or self.phase in (Phase.IDLE, Phase.READY):
             if self._has_process:
                 return self._clear()
@@ -187,5 +186,5 @@ class ReplicaCore:
             return [WriteControl(True, order.checkpoint, order.cause, order.deadline), SignalProcess()]
         return [KillTree()]
 
-    def _clear(self) -> List[Command]:
+    def _clear(self) -> list[Command]:
         return [KillTree()] if self._has_process else []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import List, Mapping, Sequence
 
 from windlass.core.process import identify
 
@@ -56,7 +56,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int) ->
     return Child(pid, str(found) if found else "", gate_write, errors_read)
 
 
-def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gate: int, unused: List[int]) -> None:
+def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gate: int, unused: list[int]) -> None:
     for descriptor in unused:
         os.close(descriptor)
     os.setsid()

@@ -9,7 +9,6 @@ import signal
 import socket
 from collections import deque
 from pathlib import Path
-from typing import Deque, Dict, List, Set
 
 from windlass.core.clock import Clock, SystemClock
 from windlass.core.files import write_atomic
@@ -58,7 +57,7 @@ class Supervisor:
         self._job = JobDocument.read(job_folder / "job.json")
         self._host = socket.gethostname()
         self._selector = selectors.DefaultSelector()
-        self._queue: Deque[Command] = deque()
+        self._queue: deque[Command] = deque()
         self._is_running_queue = False
         self._exit_code: int | None = None
         self._process: UserProcess | None = None
@@ -291,7 +290,7 @@ class Supervisor:
 
     # --- commands ------------------------------------------------------------------------------------------------
 
-    def _run_commands(self, commands: List[Command]) -> None:
+    def _run_commands(self, commands: list[Command]) -> None:
         """Execute commands in order; those that follow from them come behind the present ones."""
         self._queue.extend(commands)
         if self._is_running_queue:
@@ -360,7 +359,7 @@ class Supervisor:
             end = End(str(Cause.START_FAILED), 127, self._rank, self._host, problem, at=self._clock.now())
             self._run_commands(self._core.on_spawn_failed(end))
 
-    def _our_variables(self) -> Dict[str, str]:
+    def _our_variables(self) -> dict[str, str]:
         ours = {
             "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
             "WINDLASS_CONTROL": str(self._control),
@@ -393,9 +392,9 @@ class Supervisor:
         self._ledger.poll()
         return self._ledger.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
 
-    def _other_replicas(self) -> Set[int]:
+    def _other_replicas(self) -> set[int]:
         """Guards and supervisors of other replicas on this node; they may be below this one, which may have started them."""
-        found: Set[int] = set()
+        found: set[int] = set()
         for path in self._folder.glob("guard-*.json"):
             if path.name != f"guard-{self._rank}.json":
                 found.update(
@@ -404,7 +403,7 @@ class Supervisor:
         return found
 
     def _scratch(self) -> str:
-        root = os.environ.get("TMPDIR", "/tmp")
+        root = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the folder below is random and ours alone
         folder = os.path.join(root, f"windlass-{os.getuid()}-{self._job.token[:12]}-{self._rank}")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return folder

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Callable, Iterable, List, Set
+from collections.abc import Iterable
+from typing import Callable
 
 from windlass.core.process import descendants, find_by_environment, send_signal
 
@@ -16,7 +17,7 @@ _NUM_EMPTY_LOOKS = 2
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: float = 10.0) -> List[int]:
+def end_all(roots: Iterable[int], keep: Callable[[], set[int]], *, deadline_s: float = 10.0) -> list[int]:
     """SIGKILL all descendants of `roots` until none is left; returns those that would not die in time.
 
     A process whose parent dies while the process table is read can be missed, so only two empty looks in a row count.
@@ -28,7 +29,7 @@ def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: f
     roots = list(roots)
     end = time.monotonic() + deadline_s
     num_empty = 0
-    left: List[int] = []
+    left: list[int] = []
     while num_empty < _NUM_EMPTY_LOOKS and time.monotonic() < end:
         kept = keep()
         left = below(roots, kept)
@@ -40,7 +41,7 @@ def end_all(roots: Iterable[int], keep: Callable[[], Set[int]], *, deadline_s: f
     return left
 
 
-def below(roots: Iterable[int], kept: Set[int]) -> List[int]:
+def below(roots: Iterable[int], kept: set[int]) -> list[int]:
     """Descendants of some processes, without the roots themselves, without those kept and what is below those."""
     roots = list(roots)
     found = dict.fromkeys(pid for root in roots for pid in descendants(root))
@@ -50,9 +51,9 @@ def below(roots: Iterable[int], kept: Set[int]) -> List[int]:
     return [pid for pid in found if pid not in spared]
 
 
-def sweep(token_name: str, token: str, keep: Callable[[], Set[int]]) -> List[int]:
+def sweep(token_name: str, token: str, keep: Callable[[], set[int]]) -> list[int]:
     """Kill what an earlier supervisor left on this machine, known by the token in its environment at start."""
-    ended: List[int] = []
+    ended: list[int] = []
     for _ in range(100):
         kept = keep()
         found = [pid for pid in find_by_environment(token_name, token) if pid not in kept]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Callable, List, Mapping, Set, Tuple
+from typing import Callable
 
 from windlass.core.clock import Clock
 from windlass.core.process import ProcessId, descendants, identify, is_alive, send_signal
@@ -45,14 +46,14 @@ class UserProcess:
         self._num_oom_kills = _oom_kills()
         self._memory_note = ""
         self._blocked_since = 0.0
-        self._terminated: List[ProcessId] = []
+        self._terminated: list[ProcessId] = []
 
     @property
     def is_blocked(self) -> bool:
         """Whether the log cannot be written because the disk is full."""
         return self._blocked_since > 0
 
-    def spawn(self, argv: List[str], env: Mapping[str, str]) -> str:
+    def spawn(self, argv: list[str], env: Mapping[str, str]) -> str:
         """Fork the process behind its gate; returns its identity. Raises OSError when the system cannot fork."""
         self._child = spawn(argv, env, self._job.cwd, self._held.channel.write_fd)
         self._process = ProcessId.parse(self._child.process)
@@ -136,7 +137,7 @@ class UserProcess:
         """Whether the root is still the shell we started: some become their last command."""
         return self._job.is_shell and _command_line(root)[:1] == list(self._job.replicas[self._rank].argv[:1])
 
-    def kill(self, keep: Set[int]) -> None:
+    def kill(self, keep: set[int]) -> None:
         """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds."""
         end_all(self._roots(), lambda: keep)
         if os.getppid() != self._held.guard_pid:  # what the dead guard had adopted is below neither of us
@@ -154,11 +155,11 @@ class UserProcess:
             self._blocked_since = self._clock.monotonic()
         return not result.is_blocked
 
-    def _roots(self) -> List[int]:
+    def _roots(self) -> list[int]:
         """The subreapers below which the user's processes are."""
         return [os.getpid(), self._held.guard_pid] if os.getppid() == self._held.guard_pid else [os.getpid()]
 
-    def trouble(self, now: float, others: Callable[[], Set[int]]) -> End | None:
+    def trouble(self, now: float, others: Callable[[], set[int]]) -> End | None:
         """What must end the process now: memory over the limit, a disk that stays full.
 
         Args:
@@ -174,7 +175,7 @@ class UserProcess:
                 return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)
         return None
 
-    def end(self, *, finish: Tuple[int, str, str] | None, stop_cause: str) -> End:
+    def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
         """Complete the log and name the cause; the whole tree must be gone."""
         result = self._pump.drain(self._clock.monotonic() - 1.0)
         lines = tuple(self._pump.last_lines(_NUM_LINES))
@@ -204,7 +205,7 @@ class UserProcess:
         return End(str(cause), rank=self._rank, host=self._host, message=message, at=self._clock.now())
 
 
-def sweep_left_overs(job: JobDocument, rank: int, held: Held) -> List[int]:
+def sweep_left_overs(job: JobDocument, rank: int, held: Held) -> list[int]:
     """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed)."""
     ours = {os.getpid(), held.guard_pid}
     return sweep(TOKEN_NAME, f"{job.token}.{rank}", lambda: ours)
@@ -223,7 +224,7 @@ def _terminate(pid: int) -> None:
     send_signal(pid, signal.SIGCONT)
 
 
-def _command_line(pid: int) -> List[str]:
+def _command_line(pid: int) -> list[str]:
     try:
         return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
     except (FileNotFoundError, ProcessLookupError):

@@ -6,8 +6,6 @@ Only code that reports progress is watched. The limit of a phase is ten times th
 
 from __future__ import annotations
 
-from typing import Dict
-
 __all__ = ["Watchdog"]
 
 _FACTOR = 10.0
@@ -26,8 +24,8 @@ class Watchdog:
 
     def __init__(self, floor_s: float) -> None:
         self._floor_s = floor_s
-        self._gaps: Dict[str, float] = {}
-        self._counts: Dict[str, int] = {}
+        self._gaps: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
         self._phase = ""
         self._step = -1
         self._at = 0.0

@@ -1,9 +1,9 @@
 """What every backend must do, as tests: subclass `BackendConformance` and give it a `backend` fixture.
 
-    class TestLocal(BackendConformance):
-        @pytest.fixture
-        def backend(self) -> Backend:
-            return LocalBackend()
+class TestLocal(BackendConformance):
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return LocalBackend()
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class JobBench:
         self._documents: list[JobDocument] = []
         self.archive = ensure_archive(folder / "archives")
 
-    def job(self, line: str, *, num_replicas: int = 1, job: int = 1, grace_s: float = 2.0, failed: int = 0) -> JobDocument:
+    def job(
+        self, line: str, *, num_replicas: int = 1, job: int = 1, grace_s: float = 2.0, failed: int = 0
+    ) -> JobDocument:
         """A job whose replicas execute a shell line; its intent is in the journal."""
         command = ReplicaCommand(("/bin/sh", "-c", line), {"RANK": "${rank}", "ATTEMPT": "${attempt}"})
         document = JobDocument(

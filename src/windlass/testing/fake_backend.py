@@ -117,5 +117,4 @@ class FakeBackend:
 
     def _outer(self, token: str) -> Submission:
         job = self._jobs[token]
-        submission = Submission(backend_id=token, locator=f"fake://{token}", folder=job.rendered.folder)
-        return submission
+        return Submission(backend_id=token, locator=f"fake://{token}", folder=job.rendered.folder)
