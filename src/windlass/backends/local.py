@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from windlass.backends.early import guard_environment, tell_early
 from windlass.backends.protocol import JobState, Observation, Rendered, Submission
 from windlass.core.errors import PreconditionError
 from windlass.core.files import lock, read_json, write_atomic, write_json
@@ -71,26 +72,27 @@ class LocalBackend:
 
     def _start(self, rendered: Rendered) -> Submission:
         folder = rendered.folder
-        env = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
-        env[_SUBMISSION_NAME] = rendered.token
-        with (folder / "guard.out").open("ab") as output:
-            try:
-                process = subprocess.Popen(
-                    rendered.argv,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                    env=env,
-                )
-            except OSError as error:
-                raise PreconditionError(
-                    f"cannot start {rendered.argv[0]}: {error.strerror}", code="start-failed"
-                ) from error
+        try:
+            process = tell_early(rendered.argv) or self._start_guard(rendered)
+        except OSError as error:
+            raise PreconditionError(
+                f"cannot start {rendered.argv[0]}: {error.strerror}", code="start-failed"
+            ) from error
         identity = str(identify(process.pid) or ProcessId(process.pid, 0, ""))
         write_json(folder / _SUBMITTED, {"guard": identity}, is_durable=False)
         process.returncode = 0  # it is not ours to wait for: it outlives us
         return _submission(folder, identity)
+
+    def _start_guard(self, rendered: Rendered) -> subprocess.Popen[bytes]:
+        with (rendered.folder / "guard.out").open("ab") as output:
+            return subprocess.Popen(
+                rendered.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={**guard_environment(), _SUBMISSION_NAME: rendered.token},
+            )
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
         """Running while any guard or supervisor of the job lives on this machine."""

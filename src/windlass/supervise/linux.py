@@ -67,10 +67,9 @@ def splice_to_file(pipe: int, file: int, count: int, offset: int) -> int:
         NotImplementedError: no splice here; nothing was moved.
     """
     try:
-        if hasattr(os, "splice"):
-            return os.splice(
-                pipe, file, count, offset_dst=offset, flags=_SPLICE_F_NONBLOCK
-            )  # novermin: asked for above
+        splice = getattr(os, "splice", None)  # Python 3.10
+        if splice is not None:
+            return int(splice(pipe, file, count, offset_dst=offset, flags=_SPLICE_F_NONBLOCK))
         return _splice(pipe, file, count, offset)
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EPERM):

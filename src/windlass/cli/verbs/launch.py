@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from windlass.cli.completing import complete_experiment
 from windlass.cli.planning import PlanningVerb, options_of, planning_options, required_file
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, verb
-from windlass.core.errors import UsageError
+from windlass.core.errors import PreconditionError, UsageError
 
 if TYPE_CHECKING:
     from windlass.launch import Options, Prepared
@@ -67,6 +68,8 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
     options = options_of(
         on=on, snapshot=snapshot, allow_dirty=allow_dirty, best_effort=best_effort, debug=debug, is_dry=False
     )
+    if not if_changed:
+        _start_guard_early()
     if command is None:
         from windlass.launch import prepare_file  # lazy: after the cheap checks
 
@@ -76,6 +79,16 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
     if if_changed and _is_unchanged(prepared, is_json=is_json):
         return 0
     return _start(prepared, is_detached=detach, is_json=is_json)
+
+
+def _start_guard_early() -> None:
+    """Let the guard's imports run beside the planning; what is wrong with the home is told later, in its place."""
+    from windlass.backends.early import start_early  # lazy: only a launch starts processes
+    from windlass.runs.home import Home
+    from windlass.supervise.archive import ensure_archive
+
+    with contextlib.suppress(PreconditionError, OSError):
+        start_early(ensure_archive(Home.default().cache / "archives"))
 
 
 def _check_file_only(*, gpus: str, nodes: int | None, env_uv: str) -> None:

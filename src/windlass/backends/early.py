@@ -1,0 +1,57 @@
+"""A guard started before anybody knows what it will guard, so that its imports run beside the client's planning.
+
+It waits on a pipe. Told a job, it becomes that job's guard; when the client leaves without a word, it leaves too and
+nothing has happened. It saves about 0.1 s of the way to the user's first statement and decides nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["guard_environment", "start_early", "tell_early"]
+
+_waiting: list[subprocess.Popen[bytes]] = []
+
+
+def guard_environment() -> dict[str, str]:
+    """What a guard inherits: this process's environment without secrets."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
+
+
+def start_early(archive: Path) -> None:
+    """Start a guard that waits; at most one per process."""
+    if not _waiting:
+        argv = (sys.executable, "-I", "-S", str(archive), "wait")
+        _waiting.append(
+            subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env=guard_environment(),
+            )
+        )
+
+
+def tell_early(argv: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
+    """Make the waiting guard the one that `argv` would start; None when there is none of the same program.
+
+    One write of less than a pipe's atomic size hands over: the guard has the whole job or none.
+    """
+    if not _waiting:
+        return None
+    process = _waiting.pop()
+    assert process.stdin is not None
+    is_same = list(argv[:4]) == list(process.args[:4]) if isinstance(process.args, tuple) else False
+    try:
+        if is_same and process.poll() is None:
+            process.stdin.write(json.dumps(argv[4:]).encode() + b"\n")
+        process.stdin.close()
+    except BrokenPipeError:
+        return None
+    return process if is_same and process.poll() is None else None
