@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
-from windlass.cli.progress import COMES_FIRST, Progress
+from windlass.cli.progress import Progress
 from windlass.cli.screen import emit, paint, printable, tell
 from windlass.cli.verdict import show_verdict
 from windlass.core.errors import WindlassError
@@ -99,14 +99,27 @@ class Following:
             self._trouble = error.message
 
     def _look(self) -> bool:
-        """Take in and show what is new; whether there was anything."""
+        """Take in and show what is new; whether there was anything.
+
+        The journal is read before the logs, so that what an attempt printed is there when its end is: its lines are
+        shown before its end, and the next attempt's behind the next start.
+        """
         records = self._journal.poll()
         for record in records:
             self._facts.apply(record)
-        self._tell(record for record in records if record.kind in COMES_FIRST)
-        num_lines = self._print(self._logs.poll())
-        self._tell(record for record in records if record.kind not in COMES_FIRST)
-        return bool(records or num_lines)
+        lines = list(self._logs.poll())
+        for record in records:
+            if record.kind == events.ATTEMPT_ENDED:
+                task, attempt = str(record.data["task"]), int(record.data["attempt"])
+                lines += self._logs.finish(task, attempt)
+                self._print(line for line in lines if line.task == task and line.attempt <= attempt)
+                lines = [line for line in lines if line.task != task or line.attempt > attempt]
+            elif record.kind == events.TASK_ENDED:
+                self._print(lines)
+                lines = []
+            self._tell([record])
+        self._print(lines)
+        return bool(records or lines)
 
     def _tell(self, records: Iterable[Record]) -> None:
         for record in records:

@@ -7,10 +7,7 @@ from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.state import End
 
-__all__ = ["COMES_FIRST", "Progress", "describe_end"]
-
-COMES_FIRST = frozenset({events.JOB_SUBMITTED, events.TASK_QUEUED, events.ATTEMPT_STARTED, events.NOTE})
-"""Kinds that are told before the log lines of the same moment; the others are told after them."""
+__all__ = ["Progress", "describe_end"]
 
 
 def describe_end(end: End) -> str:

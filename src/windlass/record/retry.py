@@ -50,14 +50,14 @@ def decide(task: Task, budgets: Budgets) -> Decision:
     if kind_of(cause) is Kind.FINAL:
         return Decision(State.FAILED, str(cause), newest.end.message)
     attempts = _counted(task)
-    num_doomed = _num_without_progress(task, attempts)
-    if num_doomed >= MAX_WITHOUT_PROGRESS:
-        message = f"{num_doomed} attempts in a row made no progress; the last ended by {cause}: {newest.end.message}"
-        return Decision(State.FAILED, str(Cause.NO_PROGRESS), message)
     allowed = budgets.interrupted if kind_of(cause) is Kind.INTERRUPTION else budgets.failed
     num_used = sum(1 for attempt in attempts if attempt.end and kind_of(Cause(attempt.end.cause)) is kind_of(cause))
     if num_used > allowed:
         return Decision(State.FAILED, str(cause), newest.end.message)
+    num_doomed = _num_without_progress(task, attempts)
+    if num_doomed >= MAX_WITHOUT_PROGRESS:
+        message = f"{num_doomed} attempts in a row made no progress; the last ended by {cause}: {newest.end.message}"
+        return Decision(State.FAILED, str(Cause.NO_PROGRESS), message)
     return Decision(None)
 
 

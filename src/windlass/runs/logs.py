@@ -137,6 +137,11 @@ class Follower:
                 self._offsets[log.path] = _start(log.path, self._since)
             yield from self._read_on(log)
 
+    def finish(self, task: str, attempt: int) -> list[LogLine]:
+        """Last lines without a line end of an attempt that is over."""
+        logs = list_logs(self._run, task=task, rank=self._rank, attempt=attempt)
+        return [_line(log, text) for log in logs if (text := self._partial.pop(log.path, b""))]
+
     def rest(self) -> Iterator[LogLine]:
         """At the end: everything that is left, last lines without a line end included."""
         yield from self.poll()

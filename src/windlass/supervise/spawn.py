@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int) ->
         try:
             _become(argv, env, cwd, output, gate_read, [gate_write, errors_read])
         except OSError as error:
-            os.write(errors_write, f"{error.strerror}: {error.filename or argv[0]}".encode())
+            os.write(errors_write, _reason(error, argv[0], cwd).encode())
         finally:
             os._exit(127)
     os.close(gate_read)
@@ -72,3 +73,14 @@ def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, 
         os._exit(126)
     os.chdir(cwd)
     os.execvpe(argv[0], list(argv), dict(env))
+
+
+def _reason(error: OSError, program: str, cwd: str) -> str:
+    """Why a command could not be executed, in the user's own words."""
+    if error.filename == cwd:
+        return f"no such folder: {cwd}"
+    if error.errno == errno.ENOENT and "/" not in program:
+        return f"no program `{program}` on the PATH"
+    if error.errno == errno.ENOENT:
+        return f"`{program}`, or the interpreter its first line names, is not there"
+    return f"`{program}` cannot be executed: {error.strerror}"
