@@ -78,7 +78,7 @@ def read_steps(text: str) -> Iterator[Step]:
             elif step is not None and step.command.endswith("\\") and not step.shown:
                 step.command += "\n" + line.removeprefix("> ")
             elif step is not None:
-                step.shown.append(strip_lines(line))
+                step.shown.append(line.rstrip())
         if step is not None:
             yield step
 

@@ -69,7 +69,10 @@ def test_environments_that_a_run_may_need_stay(windlass: Windlass, home: Path) -
     with lock(busy.with_name("k-busy.lock")):
         result = windlass("gc", "--environments")
     assert [path.exists() for path in (needed, unneeded, fresh, busy)] == [True, False, True, True]
-    assert str(unneeded) in result.out
+    assert f"removed       environment  {unneeded}" in result.out
+    assert f"kept          environment  {needed}  {BAD} (failed) may go on with it\n" in result.out
+    assert f"{fresh}  used 10s ago\n" in result.out
+    assert f"{busy}  it is being built\n" in result.out
     assert result.err.startswith("freed ")
 
 

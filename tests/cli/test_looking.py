@@ -112,7 +112,9 @@ def test_show_of_a_failure_has_the_cause_the_traceback_and_the_next_step(windlas
         '               File "train.py", line 3',
         "             ValueError: lr must be positive",
     ]
-    assert lines[-1] == f"next         windlass logs {BAD} | windlass retry {BAD} | windlass rerun {BAD}"
+    assert lines[-1] == (
+        f"next         mend it, commit, `windlass launch FILE`; the same pins again: `windlass retry {BAD}`"
+    )
 
 
 def test_show_json_holds_everything(windlass: Windlass, home: Path) -> None:

@@ -68,3 +68,11 @@ def test_a_refused_experiment_without_problems_still_says_something() -> None:
     error = SpecError([])
     assert error.message == "the experiment is refused"
     assert [problem.code for problem in error.problems] == ["spec-refused"]
+
+
+def test_a_refusal_as_python_shows_it() -> None:
+    first = Problem("unknown key `nodez` in tasks.t", "unknown-key", Place("e.yaml", 3, 5, "nodez: 1"), "did you mean?")
+    second = Problem("missing key `run`", "missing-key")
+    assert str(SpecError([first, second])) == (
+        "unknown key `nodez` in tasks.t (e.yaml:3:5   nodez: 1); did you mean?\nmissing key `run`"
+    )

@@ -28,6 +28,21 @@ def test_an_unknown_site(bench: Bench) -> None:
         assert error.code == "unknown-site"
 
 
+@pytest.mark.parametrize(
+    ("site", "message"), [("slurm", "`slurm` is not there yet"), ("elsewhere", "no site `elsewhere`")]
+)
+def test_sites_that_are_planned_or_nowhere(site: str, message: str, bench: Bench) -> None:
+    error = refusal(bench, {**MAIN, "where": site})
+    assert (error.message, error.hint, error.code) == (message, "windlass runs on: local", "unknown-site")
+
+
+def test_an_override_that_is_given_twice_is_noted(bench: Bench) -> None:
+    path = bench.code / "play.yaml"
+    path.write_text("{name: play, params: {lr: 1}, run: 'train ${params.lr}'}\n")
+    plan = prepare_file(path, ["params.lr=2", "--params.lr=3"], Options(allow_dirty=True), home=bench.home).plan
+    assert "params.lr is set twice; the last counts: --params.lr=3" in plan.notes
+
+
 def test_a_secret_without_a_value(bench: Bench) -> None:
     error = refusal(bench, {**MAIN, "env": {"secrets": ["HF_TOKEN"]}})
     assert isinstance(error, AccessError)
@@ -138,7 +153,7 @@ def test_best_effort_notes_what_is_not_kept(bench: Bench) -> None:
     data = {"tasks": {"main": {"run": "true", "disk": "1GiB"}}}
     assert [problem.code for problem in refusal(bench, data).problems] == ["not-honoured"]
     plan = bench.prepare(data, Options(allow_dirty=True, best_effort=True)).plan
-    assert len(plan.notes) == 1
+    assert len(plan.notes) == 2  # the other: code in place
     assert plan.notes[0].startswith("tasks.main.disk=1GiB is ignored (--best-effort): ")
     assert plan.is_best_effort
 

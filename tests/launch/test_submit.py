@@ -33,6 +33,7 @@ def test_everything_is_intended_before_anything_is_made(bench: Bench, backend: P
     run = bench.launch(bench.tasks("a", "b"))
     assert bench.kinds(run) == [
         events.RUN_CREATED,
+        events.NOTE,
         events.JOB_INTENDED,
         events.JOB_INTENDED,
         events.JOB_SUBMITTED,
@@ -50,7 +51,10 @@ def test_everything_is_intended_before_anything_is_made(bench: Bench, backend: P
 
 def test_notes_of_the_plan_are_on_record(bench: Bench) -> None:
     run = bench.launch({"run": "true", "context": {"group": "team"}})
-    assert [note[4] for note in run.facts.notes] == ["context.group=team: recorded"]
+    assert [note[4] for note in run.facts.notes] == [
+        "context.group=team: recorded",
+        "the code runs in place and is not pinned: later edits reach attempts that start after them",
+    ]
 
 
 def test_provenance_says_what_the_run_was_made_from(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ task train
                WINDLASS_* (12 variables)
   secrets      HF_TOKEN, WANDB_API_KEY (file)
   checkpoints  every 20m, seen as step_*, resumes from the latest
-  limits       5d in all, 1d per job, ready within 10m, 30s to stop, stalled after 1m of silence at the earliest
+  limits       5d for each task, 1d per job, ready within 10m, 30s to stop, stalled after 1m of silence at the earliest
   retries      50 after interruptions, 1 after failures
 
 task score   after train
@@ -49,12 +49,13 @@ task score   after train
                BEAKER_* (10 variables)
   secrets      HF_TOKEN, WANDB_API_KEY (file)
   checkpoints  when the code saves, resumes from the latest
-  limits       5d in all, 1d per job, ready within 10m, 30s to stop, stalled after 1m of silence at the earliest
+  limits       5d for each task, 1d per job, ready within 10m, 30s to stop, stalled after 1m of silence at the earliest
   retries      50 after interruptions, 1 after failures
 
 notes
   - context.priority=high: nobody else's runs compete for this machine
   - limit.time: counts for each task, from its first start
+  - params.deep.dim, params.is_fast: no command or variable uses it
 """
 
 

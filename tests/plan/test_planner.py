@@ -185,9 +185,10 @@ BAD = [
     ),
     (
         "{name: x, params: {m: a b}, run: 'f `g ${params.m}`'}",
-        "the value of `${params.m}` needs quotes, and tasks.main.run has a backquote or a here-document before it",
+        "the value of `${params.m}` in tasks.main.run needs quotes, and they would not protect it: "
+        "there is a backquote or a here-document before it",
         "unsafe-insert",
-        "use $(...), or pass the value through `vars`",
+        'pass the value through `vars`: vars: {X: "${params.m}"}, and "$X" in the command',
     ),
     (
         "{name: x, run: 'f $${rank}'}",

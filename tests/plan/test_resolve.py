@@ -93,6 +93,22 @@ def test_a_dollar_before_a_token_is_refused() -> None:
 
 
 def test_a_path_that_needs_quotes_where_none_can_stand() -> None:
-    with pytest.raises(ValueError, match="needs quotes after a backquote"):
+    with pytest.raises(ValueError, match="needs quotes, .* there is a backquote or a here-document"):
         fill_tokens("x `ls ${out}`", {"out": "/a b"}, is_shell=True)
     assert fill_tokens("x `ls ${out}`", {"out": "/ab"}, is_shell=True) == "x `ls /ab`"
+
+
+@pytest.mark.parametrize(
+    ("token", "hint"),
+    [
+        ("data.corpus", "declare it: `data: {corpus: file:PATH}`"),
+        ("params.momentum", "declare it: `params: {momentum: VALUE}`"),
+        ("tasks.prepare.out", "declare it: `tasks: {prepare: {run: COMMAND}}`"),
+    ],
+)
+def test_a_token_that_the_file_does_not_declare(token: str, hint: str) -> None:
+    refusals = Refusals()
+    resolve_text("f ${" + token + "}", Scope(task="t"), refusals, "tasks.t.run", is_shell=True)
+    with pytest.raises(SpecError) as caught:
+        refusals.raise_all()
+    assert (caught.value.code, caught.value.hint) == ("unknown-token", hint)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.runs.journals import RunScript, home_in
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
+from windlass.core.names import new_run_id
 from windlass.runs.store import RunFolder, create, find, run_ids
 
 
@@ -22,7 +23,7 @@ def test_a_new_run_has_its_folders_and_files(tmp_path: Path) -> None:
     assert run.id == "exp-abcdefgh"
     assert run.plan() == {"name": "exp"}
     assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
-    for folder in (run.journal, run.logs, run.jobs, run.control, run.out("t").parent, run.checkpoints("t").parent):
+    for folder in (run.journal, run.logs, run.jobs, run.out("t").parent, run.checkpoints("t").parent):
         assert folder.is_dir()
     assert run.facts().tasks == {}
 
@@ -52,8 +53,8 @@ def test_a_run_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch
         ("exp", "exp-kmnpqrst"),
         ("exp-a", "exp-abcdefgh"),
         ("oth", "other-vwxyzabc"),
-        ("vwx", "other-vwxyzabc"),
-        ("rst", "exp-kmnpqrst"),
+        ("vwxy", "other-vwxyzabc"),
+        ("qrst", "exp-kmnpqrst"),
         ("exp-2", "exp-2-11111111"),
     ],
 )
@@ -77,6 +78,8 @@ def test_several_that_fit_are_listed(tmp_path: Path) -> None:
         ("xep", "did you mean `exp`?"),
         ("exp-abcdefgx", "did you mean `exp-abcdefgh`?"),
         ("qqq", "`windlass ps` lists them"),
+        ("fgh", "give at least 4 of its last letters, or the beginning of its id"),
+        ("a", "give at least 4 of its last letters, or the beginning of its id"),
         ("", "`windlass ps` lists them"),
     ],
 )
@@ -115,3 +118,11 @@ def test_documents_that_are_missing_or_damaged(tmp_path: Path) -> None:
 def test_facts_are_those_of_the_journal(tmp_path: Path) -> None:
     run = RunScript(home_in(tmp_path), "exp-abcdefgh").submit().start().metric("loss", 1, 0.5).end().close()
     assert str(run.facts().state) == "succeeded"
+
+
+def test_the_longest_name_makes_a_run_that_is_found(tmp_path: Path) -> None:
+    home = home_in(tmp_path)
+    run_id = new_run_id("a" * 64)
+    create(home, run_id)
+    assert run_ids(home) == [run_id]
+    assert find(home, "a" * 64).id == run_id

@@ -37,12 +37,6 @@ BAD_INPUTS = (
 error: the file is empty                                      [empty-file]
   exp.yaml
 hint: write `key: value` lines
-error: missing key `name`                                     [missing-key]
-  exp.yaml
-hint: add `name:` (name of the experiment; runs are called NAME-xxxxxxxx)
-error: the experiment has no task                             [no-tasks]
-  exp.yaml
-hint: add `run: COMMAND`, or `tasks: {NAME: {run: COMMAND}}`
 """,
     ),
     BadInput(
@@ -54,12 +48,6 @@ hint: add `run: COMMAND`, or `tasks: {NAME: {run: COMMAND}}`
 error: the file is empty                                      [empty-file]
   exp.yaml
 hint: write `key: value` lines
-error: missing key `name`                                     [missing-key]
-  exp.yaml
-hint: add `name:` (name of the experiment; runs are called NAME-xxxxxxxx)
-error: the experiment has no task                             [no-tasks]
-  exp.yaml
-hint: add `run: COMMAND`, or `tasks: {NAME: {run: COMMAND}}`
 """,
     ),
     BadInput(
@@ -451,7 +439,7 @@ tasks:
         """\
 error: `tasks.train.cluster` cannot be the text `slurm`       [wrong-value]
   exp.yaml:5:14   cluster: slurm
-hint: it must be one of none, torchrun, accelerate, ray, mpi
+hint: it must be one of none, torchrun, accelerate
 """,
     ),
     BadInput(

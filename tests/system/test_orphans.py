@@ -124,3 +124,22 @@ def test_a_closed_shell_ends_nothing(stage: Stage, tmp_path: Path) -> None:
     until(lambda: run.state.is_terminal, "the run ends without any client")
     assert run.state is State.SUCCEEDED
     assert stage.log(run) == "done\n"
+
+
+def test_a_child_without_our_token_is_swept_when_guard_and_supervisor_are_killed(stage: Stage, tmp_path: Path) -> None:
+    marker = f"cleared-{tmp_path.name}"
+    sleeper = [PYTHON, "-c", "import time; time.sleep(60)", marker]
+    stage.write(
+        "user.py",
+        "import os, subprocess, time; from windlass import report\n"
+        f"if report.place().attempt == 1: subprocess.Popen({sleeper!r}, env={{}})\n"
+        "print('here'); time.sleep(60 if report.place().attempt == 1 else 0)",
+    )
+    run = stage.launch(stage.task([PYTHON, "-u", "user.py"]))
+    stage.wait_for_line(run, "here")
+    until(lambda: len(marked(marker)) == 1, "the child sleeps")
+    os.kill(stage.ours(run, "guard"), 9)
+    os.kill(stage.ours(run, "supervisor"), 9)
+    assert stage.end(run) is State.SUCCEEDED
+    assert stage.causes(run) == ["node-lost", "ok"]
+    assert marked(marker) == []

@@ -16,9 +16,20 @@ from pathlib import Path
 
 from windlass.backends.early import guard_environment, tell_early
 from windlass.backends.protocol import JobState, Observation, Rendered, Submission
-from windlass.core.errors import PreconditionError
+from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock, read_json, write_atomic, write_json
-from windlass.core.process import ProcessId, descendants, find_by_environment, identify, is_alive, send_signal
+from windlass.core.process import (
+    ProcessId,
+    descendants,
+    find_by_environment,
+    identify,
+    is_alive,
+    process_world,
+    send_signal,
+)
+from windlass.record.events import METRICS
+from windlass.record.journal import read_journal
+from windlass.record.state import fold
 from windlass.supervise.environment import TOKEN_NAME
 from windlass.supervise.guard_file import guard_path
 from windlass.supervise.job import JobDocument
@@ -66,7 +77,7 @@ class LocalBackend:
         for pid in find_by_environment(_SUBMISSION_NAME, rendered.token):
             found = identify(pid)
             if found is not None:
-                write_json(marker, {"guard": str(found)})
+                write_json(marker, {"guard": str(found), "where": process_world()})
                 return _submission(rendered.folder, str(found))
         return None
 
@@ -79,7 +90,7 @@ class LocalBackend:
                 f"cannot start {rendered.argv[0]}: {error.strerror}", code="start-failed"
             ) from error
         identity = str(identify(process.pid) or ProcessId(process.pid, 0, ""))
-        write_json(folder / _SUBMITTED, {"guard": identity}, is_durable=False)
+        write_json(folder / _SUBMITTED, {"guard": identity, "where": process_world()}, is_durable=False)
         process.returncode = 0  # it is not ours to wait for: it outlives us
         return _submission(folder, identity)
 
@@ -99,13 +110,24 @@ class LocalBackend:
         return {job.backend_id: self._observe(job) for job in jobs}
 
     def _observe(self, job: Submission) -> Observation:
-        living = [process for process in _processes(job) if is_alive(process)]
+        if not _is_visible(job.folder):
+            return Observation(state=JobState.UNKNOWN, detail="its processes are those of another machine or container")
+        try:
+            living = [process for process in _processes(job) if is_alive(process)]
+        except (PreconditionError, ValueError) as error:
+            return Observation(state=JobState.UNKNOWN, detail=f"its records are damaged: {error}")
         if living:
             return Observation(state=JobState.RUNNING, detail=f"{len(living)} processes of ours")
         return Observation(state=JobState.GONE, detail="no guard and no supervisor lives")
 
     def cancel(self, job: Submission) -> None:
         """SIGKILL guards, supervisors and all below them; first they are stopped, so that nothing new is forked."""
+        if not _is_visible(job.folder):
+            raise UnreachableError(
+                f"the processes of {job.folder.name} are those of another machine or container",
+                hint="run the command where the run was launched",
+                code="other-machine",
+            )
         ours = [process.pid for process in _processes(job) if is_alive(process)]
         for pid in ours:
             send_signal(pid, signal.SIGSTOP)
@@ -120,7 +142,13 @@ class LocalBackend:
         if not path.exists():
             return 0
         document = JobDocument.read(path)
-        return sum(len(sweep(TOKEN_NAME, f"{document.token}.{rank}", set)) for rank in range(document.num_replicas))
+        task = fold(read_journal(Path(document.run_dir) / "journal", skip=(METRICS,))).task(document.task)
+        num_ended = 0
+        for rank in range(document.num_replicas):
+            attempts = [attempt for attempt in task.attempts.values() if attempt.job == document.job]
+            roots = [attempt.replicas[rank].process for attempt in attempts if rank in attempt.replicas]
+            num_ended += len(sweep(TOKEN_NAME, f"{document.token}.{rank}", set(), roots=roots))
+        return num_ended
 
     def explain(self, job: Submission) -> str:
         """Nothing waits outside its own supervisor here; the reason is in the journal."""
@@ -132,6 +160,18 @@ def _submission(folder: Path, guard: str) -> Submission:
     return Submission(backend_id=guard, locator=f"local://{os.uname().nodename}/{pid}{folder}", folder=folder)
 
 
+def _is_visible(folder: Path) -> bool:
+    """Whether the job's process numbers mean anything here; a reboot of the same machine ends processes, so it does."""
+    try:
+        where = _dictionary(folder / _SUBMITTED).get("where")
+    except (FileNotFoundError, PreconditionError):
+        return True
+    here = process_world()
+    if not isinstance(where, dict) or where["machine"] != here["machine"]:
+        return not isinstance(where, dict)
+    return bool(where["boot"] != here["boot"] or where["namespace"] == here["namespace"])
+
+
 def _processes(job: Submission) -> list[ProcessId]:
     """Guards and supervisors of a job that were ever written down."""
     found = [ProcessId.parse(job.backend_id)]
@@ -141,7 +181,10 @@ def _processes(job: Submission) -> list[ProcessId]:
 
 
 def _dictionary(path: Path) -> dict[str, object]:
-    value = read_json(path)
+    try:
+        value = read_json(path)
+    except ValueError as error:
+        raise PreconditionError(f"{path} is damaged: {error}", code="job-broken") from error
     if not isinstance(value, dict):
         raise PreconditionError(f"{path} is damaged", code="job-broken")
     return value

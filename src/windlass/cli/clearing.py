@@ -7,11 +7,12 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from windlass.cli.phrases import ago
 from windlass.core.errors import WindlassError
 from windlass.core.files import is_locked, lock
 from windlass.core.process import identify
@@ -21,7 +22,7 @@ from windlass.runs.index import Index
 from windlass.runs.row import Row
 from windlass.runs.store import RunFolder
 
-__all__ = ["Removal", "left_overs", "old_environments", "old_runs", "remove"]
+__all__ = ["Kept", "Removal", "left_overs", "old_environments", "old_runs", "remove"]
 
 _HALF_MADE = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\Z")
 _TRASH = ".trash-"
@@ -36,6 +37,14 @@ class Removal:
     kind: Literal["run", "environment", "left-over", "secrets"]
     path: Path
     num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Something that was asked about and stays."""
+
+    path: Path
+    why: str
 
 
 def left_overs(home: Home) -> Iterator[Removal]:
@@ -75,19 +84,36 @@ def old_runs(home: Home, older_than_s: float) -> Iterator[Removal]:
             yield Removal(kind="run", path=path, num_bytes=_num_bytes(path))
 
 
-def old_environments(home: Home, older_than_s: float) -> Iterator[Removal]:
-    """Built environments that were not used for so long and that no run needs: only a run that succeeded needs none."""
+def old_environments(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
+    """Every built environment: it goes when it was not used for so long and no run needs it.
+
+    Only a run that succeeded needs none: all others may be continued.
+    """
     before = time.time() - older_than_s
-    needed = "\n".join(_needs(home.runs / row.id) for row in _rows(home) if row.state != State.SUCCEEDED)
+    needs = {
+        f"{row.id} ({row.state})": _needs(home.runs / row.id) for row in _rows(home) if row.state != State.SUCCEEDED
+    }
     for kind in ("envs", "overlays"):
         folder = home.cache / kind
         for place in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if not place.is_dir() or place.name in needed or is_locked(_gate(place)):
+            if not place.is_dir():
                 continue
-            marker = place / _MARKER
-            used_at = (marker if marker.exists() else place).stat().st_mtime
-            if used_at <= before:
-                yield Removal(kind="environment", path=place, num_bytes=_num_bytes(place))
+            why = _why_kept(place, needs, before)
+            size = _num_bytes(place)
+            yield Kept(path=place, why=why) if why else Removal(kind="environment", path=place, num_bytes=size)
+
+
+def _why_kept(place: Path, needs: Mapping[str, str], before: float) -> str:
+    """Why an environment stays; empty when it may go."""
+    if is_locked(_gate(place)):
+        return "it is being built"
+    users = [run for run, text in needs.items() if place.name in text]
+    if users:
+        others = f" and {len(users) - 1} more" if len(users) > 1 else ""
+        return f"{users[0]}{others} may go on with it"
+    marker = place / _MARKER
+    used_at = (marker if marker.exists() else place).stat().st_mtime
+    return "" if used_at <= before else f"used {ago(used_at, time.time())}"
 
 
 def _needs(run: Path) -> str:

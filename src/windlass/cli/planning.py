@@ -51,12 +51,27 @@ class PlanningVerb(Verb):
         words = [word for word in (ctx.params.get("file"), *ctx.params.get("overrides", ())) if word]
         for word in words:
             self._check_word(ctx, word)
-        files = [word for word in words if not word.startswith(("-", "~"))][: "windlass.command" not in ctx.meta]
-        if files:
-            words.remove(files[0])
-        ctx.params["file"] = files[0] if files else None
+        plain = [at for at, word in enumerate(words) if not word.startswith(("-", "~"))]
+        self._check_plain(words, plain, has_command="windlass.command" in ctx.meta)
+        files = plain[: "windlass.command" not in ctx.meta]
+        ctx.params["file"] = words.pop(files[0]) if files else None
         ctx.params["overrides"] = tuple(words)
         return rest
+
+    def _check_plain(self, words: list[str], plain: list[int], *, has_command: bool) -> None:
+        """Refuse words that are neither the FILE nor an override: values behind a blank, a second FILE."""
+        lone = [at for at in plain if "=" not in words[at]]
+        for at in lone:
+            before = words[at - 1] if at else ""
+            if before.startswith("--") and "=" not in before and not _is_file(words[at]):
+                message = f"`{before} {words[at]}`: an override is one word"
+                raise UsageError(message, hint=f"write `{before}={words[at]}`", code="usage")
+        if has_command and lone:
+            message = f"both a FILE (`{words[lone[0]]}`) and a command behind `--`"
+            raise UsageError(message, hint="launch one of them", code="usage")
+        if len(lone) > 1 and _is_file(words[lone[1]]):
+            message = f"two FILEs: `{words[lone[0]]}` and `{words[lone[1]]}`"
+            raise UsageError(message, hint="each is an experiment of its own: give one at a time", code="usage")
 
     def _check_word(self, ctx: click.Context, word: str) -> None:
         """Refuse what looks like an option and cannot be an override."""
@@ -75,9 +90,17 @@ class PlanningVerb(Verb):
         )
 
 
+def _is_file(word: str) -> bool:
+    return word.endswith((".yaml", ".yml")) or Path(word).is_file()
+
+
 def required_file(context: click.Context, file: str | None) -> Path:
     """The FILE, or the error for a command line that has none."""
     overrides = context.params.get("overrides", ())
+    if file is not None and file.endswith((".py", ".sh")):
+        program = "python" if file.endswith(".py") else "sh"
+        message = f"`{file}` is a program, not an experiment file"
+        raise UsageError(message, hint=f"windlass launch -- {program} {file}", code="usage")
     if file is not None and not ("=" in file and not Path(file).exists()):
         return Path(file)
     words = [*([file] if file else []), *overrides]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from windlass.cli.next_steps import next_step
 from windlass.cli.phrases import ago, count, duration, local_time, number, size
 from windlass.cli.progress import describe_end
 from windlass.cli.screen import paint, printable
@@ -108,6 +109,7 @@ def run_page(run: RunFolder, facts: RunFacts) -> Iterator[str]:
         yield _line("created", f"{local_time(facts.created_at)} ({ago(facts.created_at, now)})")
         yield _line("took" if facts.ended_at else "so far", f"{took}, {count(num_attempts(facts), 'attempt')}")
     yield _line("plan", facts.plan_hash[:12])
+    yield from _made_from(run)
     yield _line("folder", str(run.path))
     if _locator(facts):
         yield _line("locator", _locator(facts))
@@ -119,6 +121,13 @@ def run_page(run: RunFolder, facts: RunFacts) -> Iterator[str]:
     for _, _, _, task_name, message in facts.notes:
         yield _line("note", printable(f"{task_name}: {message}" if task_name else message))
     yield from _next(run, facts)
+
+
+def _made_from(run: RunFolder) -> Iterator[str]:
+    from windlass.cli.made_from import made_from  # lazy: reads the plan, which `--json` leaves out
+
+    for label, text in made_from(run):
+        yield _line(label, printable(text))
 
 
 def _line(label: str, text: str) -> str:
@@ -180,12 +189,8 @@ def _metrics(run: RunFolder) -> Iterator[str]:
 
 
 def _next(run: RunFolder, facts: RunFacts) -> Iterator[str]:
-    steps = {
-        State.FAILED: f"windlass logs {run.id} | windlass retry {run.id} | windlass rerun {run.id}",
-        State.STOPPED: f"windlass resume {run.id}",
-        State.RUNNING: f"windlass logs {run.id} --follow | windlass stop {run.id}",
-        State.QUEUED: f"windlass stop {run.id}",
-    }
-    if facts.state in steps:
+    found = first_failure(facts)
+    step = next_step(run.id, facts, found[0] if found is not None else "")
+    if step:
         yield ""
-        yield _line("next", steps[facts.state])
+        yield _line("next", step)

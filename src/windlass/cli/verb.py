@@ -82,7 +82,7 @@ def detach_option(function: F) -> F:
 
 
 def run_argument(name: str = "run", *, required: bool = True) -> Callable[[F], F]:
-    """A run: its id, the beginning or end of it, an experiment's name (its newest run), or `last`."""
+    """A run: its id, its beginning, four of its last letters, an experiment's name, or `last`."""
     return click.argument(name, metavar=name.upper(), required=required, shell_complete=_complete_runs)
 
 

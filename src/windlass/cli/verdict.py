@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from windlass.cli.next_steps import next_step
 from windlass.cli.phrases import count, duration, number
 from windlass.cli.progress import describe_end
 from windlass.cli.screen import paint, printable, tell
@@ -42,8 +43,10 @@ def show_verdict(run: RunFolder, facts: RunFacts) -> None:
         # By what lies there: its manifest may still be in the making.
         if next(run.out(task).glob("*"), None) is not None:
             tell(f"  outputs  {run.out(task)}")
-    for text in _next_steps(run, state):
-        tell(f"  {text}")
+    found = first_failure(facts)
+    step = next_step(run.id, facts, found[0] if found is not None else "")
+    if step:
+        tell(f"  next     {step}")
 
 
 def _show_failure(facts: RunFacts) -> None:
@@ -55,12 +58,6 @@ def _show_failure(facts: RunFacts) -> None:
     tell(f"  failure  {task} attempt {attempt.number}: {printable(describe_end(attempt.end))}")
     for line in attempt.end.traceback.rstrip("\n").split("\n")[-4:] if attempt.end.traceback else ():
         tell(f"           {printable(line)}")
-
-
-def _next_steps(run: RunFolder, state: State) -> list[str]:
-    if state is State.FAILED:
-        return [f"next     windlass show {run.id} | windlass logs {run.id} | windlass retry {run.id}"]
-    return [f"next     windlass resume {run.id}"] if state is State.STOPPED else []
 
 
 def first_failure(facts: RunFacts) -> tuple[str, Attempt] | None:

@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windlass.config.annotations import Doc, Duration, JsonValue, Key, Name, OneOrMany, Pattern, Range, ScalarText, Size
+from windlass.config.annotations import (
+    Doc,
+    Duration,
+    JsonValue,
+    Key,
+    Name,
+    OneOrMany,
+    Pattern,
+    Planned,
+    Range,
+    ScalarText,
+    Size,
+)
 from windlass.config.decode import Finding
 from windlass.config.encode import to_data
 from windlass.config.json_schema import json_schema
@@ -44,6 +56,7 @@ __all__ = [
     "Name",
     "OneOrMany",
     "Pattern",
+    "Planned",
     "Range",
     "ScalarText",
     "Size",

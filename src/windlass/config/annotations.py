@@ -20,6 +20,7 @@ __all__ = [
     "Name",
     "OneOrMany",
     "Pattern",
+    "Planned",
     "Range",
     "ScalarText",
     "Size",
@@ -102,6 +103,13 @@ class Name:
     def holds(self, text: str) -> bool:
         """Whether `text` is a legal name."""
         return is_name(text) and (self.is_dotted or "." not in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Values of a choice that are read, refused by name later on, and never suggested."""
+
+    values: tuple[str, ...]
 
 
 class ScalarText:

@@ -27,6 +27,7 @@ from windlass.config.shape import (
     Shape,
     Text,
     fields_of,
+    key_shorthands,
     short_shape,
     tag_of,
 )
@@ -108,6 +109,7 @@ class Decoder:
         for entry in tree.entries:
             if entry.key not in fields:
                 self.problems.append(unknown_key(entry.key, cls, path, self._root, entry.place))
+                self._excuse(entry.key, cls, path)
         values: dict[str, object] = {}
         is_whole = True
         for field in fields.values():
@@ -116,11 +118,18 @@ class Decoder:
             values[field.name] = value
         return self._construct(cls, values, tree.place, path) if is_whole else _FAILED
 
+    def _excuse(self, key: str, cls: type[object], path: _Path) -> None:
+        """What a misspelt key was meant to set is not missing as well."""
+        shorthands = key_shorthands(cls)
+        close = nearest(key, [*fields_of(cls), *shorthands])
+        if close:
+            self._failed.append((*path, *split_path(shorthands.get(close, close))))
+
     def _field(self, tree: Branch, field: Field, path: _Path) -> object:
         entry = tree.find(field.key)
         inner = (*path, field.key)
         if entry is None:
-            if field.is_required:
+            if field.is_required and inner not in self._failed:
                 where = f" in {join_path(path)}" if path else ""
                 doc = field.doc[:1].lower() + field.doc[1:].rstrip(".")
                 hint = f"add `{field.key}:` ({doc})" if doc else f"add `{field.key}:`"
@@ -270,9 +279,9 @@ class Decoder:
     def _wrong_choice(self, tree: Tree, shape: Choice, path: _Path) -> _Failed:
         if not isinstance(tree, Leaf) or tree.value is None:
             return self._wrong_type(tree, shape, path)
-        words = [str(value) for value in shape.values]
+        words = [str(value) for value in shape.offered]
         close = nearest(tree.text, words)
-        legal = f"it must be {one_of(shape.values)}"
+        legal = f"it must be {one_of(shape.offered)}"
         hint = f"did you mean `{close}`? {legal}" if close else legal
         return self._fail(path, f"{_subject(path)} cannot be {kind_of(tree)}", "wrong-value", tree.place, hint)
 

@@ -66,7 +66,7 @@ def _scalar(shape: Shape) -> dict[str, object]:
         case Boolean():
             return {"type": "boolean"}
         case Choice():
-            return {"enum": list(shape.values)}
+            return {"enum": list(shape.offered)}
         case Text():
             rule: dict[str, object] = {"pattern": f"^(?:{shape.rule.regex})$"} if shape.rule is not None else {}
             return {"type": ["string", "number", "boolean"] if shape.is_scalar else "string", **rule}

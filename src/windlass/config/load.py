@@ -50,8 +50,10 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
     decoder = Decoder(schema)
     value = decoder.decode(changed)
     problems.extend(decoder.problems)
-    if is_empty and any(problem.place == Place(source) for problem in problems):
-        # Fine where every field has a default; the first thing to say where one has none.
+    consequences = [problem for problem in problems if is_empty and problem.place == Place(source)]
+    if consequences:
+        # Fine where every field has a default; all there is to say where one has none.
+        problems = [problem for problem in problems if problem not in consequences]
         problems.insert(0, Problem("the file is empty", "empty-file", Place(source), "write `key: value` lines"))
     _raise_any(problems)
     # `decode` gives a value of the schema whenever it finds no problem.

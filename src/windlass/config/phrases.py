@@ -74,7 +74,7 @@ def _accepted_scalar(shape: Shape) -> str:
         case Text():
             return "text"
         case Choice():
-            return one_of(shape.values)
+            return one_of(shape.offered)
     return "any value"
 
 

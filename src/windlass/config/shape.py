@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from windlass.config.annotations import Doc, Duration, Free, Key, Name, OneOrMany, Pattern, Range, ScalarText, Size
+from windlass.config.annotations import (
+    Doc,
+    Duration,
+    Free,
+    Key,
+    Name,
+    OneOrMany,
+    Pattern,
+    Planned,
+    Range,
+    ScalarText,
+    Size,
+)
 
 __all__ = [
     "Boolean",
@@ -75,10 +87,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few values; for an enum its members' values."""
+    """One of a few values; for an enum its members' values. Planned ones are never suggested."""
 
     values: tuple[str | int | bool, ...]
     enum: type[enum.Enum] | None = None
+    planned: tuple[str, ...] = ()
+
+    @property
+    def offered(self) -> tuple[str | int | bool, ...]:
+        """The values that do something."""
+        return tuple(value for value in self.values if value not in self.planned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +226,8 @@ def shape_of(hint: object, notes: tuple[object, ...] = ()) -> Shape:
     if origin in (typing.Union, types.UnionType):
         return _union(typing.get_args(hint), notes)
     if origin is Literal:
-        return Choice(typing.get_args(hint))
+        planned = next((note.values for note in notes if isinstance(note, Planned)), ())
+        return Choice(typing.get_args(hint), planned=planned)
     if origin in (tuple, list):
         return _list(hint, notes)
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):

@@ -58,6 +58,12 @@ class Problem:
     place: Place | None = None
     hint: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """The problem in one line, as a traceback or another message shows it."""
+        place = f" ({self.place})" if self.place is not None else ""
+        return f"{self.message}{place}" + (f"; {self.hint}" if self.hint else "")
+
     def __str__(self) -> str:
         lines = [f"error: {self.message}".ljust(60) + f"  [{self.code}]"]
         if self.place is not None:
@@ -107,6 +113,9 @@ class SpecError(WindlassError):
         self._problems = tuple(problems)
         first = self._problems[0] if self._problems else Problem("the experiment is refused", self.default_code)
         super().__init__(first.message, hint=first.hint, code=first.code, place=first.place)
+
+    def __str__(self) -> str:
+        return "\n".join(problem.sentence for problem in self.problems)
 
     @property
     def problems(self) -> Sequence[Problem]:

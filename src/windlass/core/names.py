@@ -6,16 +6,24 @@ import os
 import re
 from collections.abc import Iterable
 
-__all__ = ["NAME_RULE", "is_name", "nearest", "new_run_id", "new_token"]
+__all__ = ["NAME_RULE", "is_name", "is_run_id", "nearest", "new_run_id", "new_token"]
 
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
+_ID_TAIL = 9
 NAME_RULE = "small letters, digits, '-', '_' and '.', at most 64, beginning and ending with a letter or digit"
 
 
 def is_name(text: str) -> bool:
     """Whether `text` may name an experiment, a task or a secret file; safe as a file name."""
     return _NAME.match(text) is not None
+
+
+def is_run_id(text: str) -> bool:
+    """Whether `text` may be a run's id: a name, a dash and eight letters."""
+    return (
+        len(text) > _ID_TAIL and text[-_ID_TAIL] == "-" and is_name(text[:-_ID_TAIL]) and is_name(text[1 - _ID_TAIL :])
+    )
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:

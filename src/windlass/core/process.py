@@ -18,8 +18,10 @@ __all__ = [
     "find_by_environment",
     "identify",
     "is_alive",
+    "process_world",
     "run",
     "send_signal",
+    "session_members",
 ]
 
 
@@ -97,6 +99,16 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
 
 
+def process_world() -> dict[str, str]:
+    """Within what process numbers mean something: the machine, its boot, the PID namespace; each compared alone."""
+    try:
+        machine = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine = ""
+    namespace = os.readlink("/proc/self/ns/pid")
+    return {"machine": machine or os.uname().nodename, "boot": boot_id(), "namespace": namespace}
+
+
 def _stat(pid: int) -> tuple[str, int, int] | None:
     """(state letter, parent, start ticks) of a process; source: proc(5), /proc/pid/stat."""
     try:
@@ -142,6 +154,28 @@ def descendants(root: int) -> list[int]:
             queue.append(pid)
             if pid not in dead:
                 found.append(pid)
+    return found
+
+
+def session_members(leader: ProcessId) -> list[int]:
+    """Living processes of the session that `leader` began, itself included; it may be dead, its number is then not reused.
+
+    Source: setsid(2); proc(5), stat: a session's id is its first process's, and stays taken while a member lives.
+    """
+    if leader.boot != boot_id():
+        return []
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        is_member = int(fields[3]) == leader.pid and int(fields[19]) >= leader.start_ticks
+        if is_member and fields[0] not in (b"Z", b"X"):
+            found.append(int(name))
     return found
 
 

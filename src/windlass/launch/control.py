@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
-from windlass.core.errors import PreconditionError
+from windlass.core.errors import AccessError, PreconditionError
 from windlass.core.files import lock
 from windlass.launch.client import client_journal
 from windlass.launch.keeper import keep
@@ -26,6 +27,7 @@ def stop(
     Args:
         is_checkpoint_wanted: let code that listens (`report.should_stop`) save first, up to ten minutes.
     """
+    _check_owner(run)
     facts = run.facts()
     tasks = {name: task.newest_job for name, task in facts.tasks.items() if not task.end and task.newest_job}
     if tasks:
@@ -36,15 +38,36 @@ def stop(
 
 
 def kill(run: RunFolder, home: Home) -> None:
-    """Stop a run by force: its backend ends all processes, and what they left is recorded. Blocking."""
-    stop(run, home, reason="stopped at once by hand")
+    """Stop a run by force: its backend ends all processes, and what they left is recorded. Blocking.
+
+    The processes end also where nothing can be written down, on a full disk for one.
+    """
+    _check_owner(run)
+    try:
+        stop(run, home, reason="stopped at once by hand")
+    finally:
+        _cancel_all(run)
+    keep(run, home)
+
+
+def _cancel_all(run: RunFolder) -> None:
     plan = Plan.from_data(run.plan())
     backend = backend_of(plan)
     for name, task in run.facts().tasks.items():
         submission = submission_of(run, name, task.newest_job) if not task.end else None
         if submission is not None:
             backend.cancel(submission)
-    keep(run, home)
+
+
+def _check_owner(run: RunFolder) -> None:
+    """Nobody, root included, writes into another user's run: the owner could not go on with it."""
+    owner = run.path.stat().st_uid
+    if owner != os.geteuid():
+        raise AccessError(
+            f"run {run.id} belongs to user {owner}, not to you",
+            hint="become that user first: sudo -u '#UID' windlass ...".replace("UID", str(owner)),
+            code="not-allowed",
+        )
 
 
 def retry(run: RunFolder, home: Home) -> list[str]:
@@ -58,6 +81,7 @@ def resume(run: RunFolder, home: Home) -> list[str]:
 
 
 def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, resets_budgets: bool) -> list[str]:
+    _check_owner(run)
     keep(run, home)
     plan = Plan.from_data(run.plan())
     with lock(run.path / "keeper.lock"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from windlass.backends import CanSweep, JobState
 from windlass.core.errors import PreconditionError
 from windlass.core.files import lock
@@ -11,6 +13,7 @@ from windlass.launch.submit import (
     announce,
     backend_of,
     deliver_secrets,
+    has_secrets,
     intend,
     is_furnished,
     is_launching,
@@ -38,11 +41,21 @@ def keep(run: RunFolder, home: Home) -> list[str]:
     Cheap when nothing is wrong: one observation per living job. Safe for many clients at once. Never ends what it
     cannot see.
     """
-    if _is_settled(run.facts()) or not (run.path / "plan.json").exists() or is_launching(home, run.id):
+    facts = run.facts()
+    if not (run.path / "plan.json").exists() or is_launching(home, run.id):
         return []
+    if _is_settled(facts) and not has_secrets(run):
+        return []
+    if run.path.stat().st_uid != os.geteuid():
+        return []  # somebody else's: what we write there could lock its owner out
+    if facts.num_damaged:
+        return [f"nothing was done for {run.id}: {facts.num_damaged} records of its journal are damaged"]
     plan = Plan.from_data(run.plan())
     done: list[str] = []
+    launch_lock(home, run.id).unlink(missing_ok=True)  # of a launching command that was killed
     with lock(run.path / "keeper.lock"):
+        if _is_settled(run.facts()):
+            remove_secrets(run)  # its last supervisor was killed before it could
         if not run.facts().run or not is_furnished(run):
             done.append(_inherit(run, plan))
         for _ in range(_MAX_ACTIONS):

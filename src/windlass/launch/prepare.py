@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass import spec
+from windlass import config, spec
 from windlass.core.errors import Place, UsageError
 from windlass.core.names import nearest
 from windlass.pin import NO_ENVIRONMENT, DataPin, EnvironmentPin, pin_code, pin_data
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Options", "Prepared", "prepare", "prepare_file"]
 
 _SITES = ("local",)
+_PLANNED_SITES = ("beaker", "docker", "kubernetes", "ray", "slurm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,7 @@ def prepare(
     """Pin and plan an experiment; see `prepare_file`."""
     options = options or Options()
     home = home or Home.default()
-    site = _site(options.on or experiment.where[0])
+    site = _site(_choose(experiment, options))
     pins = _pin(experiment, base, options, home)
     plan = make_plan(
         experiment,
@@ -111,14 +112,38 @@ def prepare(
         best_effort=options.best_effort,
         origins=origins or {},
     )
+    plan = replace(plan, notes=(*plan.notes, *_set_twice(overrides)))
     _check_secrets(plan, home)
     return Prepared(experiment=experiment, plan=plan, base=base, home=home, options=options, origins=origins or {})
 
 
+def _set_twice(overrides: tuple[str, ...]) -> list[str]:
+    """Notes on settings that several overrides change, which is hardly ever meant."""
+    changes: dict[str, list[str]] = {}
+    for override in overrides:
+        changes.setdefault(config.parse_override(override)[0], []).append(override)
+    return [f"{path} is set twice; the last counts: {given[-1]}" for path, given in changes.items() if len(given) > 1]
+
+
+def _choose(experiment: spec.Experiment, options: Options) -> str:
+    """The one place to plan for; several in `where` are a choice that nothing makes yet."""
+    if options.on:
+        return options.on
+    if len(experiment.where) > 1:
+        raise UsageError(
+            f"`where` names {len(experiment.where)} places ({', '.join(experiment.where)}); nothing chooses among them yet",
+            hint=f"choose one: --on {experiment.where[0]}",
+            code="unknown-site",
+        )
+    return experiment.where[0]
+
+
 def _site(name: str) -> Site:
     if name not in _SITES:
-        close = nearest(name, _SITES) or "local"
-        raise UsageError(f"no site `{name}`", hint=f"did you mean `{close}`?", code="unknown-site")
+        close = nearest(name, _SITES)
+        message = f"`{name}` is not there yet" if name in _PLANNED_SITES else f"no site `{name}`"
+        hint = f"did you mean `{close}`?" if close else f"windlass runs on: {', '.join(_SITES)}"
+        raise UsageError(message, hint=hint, code="unknown-site")
     present = machine()
     return Site(
         name=name,
@@ -140,7 +165,7 @@ def _pin(experiment: spec.Experiment, base: Path, options: Options, home: Home) 
         write=not options.is_dry,
         store=home.cache / "code.git",
     )
-    data = {name: _pin_data(name, source, base, home) for name, source in experiment.data.items()}
+    data = {name: _pin_data(name, source, base, home) for name, source in experiment.data.items() if source.source}
     return Pins(code=code, environment=_pin_environment(experiment, folder), data=data)
 
 

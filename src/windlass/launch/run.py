@@ -25,11 +25,14 @@ _KEEP_EVERY_S = 5.0
 
 
 class Run:
-    """One run, found by id, by a unique part of it, by its experiment's name, or as `last`."""
+    """One run; `Run.find` takes what commands take: an id, its beginning, four of its last letters, a name, `last`."""
 
     def __init__(self, folder: RunFolder, home: Home) -> None:
         self.folder = folder
         self._home = home
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}: {self.state}>"
 
     @classmethod
     def find(cls, ref: str, home: Home | None = None) -> Run:

@@ -26,6 +26,7 @@ __all__ = [
     "announce",
     "backend_of",
     "deliver_secrets",
+    "has_secrets",
     "intend",
     "is_furnished",
     "is_launching",
@@ -166,6 +167,12 @@ def remove_secrets(run: RunFolder) -> None:
         from windlass.secrets import remove_delivery  # lazy: as above
 
         remove_delivery(delivery)
+
+
+def has_secrets(run: RunFolder) -> bool:
+    """Whether values lie ready for the run."""
+    delivery = _read_places(run).delivery if is_furnished(run) else None
+    return delivery is not None and delivery.exists()
 
 
 def submission_of(run: RunFolder, task: str, number: int) -> Submission | None:

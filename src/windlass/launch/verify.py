@@ -84,9 +84,8 @@ def _code(run: RunFolder, plan: Plan, base: Path | None) -> Finding:
         return Finding(what="code", status="skipped", message="the run's checkout was cleared away")
     folder = (base or Path.cwd()) / str(plan.experiment.get("code", "."))
     store = Home.default().cache / "code.git"
-    return _outcome(
-        "code", f"{pin.kind} {(pin.tree or pin.commit)[:12]}", lambda: checkout(pin, folder, run.code, store=store)
-    )
+    commit = f"commit {pin.commit[:12]}, tree" if pin.kind == "commit" else pin.kind
+    return _outcome("code", f"{commit} {pin.tree[:12]}", lambda: checkout(pin, folder, run.code, store=store))
 
 
 def _data(name: str, pin: DataPin, base: Path | None) -> Finding:
@@ -108,8 +107,10 @@ def _outcome(what: str, message: str, check: Callable[[], object]) -> Finding:
 
 def _checkpoint(task: str, path: Path) -> Finding:
     what = f"checkpoint {task}"
-    if not path.exists() or not manifest_path(path).exists():
-        return Finding(what=what, status="skipped", message=f"{path} is gone or has no manifest")
+    if not path.exists():
+        return Finding(what=what, status="failed", message=f"{path} is gone; it was the last one committed")
+    if not manifest_path(path).exists():
+        return Finding(what=what, status="failed", message=f"{path} has no manifest any more")
     return _compared(what, str(path), lambda: differences(path, read_manifest(path)))
 
 

@@ -102,7 +102,7 @@ def check_data(pin: DataPin, base: Path, *, cache: Path | None = None) -> None:
         return
     raise PreconditionError(
         f"data `{pin.name}` ({path}) is not what was pinned: {_explain(pin, kind, entries, digest, cache)}",
-        hint="restore it, or plan again to pin what is there now",
+        hint="restore it, or `windlass launch FILE` pins what is there now",
         code="data-changed",
     )
 

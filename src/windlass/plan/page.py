@@ -9,7 +9,7 @@ from windlass.core.units import format_duration, format_size
 from windlass.plan.plan import Plan, TaskPlan
 from windlass.plan.tokens import parse_tokens
 
-__all__ = ["page"]
+__all__ = ["environment_text", "page"]
 
 _OWN = ("WINDLASS_", "BEAKER_")
 
@@ -31,7 +31,7 @@ def _header(plan: Plan) -> Iterator[str]:
     yield f"plan         {plan.plan_hash[:12]}"
     yield f"where        {plan.site.name} ({plan.site.backend})"
     yield from _labelled("code", _code(plan))
-    yield f"environment  {_environment(plan)}"
+    yield f"environment  {environment_text(plan)}"
     for name, pin in plan.pins.data.items():
         yield f"data         {name}: {pin.source}  sha256:{pin.digest[:12]}  {_size(pin.size_bytes)}, {_count(pin.num_files, 'file')}"
     if plan.overrides:
@@ -66,7 +66,8 @@ def _code(plan: Plan) -> list[str]:
     return [start + folder + (", edited:" if dirty else ""), *dirty]
 
 
-def _environment(plan: Plan) -> str:
+def environment_text(plan: Plan) -> str:
+    """The environment in one line."""
     pin = plan.pins.environment
     if pin.kind == "none":
         return "none: the programs of the place"
@@ -126,7 +127,7 @@ def _checkpoints(task: TaskPlan) -> str:
 
 
 def _limits(task: TaskPlan) -> str:
-    parts = [f"{format_duration(task.time_s)} in all"] if task.time_s is not None else []
+    parts = [f"{format_duration(task.time_s)} for each task"] if task.time_s is not None else []
     parts += [f"{format_duration(task.per_job_s)} per job"] if task.per_job_s is not None else []
     parts += [f"ready within {format_duration(task.ready_timeout_s)}", f"{format_duration(task.grace_s)} to stop"]
     stall = f"stalled after {format_duration(task.stall_floor_s)} of silence at the earliest"

@@ -9,6 +9,7 @@ from windlass.config import JsonValue, to_data
 from windlass.core.errors import InternalError, Place, SpecError
 from windlass.plan.honour import apply_rules
 from windlass.plan.launchers import Gang, Launch, launch
+from windlass.plan.parameters import check_parameters
 from windlass.plan.pins import Pins
 from windlass.plan.placement import Request, check_fit, gpus_per_node
 from windlass.plan.plan import Plan, TaskPlan
@@ -56,6 +57,9 @@ def make_plan(
     if unpinned:
         raise InternalError(f"data `{unpinned[0]}` has no pin")
     _check_params(experiment.params, refusals)
+    notes += check_parameters(experiment, overrides, refusals)
+    if pins.code.kind == "in-place":
+        notes.append("the code runs in place and is not pinned: later edits reach attempts that start after them")
     check_user_variables(experiment.env.vars, "env.vars", refusals, is_debug=is_debug)
     check_secrets([secret.name for secret in experiment.env.secrets], refusals)
     tasks = [_plan_task(name, experiment, site, refusals, is_debug=is_debug) for name in experiment.tasks]

@@ -17,6 +17,13 @@ __all__ = ["LATE_TOKENS", "Scope", "fill_tokens", "flat_params", "resolve_text",
 LATE_TOKENS = ("out", "checkpoints", "code", "run", "job")
 """Known when a job is rendered: paths on that machine, the run's id, the number of the job."""
 
+_DECLARED = {
+    "data": "data: {{{name}: file:PATH}}",
+    "params": "params: {{{name}: VALUE}}",
+    "tasks": "tasks: {{{name}: {{run: COMMAND}}}}",
+}
+"""How a file declares what a token of this kind stands for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
@@ -74,10 +81,18 @@ def resolve_text(text: str, scope: Scope, refusals: Refusals, path: str, *, is_s
     scanner = ShellScanner() if is_shell else None
     resolved: list[str | Token] = []
     for piece in pieces:
-        if isinstance(piece, Token) and piece.name not in scope.later:
-            resolved.append(_value(piece, scope, refusals, path, scanner))
-        else:
-            resolved.append(piece)
+        if isinstance(piece, Token):
+            if scanner is not None and scanner.is_escaped:
+                message = f"`{piece}` in {path} follows a backslash, which would take part of the value away"
+                refusals.add(
+                    path, message, "unsafe-insert", "write `$${` for a literal `${`, or leave the backslash out"
+                )
+            elif piece.name not in scope.later:
+                resolved.append(_value(piece, scope, refusals, path, scanner))
+                if scanner is not None:
+                    scanner.feed(str(resolved[-1]))
+                continue
+        resolved.append(piece)
         if scanner is not None:
             scanner.feed(piece) if isinstance(piece, str) else scanner.feed_value()
     hidden = hidden_token(resolved)
@@ -106,23 +121,23 @@ def _value(token: Token, scope: Scope, refusals: Refusals, path: str, scanner: S
         if scanner.quote is Quote.BARE and isinstance(value, list | tuple):
             return " ".join(_inserted(text_of_value(item), scanner) for item in value)
         return _inserted(text_of_value(value), scanner)
-    except _OpaqueError:
-        message = f"the value of `{token}` needs quotes, and {path} has a backquote or a here-document before it"
-        refusals.add(path, message, "unsafe-insert", "use $(...), or pass the value through `vars`")
+    except _HazardError as hazard:
+        message = f"the value of `{token}` in {path} needs quotes, and they would not protect it: {hazard}"
+        hint = 'pass the value through `vars`: vars: {X: "' + str(token) + '"}, and "$X" in the command'
+        refusals.add(path, message, "unsafe-insert", hint)
     except ValueError as error:
         refusals.add(path, f"`{token}` in {path} {error}", "param-not-text", _usable_hint(token.name, scope))
     return ""
 
 
-class _OpaqueError(Exception):
-    """The quoting at this place is not understood."""
+class _HazardError(Exception):
+    """Quotes do not protect a value at this place; the text says why."""
 
 
 def _inserted(value: str, scanner: ShellScanner) -> str:
-    quoted = quote_value(value, scanner.quote)
-    if scanner.is_opaque and quote_value(value, Quote.BARE) != value:
-        raise _OpaqueError
-    return quoted
+    if scanner.hazard and quote_value(value, Quote.BARE) != value:
+        raise _HazardError(scanner.hazard)
+    return quote_value(value, scanner.quote)
 
 
 def _usable_hint(name: str, scope: Scope) -> str:
@@ -144,6 +159,9 @@ def _unknown(token: Token, scope: Scope, path: str, *, is_shell: bool) -> tuple[
     message = f"unknown token `{token}` in {path}"
     if close:
         return message, "unknown-token", "did you mean `${" + close + "}`?"
+    kind, _, name = token.name.partition(".")
+    if kind in _DECLARED and name:
+        return message, "unknown-token", f"declare it: `{_DECLARED[kind].format(name=name.partition('.')[0])}`"
     if is_shell:
         return message, "unknown-token", f"for the shell's own variable write `$${{{token.name}}}`"
     return (
@@ -167,16 +185,19 @@ def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False)
             filled += piece
             scanner.feed(piece)
             continue
+        if is_shell and scanner.is_escaped:
+            raise ValueError(f"`{piece}` follows a backslash, which would take part of the value away")
         if piece.name in IN_JOB_TOKENS:
             filled += str(piece)
-        elif is_shell:
-            try:
-                filled += _inserted(values[piece.name], scanner)
-            except _OpaqueError:
-                raise ValueError(
-                    f"`{piece}` is `{values[piece.name]}`, which needs quotes after a backquote or a here-document"
-                ) from None
-        else:
-            filled += values[piece.name]
-        scanner.feed_value()
+            scanner.feed_value()
+            continue
+        try:
+            value = _inserted(values[piece.name], scanner) if is_shell else values[piece.name]
+        except _HazardError as hazard:
+            message = (
+                f"`{piece}` is `{values[piece.name]}`, which needs quotes, and they would not protect it: {hazard}"
+            )
+            raise ValueError(message) from None
+        filled += value
+        scanner.feed(value)
     return filled

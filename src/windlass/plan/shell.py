@@ -1,7 +1,9 @@
 """Just enough of the POSIX shell grammar to insert a value safely and to find the commands of a line.
 
-Source: POSIX.1-2024, Shell Command Language, sections 2.2 (quoting) and 2.3 (token recognition). Here-documents and
-backquotes are noticed, not understood: a value that would need quotes inside them is refused.
+Source: POSIX.1-2024, Shell Command Language, sections 2.2 (quoting) and 2.3 (token recognition). Here-documents,
+backquotes, arithmetic and whatever shells read differently are noticed, not understood: `ShellScanner.hazard` says
+so, and a value that would need quotes there is refused. What a command itself evaluates (`eval`, `sh -c`, `let`) is
+out of reach: there the line must not use the value as code.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ __all__ = ["Quote", "ShellScanner", "Word", "is_assignment", "plain_argv", "quot
 
 _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
 _SPECIAL = frozenset("*?[]~(){}<>!`$#;&|\n")
+_TOKEN_ENDS = ("$(", *" \t\n;&|()<>")
+_OPENED_BY = {")": ("$(", "(", "(("), "}": ("{", '"{')}
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
@@ -33,70 +37,155 @@ class ShellScanner:
     Attributes:
         is_comment: the last character belongs to a comment.
         is_opaque: there was a backquote or a here-document; what follows is not understood.
+        is_escaped: the last character is a backslash that takes the meaning of the next one.
     """
 
     def __init__(self) -> None:
         self.is_comment = False
         self.is_opaque = False
-        self._stack: list[str] = []
+        self.is_escaped = False
+        self._stack: list[str] = []  # of ' " $' $( ( (( { and "{, which is ${ in double quotes
         self._previous = " "
-        self._is_escaped = False
+        self._word = ""
+        self._num_subscripts = 0
+        self._doubt = ""
 
     @property
     def quote(self) -> Quote:
         """The quoting at this point."""
-        top = self._stack[-1] if self._stack else ""
-        return {"'": Quote.SINGLE, '"': Quote.DOUBLE, '"{': Quote.DOUBLE}.get(top, Quote.BARE)
+        return {"'": Quote.SINGLE, "$'": Quote.SINGLE, '"': Quote.DOUBLE, '"{': Quote.DOUBLE}.get(self._top, Quote.BARE)
+
+    @property
+    def hazard(self) -> str:
+        """Why quotes would not protect a value here, as `... before it` or `it is in ...`; empty: they would."""
+        if self.is_opaque or self._doubt:
+            return self._doubt or "there is a backquote or a here-document before it"
+        if self.is_comment:
+            return "it is in a comment"
+        names = {"((": "`$((...))`", "$'": "`$'...'`", "{": "a `${...}` of the shell", '"{': "a `${...}` of the shell"}
+        found = next((names[entry] for entry in self._stack if entry in names), "")
+        if not found and self._num_subscripts:
+            found = "a subscript `name[...]`"
+        return f"it is in {found}" if found else ""
 
     @property
     def is_top(self) -> bool:
         """Whether this point is in no quotes, substitution, escape or comment."""
-        return not (self._stack or self._is_escaped or self.is_comment)
+        return not (self._stack or self.is_escaped or self.is_comment)
 
     @property
     def is_closed(self) -> bool:
         """Whether every quote and substitution has its end."""
-        return not (self._stack or self._is_escaped)
+        return not (self._stack or self.is_escaped)
+
+    @property
+    def _top(self) -> str:
+        return self._stack[-1] if self._stack else ""
 
     def feed(self, text: str) -> None:
         """Read on."""
         for character in text:
-            was_escaped, self._is_escaped = self._is_escaped, False
-            if not was_escaped:
+            if not self.is_escaped:
                 self._step(character)
-            self._previous = "x" if was_escaped else character
+                continue
+            self.is_escaped = False
+            if character != "\n":
+                self._previous, self._word = "x", ""
+            elif self._previous in (
+                "$",
+                "$$",
+                "$(",
+                "<",
+                "(",
+                "[",
+            ):  # a continued line reads as if backslash and newline were not there
+                self._doubt = self._doubt or "there is a line continued in the middle of an operator before it"
 
     def feed_value(self) -> None:
         """Pass over an inserted value, whatever it is."""
-        self._previous, self._is_escaped = "x", False
+        self._previous, self._word, self.is_escaped = "x", "", False
 
     def _step(self, character: str) -> None:
-        top = self._stack[-1] if self._stack else ""
+        top, previous, self._previous = self._top, self._previous, character
         if self.is_comment:
             self.is_comment = character != "\n"
-        elif top == "'":
+        elif top in ("'", "$'"):
             if character == "'":
                 self._stack.pop()
+            elif top == "$'" and character == "\\":  # `$'a\'` ends here in one shell and goes on in another
+                self._doubt = self._doubt or "there is a backslash in `$'...'` before it"
         elif character == "\\":
-            self._is_escaped = True
-        elif self._previous == "$" and character in "({":
-            self._stack.append('"{' if character == "{" and self.quote is Quote.DOUBLE else character)
+            self.is_escaped, self._previous = True, previous
+            self._doubt_quotes(top)
+        elif (previous == "$" and character in "({[$") or (previous == "$$" and character == "{"):
+            self._step_dollar(character)
         elif character == "`":
             self.is_opaque = True
         elif character == '"':
+            self._doubt_quotes(top)
             self._stack.pop() if top == '"' else self._stack.append('"')
-        elif (top, character) in (("(", ")"), ("{", "}"), ('"{', "}")):
+        elif character in ")}" and top in _OPENED_BY.get(character, ()):
             self._stack.pop()
+            self._previous = character if top == "(" else "x"
         elif self.quote is Quote.BARE:
-            self._step_bare(top, character)
+            self._step_bare(top, previous, character)
+        elif character == "'":
+            self._doubt_quotes(top)
 
-    def _step_bare(self, top: str, character: str) -> None:
-        if character == "'" or (character == "(" and top == "("):
-            self._stack.append(character)
-        elif self._previous + character == "<<":
+    def _step_dollar(self, character: str) -> None:
+        """The second character of `$(`, `${`, `$[` or `$$`."""
+        if character == "$":
+            self._previous = "$$"
+        elif character == "[":
+            self._doubt = self._doubt or "there is a `$[` before it"
+        elif character == "{":
+            self._stack.append('"{' if self.quote is Quote.DOUBLE else "{")
+        else:
+            self._stack.append("$(")
+            self._previous = "$("
+
+    def _step_bare(self, top: str, previous: str, character: str) -> None:
+        if character == "'":
+            self._doubt_quotes(top)
+            self._stack.append("$'" if previous == "$" else "'")
+        elif character == "(":
+            self._step_parenthesis(top, previous)
+        elif previous + character == "<<":
             self.is_opaque = True
-        elif character == "#" and top != "{" and self._previous in " \t\n;&|(":
+        elif character == "#" and top not in ("{", "((") and previous in _TOKEN_ENDS:
             self.is_comment = True
+        elif character in "[]":
+            self._step_bracket(previous, character)
+        self._follow_word(character)
+
+    def _step_parenthesis(self, top: str, previous: str) -> None:
+        if previous == "$(":
+            self._stack[-1:] = ["((", "(("]
+        elif top == "((":
+            self._stack.append("((")
+        elif top in ("$(", "("):
+            self._stack.append("(")
+        if previous == "(" and top != "((":
+            self._doubt = self._doubt or "there is a `((` before it"
+
+    def _step_bracket(self, previous: str, character: str) -> None:
+        if character == "[" and previous == "[":
+            self._doubt = self._doubt or "there is a `[[` before it"
+        elif character == "[" and (self._num_subscripts or previous == "_" or previous.isalnum()):
+            self._num_subscripts += 1
+        elif character == "]" and self._num_subscripts:
+            self._num_subscripts -= 1
+
+    def _follow_word(self, character: str) -> None:
+        """Notice `case` in a substitution: the `)` of its patterns ends nothing."""
+        self._word = self._word + character if character.isalnum() or character == "_" else ""
+        if self._word == "case" and "$(" in self._stack:
+            self._doubt = self._doubt or "there is a `case` in `$(...)` before it"
+
+    def _doubt_quotes(self, top: str) -> None:
+        """Shells do not agree about quotes inside arithmetic, and inside `${...}` in double quotes."""
+        if top in ("((", '"{'):
+            self._doubt = self._doubt or 'there are quotes in `$((...))` or in `"${...}"` before it'
 
 
 def quote_value(value: str, quote: Quote) -> str:

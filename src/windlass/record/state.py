@@ -206,6 +206,7 @@ class RunFacts:
     notes: list[tuple[float, str, int, str, str]] = field(default_factory=list)
     outputs: dict[str, tuple[int, int, int, str]] = field(default_factory=dict)
     finishes: dict[tuple[str, int, int], tuple[int, str, str]] = field(default_factory=dict)
+    num_damaged: int = 0
     first_said: dict[tuple[str | int, ...], tuple[float, str, int]] = field(default_factory=dict, repr=False)
 
     @property

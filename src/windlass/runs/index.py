@@ -25,7 +25,7 @@ from windlass.runs.store import RunFolder, run_ids
 
 __all__ = ["SCHEMA", "SETTLED_AFTER_S", "Index"]
 
-SCHEMA = 1
+SCHEMA = 2
 SETTLED_AFTER_S = 600.0
 _BUSY_S = 10.0
 _SEEN_COLUMNS = ("signature", "folders", "is_settled")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
@@ -28,6 +29,7 @@ class Row:
         reason: why it waits, in words.
         tasks: the state of each task.
         num_attempts: attempts of all tasks together.
+        overrides: what was changed on the command line, as it was typed.
         note: what is wrong with its folder; empty when nothing is.
     """
 
@@ -43,6 +45,7 @@ class Row:
     ended_at: float = 0.0
     num_attempts: int = 0
     tasks: Mapping[str, str] = field(default_factory=dict)
+    overrides: str = ""
     note: str = ""
 
     @property
@@ -80,18 +83,20 @@ def derive(run: RunFolder) -> Row:
         notes.append(f"{reader.num_damaged} damaged records were passed over")
     if not facts.run and not notes:
         notes.append("the journal does not say what was started")
-    return _row(run, facts, "; ".join(notes + _plan_notes(run)))
-
-
-def _plan_notes(run: RunFolder) -> list[str]:
+    overrides: tuple[str, ...] = ()
     try:
-        run.plan()
+        overrides = _overrides(run.plan())
     except (WindlassError, OSError) as error:
-        return [str(error)]
-    return []
+        notes.append(str(error))
+    return _row(run, facts, shlex.join(overrides), "; ".join(notes))
 
 
-def _row(run: RunFolder, facts: RunFacts, note: str) -> Row:
+def _overrides(plan: Mapping[str, object]) -> tuple[str, ...]:
+    given = plan.get("overrides")
+    return tuple(str(override) for override in given) if isinstance(given, list) else ()
+
+
+def _row(run: RunFolder, facts: RunFacts, overrides: str, note: str) -> Row:
     reasons = [task.reason for task in facts.tasks.values() if task.reason]
     is_known = bool(facts.tasks)
     return Row(
@@ -107,5 +112,6 @@ def _row(run: RunFolder, facts: RunFacts, note: str) -> Row:
         ended_at=facts.ended_at,
         num_attempts=sum(len(task.attempts) for task in facts.tasks.values()),
         tasks={name: str(task.state) for name, task in sorted(facts.tasks.items())},
+        overrides=overrides,
         note=note,
     )

@@ -11,17 +11,19 @@ from pathlib import Path
 
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.core.files import fsync_directory, write_atomic
-from windlass.core.names import is_name, nearest
+from windlass.core.names import is_run_id, nearest
 from windlass.record import events
-from windlass.record.journal import read_journal
+from windlass.record.journal import JournalReader
 from windlass.record.state import RunFacts, fold
 from windlass.runs.home import Home
 
 __all__ = ["RunFolder", "create", "experiment_of", "find", "run_ids"]
 
 _NUM_LETTERS = 8
+_FEWEST_LETTERS = 4
+"""Of a part of an id; fewer fit by accident too easily, and what they name may be stopped or removed."""
 _NUM_LISTED = 8
-_PARTS = ("journal", "jobs", "logs", "checkpoints", "out", "control")
+_PARTS = ("journal", "jobs", "logs", "checkpoints", "out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,6 @@ class RunFolder:
         return self.path / "jobs"
 
     @property
-    def control(self) -> Path:
-        """Requests to the running job."""
-        return self.path / "control"
-
-    @property
     def code(self) -> Path:
         """The run's own checkout of its pin."""
         return self.path / "code"
@@ -83,7 +80,10 @@ class RunFolder:
 
     def facts(self) -> RunFacts:
         """Everything the journal says, metrics left out; an empty journal gives empty facts."""
-        return fold(read_journal(self.journal, skip=(events.METRICS,)))
+        reader = JournalReader(self.journal, skip=(events.METRICS,))
+        facts = fold(reader.poll())
+        facts.num_damaged += reader.num_damaged
+        return facts
 
     def _read(self, name: str) -> dict[str, object]:
         try:
@@ -130,7 +130,7 @@ def create(home: Home, run_id: str, files: Mapping[str, bytes] | None = None) ->
 def run_ids(home: Home) -> list[str]:
     """The ids of all runs, sorted."""
     with os.scandir(home.runs) as entries:
-        return sorted(entry.name for entry in entries if is_name(entry.name) and entry.is_dir())
+        return sorted(entry.name for entry in entries if is_run_id(entry.name) and entry.is_dir())
 
 
 def experiment_of(run_id: str) -> str:
@@ -142,7 +142,7 @@ def find(home: Home, ref: str) -> RunFolder:
     """The run that `ref` means.
 
     In this order: a full id, `last` (the newest of all), an experiment's name (the newest of that name), the
-    beginning of exactly one id, a beginning or end of exactly one id's letters.
+    beginning of exactly one id, at least four of the first or last of exactly one id's eight letters.
 
     Raises:
         UsageError: several runs fit; the message lists them.
@@ -168,6 +168,8 @@ def _begins(run_id: str, ref: str) -> bool:
 
 
 def _letters_fit(run_id: str, ref: str) -> bool:
+    if len(ref) < _FEWEST_LETTERS:
+        return False
     return run_id.endswith(ref) or run_id[-_NUM_LETTERS:].startswith(ref)
 
 
@@ -196,6 +198,9 @@ def _unknown(ref: str, ids: list[str]) -> NotFoundError:
         return NotFoundError(
             f"no run {ref!r}: there are no runs yet", hint="windlass launch FILE starts one", code="run-not-found"
         )
+    if any(run.endswith(ref) or run[-_NUM_LETTERS:].startswith(ref) for run in ids if ref):
+        hint = f"give at least {_FEWEST_LETTERS} of its last letters, or the beginning of its id"
+        return NotFoundError(f"no run {ref!r}", hint=hint, code="run-not-found")
     closest = nearest(ref, [*{experiment_of(run) for run in ids}, *ids])
     hint = f"did you mean `{closest}`?" if closest else "`windlass ps` lists them"
     return NotFoundError(f"no run {ref!r}", hint=hint, code="run-not-found")

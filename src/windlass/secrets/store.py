@@ -67,7 +67,7 @@ def check_value(name: str, value: bytes) -> None:
 def no_such_secret(name: str, names: list[str]) -> NotFoundError:
     """The error for a name that the store does not have."""
     close = nearest(name, names)
-    hint = f"did you mean `{close}`?" if close else f"windlass secret set {name}"
+    hint = f"did you mean `{close}`?" if close else "`windlass secret ls` lists them"
     return NotFoundError(f"there is no secret `{name}`", hint=hint, code="no-such-secret")
 
 

@@ -24,9 +24,14 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What ends a run, or one of its jobs, whatever it is doing."""
+    """What ends a task, or one of its jobs, whatever it is doing."""
 
-    time: Annotated[float | None, Duration(), Range(min=1), Doc("Running time of the whole run, over all jobs.")] = None
+    time: Annotated[
+        float | None,
+        Duration(),
+        Range(min=1),
+        Doc("Running time of each task, over all its jobs, from its first start."),
+    ] = None
     per_job: Annotated[
         float | None, Duration(), Range(min=1), Doc("Walltime of one job; a longer run is a chain of jobs.")
     ] = None

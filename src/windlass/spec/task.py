@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Duration, Finding, OneOrMany, Range, Size
+from windlass.config import Doc, Duration, Finding, OneOrMany, Planned, Range, Size
 from windlass.spec.command import Command
 from windlass.spec.variables import Variables
 
@@ -76,7 +76,9 @@ class Task:
     hosts: Annotated[tuple[str, ...], OneOrMany(), Doc("Only these hosts.")] = ()
     features: Annotated[tuple[str, ...], OneOrMany(), Doc("Features that every node must have.")] = ()
     cluster: Annotated[
-        Literal["none", "torchrun", "accelerate", "ray", "mpi"], Doc("What starts `run` across the nodes.")
+        Literal["none", "torchrun", "accelerate", "ray", "mpi"],
+        Planned(("ray", "mpi")),
+        Doc("What starts `run` across the nodes."),
     ] = "none"
     procs_per_node: Annotated[int | None, Range(min=1), Doc("Processes per node; default: one per GPU, or 1.")] = None
     vars: Annotated[Variables, Doc("Environment variables of this task.")] = field(default_factory=dict)

@@ -22,6 +22,7 @@ _INIT = (
 )
 _Source = tuple[str, str, int]
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def ensure_archive(cache: Path) -> Path:
@@ -29,6 +30,8 @@ def ensure_archive(cache: Path) -> Path:
 
     Holds byte code for this Python beside the sources; another Python (3.9 or newer) uses the sources.
     """
+    if not os.path.isdir(_ROOT):  # this code runs from an archive itself: a windlass command inside a job
+        return Path(_ROOT).parent
     files = _sources()
     content = (
         repr([(name, modified) for name, _, modified in files]) + f"{VERSION} {sys.implementation.cache_tag} {_INIT}"
@@ -41,10 +44,9 @@ def ensure_archive(cache: Path) -> Path:
 
 
 def _sources() -> list[_Source]:
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     found = []
     for layer in IN_JOB_LAYERS:
-        for entry in os.scandir(os.path.join(root, layer)):  # a Path per file would take twice as long
+        for entry in os.scandir(os.path.join(_ROOT, layer)):  # a Path per file would take twice as long
             if entry.name.endswith(".py"):
                 found.append((f"windlass/{layer}/{entry.name}", entry.path, entry.stat().st_mtime_ns))  # noqa: PERF401
     return sorted(found)

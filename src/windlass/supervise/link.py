@@ -49,9 +49,12 @@ class _Lines:
         if len(self._received) > _MAX_LINE_BYTES:
             raise ConnectionAbortedError(errno.EMSGSIZE, "a line too long")
         try:
-            return [json.loads(line) for line in lines]
+            messages = [json.loads(line) for line in lines]
         except ValueError as error:
             raise ConnectionAbortedError(errno.EPROTO, "not JSON") from error
+        if not all(isinstance(message, dict) for message in messages):
+            raise ConnectionAbortedError(errno.EPROTO, "not an object")
+        return messages
 
 
 class Server:
@@ -98,7 +101,7 @@ class Server:
     def _read(self, lines: _Lines) -> None:
         try:
             messages = lines.receive()
-        except ConnectionError:
+        except OSError:
             self._drop(lines)
             return
         for message in messages:
@@ -110,10 +113,12 @@ class Server:
     def _admit(self, lines: _Lines, message: dict[str, Any]) -> bool:
         import hmac  # lazy: brings OpenSSL, 4 ms; a task of one replica admits nobody
 
-        if not hmac.compare_digest(str(message.get("token", "")), self._token):
+        token, rank = str(message.get("token", "")), message.get("rank")
+        is_known = hmac.compare_digest(token.encode(errors="replace"), self._token.encode())
+        if not is_known or not isinstance(rank, int):
             self._drop(lines)
             return False
-        self._ranks[lines] = int(message["rank"])
+        self._ranks[lines] = rank
         self._send(lines)
         return True
 
@@ -187,7 +192,7 @@ class Follower:
             return
         try:
             messages = self._lines.receive()
-        except ConnectionError:
+        except OSError:
             self.close()
             return
         for message in messages:

@@ -223,15 +223,18 @@ class Supervisor:
             self._watch_history()
             self._process = self._new_process(attempt)
             recorded = self._ledger.task().attempts[attempt].replicas[self._rank].process
-            if recorded and is_alive(ProcessId.parse(recorded)) and self._held.guard_pid == os.getppid():
-                self._process.adopt(recorded)
-            else:
-                self._process.adopt(recorded)
-                sweep_left_overs(self._job, self._rank, self._held)
+            self._process.adopt(recorded)
+            if not (recorded and is_alive(ProcessId.parse(recorded)) and self._held.guard_pid == os.getppid()):
+                self._sweep()
         elif self._ledger.task().attempts:
-            sweep_left_overs(self._job, self._rank, self._held)
+            self._sweep()
         self._ledger.history.clear()
         self._has_been_led = bool(self._ledger.task().attempts)
+
+    def _sweep(self) -> None:
+        attempts = self._ledger.task().attempts.values()
+        known = [attempt.replicas[self._rank].process for attempt in attempts if self._rank in attempt.replicas]
+        sweep_left_overs(self._job, self._rank, self._held, known)
 
     def _new_process(self, attempt: int) -> UserProcess:
         return UserProcess(self._job, self._rank, attempt, self._held, self._redactor, self._clock, self._host)

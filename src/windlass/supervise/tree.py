@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterable
 from typing import Callable
 
-from windlass.core.process import descendants, find_by_environment, send_signal
+from windlass.core.process import ProcessId, descendants, find_by_environment, send_signal, session_members
 
 __all__ = ["below", "end_all", "resident_bytes", "sweep"]
 
 _PAUSE_S = 0.01
 _NUM_EMPTY_LOOKS = 2
+_MAX_LOOKS = 100
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -51,12 +52,21 @@ def below(roots: Iterable[int], kept: set[int]) -> list[int]:
     return [pid for pid in found if pid not in spared]
 
 
-def sweep(token_name: str, token: str, keep: Callable[[], set[int]]) -> list[int]:
-    """Kill what an earlier supervisor left on this machine, known by the token in its environment at start."""
+def sweep(token_name: str, token: str, keep: set[int], *, roots: Iterable[str] = ()) -> list[int]:
+    """Kill what an earlier supervisor left on this machine.
+
+    Known by the token in the environment at start; by the session that each recorded process began, for what cleared
+    its environment; and by descent from those.
+
+    Args:
+        roots: recorded identities of user processes (`process-started`).
+    """
+    sessions = [ProcessId.parse(root) for root in roots if root]
     ended: list[int] = []
-    for _ in range(100):
-        kept = keep()
-        found = [pid for pid in find_by_environment(token_name, token) if pid not in kept]
+    for _ in range(_MAX_LOOKS):
+        known = [*find_by_environment(token_name, token), *(pid for root in sessions for pid in session_members(root))]
+        family = dict.fromkeys([*known, *(child for pid in known for child in descendants(pid))])
+        found = [pid for pid in family if pid not in keep]
         if not found:
             break
         for pid in found:

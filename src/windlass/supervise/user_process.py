@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Callable
 
@@ -141,7 +141,8 @@ class UserProcess:
         """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds."""
         end_all(self._roots(), lambda: keep)
         if os.getppid() != self._held.guard_pid:  # what the dead guard had adopted is below neither of us
-            sweep_left_overs(self._job, self._rank, self._held)
+            roots = [str(self._process)] if self._process is not None else []
+            sweep_left_overs(self._job, self._rank, self._held, roots)
         deadline = time.monotonic() + _STATUS_WAIT_S
         while not self.has_exited() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -171,7 +172,7 @@ class UserProcess:
         if limit:
             used = resident_bytes(below(self._roots(), others()))
             if used > limit:
-                self._memory_note = f"used {used} bytes of memory, the limit is {limit}"
+                self._memory_note = f"used {used / 2**20:.1f} MiB of memory, the limit is {limit / 2**20:g} MiB"
                 return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)
         return None
 
@@ -205,10 +206,13 @@ class UserProcess:
         return End(str(cause), rank=self._rank, host=self._host, message=message, at=self._clock.now())
 
 
-def sweep_left_overs(job: JobDocument, rank: int, held: Held) -> list[int]:
-    """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed)."""
-    ours = {os.getpid(), held.guard_pid}
-    return sweep(TOKEN_NAME, f"{job.token}.{rank}", lambda: ours)
+def sweep_left_overs(job: JobDocument, rank: int, held: Held, roots: Iterable[str]) -> list[int]:
+    """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed).
+
+    Args:
+        roots: identities of the user processes that the journal knows of this replica.
+    """
+    return sweep(TOKEN_NAME, f"{job.token}.{rank}", {os.getpid(), held.guard_pid}, roots=roots)
 
 
 def _has_no_room(folder: str) -> bool:

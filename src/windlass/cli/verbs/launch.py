@@ -60,6 +60,9 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
 
     Log lines go to standard output, progress to standard error. Ctrl-C detaches: the run needs nobody. Exits with 0 when
     the run succeeded and with 1 when it did not.
+
+    Overrides change the file for this run: `tasks.train.nodes=2`, `--params.lr=3e-3`, `'~limit.time'` (removes it; the
+    quotes keep it from the shell).
     """
     command = context.meta.get("windlass.command")
     if command is None:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.finding import found_run, reconciled
 from windlass.cli.log_merge import merged_lines
 from windlass.cli.moments import as_moment
@@ -48,7 +49,7 @@ def _as_attempt(context: click.Context, parameter: click.Parameter, value: str |
 @click.option("--replica", "-r", "rank", type=click.IntRange(min=0), default=None, help="Only this replica (its rank).")
 @click.option("--attempt", callback=_as_attempt, metavar="K|all", help="Default: each task's newest.")
 @click.option("--since", metavar="WHEN", callback=as_moment, help="Only what came since: `10m`, `2026-11-21T05:04`.")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends; Ctrl-C leaves it running.")
 @click.option("--json", "is_json", is_flag=True, help="Print a JSON object with a versioned schema per line.")
 def logs_command(
     run: str,
@@ -58,7 +59,7 @@ def logs_command(
     since: float,
     follow: bool,
     is_json: bool,
-) -> None:
+) -> int:
     """Print what a run's processes printed.
 
     The log of one replica comes as it is, byte for byte. Several are merged in time, each line with `task.rank | ` before
@@ -69,8 +70,13 @@ def logs_command(
     facts = folder.facts()
     _check_choice(folder, facts, task, rank)
     if follow and not facts.state.is_terminal:
-        _follow(folder, home, task=task, rank=rank, attempt=attempt, since=since, is_json=is_json)
-        return
+        try:
+            _follow(folder, home, task=task, rank=rank, attempt=attempt, since=since, is_json=is_json)
+        except KeyboardInterrupt:
+            tell()
+            tell(f"{folder.id} goes on: windlass logs {folder.id} --follow | windlass stop {folder.id}")
+            return EXIT_INTERRUPTED
+        return 0
     found = _chosen(logs.list_logs(folder, task=task, rank=rank, attempt=attempt or None), is_newest=attempt is None)
     if not found:
         _say_nothing(folder, facts, attempt)
@@ -81,6 +87,7 @@ def logs_command(
     else:
         _print_merged(found, since, is_numbered=attempt == 0, is_json=is_json)
     _tell_of_earlier(folder, found, attempt)
+    return 0
 
 
 def _check_choice(run: RunFolder, facts: RunFacts, task: str | None, rank: int | None) -> None:

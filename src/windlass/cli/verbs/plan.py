@@ -45,7 +45,7 @@ def plan_command(
 ) -> None:
     """Show everything that would happen; do nothing.
 
-    Works offline and needs no scheduler. OVERRIDES change the file: `tasks.train.nodes=2`, `--params.lr=3e-3`, `~limit.time`.
+    Works offline and needs no scheduler. OVERRIDES change the file: `tasks.train.nodes=2`, `--params.lr=3e-3`, `'~limit.time'`.
     """
     if "windlass.command" in context.meta:
         raise UsageError("`windlass plan` plans a file, not a command", hint="windlass launch -- COMMAND", code="usage")

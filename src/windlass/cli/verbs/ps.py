@@ -87,5 +87,5 @@ def _columns(row: Row, now: float) -> tuple[str, ...]:
 
 
 def _note(row: Row) -> str:
-    """What a person should know first: damage, why it waits, why it ended; else why it was started."""
-    return row.note or row.reason or (row.cause if row.cause not in ("", "ok") else "") or row.why
+    """What a person should know first: damage, why it waits, why it ended; else what was changed, or why it runs."""
+    return row.note or row.reason or (row.cause if row.cause not in ("", "ok") else "") or row.overrides or row.why

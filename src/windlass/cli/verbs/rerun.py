@@ -13,7 +13,12 @@ from windlass.runs.home import Home
 __all__ = ["rerun_command"]
 
 
-@verb("windlass rerun last", "windlass rerun hello-7hq2mx4p params.seed=2 -d", name="rerun")
+@verb(
+    "windlass rerun last",
+    "windlass rerun hello-7hq2mx4p params.seed=2 -d",
+    "windlass rerun last limit.time=2h",
+    name="rerun",
+)
 @run_argument()
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
 @detach_option
@@ -21,7 +26,11 @@ __all__ = ["rerun_command"]
 def rerun_command(run: str, overrides: tuple[str, ...], detach: bool, is_json: bool) -> int:
     """Start a new run with the same pins: code, environment and data as they were.
 
-    OVERRIDES change parameters, resources and limits, not what is pinned.
+    It starts from nothing, not from the old run's checkpoints; `retry` and `resume` go on with the old run. For changed
+    code or data, `windlass launch FILE` makes new pins.
+
+    OVERRIDES come on top of those of the old run: parameters, resources and limits, not what is pinned, such as
+    `params.seed=2`, `tasks.train.memory=32GiB`, `limit.time=2h`.
     """
     home = Home.default()
     old = found_run(run, home)

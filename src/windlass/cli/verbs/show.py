@@ -21,7 +21,8 @@ __all__ = ["show_command"]
 def show_command(run: str, provenance: bool, is_json: bool) -> None:
     """Show one run: state, cause, attempts, outputs, metrics, and what to type next.
 
-    RUN is an id, a part of one, an experiment's name (its newest run), or `last`.
+    RUN is a run's id, its beginning, at least four of its last letters, the experiment's name for its newest run, or
+    `last`.
     """
     folder = found_run(run)
     if provenance:
