@@ -10,7 +10,11 @@ import pytest
 from tests.cli.conftest import Windlass
 from tests.runs.journals import RunScript
 from windlass.cli.log_merge import merged_lines
+from windlass.cli.made_from import code_text
+from windlass.cli.next_steps import next_step
 from windlass.core.clock import FakeClock
+from windlass.pin.code import CodePin
+from windlass.plan import Pins, Plan
 from windlass.record import events
 from windlass.record.manifest import commit_manifest
 from windlass.record.state import End
@@ -115,6 +119,73 @@ def test_show_of_a_failure_has_the_cause_the_traceback_and_the_next_step(windlas
     assert lines[-1] == (
         f"next         mend it, commit, `windlass launch FILE`; the same pins again: `windlass retry {BAD}`"
     )
+
+
+def test_show_says_what_the_run_was_made_from(windlass: Windlass, home: Path) -> None:
+    code = CodePin(kind="in-place", commit="c" * 40, branch="main", is_dirty=True, dirty_files=("train.py",))
+    plan = Plan(
+        name="hello",
+        overrides=("params.lr=2", "why=a b"),
+        pins=Pins(code=code),
+        experiment={"params": {"lr": 2, "model": {"dim": 8}}},
+    )
+    run = good_run(home)
+    (run.path / "plan.json").write_text(json.dumps(plan.to_data()))
+    text = windlass("show", GOOD).out
+    assert f"code         in place, dirty: train.py; on commit {'c' * 12} (main)\n" in text
+    assert "environment  none: the programs of the place\n" in text
+    assert "overrides    params.lr=2 'why=a b'\n" in text
+    assert "params       lr=2, model.dim=8\n" in text
+    assert windlass("ps").out.splitlines()[1].endswith("params.lr=2 'why=a b'")
+
+
+@pytest.mark.parametrize(
+    ("pin", "text"),
+    [
+        (CodePin(kind="commit", commit="c" * 40, branch="main"), "commit cccccccccccc (main)"),
+        (CodePin(kind="commit", commit="c" * 40), "commit cccccccccccc"),
+        (
+            CodePin(kind="snapshot", tree="7" * 40, base="c" * 40, dirty_files=tuple("abcdef")),
+            "snapshot 777777777777, commit cccccccccccc with a, b, c, d, ...",
+        ),
+        (CodePin(kind="in-place"), "in place"),
+        (CodePin(kind="none"), "none"),
+    ],
+)
+def test_code_in_one_line(pin: CodePin, text: str) -> None:
+    assert code_text(pin) == text
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "step"),
+    [
+        (
+            "failed",
+            "user-error",
+            f"mend it, commit, `windlass launch FILE`; the same pins again: `windlass retry {BAD}`",
+        ),
+        ("failed", "out-of-memory", f"`windlass rerun {BAD} tasks.train.memory=...`"),
+        ("failed", "timeout", f"`windlass rerun {BAD} limit.time=...`"),
+        ("failed", "node-lost", f"windlass logs {BAD} | windlass retry {BAD} | windlass rerun {BAD}"),
+        ("stopped", "cancelled", f"windlass resume {BAD}"),
+        ("succeeded", "ok", ""),
+    ],
+)
+def test_the_next_step_follows_from_the_cause(state: str, cause: str, step: str, home: Path) -> None:
+    run = RunScript(Home(home), BAD).submit().start().end(state, cause).close()
+    assert next_step(run.id, run.facts(), "train") == step
+
+
+def test_ctrl_c_leaves_a_followed_run_alone(windlass: Windlass, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    RunScript(Home(home), GOOD).submit().start().close()
+
+    def interrupt(*_arguments: object, **_settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("windlass.cli.verbs.logs._follow", interrupt)
+    result = windlass("logs", GOOD, "--follow")
+    assert result.code == 130
+    assert result.err.endswith(f"{GOOD} goes on: windlass logs {GOOD} --follow | windlass stop {GOOD}\n")
 
 
 def test_show_json_holds_everything(windlass: Windlass, home: Path) -> None:
@@ -234,3 +305,5 @@ def test_a_changed_checkpoint_is_found(tmp_path: Path) -> None:
     (folder / "state").write_text("weighty")
     found = _checkpoint("train", folder)
     assert (found.status, found.message) == ("failed", "1 of its files differ\nstate: has other content (sha256)")
+    found = _checkpoint("train", tmp_path / "step-2")
+    assert (found.status, found.message) == ("failed", f"{tmp_path}/step-2 is gone; it was the last one committed")

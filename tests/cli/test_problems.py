@@ -89,6 +89,37 @@ def shape(err: str) -> list[str]:
             ],
         ),
         (
+            ["launch", "train.py", "params.lr=3"],
+            2,
+            [
+                "error: `train.py` is a program, not an experiment file [usage]",
+                "hint: windlass launch -- python train.py",
+            ],
+        ),
+        (
+            ["launch", "e.yaml", "--params.lr", "3"],
+            2,
+            ["error: `--params.lr 3`: an override is one word [usage]", "hint: write `--params.lr=3`"],
+        ),
+        (
+            ["plan", "--params.lr", "3", "e.yaml"],
+            2,
+            ["error: `--params.lr 3`: an override is one word [usage]", "hint: write `--params.lr=3`"],
+        ),
+        (
+            ["launch", "e.yaml", "--", "python", "train.py"],
+            2,
+            ["error: both a FILE (`e.yaml`) and a command behind `--` [usage]", "hint: launch one of them"],
+        ),
+        (
+            ["launch", "a.yaml", "params.lr=1", "b.yaml"],
+            2,
+            [
+                "error: two FILEs: `a.yaml` and `b.yaml` [usage]",
+                "hint: each is an experiment of its own: give one at a time",
+            ],
+        ),
+        (
             ["launch", "--"],
             2,
             ["error: nothing stands behind `--` [missing-argument]", "hint: windlass launch -- python train.py"],

@@ -87,7 +87,7 @@ def literal(line: str) -> str:
 
 def inserted(line: str, value: str | list[str]) -> str:
     refusals = Refusals()
-    scope = Scope(task="t", values={"params.v": value})
+    scope = Scope(task="t", values={"params.v": list(value) if isinstance(value, list) else value})
     text = resolve_text(literal(line), scope, refusals, "tasks.t.run", is_shell=True)
     refusals.raise_all()
     return fill_tokens(text, {}, is_shell=True)
@@ -103,23 +103,25 @@ def executed(shell: list[str], line: str) -> str:
 
 def check_verbatim(context: str, value: str) -> None:
     line = inserted(QUOTED[context], value)
-    expected = {
-        "behind a hash": [f"0{value}"],
-        "behind a pid": [value, None, ""],
-    }.get(context, [f"{value}." if "substitution" in context else value])
+    expected = f"0{value}" if context == "behind a hash" else f"{value}." if "substitution" in context else value
     for shell in SHELLS:
-        words = executed(shell, line).split("\0")[:-1]
-        assert [word if wanted is not None else None for word, wanted in zip(words, expected, strict=True)] == expected
+        words = executed(shell, line).split("\0")
+        assert (words[0], len(words)) == (expected, 4 if context == "behind a pid" else 2)
+
+
+def refused(line: str, value: str | list[str]) -> str:
+    """The message when a value is refused, else empty."""
+    try:
+        inserted(line, value)
+    except SpecError as error:
+        return "\n".join(f"{problem.code}: {problem.message}" for problem in error.problems)
+    return ""
 
 
 def check_harmless(context: str, value: str) -> None:
-    try:
-        line = inserted(HAZARDS[context], value)
-    except SpecError as error:
-        assert {problem.code for problem in error.problems} == {"unsafe-insert"}
-        return
-    for shell in SHELLS:
-        executed(shell, line)
+    if not refused(HAZARDS[context], value).startswith("unsafe-insert"):
+        for shell in SHELLS:
+            executed(shell, inserted(HAZARDS[context], value))
 
 
 @pytest.mark.parametrize("context", QUOTED)
@@ -131,10 +133,9 @@ def test_an_attack_arrives_as_one_word(context: str) -> None:
 @pytest.mark.parametrize("context", HAZARDS)
 def test_an_attack_is_refused_where_quotes_do_not_protect(context: str) -> None:
     for value in ATTACKS:
-        with pytest.raises(SpecError) as caught:
-            inserted(HAZARDS[context], value)
-        assert [problem.code for problem in caught.value.problems] == ["unsafe-insert"]
-        assert "tasks.t.run" in caught.value.problems[0].message and caught.value.problems[0].hint
+        assert refused(HAZARDS[context], value).startswith("unsafe-insert: `${params.v}` in tasks.t.run follows") or (
+            refused(HAZARDS[context], value).startswith("unsafe-insert: the value of `${params.v}` in tasks.t.run needs")
+        )
 
 
 _HOSTILE = st.text(alphabet="ab0 $`'\"\\{}()[]#*~\n;&|<>=!-x", max_size=14)
@@ -159,8 +160,7 @@ def test_a_plain_value_is_fine_everywhere(context: str) -> None:
 
 @pytest.mark.parametrize("value", ["a", "1", [], ["a"]])
 def test_nothing_goes_directly_behind_a_backslash(value: str | list[str]) -> None:
-    with pytest.raises(SpecError, match="follows a backslash"):
-        inserted("echo \\${params.v} x", value)
+    assert "follows a backslash" in refused("echo \\${params.v} x", value)
 
 
 def test_an_empty_list_leaves_what_follows_as_it_is() -> None:
@@ -174,7 +174,7 @@ def test_an_empty_list_leaves_what_follows_as_it_is() -> None:
 def test_a_path_directly_behind_a_backslash() -> None:
     with pytest.raises(ValueError, match="follows a backslash"):
         fill_tokens("echo \\${out}", {"out": "/o"}, is_shell=True)
+    refusals = Refusals()
+    resolve_text("echo \\${out}", Scope(task="t", later=frozenset({"out"})), refusals, "run", is_shell=True)
     with pytest.raises(SpecError, match="follows a backslash"):
-        refusals = Refusals()
-        resolve_text("echo \\${out}", Scope(task="t", later=frozenset({"out"})), refusals, "run", is_shell=True)
         refusals.raise_all()

@@ -102,3 +102,15 @@ def test_relative_paths_are_our_bug() -> None:
     plan = plan_of("{name: x, run: f}")
     with pytest.raises(InternalError, match="not absolute"):
         job_document(plan, plan.tasks[0], places=Places(run="r", run_dir=Path("r"), code=Path("/c")), job=1, token="t")
+
+
+@pytest.mark.parametrize("place", ["run_dir", "code", "virtual_env"])
+def test_a_path_with_a_token_is_refused(place: str) -> None:
+    plan = plan_of("{name: x, run: [f, '${out}', '${code}']}")
+    places = replace(PLACES, **{place: Path("/home/${rank}/x")})
+    with pytest.raises(PreconditionError, match=r"holds `\$\{`, which would be replaced in the job: /home/\$\{rank}") as caught:
+        job_document(plan, plan.tasks[0], places=places, job=1, token="t")
+    assert (caught.value.code, caught.value.hint) == (
+        "unsafe-insert",
+        "move windlass's home or the data to a path without `${`",
+    )

@@ -185,8 +185,10 @@ BAD = [
     ),
     (
         "{name: x, params: {m: a b}, run: 'f `g ${params.m}`'}",
-        "the value of `${params.m}` in tasks.main.run needs quotes, and they would not protect it: "
-        "there is a backquote or a here-document before it",
+        (
+            "the value of `${params.m}` in tasks.main.run needs quotes, and they would not protect it: "
+            "there is a backquote or a here-document before it"
+        ),
         "unsafe-insert",
         'pass the value through `vars`: vars: {X: "${params.m}"}, and "$X" in the command',
     ),

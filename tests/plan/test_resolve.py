@@ -93,7 +93,7 @@ def test_a_dollar_before_a_token_is_refused() -> None:
 
 
 def test_a_path_that_needs_quotes_where_none_can_stand() -> None:
-    with pytest.raises(ValueError, match="needs quotes, .* there is a backquote or a here-document"):
+    with pytest.raises(ValueError, match=r"needs quotes, .* there is a backquote or a here-document"):
         fill_tokens("x `ls ${out}`", {"out": "/a b"}, is_shell=True)
     assert fill_tokens("x `ls ${out}`", {"out": "/ab"}, is_shell=True) == "x `ls /ab`"
 

@@ -17,6 +17,7 @@ from windlass.launch.submit import (
     intend,
     is_furnished,
     is_launching,
+    launch_lock,
     remove_secrets,
     submission_of,
     submit_intended,

@@ -64,6 +64,7 @@ def job_document(plan: Plan, task: TaskPlan, *, places: Places, job: int, token:
         InternalError: a token has no value, or a path is not absolute.
     """
     values = _values(plan, task, places, job)
+    _check_paths(task, values | ({} if places.virtual_env is None else {"VIRTUAL_ENV": str(places.virtual_env)}))
     argv = tuple(
         _fill(item, values, task, is_shell=task.is_shell and index == 2) for index, item in enumerate(task.argv)
     )
@@ -119,6 +120,17 @@ def _values(plan: Plan, task: TaskPlan, places: Places, job: int) -> dict[str, s
         if not path.is_absolute():
             raise InternalError(f"the path for ${{{name}}} is not absolute: {path}")
     return {name: str(path) for name, path in paths.items()} | {"run": places.run, "job": str(job)}
+
+
+def _check_paths(task: TaskPlan, values: Mapping[str, str]) -> None:
+    """Refuse a path that holds `${`: the job replaces its own tokens, such as `${rank}`, in all that is filled in."""
+    for name, value in values.items():
+        if "${" in value:
+            raise PreconditionError(
+                f"task `{task.name}`: the path for `{name}` holds `${{`, which would be replaced in the job: {value}",
+                hint="move windlass's home or the data to a path without `${`",
+                code="unsafe-insert",
+            )
 
 
 def _fill(text: str, values: Mapping[str, str], task: TaskPlan, *, is_shell: bool = False) -> str:
