@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from windlass.core.clock import SystemClock
+from windlass.record.redact import Redactor
 from windlass.supervise.channel import Channel
 from windlass.supervise.pump import LogPump
-from windlass.supervise.redact import Redactor
 
 MEGABYTE = 1_000_000
 WRITER = """

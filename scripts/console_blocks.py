@@ -41,11 +41,18 @@ class Step:
     def matches(self, printed: str) -> bool:
         """Whether the output is what the page shows."""
         shown = self.shown[:-1] if self.exit_code else self.shown
-        wanted = "\n".join(shown).strip()
+        wanted = strip_lines("\n".join(shown))
         if not wanted:
             return True
-        pattern = ".*?".join(re.escape(part) for part in wanted.split("..."))
-        return re.fullmatch(pattern, strip_lines(printed), re.DOTALL) is not None
+        pattern = "".join(line_pattern(line) for line in wanted.splitlines())
+        return re.fullmatch(pattern, strip_lines(printed) + "\n", re.DOTALL) is not None
+
+
+def line_pattern(line: str) -> str:
+    """What one shown line stands for; a line of `...` alone stands for any number of lines, or none."""
+    if line.strip() == "...":
+        return r"(?:.*\n)?"
+    return ".*?".join(re.escape(part) for part in line.split("...")) + r"\n"
 
 
 def run_page(page: Path) -> tuple[int, list[str]]:

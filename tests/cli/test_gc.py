@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.cli.test_looking import BAD, GOOD, bad_run, good_run
 from tests.runs.journals import RunScript
 from windlass.core.files import lock
 from windlass.runs.home import Home
+from windlass.runs.index import Index
 
 
 @pytest.fixture
@@ -85,6 +87,19 @@ def test_left_overs_of_killed_commands_go(windlass: Windlass, home: Path) -> Non
     os.utime(dead, (1.0, 1.0))
     windlass("gc")
     assert [folder.exists() for folder in (dead, young, trash)] == [False, True, False]
+
+
+def test_indexes_of_homes_that_are_gone_go(windlass: Windlass, home: Path, tmp_path: Path) -> None:
+    gone = Home(tmp_path / "gone")
+    index, own = Index(gone), Index(Home(home))
+    for each in (index, own):
+        each.refresh()
+        each.close()
+    assert f"index        {index.path}" not in windlass("gc", "--dry-run").out
+    shutil.rmtree(gone.path)
+    assert f"removed       index        {index.path}" in windlass("gc").out
+    assert not index.path.exists()
+    assert own.path.exists()
 
 
 def test_reindex_counts(windlass: Windlass, home: Path) -> None:

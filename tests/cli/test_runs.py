@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,7 +76,9 @@ def test_the_first_minute_of_a_newcomer(home: Path, tmp_path: Path, monkeypatch:
     assert said[verdict].endswith("1 attempt")
     assert "  metrics  loss 0.1" in said[verdict + 2]
     assert said[-1] == f"  outputs  {home}/runs/{name}/out/train"
-    assert call("verify", name, code=0).stdout.count("failed") == 0
+    verified = call("verify", name, code=0).stdout
+    assert verified.count("failed") == 0
+    assert re.search(r"^ok +code +commit [0-9a-f]{12}, tree [0-9a-f]{12}$", verified, re.MULTILINE)
     assert call("ps").stdout.splitlines()[1].split()[:2] == [name, "succeeded"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from windlass.core import files
+from windlass.core.errors import WaitTimeoutError
 from windlass.core.files import is_locked, lock, read_json, sha256_file, write_atomic, write_json
 
 
@@ -81,3 +82,15 @@ def test_a_lock_is_freed_by_an_error_and_is_private(tmp_path: Path) -> None:
         raise KeyError
     assert not is_locked(path)
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_that_another_holds_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock(path):
+        message = r"another process has held the lock .*/lock for 0.03 s"
+        with pytest.raises(WaitTimeoutError, match=message) as caught, lock(path, timeout_s=0.03):
+            pytest.fail("it is held")
+        assert str(path) in caught.value.hint
+    with lock(path, timeout_s=0.0):
+        assert is_locked(path)
+    assert not is_locked(path)

@@ -118,3 +118,31 @@ def test_descendants_come_parents_first(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_nobody_is_there() -> None:
     assert identify(2**22 + 1) is None
+
+
+def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("no permission to execute")
+    (tmp_path / "nothing").write_bytes(b"\0\1\2")
+    (tmp_path / "nothing").chmod(0o755)
+    for argv0, reason in (
+        ("tool", "Permission denied"),
+        ("tool/x", "Not a directory"),
+        ("nothing", "Exec format error"),
+    ):
+        with pytest.raises(PreconditionError, match=rf"`.*/{argv0}` cannot be run: {reason}") as caught:
+            run([str(tmp_path / argv0)])
+        assert caught.value.code == "program-missing"
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PreconditionError, match=r"`true` cannot be run in .*/file: Not a directory"):
+        run(["true"], cwd=tmp_path / "file")
+
+
+def test_a_process_that_may_not_be_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", kill)
+    assert not send_signal(1, signal.SIGKILL)

@@ -44,6 +44,7 @@ def test_everything_is_intended_before_anything_is_made(bench: Bench, backend: P
     assert len({job.token for job in jobs}) == 2
     assert all(len(job.token) == 32 and job.backend == "local" and job.resets_budgets for job in jobs)
     assert run.state is State.QUEUED
+    assert repr(run) == f"<Run {run.id}: queued>"
     assert run.facts.plan_hash == run.plan.plan_hash
     assert bench.left() == [run.id]
     assert run.reconcile() == []

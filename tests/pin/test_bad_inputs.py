@@ -16,6 +16,10 @@ from tests.pin.projects import lock, make_project, uv
 from windlass.core.errors import WindlassError
 from windlass.pin import CodePin, checkout, pin_code, pin_data, pin_environment
 
+UNTRACKED_HINT = (
+    "commit them (or list what is no code in .gitignore), or add --snapshot (stores this exact tree) "
+    "or --allow-dirty (runs in place and records it)"
+)
 COMMIT_HINT = "commit them, or add --snapshot (stores this exact tree) or --allow-dirty (runs in place and records it)"
 
 
@@ -101,7 +105,7 @@ PIN = CodePin(kind="commit", commit="1" * 40, tree="2" * 40)
 DATA_HINT = "`data:` names a file or a folder, such as `file:data/prompts.jsonl`"
 CODE = [
     Bad("dirty-tree", shell(REPO + " && echo 2 > a.py && echo > b.py"), lambda t: pin_code(t / "repo"), "dirty-tree",
-        "2 files differ from the last commit in {t}/repo: a.py, b.py", COMMIT_HINT),
+        "2 files differ from the last commit in {t}/repo: a.py, b.py (untracked)", UNTRACKED_HINT),
     Bad("not a repository", shell("mkdir loose"), lambda t: pin_code(t / "loose"), "not-a-repository",
         "{t}/loose is not in a git repository, so there is no commit to pin",
         "add --snapshot (stores this exact tree), or `git init` and commit"),

@@ -51,9 +51,21 @@ def test_every_kind_of_edit_is_dirty(repo: Path, sh: Shell, line: str, names: tu
         pin_code(repo)
     assert caught.value.code == "dirty-tree"
     assert caught.value.exit_code == 8
-    assert caught.value.message.endswith(": " + ", ".join(names))
+    assert caught.value.message.replace(" (untracked)", "").endswith(": " + ", ".join(names))
     assert pin_code(repo, allow_dirty=True).dirty_files == names
     assert pin_code(repo, snapshot=True).dirty_files == names
+
+
+def test_untracked_files_are_told_from_edits(repo: Path, sh: Shell) -> None:
+    sh("echo x >> train.py", repo)
+    with pytest.raises(PreconditionError) as edited:
+        pin_code(repo)
+    assert ".gitignore" not in edited.value.hint
+    sh("echo > notes.txt", repo)
+    with pytest.raises(PreconditionError) as caught:
+        pin_code(repo)
+    assert caught.value.message.endswith(": notes.txt (untracked), train.py")
+    assert caught.value.hint.startswith("commit them (or list what is no code in .gitignore), or add --snapshot")
 
 
 def test_ignored_files_are_not_dirty(repo: Path) -> None:
@@ -66,7 +78,7 @@ def test_ignored_files_are_not_dirty(repo: Path) -> None:
 def test_many_dirty_files_are_counted(repo: Path) -> None:
     for number in range(13):
         (repo / f"f{number:02}").touch()
-    with pytest.raises(PreconditionError, match=r"13 files differ .*: f00, .*, f09 and 3 more$"):
+    with pytest.raises(PreconditionError, match=r"13 files differ .*: f00 .*, f09 .untracked. and 3 more$"):
         pin_code(repo)
 
 

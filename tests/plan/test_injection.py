@@ -134,7 +134,9 @@ def test_an_attack_arrives_as_one_word(context: str) -> None:
 def test_an_attack_is_refused_where_quotes_do_not_protect(context: str) -> None:
     for value in ATTACKS:
         assert refused(HAZARDS[context], value).startswith("unsafe-insert: `${params.v}` in tasks.t.run follows") or (
-            refused(HAZARDS[context], value).startswith("unsafe-insert: the value of `${params.v}` in tasks.t.run needs")
+            refused(HAZARDS[context], value).startswith(
+                "unsafe-insert: the value of `${params.v}` in tasks.t.run needs"
+            )
         )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,9 @@ def test_relative_paths_are_our_bug() -> None:
 def test_a_path_with_a_token_is_refused(place: str) -> None:
     plan = plan_of("{name: x, run: [f, '${out}', '${code}']}")
     places = replace(PLACES, **{place: Path("/home/${rank}/x")})
-    with pytest.raises(PreconditionError, match=r"holds `\$\{`, which would be replaced in the job: /home/\$\{rank}") as caught:
+    with pytest.raises(
+        PreconditionError, match=r"holds `\$\{`, which would be replaced in the job: /home/\$\{rank}"
+    ) as caught:
         job_document(plan, plan.tasks[0], places=places, job=1, token="t")
     assert (caught.value.code, caught.value.hint) == (
         "unsafe-insert",

@@ -37,7 +37,6 @@ FIELDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "token": _TEXT,
         "backend": _TEXT,
         "resets_budgets": st.booleans(),
-        "from_attempt": _NUMBERS,
     },
     events.JOB_SUBMITTED: {"task": _TASKS, "job": _NUMBERS, "backend_id": _TEXT, "locator": _TEXT},
     events.JOB_REFUSED: {"task": _TASKS, "job": _NUMBERS, "cause": _CAUSES, "message": _TEXT},
@@ -54,14 +53,6 @@ FIELDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "is_checkpoint_wanted": st.booleans(),
     },
     events.TASK_QUEUED: {"task": _TASKS, "job": _NUMBERS, "reason": _TEXT},
-    events.REPLICA_READY: {
-        "task": _TASKS,
-        "job": _NUMBERS,
-        "attempt": _NUMBERS,
-        "rank": st.integers(0, 1),
-        "host": _TEXT,
-        "pid": _NUMBERS,
-    },
     events.ATTEMPT_STARTED: {
         "task": _TASKS,
         "job": _NUMBERS,
@@ -183,7 +174,7 @@ class History:
 
     def _submit(self) -> Iterator[Record]:
         job = self.task.newest_job + 1
-        facts = {"token": "t", "backend": "local", "resets_budgets": self.die.random() < 0.5, "from_attempt": 1}
+        facts = {"token": "t", "backend": "local", "resets_budgets": self.die.random() < 0.5}
         yield self._say("client-1", events.JOB_INTENDED, task="a", job=job, **facts)
         yield self._say("client-1", events.JOB_SUBMITTED, task="a", job=job, backend_id="1", locator="l")
 
@@ -199,7 +190,6 @@ class History:
                 yield self._end(job, str(decision.verdict), decision.cause)
                 return
         number = newest.number + 1 if newest else 1
-        yield self._say("a.0", events.REPLICA_READY, task="a", job=job, attempt=number, rank=0, host="n0", pid=1)
         facts = {"leader": "n0", "address": "n0", "port": 1}
         yield self._say("a.0", events.ATTEMPT_STARTED, task="a", job=job, attempt=number, epoch=self.epoch, **facts)
 

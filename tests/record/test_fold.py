@@ -28,7 +28,7 @@ def records(*said: tuple[str, dict[str, Any]], writer: str = "w") -> list[Record
 
 
 def intended(job: int = 1, task: str = "a", **more: Any) -> tuple[str, dict[str, Any]]:
-    facts = {"task": task, "job": job, "token": "t", "backend": "local", "resets_budgets": False, "from_attempt": 1}
+    facts = {"task": task, "job": job, "token": "t", "backend": "local", "resets_budgets": False}
     return events.JOB_INTENDED, {**facts, **more}
 
 

@@ -213,3 +213,68 @@ def test_damage_is_counted_once(tmp_path: Path) -> None:
     assert [record.data["message"] for record in reader.poll()] == ["b"]
     reader.poll()
     assert reader.num_damaged == 1
+
+
+def test_a_damaged_record_at_the_end_is_counted_and_a_torn_tail_is_not(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    for text in ("a", "b"):
+        writer.append("note", message=text)
+    path = tmp_path / "w.wj"
+    content = path.read_bytes()
+    reader = JournalReader(tmp_path)
+    path.write_bytes(content.replace(b'"b"', b'"z"'))
+    for _ in range(2):
+        reader.poll()
+        assert reader.num_damaged == 1
+    path.write_bytes(content[:-1])
+    reader.poll()
+    assert reader.num_damaged == 0
+    path.write_bytes(content)
+    assert [record.data["message"] for record in reader.poll()] == ["b"]
+    assert reader.num_damaged == 0
+
+
+def test_what_is_no_file_of_a_writer_is_passed_over_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.wj").mkdir()
+    (tmp_path / "b.wj").symlink_to(tmp_path / "gone")
+    writer_in(tmp_path).append("note", message="a")
+    reader = JournalReader(tmp_path)
+    assert [record.writer for record in reader.poll()] == ["w"]
+    reader.poll()
+    assert reader.num_damaged == 1
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        writer_in(tmp_path, name).append("note", message=name)
+    real = open
+
+    def no_permission(path: str, mode: str) -> object:
+        if path.endswith("a.wj"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, mode)
+
+    reader = JournalReader(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("windlass.record.journal.open", no_permission, raising=False)
+        assert [record.writer for record in reader.poll()] == ["b"]
+        assert reader.num_damaged == 1
+    assert [record.writer for record in reader.poll()] == ["a"]
+    assert reader.num_damaged == 0
+
+
+def test_a_journal_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "journal").write_text("")
+    with pytest.raises(PreconditionError, match="journal is not a folder") as caught:
+        read_journal(tmp_path / "journal")
+    assert caught.value.code == "run-damaged"
+
+
+def test_a_record_that_lacks_what_its_kind_must_hold_is_damage(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    for kind, data in (("task-ended", {"task": "a"}), ("finish", {"task": "a", "attempt": 1, "rank": 0, "code": "1"})):
+        writer.append(kind, **data)
+    writer.append("of-a-later-version")
+    reader = JournalReader(tmp_path)
+    assert [record.kind for record in reader.poll()] == ["of-a-later-version"]
+    assert reader.num_damaged == 2

@@ -37,7 +37,7 @@ class Story:
     def submit(self, *, resets_budgets: bool = False) -> None:
         self.job += 1
         self.say(
-            events.JOB_INTENDED, job=self.job, token="t", backend="local", resets_budgets=resets_budgets, from_attempt=1
+            events.JOB_INTENDED, job=self.job, token="t", backend="local", resets_budgets=resets_budgets
         )
 
     def attempt(self, cause: str, *, lasts_s: float = 10.0, has_progress: bool = True) -> Story:
@@ -205,3 +205,10 @@ def test_a_longer_budget_never_ends_a_task_that_a_shorter_one_lets_live(seed: in
     for budget in range(4):
         if decide(task, Budgets(budget, budget)).verdict is None:
             assert decide(task, Budgets(budget + 1, budget + 1)).verdict is None
+
+
+def test_a_cause_of_a_later_version_is_an_interruption() -> None:
+    story = Story().attempt("ended-by-the-moon")
+    assert decide(story.task, Budgets(interrupted=1)) == Decision(None)
+    decision = decide(story.task, Budgets(interrupted=0))
+    assert (decision.verdict, decision.cause) == (State.FAILED, "unknown")

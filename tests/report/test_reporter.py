@@ -156,6 +156,35 @@ def test_an_unknown_cause_is_refused() -> None:
     assert caught.value.hint == "did you mean `preempted`?"
 
 
+@pytest.mark.parametrize("cause", [None, 3, ["ok"]])
+def test_a_cause_that_is_no_text_is_refused(cause: object) -> None:
+    with pytest.raises(UsageError, match="unknown cause") as caught:
+        report.finish(1, cause)  # type: ignore[arg-type]  # what user code may do
+    assert caught.value.code == "unknown-cause"
+
+
+def test_a_failure_cannot_be_ok() -> None:
+    with pytest.raises(UsageError, match="cause 'ok' with the code 3, which is a failure"):
+        report.finish(3, "ok")
+    report.finish(0, "ok")
+
+
+def test_secrets_do_not_reach_the_journal(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "delivered").write_text("f1le-s3cret\n")
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdef/1234")
+    monkeypatch.setenv("KEY_FILE", str(tmp_path / "delivered"))
+    job.set(SECRET_NAMES="HF_TOKEN,GONE", SECRET_FILES="KEY_FILE")
+    report.metrics({"loss of hf_abcdef/1234": 1.0, "f1le-s3cret": 2.0, "loss": 3.0}, step=1)
+    monkeypatch.delenv("HF_TOKEN")  # what the process forgets meanwhile is a secret still
+    report.finish(1, "user-error", "401 for hf_abcdef%2F1234 and f1le-s3cret")
+    assert job.records(events.METRICS)[-1].data["values"] == {
+        "loss of [secret HF_TOKEN]": 1.0,
+        "[secret KEY_FILE]": 2.0,
+        "loss": 3.0,
+    }
+    assert job.records(events.FINISH)[-1].data["message"] == "401 for [secret HF_TOKEN] and [secret KEY_FILE]"
+
+
 def test_stop_by_the_control_file(job: Job) -> None:
     assert not report.should_stop()
     job.control(stop=True, reason="walltime")

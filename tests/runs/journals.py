@@ -26,7 +26,7 @@ class RunScript:
         self.client.append(events.RUN_CREATED, run=run_id, name=run_id[:-9], why="a test", plan_hash="h", tasks=tasks)
 
     def submit(self, job: int = 1) -> RunScript:
-        facts: dict[str, Any] = {"token": "t", "backend": "local", "resets_budgets": False, "from_attempt": 1}
+        facts: dict[str, Any] = {"token": "t", "backend": "local", "resets_budgets": False}
         self.client.append(events.JOB_INTENDED, task=self.task, job=job, **facts)
         return self
 

@@ -76,7 +76,7 @@ def test_a_settled_run_costs_one_look_until_its_journal_is_opened_again(
     monkeypatch.undo()
     writer = JournalWriter(run.journal, "client-1", clock)  # the same file, opened again by `retry`
     writer.append(
-        events.JOB_INTENDED, task="train", job=2, token="t", backend="local", resets_budgets=True, from_attempt=1
+        events.JOB_INTENDED, task="train", job=2, token="t", backend="local", resets_budgets=True
     )
     assert index.refresh() == 1
     assert [row.state for row in index.rows()] == ["queued"]

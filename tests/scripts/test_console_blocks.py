@@ -47,3 +47,10 @@ def test_pages_have_a_home_of_their_own(page: Path) -> None:
 def test_other_blocks_are_not_run(page: Path) -> None:
     page.write_text("```console\n$ exit 1\n```\n\n    $ exit 1\n")
     assert console_blocks.run_page(page) == (0, [])
+
+
+def test_dots_alone_stand_for_any_lines_and_for_none() -> None:
+    step = console_blocks.Step(command="x", line=1, shown=["one", "  place   here", "...", "last ... word"])
+    assert step.matches("one\n  place   here\nlast    word\n")
+    assert step.matches("one\n  place   here\nmore\nand more\nlast good word\n")
+    assert not step.matches("one\nplace   here\nlast good word\n")

@@ -373,7 +373,7 @@ tasks:
         """\
 error: missing key `run` in tasks.train                       [missing-key]
   exp.yaml:3:10   train: {nodes: 2}
-hint: add `run:` (a shell line, or a list of arguments without a shell)
+hint: add `run:` (a line for /bin/sh, or a list of arguments, such as `[bash, -c, LINE]`)
 """,
     ),
     BadInput(
@@ -1114,7 +1114,7 @@ error: merging with `<<` is not part of YAML 1.2              [yaml-unsupported]
 hint: write the keys out, or use `key: *alias` for a whole value
 error: missing key `run` in tasks.b                           [missing-key]
   exp.yaml:5:5   <<: *a
-hint: add `run:` (a shell line, or a list of arguments without a shell)
+hint: add `run:` (a line for /bin/sh, or a list of arguments, such as `[bash, -c, LINE]`)
 """,
     ),
     BadInput(

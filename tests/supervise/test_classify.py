@@ -93,3 +93,28 @@ def test_the_last_of_several_tracebacks_is_found() -> None:
     first = ("Traceback (most recent call last):", "  File", "KeyError: 1", "During handling", *TRACEBACK[1:], "bye")
     assert find_traceback(first) == "\n".join(TRACEBACK[1:])
     assert find_traceback(("no", "such", "thing")) == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "finish", "cause", "message"),
+    [
+        (1, (1, "on-the-moon", "dust"), "user-error", "on-the-moon: dust"),
+        (1, (1, "on-the-moon", ""), "user-error", "on-the-moon"),
+        (1, (1, "None", "dust"), "user-error", "None: dust"),
+        (1, (1, "ok", "fine"), "user-error", "fine"),
+        (3, (0, "ok", ""), "user-error", "exit code 3"),
+        (-9, (0, "ok", ""), "killed", "ended by SIGKILL"),
+        (1, ("1", "preempted", ""), "user-error", "exit code 1"),
+        (1, (None, None, None), "user-error", "exit code 1"),
+        (1, (75, None, None), "preempted", "stopped itself and can go on (exit code 75)"),
+    ],
+)
+def test_no_word_of_the_code_breaks_it_or_makes_a_success(
+    code: int, finish: tuple[object, object, object], cause: str, message: str
+) -> None:
+    end = end_of(code, finish=finish)
+    assert (end.cause, end.message) == (cause, message)
+
+
+def test_a_stop_for_a_cause_of_a_later_version() -> None:
+    assert end_of(-15, stop_cause="on-the-moon").cause == "unknown"

@@ -20,7 +20,7 @@ class Scene:
         self.ledger = ledger or MemoryLedger()
         self.num_replicas = num_replicas
         self.core = GangCore(
-            Gang(task="train", job=gang.pop("job", 1), num_replicas=num_replicas, grace_s=5.0, **gang),
+            Gang(job=gang.pop("job", 1), num_replicas=num_replicas, grace_s=5.0, **gang),
             epoch=epoch,
             ledger=self.ledger,
             now=self.now,

@@ -12,7 +12,7 @@ import pytest
 from windlass.supervise.link import Follower, Server
 from windlass.supervise.messages import Order, Status
 
-TOKEN = "0123456789abcdef"  # noqa: S105 - of this test
+TOKEN = "0123456789abcdef"
 NONSENSE = [b"1\n", b"[]\n", b"null\n", b'{"token":"\xc3\xa9"}\n', b'{"token":1}\n', b"\xff\xfe\n", b"{\n", b'"x"\n']
 
 

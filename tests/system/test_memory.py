@@ -39,7 +39,7 @@ def check(stage: Stage, text: str, message: str, **settings: object) -> None:
 
 def test_more_than_the_task_asked_for(stage: Stage) -> None:
     text = "held = bytearray(os.urandom(1)) * (300 << 20); time.sleep(60)"
-    check(stage, text, "of memory, the limit is 209715200", memory="200MiB")
+    check(stage, text, "of memory, the limit is 200 MiB", memory="200MiB")
 
 
 def test_each_replica_has_its_own_limit(stage: Stage) -> None:

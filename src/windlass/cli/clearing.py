@@ -18,7 +18,7 @@ from windlass.core.files import is_locked, lock
 from windlass.core.process import identify
 from windlass.record.state import State
 from windlass.runs.home import Home
-from windlass.runs.index import Index
+from windlass.runs.index import Index, orphans
 from windlass.runs.row import Row
 from windlass.runs.store import RunFolder
 
@@ -34,7 +34,7 @@ _MARKER = "complete.json"
 class Removal:
     """Something that may go."""
 
-    kind: Literal["run", "environment", "left-over", "secrets"]
+    kind: Literal["run", "environment", "left-over", "secrets", "index"]
     path: Path
     num_bytes: int
 
@@ -56,6 +56,7 @@ def left_overs(home: Home) -> Iterator[Removal]:
         if entry.name.startswith(_TRASH) or is_orphan:
             yield Removal(kind="left-over", path=Path(entry.path), num_bytes=_num_bytes(Path(entry.path)))
     yield from _old_secrets(home)
+    yield from (Removal(kind="index", path=path, num_bytes=path.stat().st_size) for path in orphans())
 
 
 def _old_secrets(home: Home) -> Iterator[Removal]:
@@ -136,6 +137,9 @@ def remove(removal: Removal, home: Home) -> bool:
         with lock(_gate(removal.path)):
             (removal.path / _MARKER).unlink(missing_ok=True)  # first, so that nobody takes the rest for whole
             shutil.rmtree(removal.path, ignore_errors=True)
+        return True
+    if removal.kind == "index":
+        removal.path.unlink(missing_ok=True)
         return True
     if removal.kind == "secrets":
         from windlass.secrets import remove_delivery  # lazy: beside its one use

@@ -6,10 +6,15 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from windlass.core.errors import WaitTimeoutError
+
 __all__ = ["fsync_directory", "is_locked", "lock", "read_json", "sha256_file", "write_atomic", "write_json"]
+
+_LOCK_PAUSE_S = 0.02
 
 
 def write_atomic(
@@ -75,14 +80,39 @@ def sha256_file(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path` (made if missing); blocks; freed when the process dies."""
+def lock(path: Path, *, timeout_s: float | None = None) -> Iterator[None]:
+    """Hold an exclusive lock on `path` (made if missing); freed when the process dies.
+
+    Args:
+        timeout_s: how long to wait for another holder; None: for ever.
+
+    Raises:
+        WaitTimeoutError: another process held it all that time.
+    """
     descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if timeout_s is None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        else:
+            _lock_within(descriptor, path, timeout_s)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock_within(descriptor: int, path: Path, timeout_s: float) -> None:
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise WaitTimeoutError(
+                    f"another process has held the lock {path} for {timeout_s:g} s",
+                    hint=f"`fuser {path}` names it; try again when it is done",
+                ) from None
+            time.sleep(_LOCK_PAUSE_S)
 
 
 def is_locked(path: Path) -> bool:

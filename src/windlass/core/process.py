@@ -64,7 +64,7 @@ def run(
     """Run a command to its end and capture what it printed; never raises for a non-zero code.
 
     Raises:
-        PreconditionError: the program is not installed.
+        PreconditionError: the program is not installed, or cannot be executed.
         WaitTimeoutError: it ran longer than `timeout_s`; it has been killed.
     """
     import subprocess  # lazy: a guard or a supervisor seldom runs a command
@@ -85,6 +85,13 @@ def run(
         raise PreconditionError(
             f"`{argv[0]}` is not installed or not on the PATH",
             hint=f"install {argv[0]} and try again",
+            code="program-missing",
+        ) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise PreconditionError(
+            f"`{argv[0]}` cannot be run" + ("" if cwd is None else f" in {cwd}") + f": {reason}",
+            hint=f"`command -v {argv[0]}` says which file it is; look at its permissions and at the PATH",
             code="program-missing",
         ) from error
     except subprocess.TimeoutExpired as error:
@@ -196,9 +203,9 @@ def find_by_environment(name: str, value: str) -> list[int]:
 
 
 def send_signal(pid: int, number: int) -> bool:
-    """Send a signal; False when the process is gone."""
+    """Send a signal; False when the process is gone, or is one that we may not signal (another user's, a set-user-ID one)."""
     try:
         os.kill(pid, signal.Signals(number))
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     return True

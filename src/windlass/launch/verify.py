@@ -35,11 +35,11 @@ def verify(run: RunFolder) -> Iterator[Finding]:
     """One finding per part: journal, plan, code, data, checkpoints, outputs. Reads every byte of them."""
     yield _journal(run)
     try:
+        facts = run.facts()
         plan = Plan.from_data(run.plan())
     except WindlassError as error:
         yield Finding(what="plan", status="failed", message=error.message)
         return
-    facts = run.facts()
     yield _plan(plan, facts)
     provenance = _provenance(run)
     base = Path(str(provenance.get("base", "."))) if provenance is not None else None
@@ -55,7 +55,10 @@ def verify(run: RunFolder) -> Iterator[Finding]:
 
 def _journal(run: RunFolder) -> Finding:
     reader = JournalReader(run.journal)
-    records = reader.poll()
+    try:
+        records = reader.poll()
+    except WindlassError as error:
+        return Finding(what="journal", status="failed", message=error.message)
     if reader.num_damaged:
         message = f"{reader.num_damaged} damaged among {len(records)}"
         return Finding(what="journal", status="failed", message=message)
@@ -91,8 +94,12 @@ def _code(run: RunFolder, plan: Plan, base: Path | None) -> Finding:
 def _data(name: str, pin: DataPin, base: Path | None) -> Finding:
     if base is None:
         return Finding(what=f"data {name}", status="skipped", message="no provenance says where it was")
-    found = f"{pin.num_files} files, {pin.size_bytes:,} bytes, sha256:{pin.digest[:12]}"
+    found = f"{_files(pin.num_files)}, {pin.size_bytes:,} bytes, sha256:{pin.digest[:12]}"
     return _outcome(f"data {name}", found, lambda: check_data(pin, base))
+
+
+def _files(number: int) -> str:
+    return "1 file" if number == 1 else f"{number} files"
 
 
 def _outcome(what: str, message: str, check: Callable[[], object]) -> Finding:
@@ -138,5 +145,5 @@ def _outputs(run: RunFolder, facts: RunFacts, task: str) -> Finding:
     if recorded and recorded[3] != manifest.digest:
         message = f"the manifest has the digest {manifest.digest[:12]}, the journal says {recorded[3][:12]}"
         return Finding(what=what, status="failed", message=message)
-    summary = f"{len(manifest.entries)} files, {manifest.num_bytes:,} bytes, sha256:{manifest.digest[:12]}"
+    summary = f"{_files(len(manifest.entries))}, {manifest.num_bytes:,} bytes, sha256:{manifest.digest[:12]}"
     return _compared(what, summary, lambda: [(each.path, each.problem) for each in outputs.verify(folder, manifest)])

@@ -163,7 +163,7 @@ def _gpus() -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for line in done.stdout.strip().split("\n"):
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) == len(_NVIDIA_QUERY.split(",")):
+        if len(fields) == len(_NVIDIA_QUERY.split(",")) and fields[0].isdigit():
             index, name, uuid, memory_mib, driver = fields
             memory = int(memory_mib) * 2**20 if memory_mib.isdigit() else 0
             found.append({"index": int(index), "name": name, "uuid": uuid, "memory_bytes": memory, "driver": driver})

@@ -75,7 +75,6 @@ def job_document(plan: Plan, task: TaskPlan, *, places: Places, job: int, token:
     shared = {name: value for name, value in env.items() if name not in own}
     return JobDocument(
         run=places.run,
-        name=plan.name,
         task=task.name,
         job=job,
         token=token,
@@ -87,7 +86,6 @@ def job_document(plan: Plan, task: TaskPlan, *, places: Places, job: int, token:
         path=tuple(str(entry) for entry in places.path),
         python_path=tuple(str(entry) for entry in places.python_path),
         after=task.after,
-        tasks=tuple(other.name for other in plan.tasks),
         interrupted=task.interrupted,
         failed=task.failed,
         ready_timeout_s=task.ready_timeout_s,
@@ -105,7 +103,6 @@ def job_document(plan: Plan, task: TaskPlan, *, places: Places, job: int, token:
         lease=_lease(task, places),
         secrets=task.secrets,
         delivery="" if places.delivery is None else str(places.delivery),
-        compat=task.compat,
         host_address=places.host_address,
     )
 

@@ -62,7 +62,11 @@ def _is_used(path: str, used: Iterable[str]) -> bool:
 
 def _hint(path: str, used: Iterable[str]) -> str:
     close = nearest(path.removeprefix(_PREFIX), [name.removeprefix(_PREFIX) for name in used])
-    return f"did you mean `{_PREFIX}{close}`?" if close else "use it in a command as ${" + path + "}, or leave the override out"
+    return (
+        f"did you mean `{_PREFIX}{close}`?"
+        if close
+        else "use it in a command as ${" + path + "}, or leave the override out"
+    )
 
 
 def _leaves(params: Mapping[str, JsonValue]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["EXIT_DO_NOT_RETRY", "EXIT_RESUMABLE", "Cause", "Kind", "kind_of"]
+__all__ = ["EXIT_DO_NOT_RETRY", "EXIT_RESUMABLE", "Cause", "Kind", "cause_of", "kind_of"]
 
 EXIT_RESUMABLE = 75
 """Exit code of a process that was stopped and can go on (sysexits.h: EX_TEMPFAIL)."""
@@ -78,6 +78,14 @@ _FINAL = frozenset(
         Cause.DO_NOT_RETRY,
     }
 )
+
+
+def cause_of(text: str, otherwise: Cause = Cause.UNKNOWN) -> Cause:
+    """The cause of that name; `otherwise` for one that only a later version knows."""
+    try:
+        return Cause(text)
+    except ValueError:
+        return otherwise
 
 
 def kind_of(cause: Cause) -> Kind:

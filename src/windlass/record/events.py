@@ -2,13 +2,12 @@
 
     kind                writer      facts
     run-created         client      run, name, why, plan_hash, tasks {task: {after, replicas, interrupted, failed}}
-    job-intended        client      task, job, token, backend, resets_budgets, from_attempt
+    job-intended        client      task, job, token, backend, resets_budgets
     job-submitted       client      task, job, backend_id, locator
     job-refused         client      task, job, cause, message             nothing was started: the backend said no or was not asked
     job-lost            client      task, job, attempt, cause, message    the backend's object is gone without a last word
     stop-requested      client      tasks {task: newest job}, reason, is_checkpoint_wanted
     task-queued         supervisor  task, job, reason                     why it does not start yet; an empty reason: it does
-    replica-ready       supervisor  task, job, attempt, rank, host, pid
     attempt-started     supervisor  task, job, attempt, epoch, leader, address, port
     process-starting    supervisor  task, attempt, rank                   before anything of the user's is executed
     process-started     supervisor  task, attempt, rank, host, process, argv
@@ -16,7 +15,7 @@
     attempt-ended       supervisor  task, job, attempt, epoch, end
     task-ended          both        task, job, attempt, verdict, cause, message
     checkpoint          report      task, attempt, rank, path, step, phase_s
-    progress-entry      supervisor  task, attempt, path                   a stable entry that matches the task's pattern
+    progress-entry      supervisor  task, attempt, path                   a stable entry that matches the task's pattern, below its checkpoints
     progress            report      task, attempt, rank, phase, step
     metrics             report      task, attempt, rank, step, values
     finish              report      task, attempt, rank, code, cause, message
@@ -47,7 +46,6 @@ __all__ = [
     "PROCESS_STARTING",
     "PROGRESS",
     "PROGRESS_ENTRY",
-    "REPLICA_READY",
     "RUN_CREATED",
     "STOP_REQUESTED",
     "TASK_ENDED",
@@ -61,7 +59,6 @@ JOB_REFUSED = "job-refused"
 JOB_LOST = "job-lost"
 STOP_REQUESTED = "stop-requested"
 TASK_QUEUED = "task-queued"
-REPLICA_READY = "replica-ready"
 ATTEMPT_STARTED = "attempt-started"
 PROCESS_STARTING = "process-starting"
 PROCESS_STARTED = "process-started"

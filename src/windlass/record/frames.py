@@ -17,6 +17,7 @@ __all__ = ["Record", "decode", "encode", "read_frames"]
 
 HEADER = 18
 _BATCH = 256
+_OWN_TYPES: tuple[tuple[type, ...], ...] = ((str,), (str,), (int,), (int, float))
 _OWN_FIELDS = frozenset({"kind", "writer", "seq", "at"})
 Data = dict[str, Any]
 
@@ -72,15 +73,17 @@ def _parse(bodies: list[bytes]) -> list[Record | None]:
         if len(found) == len(bodies):
             return [_record(fields) for fields in found]
         raise ValueError("a body holds more than one value")
-    except ValueError:  # whole lines that hold no JSON: no writer of ours made them
+    except (ValueError, RecursionError):  # whole lines that hold no JSON: no writer of ours made them
         return [_parse([body])[0] for body in bodies] if len(bodies) > 1 else [None]
 
 
 def _record(fields: Any) -> Record | None:
     try:
-        return Record(fields.pop("kind"), fields.pop("writer"), fields.pop("seq"), fields.pop("at"), fields)
+        own = (fields.pop("kind"), fields.pop("writer"), fields.pop("seq"), fields.pop("at"))
     except (KeyError, AttributeError, TypeError):
         return None
+    is_whole = all(isinstance(value, types) for value, types in zip(own, _OWN_TYPES))
+    return Record(*own, fields) if is_whole else None
 
 
 def read_frames(content: bytes, *, skip: Iterable[str] = ()) -> tuple[list[Record], int, int]:

@@ -18,6 +18,7 @@ from windlass.core.clock import Clock
 from windlass.core.errors import PreconditionError
 from windlass.core.files import fsync_directory
 from windlass.record.frames import Record, encode, read_frames
+from windlass.record.shapes import is_well_formed
 
 __all__ = ["SUFFIX", "JournalReader", "JournalWriter", "read_journal"]
 
@@ -136,18 +137,42 @@ class JournalReader:
         self._prefix = prefix
         self._skip = skip
         self._offsets: dict[str, int] = {}
-        self.num_damaged = 0
+        self._num_passed_over = 0
+        self._num_at_end: dict[str, int] = {}
+
+    @property
+    def num_damaged(self) -> int:
+        """What was passed over: lines and records that are not whole, and files that cannot be read.
+
+        Damaged lines at the end of a file count too; a torn tail, which has no newline, does not.
+        """
+        return self._num_passed_over + sum(self._num_at_end.values())
 
     def poll(self) -> list[Record]:
-        """What was appended since the last call; costs one stat per writer when nothing was."""
+        """What was appended since the last call; costs one stat per writer when nothing was.
+
+        Raises:
+            PreconditionError: the journal is no folder (`run-damaged`).
+        """
         found: list[Record] = []
         try:
             entries = sorted(os.scandir(str(self._folder)), key=lambda entry: entry.name)
         except FileNotFoundError:
             return found
+        except NotADirectoryError as error:
+            raise PreconditionError(
+                f"the journal {self._folder} is not a folder",
+                hint="restore the run's folder from a copy",
+                code="run-damaged",
+            ) from error
         for entry in entries:
             if entry.name.endswith(SUFFIX) and entry.name.startswith(self._prefix):
-                found.extend(self._read_new(entry))
+                try:
+                    found.extend(self._read_new(entry))
+                except FileNotFoundError:
+                    continue
+                except OSError:  # a folder, or no permission: the others still say what they know
+                    self._num_at_end[entry.name] = 1
         return found
 
     def _read_new(self, entry: os.DirEntry[str]) -> list[Record]:
@@ -156,10 +181,13 @@ class JournalReader:
             return []
         with open(entry.path, "rb") as file:
             file.seek(offset)
-            records, end, num_damaged = read_frames(file.read(), skip=self._skip)
+            content = file.read()
+        records, end, num_damaged = read_frames(content, skip=self._skip)
+        whole = [record for record in records if is_well_formed(record)]
         self._offsets[entry.name] = offset + end
-        self.num_damaged += num_damaged
-        return records
+        self._num_at_end[entry.name] = content.count(b"\n", end)
+        self._num_passed_over += num_damaged + len(records) - len(whole)
+        return whole
 
 
 def read_journal(folder: Path, *, skip: tuple[str, ...] = ()) -> list[Record]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.record.causes import Cause, Kind, kind_of
+from windlass.record.causes import Cause, Kind, cause_of, kind_of
 from windlass.record.state import Attempt, State, Task
 
 __all__ = ["DOOMED_WITHIN_S", "MAX_WITHOUT_PROGRESS", "Budgets", "Decision", "decide"]
@@ -42,7 +42,7 @@ def decide(task: Task, budgets: Budgets) -> Decision:
     newest = task.newest_attempt
     if newest is None or newest.end is None:
         raise ValueError(f"task {task.name}: the newest attempt has not ended")
-    cause = Cause(newest.end.cause)
+    cause = cause_of(newest.end.cause)
     if cause is Cause.OK:
         return Decision(State.SUCCEEDED, str(cause))
     if task.is_stop_wanted:
@@ -51,7 +51,7 @@ def decide(task: Task, budgets: Budgets) -> Decision:
         return Decision(State.FAILED, str(cause), newest.end.message)
     attempts = _counted(task)
     allowed = budgets.interrupted if kind_of(cause) is Kind.INTERRUPTION else budgets.failed
-    num_used = sum(1 for attempt in attempts if attempt.end and kind_of(Cause(attempt.end.cause)) is kind_of(cause))
+    num_used = sum(1 for attempt in attempts if attempt.end and kind_of(cause_of(attempt.end.cause)) is kind_of(cause))
     if num_used > allowed:
         return Decision(State.FAILED, str(cause), newest.end.message)
     num_doomed = _num_without_progress(task, attempts)

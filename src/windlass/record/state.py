@@ -15,6 +15,7 @@ from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.lifecycle import TRANSITIONS, State
+from windlass.record.shapes import is_well_formed
 
 __all__ = ["TRANSITIONS", "Attempt", "End", "Job", "Replica", "RunFacts", "State", "Task", "fold"]
 
@@ -59,7 +60,6 @@ class Replica:
 
     host: str = ""
     process: str = ""
-    is_ready: bool = False
     is_starting: bool = False
     end: End | None = None
 
@@ -72,6 +72,7 @@ class Attempt:
     job: int = 0
     started_at: float = 0.0
     first_seen_at: float = 0.0
+    last_seen_at: float = 0.0
     address: str = ""
     port: int = 0
     replicas: dict[int, Replica] = field(default_factory=dict)
@@ -87,6 +88,14 @@ class Attempt:
     def has_progress(self) -> bool:
         """Whether it left a committed checkpoint or a new stable entry behind."""
         return self.num_checkpoints + self.num_entries > 0
+
+    @property
+    def running_s(self) -> float:
+        """How long it ran, for one that ended; one that was lost, as far as it was heard of."""
+        if not self.started_at or self.end is None:
+            return 0.0
+        ended_at = self.last_seen_at if self.is_end_doubtful else self.end.at or self.ended_at
+        return max(0.0, ended_at - self.started_at)
 
     @property
     def is_end_doubtful(self) -> bool:
@@ -134,6 +143,7 @@ class Task:
     has_reported: bool = False
     last_checkpoint: tuple[int, str] = (-1, "")
     phase: tuple[float, str, int] = (0.0, "", -1)
+    entries: set[str] = field(default_factory=set)
 
     @property
     def newest_job(self) -> int:
@@ -245,11 +255,19 @@ class RunFacts:
         return self.tasks[name]
 
     def apply(self, record: Record) -> None:
-        """Take one record in; records of unknown kinds (of later versions) are passed over."""
+        """Take one record in; records of unknown kinds (of later versions) are passed over, malformed ones counted."""
         handler = _HANDLERS.get(record.kind)
-        if handler is not None:
-            handler(self, record)
-            self.updated_at = max(self.updated_at, record.at)
+        if handler is None:
+            return
+        try:
+            if is_well_formed(record):
+                handler(self, record)
+                self.updated_at = max(self.updated_at, record.at)
+                return
+        except (KeyError, TypeError, ValueError, AttributeError):  # no shape is as exact as the code that reads it
+            self.num_damaged += 1
+            return
+        self.num_damaged += 1
 
 
 def fold(records: Iterable[Record]) -> RunFacts:
@@ -301,6 +319,8 @@ def _attempt(facts: RunFacts, record: Record) -> Attempt:
     attempt = attempts[number]
     if not attempt.first_seen_at or record.at < attempt.first_seen_at:
         attempt.first_seen_at = record.at
+    if record.kind not in (events.JOB_LOST, events.ATTEMPT_ENDED):  # others may say those much later
+        attempt.last_seen_at = max(attempt.last_seen_at, record.at)
     attempt.job = max(attempt.job, record.data.get("job", 0))
     return attempt
 
@@ -362,13 +382,6 @@ def _task_queued(facts: RunFacts, record: Record) -> None:
     job.reason = max(job.reason, (record.at, record.data["reason"]))
 
 
-def _replica_ready(facts: RunFacts, record: Record) -> None:
-    replica = _replica(facts, record)
-    replica.is_ready = True
-    if _is_first_of_rank(facts, record):
-        replica.host = record.data["host"]
-
-
 def _attempt_started(facts: RunFacts, record: Record) -> None:
     attempt = _attempt(facts, record)
     if _is_first(facts, record, record.data["task"], attempt.number):
@@ -382,9 +395,7 @@ def _process_starting(facts: RunFacts, record: Record) -> None:
 def _process_started(facts: RunFacts, record: Record) -> None:
     replica = _replica(facts, record)
     if _is_first_of_rank(facts, record):
-        replica.process = record.data["process"]
-        if not replica.is_ready:
-            replica.host = record.data["host"]
+        replica.process, replica.host = record.data["process"], record.data["host"]
 
 
 def _process_ended(facts: RunFacts, record: Record) -> None:
@@ -429,7 +440,9 @@ def _checkpoint(facts: RunFacts, record: Record) -> None:
 
 
 def _progress_entry(facts: RunFacts, record: Record) -> None:
-    facts.task(record.data["task"]).has_reported = True
+    task = facts.task(record.data["task"])
+    task.has_reported = True
+    task.entries.add(record.data["path"])
     _attempt(facts, record).num_entries += 1
 
 
@@ -440,6 +453,7 @@ def _cooperates(facts: RunFacts, record: Record) -> None:
 def _progress(facts: RunFacts, record: Record) -> None:
     task = facts.task(record.data["task"])
     task.phase = max(task.phase, (record.at, record.data["phase"], record.data["step"]))
+    _attempt(facts, record)
 
 
 def _finish(facts: RunFacts, record: Record) -> None:
@@ -468,7 +482,6 @@ _HANDLERS: dict[str, Callable[[RunFacts, Record], None]] = {
     events.JOB_LOST: _job_lost,
     events.STOP_REQUESTED: _stop_requested,
     events.TASK_QUEUED: _task_queued,
-    events.REPLICA_READY: _replica_ready,
     events.ATTEMPT_STARTED: _attempt_started,
     events.PROCESS_STARTING: _process_starting,
     events.PROCESS_STARTED: _process_started,

@@ -15,6 +15,7 @@ from windlass.record import events
 from windlass.record.frames import decode
 from windlass.record.journal import SUFFIX
 from windlass.record.manifest import FILE_SUFFIX, FOLDER_MANIFEST, commit_manifest, differences, read_manifest
+from windlass.record.shapes import is_well_formed
 from windlass.report.reporter import Reporter, current
 
 __all__ = ["checkpoint", "checkpoint_dir", "latest_checkpoint"]
@@ -138,11 +139,9 @@ def _journalled(reporter: Reporter) -> Iterator[tuple[int, float, str]]:
         with open(str(file), "rb") as lines:
             for line in lines:
                 record = decode(line) if needle in line else None
-                if (
-                    record is not None
-                    and record.kind == events.CHECKPOINT
-                    and record.data["task"] == reporter.place.task
-                ):
+                if record is None or record.kind != events.CHECKPOINT or not is_well_formed(record):
+                    continue
+                if record.data["task"] == reporter.place.task:
                     yield record.data["step"], record.at, record.data["path"]
 
 

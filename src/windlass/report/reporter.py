@@ -16,6 +16,7 @@ from windlass.core.names import nearest
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.report.channel import Channel
+from windlass.report.hiding import Hiding
 from windlass.report.place import Place, is_inside, read_place
 from windlass.report.requests import Requests
 
@@ -52,6 +53,7 @@ class Reporter:
         control = environ.get("WINDLASS_CONTROL")
         self.requests = Requests(Path(control) if control else None)
         self.channel = Channel(self.journal, f"{self.place.task}.{self.place.rank}") if self.journal else None
+        self._hiding = Hiding(environ)
         self._every_s = _seconds(environ.get("WINDLASS_CHECKPOINT_EVERY", ""))
         self._saved_at = time.monotonic()
         self._answered = 0
@@ -62,7 +64,8 @@ class Reporter:
     def metrics(self, values: Mapping[str, float], step: int | None) -> None:
         """Queue a record of values."""
         if self.channel is not None:
-            numbers = {str(name): _json_number(value) for name, value in values.items()}
+            name_of = self._hiding.name
+            numbers = {name_of(str(name)): _json_number(value) for name, value in values.items()}
             self.channel.put(events.METRICS, {**self._key, "step": _step(step), "values": numbers})
 
     def progress(self, phase: str, step: int | None) -> None:
@@ -101,7 +104,7 @@ class Reporter:
     def finish(self, code: int, cause: str, message: str) -> None:
         """Record this process's own word on its end; durable."""
         if self.channel is not None:
-            self.channel.write(events.FINISH, **self._key, code=code, cause=cause, message=message)
+            self.channel.write(events.FINISH, **self._key, code=code, cause=cause, message=self._hiding.text(message))
 
     def abandon(self) -> None:
         """In a forked child: the queue, the file and the signals belong to the parent."""
@@ -183,13 +186,17 @@ def finish(code: int = 0, cause: str = "", message: str = "") -> None:
     Args:
         code: the exit code it would have (0 done, 75 stopped and can go on, 93 do not start again).
         cause: one of `windlass.record.causes.Cause`, or empty: derived from the code.
+        message: one line for people; secrets in it are replaced.
 
     Raises:
-        UsageError: there is no such cause.
+        UsageError: there is no such cause, or it is `ok` while the code is not 0.
         OSError: the journal cannot be written.
     """
     known = [str(item) for item in Cause]
-    if cause and str(cause) not in known:
+    if cause == Cause.OK and int(code) != 0:
+        message = f"cause 'ok' with the code {int(code)}, which is a failure"
+        raise UsageError(message, hint="finish(0), or another cause", code="unknown-cause")
+    if cause != "" and str(cause) not in known:
         closest = nearest(str(cause), known)
         hint = f"did you mean `{closest}`?" if closest else f"one of {', '.join(known)}"
         raise UsageError(f"unknown cause {str(cause)!r}", hint=hint, code="unknown-cause")

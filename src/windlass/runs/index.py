@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -23,16 +24,18 @@ from windlass.runs.home import Home, cache_directory
 from windlass.runs.row import COLUMNS, Row, derive
 from windlass.runs.store import RunFolder, run_ids
 
-__all__ = ["SCHEMA", "SETTLED_AFTER_S", "Index"]
+__all__ = ["SCHEMA", "SETTLED_AFTER_S", "Index", "orphans"]
 
 SCHEMA = 2
 SETTLED_AFTER_S = 600.0
 _BUSY_S = 10.0
+_UNUSED_S = 30 * 86400.0
 _SEEN_COLUMNS = ("signature", "folders", "is_settled")
 _TYPES = {"id": "TEXT PRIMARY KEY", "num_attempts": "INTEGER", "is_settled": "INTEGER"}
 _TYPES.update(dict.fromkeys(("created_at", "updated_at", "ended_at"), "REAL"))
 _ALL = ", ".join(f"{column} {_TYPES.get(column, 'TEXT')}" for column in COLUMNS + _SEEN_COLUMNS)
 _TABLE = f"CREATE TABLE IF NOT EXISTS runs ({_ALL})"
+_HOME_TABLE = "CREATE TABLE IF NOT EXISTS home (path TEXT PRIMARY KEY)"
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM runs"  # noqa: S608  names of columns
 _MARKS = ", ".join("?" * (len(COLUMNS) + len(_SEEN_COLUMNS)))
 _INSERT = f"INSERT OR REPLACE INTO runs VALUES ({_MARKS})"  # noqa: S608  question marks
@@ -123,8 +126,12 @@ class Index:
             except OSError:
                 self._database = self._in_memory()
                 return self._database
+            is_new = not self.path.exists()
             self._database = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None)
             self._database.execute(_TABLE)
+            if is_new:
+                self._database.execute(_HOME_TABLE)
+                self._database.execute("INSERT OR IGNORE INTO home VALUES (?)", (os.path.realpath(self._home.path),))
         return self._database
 
     def _in_memory(self) -> sqlite3.Connection:
@@ -158,6 +165,26 @@ class Index:
                 for statement, values in changes:
                     database.execute(statement, values)
         return num_read
+
+
+def orphans(folder: Path | None = None) -> Iterator[Path]:
+    """Indexes of homes that are gone, and those of other versions that nobody used for a month."""
+    folder = folder or cache_directory()
+    for path in sorted(folder.glob("index-*.sqlite")) if folder.is_dir() else ():
+        home = _home_of(path)
+        is_old = time.time() - path.stat().st_mtime > _UNUSED_S
+        if not os.path.isdir(home) if home else is_old:
+            yield path
+
+
+def _home_of(path: Path) -> str:
+    """The home that an index is of; empty where it does not say."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+            found = database.execute("SELECT path FROM home").fetchone()
+    except sqlite3.Error:
+        return ""
+    return str(found[0]) if found else ""
 
 
 class _Seen(NamedTuple):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from windlass.record import events
 from windlass.record.frames import decode
 from windlass.record.journal import SUFFIX
+from windlass.record.shapes import is_well_formed
 from windlass.runs.store import RunFolder
 
 __all__ = ["Point", "last", "names", "series"]
@@ -114,7 +115,7 @@ def _json_key(name: str) -> bytes:
 
 def _read(line: bytes) -> _Report | None:
     record = decode(line)
-    if record is None:
+    if record is None or not is_well_formed(record):
         return None
     data = record.data
     values = {name: float(value) for name, value in data["values"].items()}

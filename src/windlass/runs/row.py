@@ -76,11 +76,12 @@ def derive(run: RunFolder) -> Row:
     try:
         for record in reader.poll():
             facts.apply(record)
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (WindlassError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         facts = RunFacts()
         notes.append(f"the journal cannot be read: {type(error).__name__}: {error}")
-    if reader.num_damaged:
-        notes.append(f"{reader.num_damaged} damaged records were passed over")
+    num_damaged = reader.num_damaged + facts.num_damaged
+    if num_damaged:
+        notes.append(f"{num_damaged} damaged records were passed over")
     if not facts.run and not notes:
         notes.append("the journal does not say what was started")
     overrides: tuple[str, ...] = ()

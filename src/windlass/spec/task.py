@@ -51,6 +51,17 @@ class Checkpoints:
     resume: Annotated[Literal["latest", "none"], Doc("Where the next attempt starts.")] = "latest"
     pattern: Annotated[str, Doc("Names below ${checkpoints} that show progress, such as `step_*`.")] = ""
 
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        parts = self.pattern.split("/")
+        hint = "write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`"
+        if self.pattern.startswith("/") or ".." in parts:
+            yield "pattern", f"`{self.pattern}` leaves the folder of checkpoints", "wrong-value", hint
+        elif any("**" in part and part != "**" for part in parts) or (self.pattern and not any(parts)):
+            yield "pattern", f"`{self.pattern}` is no pattern of names", "wrong-value", hint
+        elif "\0" in self.pattern or parts[-1:] == ["**"] or set(parts) == {"."}:
+            yield "pattern", f"`{self.pattern}` names no entries", "wrong-value", hint
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
@@ -64,7 +75,7 @@ class Stall:
 class Task:
     """A named step: one gang of replicas, one per node, that start and end together."""
 
-    run: Annotated[Command, Doc("A shell line, or a list of arguments without a shell.")]
+    run: Annotated[Command, Doc("A line for /bin/sh, or a list of arguments, such as `[bash, -c, LINE]`.")]
     after: Annotated[tuple[str, ...], OneOrMany(), Doc("Tasks that must have succeeded before.")] = ()
     nodes: Annotated[int, Range(min=1, max=10_000), Doc("Nodes; each holds one replica.")] = 1
     gpus: Annotated[Gpus | None, Doc("GPUs per node: `4` or `4 x gh200`.")] = None

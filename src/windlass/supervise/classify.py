@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from windlass.record.causes import EXIT_DO_NOT_RETRY, EXIT_RESUMABLE, Cause
+from windlass.record.causes import EXIT_DO_NOT_RETRY, EXIT_RESUMABLE, Cause, cause_of
 from windlass.record.state import End
 
 __all__ = ["Evidence", "classify", "find_traceback"]
@@ -49,22 +49,32 @@ def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) 
     What the code itself said outranks the exit code, since launchers turn every code into 1; but nothing turns a
     code other than 0 into success, and a process that we were stopping ends by the cause of the stop.
     """
-    said = evidence.finish
-    if said is not None and said[0] != 0 and code == 1:
+    said = _understood(evidence.finish)
+    if said is not None and said[0] != 0 and code in (0, 1):
         code = said[0]
     elif code == 1:
         code = _code_in_report(evidence.lines)
     cause, message = _cause(code, evidence)
     if said is not None and cause is not Cause.OK:
         message = said[2] or message
-        if said[1]:
+        if said[1] not in ("", Cause.OK):
             cause = Cause(said[1])
     if evidence.stop_cause and cause is not Cause.OK:
-        cause = Cause(evidence.stop_cause)
+        cause = cause_of(evidence.stop_cause)
     if cause is Cause.OK:
         return End(str(cause), code, rank, host, at=at)
     tail = evidence.lines[-_NUM_TAIL_LINES:]
     return End(str(cause), code, rank, host, message, tail, find_traceback(evidence.lines), at)
+
+
+def _understood(said: tuple[int, str, str] | None) -> tuple[int, str, str] | None:
+    """What the code said; a cause that nobody knows is a plain failure, with its text in the message."""
+    if said is None or not isinstance(said[0], int):
+        return None
+    code, cause, message = said[0], str(said[1] or ""), str(said[2] or "")
+    if not cause or cause in Cause._value2member_map_:
+        return code, cause, message
+    return code, str(Cause.USER_ERROR), f"{cause}: {message}" if message else cause
 
 
 def _cause(code: int, evidence: Evidence) -> tuple[Cause, str]:

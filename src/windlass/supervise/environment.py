@@ -27,7 +27,6 @@ INHERITED = frozenset(
         "TZ",
         "TMPDIR",
         "TERM",
-        "PWD",
         "LD_LIBRARY_PATH",
         "SSL_CERT_FILE",
         "SSL_CERT_DIR",
@@ -74,6 +73,7 @@ def user_environment(
     """
     base = os.environ if base is None else base
     env = {name: value for name, value in base.items() if name in INHERITED or name.startswith(INHERITED_PREFIXES)}
+    env["PWD"] = job.cwd
     for source in (job.env, job.replicas[rank].env):
         env.update({name: replace_tokens(value, tokens) for name, value in source.items()})
     for name, entries in (("PATH", job.path), ("PYTHONPATH", job.python_path)):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windlass.record import events
-from windlass.record.causes import EXIT_RESUMABLE, Cause, Kind, kind_of
+from windlass.record.causes import EXIT_RESUMABLE, Cause, Kind, cause_of, kind_of
 from windlass.record.retry import Budgets, decide
 from windlass.record.state import Attempt, End, State, Task
 from windlass.supervise.messages import (
@@ -56,12 +56,16 @@ RESPAWN_AFTER_S = 5.0
 
 @dataclass(frozen=True)
 class Gang:
-    """What the leader needs to know of the job."""
+    """What the leader needs to know of the job.
 
-    task: str
+    Attributes:
+        per_job_s: walltime of an attempt: the one that follows in the same job has as much again, in place of the
+            next job of a chain. A leader that takes over goes on counting.
+        time_s: running time of the task, all its attempts together; the time between them does not count.
+    """
+
     job: int
     num_replicas: int
-    after: tuple[str, ...] = ()
     budgets: Budgets = Budgets()
     ready_timeout_s: float = 600.0
     grace_s: float = 30.0
@@ -75,7 +79,8 @@ class GangCore:
 
     Args:
         epoch: this leader's number; orders and records of a lower one lose.
-        started_at: monotonic time when the job started, for its own deadline.
+        now: monotonic time.
+        wall: wall time at `now`.
     """
 
     def __init__(self, gang: Gang, *, epoch: int, ledger: Ledger, now: float, wall: float) -> None:
@@ -91,10 +96,8 @@ class GangCore:
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
         self._reason = ""
         self._is_over = self._is_gate_open = False
-        self._job_deadline = 0.0
-        self._time_deadline = self._first_deadline(now, wall)
+        self._job_deadline = self._time_deadline = 0.0
         self._wall_offset = wall - now
-        self.order = self.order.but(deadline=self._wall_deadline())
 
     @property
     def is_over(self) -> bool:
@@ -117,7 +120,6 @@ class GangCore:
         over = self._leave_if_over(task)
         if over:
             return over
-        self._restart_job_deadline(now)
         newest = task.newest_attempt
         if newest is None:
             return self._set(now, attempt=1, step=Step.WAIT)
@@ -126,14 +128,14 @@ class GangCore:
                 return self._go_on(now)
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
         if newest.job != self._gang.job:
-            self._end_attempt(
-                newest.number, End(str(Cause.NODE_LOST), message="its job ended without a word"), newest.job
-            )
+            end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=newest.last_seen_at)
+            self._end_attempt(newest.number, end, newest.job)
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
+        if not newest.started_at:  # the gate first: leases of its leader may be gone
+            return self._set(now, attempt=newest.number, step=Step.WAIT)
         self._lost_at = dict.fromkeys(range(self._gang.num_replicas), now)  # until they report to this leader
-        if newest.started_at:
-            return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
-        return self._set(now, attempt=newest.number, step=Step.GATHER)
+        self._set_deadlines(min(now, newest.started_at - self._wall_offset))
+        return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
 
     def on_gate(self, reason: str, now: float) -> list[Command]:
         """The gate's word: why the task may not start yet, or an empty string when it may."""
@@ -145,7 +147,6 @@ class GangCore:
         if reason:
             return []
         self._is_gate_open = True
-        self._restart_job_deadline(now)
         return self._set(now, step=Step.GATHER)
 
     def on_upstream_failed(self, name: str, now: float) -> list[Command]:
@@ -226,11 +227,11 @@ class GangCore:
         return self._stop(Cause.CANCELLED, task.stop_reason, now, wait_s=CHECKPOINT_WAIT_S if is_asking else 0.0)
 
     def _watch_deadlines(self, now: float) -> list[Command]:
+        if self.order.step is Step.WAIT:
+            return self._end_if_time_is_over(now)
         if self._time_deadline and now >= self._time_deadline:
-            if self.order.step is Step.WAIT:
-                return self._end_task(State.FAILED, str(Cause.TIMEOUT), "its limit.time is over", now)
-            return self._stop(Cause.TIMEOUT, f"limit.time of {self._gang.time_s:g} s is over", now)
-        if not self._job_deadline or self.order.step is Step.WAIT:
+            return self._stop(Cause.TIMEOUT, self._time_message, now)
+        if not self._job_deadline:
             return []
         margin = self._margin_s()
         if now < self._job_deadline - margin - self._gang_grace():
@@ -249,16 +250,26 @@ class GangCore:
     def _gang_grace(self) -> float:
         return min(self._gang.grace_s, 0.1 * (self._gang.per_job_s or 0.0))
 
-    def _first_deadline(self, now: float, wall: float) -> float:
-        """Monotonic time at which limit.time is over, counted from the task's first start; 0 before that."""
-        starts = [a.started_at for a in self._ledger.task().attempts.values() if a.started_at]
-        if not self._gang.time_s or not starts:
-            return 0.0
-        return now + self._gang.time_s - max(0.0, wall - min(starts))
+    @property
+    def _time_message(self) -> str:
+        return f"limit.time of {self._gang.time_s:g} s is over"
 
-    def _restart_job_deadline(self, now: float) -> None:
+    def _time_left_s(self) -> float:
+        """What earlier attempts have left of limit.time."""
+        used_s = sum(attempt.running_s for attempt in self._ledger.task().attempts.values())
+        return (self._gang.time_s or 0.0) - used_s
+
+    def _end_if_time_is_over(self, now: float) -> list[Command]:
+        if not self._gang.time_s or self._time_left_s() > 0:
+            return []
+        return self._end_task(State.FAILED, str(Cause.TIMEOUT), self._time_message, now)
+
+    def _set_deadlines(self, started_at: float) -> None:
+        """The deadlines of an attempt that started then, on the monotonic clock."""
+        if self._gang.time_s:
+            self._time_deadline = started_at + self._time_left_s()
         if self._gang.per_job_s:
-            self._job_deadline = now + self._gang.per_job_s
+            self._job_deadline = started_at + self._gang.per_job_s
 
     # --- the attempt -------------------------------------------------------------------------------------------
 
@@ -305,8 +316,7 @@ class GangCore:
             address=leader.address,
             port=leader.port,
         )
-        if self._gang.time_s and not self._time_deadline:
-            self._time_deadline = now + self._gang.time_s
+        self._set_deadlines(now)
         return self._set(now, step=Step.RUN, address=leader.address, port=leader.port)
 
     def _run(self, now: float) -> list[Command]:
@@ -319,7 +329,7 @@ class GangCore:
             if len(ended) < self._gang.num_replicas and now < self._settle_at:
                 return []
             first = min(bad, key=_precedence)
-            return self._stop(Cause(first.cause), first.message, now, end=first)
+            return self._stop(cause_of(first.cause), first.message, now, end=first)
         if lost:
             rank = min(lost)
             host = self._statuses[rank].host if rank in self._statuses else ""
@@ -341,10 +351,12 @@ class GangCore:
         wait_s: float = 0.0,
         end: End | None = None,
     ) -> list[Command]:
-        """Begin to stop the attempt; a second reason does not replace the first, but may hurry it."""
+        """Begin to stop the attempt; a second reason, or the same without a wait, does not replace it but hurries it."""
         if self.order.step is Step.STOP:
-            if wait_s == 0.0 and cause is not Cause(self.order.cause):
+            if wait_s == 0.0:
                 self._term_at = min(self._term_at, now)
+                self._kill_at = min(self._kill_at, self._term_at + self._gang.grace_s)
+                self._give_up_at = min(self._give_up_at, self._kill_at + LOST_AFTER_S)
             return []
         if wait_s and not self._is_listening():
             wait_s = 0.0
@@ -395,8 +407,11 @@ class GangCore:
             return self._end_task(decision.verdict, decision.cause, decision.message, now)
         if any(status.notice for status in self._statuses.values()):
             return self._leave(EXIT_RESUMABLE)
+        over = self._end_if_time_is_over(now)
+        if over:
+            return over
         self._attempt_end, self._settle_at = None, 0.0
-        self._restart_job_deadline(now)
+        self._job_deadline = self._time_deadline = 0.0
         return self._set(
             now,
             attempt=_next(task),
@@ -453,7 +468,7 @@ class GangCore:
 
 def _precedence(end: End) -> tuple[bool, float, int]:
     """The first failure is the cause; a replica that only heard of another's failure comes last."""
-    return (end.cause == Cause.SIBLING_FAILED or kind_of(Cause(end.cause)) is Kind.DONE, end.at, end.rank)
+    return (end.cause == Cause.SIBLING_FAILED or kind_of(cause_of(end.cause)) is Kind.DONE, end.at, end.rank)
 
 
 def _next(task: Task) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from windlass.record.state import RunFacts, State
 from windlass.supervise.job import JobDocument
 from windlass.supervise.leases import acquire, machine, release
@@ -13,11 +15,13 @@ class Gate:
     """Asked by the leader until it opens; what it gave is held until `close`.
 
     Args:
-        holder: identity of the process that holds the leases.
+        job_folder: the job that holds the leases.
+        holder: identity of the process that asks for them.
     """
 
-    def __init__(self, job: JobDocument, holder: str) -> None:
+    def __init__(self, job: JobDocument, job_folder: Path, holder: str) -> None:
         self._job = job
+        self._folder = job_folder
         self._holder = holder
         self._label = f"{job.run}/{job.task}"
         self.gpus: tuple[str, ...] = ()
@@ -40,12 +44,16 @@ class Gate:
         waiting = [name for name in self._job.after if facts.task(name).state is not State.SUCCEEDED]
         if waiting:
             return "waits for " + ", ".join(f"task {name}" for name in waiting)
+        return self.take()
+
+    def take(self) -> str:
+        """Take the leases, or take over those of an earlier leader of this job; returns why they cannot be had."""
         if not self._needs_lease:
             return ""
-        self.gpus, reason = acquire(self._job.lease, self._holder, self._label, machine())
+        self.gpus, reason = acquire(self._job.lease, self._folder, self._holder, self._label, machine())
         return reason
 
     def close(self) -> None:
         """Give the leases back."""
         if self._needs_lease:
-            release(self._job.lease, self._holder)
+            release(self._job.lease, self._folder)

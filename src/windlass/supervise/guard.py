@@ -18,17 +18,23 @@ from pathlib import Path
 from typing import Callable
 
 from windlass.core.files import write_atomic
-from windlass.core.process import ProcessId, boot_id, identify, is_alive
+from windlass.core.process import ProcessId, boot_id, identify, is_alive, send_signal
 from windlass.supervise.channel import Channel
 from windlass.supervise.guard_file import guard_path
 from windlass.supervise.linux import become_subreaper, create_memory_file
 
-__all__ = ["Held", "guard"]
+__all__ = ["FORWARDED", "Held", "guard", "is_gone", "other_replicas"]
 
-_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+"""Signals to the guard that are meant for the supervisor."""
+
 _ENTRY = struct.Struct("<qq")
 _MAX_QUICK_RESTARTS = 5
 _QUICK_S = 2.0
+_MAX_CRASHES = 20
+"""So many crashes of the supervisor by itself within `_CRASHES_WITHIN_S` are enough; kills do not count."""
+
+_CRASHES_WITHIN_S = 3600.0
 _CRASHED = 70
 _LOCK_WAIT_S = 0.5
 
@@ -39,12 +45,10 @@ class Held:
 
     Attributes:
         exits: file in memory with (pid, wait status) of processes that were reaped, opened for appending.
-        alive: read end of a pipe whose write end only the guard has: readable when the guard is dead.
     """
 
     channel: Channel
     exits: int
-    alive: int
     guard_pid: int
 
     def note_exit(self, pid: int, status: int) -> None:
@@ -69,8 +73,19 @@ def is_gone(job_folder: Path, rank: int) -> bool:
     return all(process.boot == boot and not is_alive(process) for process in known)
 
 
+def other_replicas(job_folder: Path, rank: int) -> set[int]:
+    """Guards and supervisors of other replicas on this node; they may be below this one, which may have started them."""
+    found: set[int] = set()
+    for path in job_folder.glob("guard-*.json"):
+        if path != guard_path(job_folder, rank):
+            found.update(ProcessId.parse(text).pid for text in json.loads(path.read_bytes()).values() if text != "None")
+    return found
+
+
 def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:
     """Run a supervisor until it leaves by itself; returns its exit code.
+
+    One that crashes again and again is given up, and the user's processes are ended with it.
 
     Args:
         supervise: runs in a fork of this process; its return value ends the replica.
@@ -78,28 +93,58 @@ def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:
     if not _lock_for_life(job_folder / f"guard-{rank}.lock"):
         return 0
     become_subreaper()
-    alive_read, alive_write = os.pipe()
-    held = Held(Channel.create(), _create_exits(), alive_read, os.getpid())
-    supervisor = 0
-
-    def forward(number: int, _frame: object) -> None:
-        if supervisor:
-            os.kill(supervisor, number)
-
-    for number in _FORWARDED:
-        signal.signal(number, forward)
+    held = Held(Channel.create(), _create_exits(), os.getpid())
+    notices = _Notices()
+    crashes: list[float] = []
     num_quick = 0
     while True:
         started = time.monotonic()
-        supervisor = _fork(job_folder, rank, held, alive_write, supervise)
-        status = _reap(supervisor, held)
-        supervisor = 0
+        pid = _fork(job_folder, rank, held, supervise)
+        notices.forward_to(pid)
+        status = _reap(pid, held)
+        notices.forward_to(0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) != _CRASHED:
             return os.WEXITSTATUS(status)
-        num_quick = num_quick + 1 if time.monotonic() - started < _QUICK_S else 0
-        if num_quick > _MAX_QUICK_RESTARTS:
+        now = time.monotonic()
+        if os.WIFEXITED(status):
+            crashes = [at for at in crashes if at > now - _CRASHES_WITHIN_S] + [now]
+        num_quick = num_quick + 1 if now - started < _QUICK_S else 0
+        if num_quick > _MAX_QUICK_RESTARTS or len(crashes) > _MAX_CRASHES:
+            _end_users(job_folder, rank)
             return _CRASHED
         time.sleep(0.1 * num_quick)
+
+
+class _Notices:
+    """Signals to the guard, for the supervisor; a later incarnation hears of the earlier ones too."""
+
+    def __init__(self) -> None:
+        self._supervisor = 0
+        self._received: list[int] = []
+        for number in FORWARDED:
+            signal.signal(number, self._on_signal)
+
+    def forward_to(self, pid: int) -> None:
+        """From now on send them to this process; 0: keep them for the next."""
+        self._supervisor = pid
+        for number in list(self._received):
+            self._send(number)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if number not in self._received:
+            self._received.append(number)
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        if self._supervisor:
+            send_signal(self._supervisor, number)
+
+
+def _end_users(job_folder: Path, rank: int) -> None:
+    """Nobody watches the user's processes any more: they end, but not the replicas that ours may have started."""
+    from windlass.supervise.tree import end_all  # lazy: a guard seldom needs it
+
+    end_all([os.getpid()], lambda: other_replicas(job_folder, rank))
 
 
 def _lock_for_life(path: Path) -> bool:
@@ -116,17 +161,19 @@ def _lock_for_life(path: Path) -> bool:
             time.sleep(0.02)
 
 
-def _fork(job_folder: Path, rank: int, held: Held, alive_write: int, supervise: Callable[[Held], int]) -> int:
+def _fork(job_folder: Path, rank: int, held: Held, supervise: Callable[[Held], int]) -> int:
+    """Start a supervisor; it begins with the forwarded signals blocked, and unblocks them when it can take them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     pid = os.fork()
     if pid == 0:
         code = _CRASHED
         try:
-            os.close(alive_write)
-            for number in _FORWARDED:
+            for number in FORWARDED:
                 signal.signal(number, signal.SIG_DFL)
             code = supervise(held)
         finally:
             os._exit(code)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     identities = {"guard": str(identify(os.getpid())), "supervisor": str(identify(pid))}
     write_atomic(guard_path(job_folder, rank), json.dumps(identities).encode(), is_durable=False)
     return pid

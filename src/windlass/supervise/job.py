@@ -55,14 +55,14 @@ class JobDocument:
         is_shell: argv is a shell we wrapped around the user's line, so signals go to its children.
         env: variables for the user's processes; `path` and `python_path` are put in front of the inherited ones.
         after: tasks that must have succeeded before this one starts.
-        per_job_s: this job ends itself before it has run so long (walltime); None for no limit.
-        time_s: the task as a whole, from its first start; None for no limit.
+        per_job_s: walltime; an attempt ends itself before it has run so long, and the next one has as much; None for
+            no limit.
+        time_s: running time of the task, all attempts together, without the time between them; None for no limit.
         memory_bytes: limit per replica, enforced by the supervisor; 0 for none.
         delivery: file with the secret values, outside the run's folder; empty when there are none.
     """
 
     run: str
-    name: str
     task: str
     job: int
     token: str
@@ -74,7 +74,6 @@ class JobDocument:
     path: tuple[str, ...] = ()
     python_path: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
     interrupted: int = 50
     failed: int = 0
     ready_timeout_s: float = 600.0
@@ -92,7 +91,6 @@ class JobDocument:
     lease: Lease = field(default_factory=Lease)
     secrets: tuple[SecretUse, ...] = ()
     delivery: str = ""
-    compat: tuple[str, ...] = ()
     host_address: str = "127.0.0.1"
     schema: int = SCHEMA
 
@@ -117,7 +115,7 @@ class JobDocument:
             data["replicas"] = tuple(ReplicaCommand(tuple(r["argv"]), r["env"]) for r in data["replicas"])
             data["secrets"] = tuple(SecretUse(**use) for use in data["secrets"])
             data["lease"] = Lease(**data["lease"])
-            for key in ("path", "python_path", "after", "tasks", "compat"):
+            for key in ("path", "python_path", "after"):
                 data[key] = tuple(data[key])
             return cls(**data)
         except (ValueError, KeyError, TypeError) as error:

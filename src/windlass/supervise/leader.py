@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from windlass.core.clock import Clock
+from windlass.core.errors import WindlassError
 from windlass.record import events
 from windlass.record.manifest import commit_manifest
 from windlass.record.retry import Budgets
@@ -53,7 +55,7 @@ class Leader:
     ) -> None:
         self.epoch = epoch
         self._job, self._folder, self._ledger, self._clock, self._run = job, job_folder, ledger, clock, run
-        self._gate = Gate(job, holder)
+        self._gate = Gate(job, job_folder, holder)
         self._server = (
             Server(job.host_address, job.token, selector, self.on_status, self._on_lost)
             if job.num_replicas > 1
@@ -63,10 +65,8 @@ class Leader:
         self._entries_at = 0.0
         self._respawned: list[subprocess.Popen[bytes]] = []
         gang = Gang(
-            task=job.task,
             job=job.job,
             num_replicas=job.num_replicas,
-            after=job.after,
             budgets=Budgets(job.interrupted, job.failed),
             ready_timeout_s=job.ready_timeout_s,
             grace_s=job.grace_s,
@@ -89,7 +89,12 @@ class Leader:
         return publish_claim(self._folder, leadership)
 
     def start(self) -> None:
-        """Begin to lead."""
+        """Begin to lead; an attempt that runs keeps the GPUs it was given."""
+        newest = self._ledger.task().newest_attempt
+        if newest is not None and newest.job == self._job.job and newest.started_at and newest.end is None:
+            problem = self._gate.take()
+            if problem:
+                self._note(f"the leases of attempt {newest.number} were lost: it {problem}")
         self._run(self.core.start(self._clock.monotonic()))
         self.tick()
 
@@ -109,7 +114,7 @@ class Leader:
             self._look_for_the_gone(now)
             self.send(self.core.order)
         self._run(self.core.on_tick(now))
-        if self._job.checkpoint_pattern and now >= self._entries_at + _ENTRIES_EVERY_S:
+        if self._job.checkpoint_pattern and not self.core.is_over and now >= self._entries_at + _ENTRIES_EVERY_S:
             self._entries_at = now
             self._look_for_entries()
 
@@ -132,14 +137,15 @@ class Leader:
     def _look_for_entries(self) -> None:
         """Record entries that match the task's checkpoint pattern once they have stopped changing."""
         folder = Path(self._job.checkpoints)
-        for path in sorted(folder.glob(self._job.checkpoint_pattern)):
-            changed = max((p.stat().st_mtime for p in [path, *path.rglob("*")] if p.exists()), default=0.0)
-            known = self._entries.get(str(path))
-            if known == changed:
-                self._ledger.append(events.PROGRESS_ENTRY, attempt=self.core.order.attempt, path=path.name)
-                self._entries[str(path)] = -1.0
-            elif known != -1.0:
-                self._entries[str(path)] = changed
+        recorded = self._ledger.task().entries
+        for path in _matches(folder, self._job.checkpoint_pattern):
+            name = str(path.relative_to(folder))
+            if name in recorded:
+                continue
+            changed = _changed_at(path)
+            if changed and changed == self._entries.get(name):
+                self._ledger.append(events.PROGRESS_ENTRY, attempt=self.core.order.attempt, path=name)
+            self._entries[name] = changed
 
     def send(self, order: Order) -> Order:
         """Give the order to every other replica; returns it as sent."""
@@ -163,27 +169,61 @@ class Leader:
         self._respawned = [p for p in self._respawned if p.poll() is None] + [process]
 
     def release(self) -> None:
-        """The task ended: record its outputs, give leases back; when the whole run ended, remove its secrets."""
-        self._gate.close()
+        """The task ended: give leases back, record its outputs; when the whole run ended, remove its secrets first."""
         self._ledger.poll()
         facts = self._ledger.facts
+        if self._job.delivery and facts.state.is_terminal:
+            self._remove_delivery()
+        try:
+            self._gate.close()
+        except OSError as error:  # the entry ends with this job's processes
+            self._note(f"the leases could not be given back: {error}")
         is_new = self._job.task not in facts.outputs
         if is_new and facts.task(self._job.task).state is State.SUCCEEDED and os.path.isdir(self._job.out):
+            self._record_outputs()
+
+    def _remove_delivery(self) -> None:
+        from windlass.supervise.delivery import remove_delivery  # lazy: most jobs have no secrets
+
+        try:
+            remove_delivery(Path(self._job.delivery))
+        except OSError as error:
+            self._note(f"the secrets could not be removed: {error}")
+
+    def _record_outputs(self) -> None:
+        try:
             manifest = commit_manifest(Path(self._job.out), is_beside=True)
-            attempt = self.core.order.attempt
             self._ledger.append(
                 events.OUTPUTS,
-                attempt=attempt,
+                attempt=self.core.order.attempt,
                 num_files=len(manifest.entries),
                 bytes=manifest.num_bytes,
                 digest=manifest.digest,
             )
-        if self._job.delivery and self._ledger.facts.state.is_terminal:
-            from windlass.supervise.delivery import remove_delivery  # lazy: most jobs have no secrets
+        except (OSError, WindlassError) as error:
+            self._note(f"the outputs of task {self._job.task} are not recorded: {error}")
 
-            remove_delivery(Path(self._job.delivery))
+    def _note(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # for people only: a disk without room for it shows elsewhere
+            self._ledger.append(events.NOTE, message=message)
 
     def close(self) -> None:
         """Close the socket."""
         if self._server is not None:
             self._server.close()
+
+
+def _matches(folder: Path, pattern: str) -> list[Path]:
+    """What matches now; a pattern that cannot be used matches nothing (the spec refuses it)."""
+    try:
+        return sorted(folder.glob(pattern))
+    except (OSError, ValueError, NotImplementedError, IndexError):
+        return []
+
+
+def _changed_at(path: Path) -> float:
+    """When a file, or anything in a folder, last changed; 0 while it cannot be seen, as when it is being deleted."""
+    try:
+        return max(found.lstat().st_mtime for found in [path, *path.rglob("*")])
+    except OSError:
+        return 0.0

@@ -1,12 +1,13 @@
 """What a machine has, shared by the runs of one user without a daemon: a table under a lock, first come first served.
 
 The leader of a task asks for what the whole task needs here; who waits is in the table too, so that a big request
-is not overtaken for ever by small ones. An entry lives as long as its process; the dead are dropped by whoever
-looks next.
+is not overtaken for ever by small ones. An entry belongs to a job and lives as long as any guard or supervisor of
+that job; another leader of the same job takes it over. The dead are dropped by whoever looks next.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -45,11 +46,14 @@ def machine() -> Machine:
     return Machine(gpus, cpus, memory)
 
 
-def acquire(lease: Lease, holder: str, label: str, present: Machine) -> tuple[tuple[str, ...], str]:
-    """Take what `lease` asks for, or stay in line for it.
+def acquire(
+    lease: Lease, job_folder: Path, holder: str, label: str, present: Machine
+) -> tuple[tuple[str, ...], str]:
+    """Take what `lease` asks for, or stay in line for it; asking again for the same job changes nothing.
 
     Args:
-        holder: identity of the process (core.process) that holds it; asking again with it changes nothing.
+        job_folder: the job that holds it; names its guards and supervisors.
+        holder: identity of the process (core.process) that asks, for the time before it is named there.
         label: the run and task, for those who wait.
 
     Returns:
@@ -59,9 +63,10 @@ def acquire(lease: Lease, holder: str, label: str, present: Machine) -> tuple[tu
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / "machine.lock"):
         entries = _living(_load(folder))
-        mine = next((entry for entry in entries if entry["holder"] == holder), None)
+        mine = next((entry for entry in entries if entry["job"] == str(job_folder)), None)
         if mine is None:
             mine = {
+                "job": str(job_folder),
                 "holder": holder,
                 "label": label,
                 "gpus": lease.gpus,
@@ -70,16 +75,17 @@ def acquire(lease: Lease, holder: str, label: str, present: Machine) -> tuple[tu
                 "given": None,
             }
             entries.append(mine)
+        mine["holder"] = holder
         reason = _give(mine, entries, present) if mine["given"] is None else ""
         write_json(folder / "machine.json", entries, is_durable=False)
     return tuple(mine["given"] or ()), reason
 
 
-def release(lease: Lease, holder: str) -> None:
+def release(lease: Lease, job_folder: Path) -> None:
     """Give everything back; idempotent."""
     folder = Path(lease.folder)
     with lock(folder / "machine.lock"):
-        entries = [entry for entry in _living(_load(folder)) if entry["holder"] != holder]
+        entries = [entry for entry in _living(_load(folder)) if entry["job"] != str(job_folder)]
         write_json(folder / "machine.json", entries, is_durable=False)
 
 
@@ -117,7 +123,16 @@ def _load(folder: Path) -> list[dict[str, Any]]:
 
 
 def _living(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [entry for entry in entries if is_alive(ProcessId.parse(entry["holder"]))]
+    return [entry for entry in entries if any(is_alive(process) for process in _processes(entry))]
+
+
+def _processes(entry: dict[str, Any]) -> list[ProcessId]:
+    """Who can hold an entry: who asked, and the guards and supervisors of its job."""
+    found = [entry["holder"]]
+    for path in Path(entry["job"]).glob("guard-*.json"):
+        with contextlib.suppress(OSError, json.JSONDecodeError):
+            found.extend(json.loads(path.read_bytes()).values())
+    return [ProcessId.parse(text) for text in found if text != "None"]
 
 
 def holder_of_this_process(guard_pid: int) -> str:

@@ -11,9 +11,8 @@ import fcntl
 import os
 import sys
 
-__all__ = ["become_subreaper", "create_memory_file", "die_with_parent", "enlarge_pipe", "splice_to_file"]
+__all__ = ["become_subreaper", "create_memory_file", "enlarge_pipe", "splice_to_file"]
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SPLICE_F_NONBLOCK = 2
 _F_SETPIPE_SZ = 1031
@@ -23,14 +22,6 @@ _MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - made by tempfile, without a name
 def become_subreaper() -> bool:
     """Make orphaned descendants children of this process; False where the system cannot."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent(signal_number: int) -> bool:
-    """Get `signal_number` when the parent *thread* ends; False where the system cannot.
-
-    The parent may be dead already: compare `os.getppid()` with the expected one afterwards. Cleared by fork.
-    """
-    return _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 def _prctl(option: int, argument: int) -> bool:

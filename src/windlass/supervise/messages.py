@@ -103,7 +103,7 @@ class Order:
     """The whole wish of a leader; every replica gets the same one.
 
     Attributes:
-        checkpoint: number of the newest request to save; code answers each once.
+        checkpoint: number of the newest request to save before a stop; code answers each once.
         deadline: wall time at which this job ends, 0 for none.
         code: exit code with which to leave.
         gpus: ids leased for the whole gang, comma separated; replica r takes the r-th share.

@@ -38,10 +38,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from windlass.core.clock import Clock
+from windlass.record.redact import Redactor
 from windlass.supervise.channel import HEADER_BYTES, Channel, Cursor
 from windlass.supervise.linux import splice_to_file
 from windlass.supervise.log_index import INTERVAL_NS, RECORD_BYTES, IndexRecord, index_path
-from windlass.supervise.redact import Redactor
 
 __all__ = ["LogPump", "PumpResult"]
 

@@ -87,11 +87,14 @@ class ReplicaCore:
             notice=self.notice,
         )
 
+    def needs_port(self, order: Order) -> bool:
+        """Whether `on_order` will offer its port for a new attempt."""
+        return order.step in (Step.GATHER, Step.RUN) and order.attempt > self.attempt
+
     def on_order(self, order: Order, now: float, port: int) -> list[Command]:
-        """Follow the leader's newest wish; `port` is one that is free on this host now."""
+        """Follow the leader's newest wish; `port` is one that is free on this host, where `needs_port`."""
         if order.epoch < self.order.epoch:
             return []
-        is_new_checkpoint = order.checkpoint > self.order.checkpoint and order.attempt == self.attempt
         self.order = order
         if order.step is Step.LEAVE:
             return [*self._clear(), Leave(order.code)]
@@ -103,12 +106,9 @@ class ReplicaCore:
             if self._has_process:
                 return self._clear()
             self._become_ready(order.attempt, port)
-        commands: list[Command] = []
-        if is_new_checkpoint and self.phase is Phase.STARTED:
-            commands.append(WriteControl(False, order.checkpoint, order.cause, order.deadline))
         if order.step is Step.RUN and self.phase is Phase.READY:
-            return commands + self._start(order)
-        return [*commands, SendStatus(self.status())]
+            return self._start(order)
+        return [SendStatus(self.status())]
 
     def on_spawned(self, process: str, argv: list[str]) -> list[Command]:
         """The user's process waits behind its gate; say so on disk, then let it go."""

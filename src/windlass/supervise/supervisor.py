@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import selectors
@@ -11,17 +13,19 @@ from collections import deque
 from pathlib import Path
 
 from windlass.core.clock import Clock, SystemClock
+from windlass.core.errors import AccessError
 from windlass.core.files import write_atomic
 from windlass.core.process import ProcessId, identify, is_alive
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
+from windlass.record.redact import Redactor
 from windlass.record.state import End
 from windlass.supervise import messages
 from windlass.supervise.delivery import secret_values, secret_variables
 from windlass.supervise.election import Candidate, newest_claim
 from windlass.supervise.environment import TOKEN_NAME, replace_tokens, user_environment
-from windlass.supervise.guard import Held, is_gone
+from windlass.supervise.guard import FORWARDED, Held, is_gone, other_replicas
 from windlass.supervise.job import JobDocument
 from windlass.supervise.leader import Leader
 from windlass.supervise.leases import holder_of_this_process
@@ -29,10 +33,10 @@ from windlass.supervise.ledger import JournalLedger
 from windlass.supervise.link import Follower
 from windlass.supervise.linux import become_subreaper
 from windlass.supervise.messages import Command, Order, Phase, Status, Step
-from windlass.supervise.redact import Redactor
 from windlass.supervise.replica import ReplicaCore
 from windlass.supervise.user_process import UserProcess, sweep_left_overs
 from windlass.supervise.watchdog import Watchdog
+from windlass.supervise.withholder import Withholder
 
 __all__ = ["Supervisor"]
 
@@ -40,6 +44,7 @@ _TICK_S = 1.0
 _QUICK_TICK_S = 0.05
 _JOIN_TICK_S = 0.02
 _STOPPED_AFTER_S = 5.0
+_MAX_CRASH_BYTES = 64 << 10
 _REPORTS = (events.PROGRESS, events.METRICS, events.CHECKPOINT)
 
 
@@ -63,8 +68,10 @@ class Supervisor:
         self._process: UserProcess | None = None
         self._watchdog = Watchdog(self._job.stall_floor_s)
         self._stopped_since = 0.0
-        self._redactor = Redactor(secret_values(self._job))
-        self._control = Path(self._scratch()) / "control.json"
+        self._is_listening = False
+        self._noted: set[str] = set()
+        self._redactor, self._secret_problem = self._make_redactor()
+        self._control = self._scratch() / "control.json"
         writer = f"{self._job.task}.{rank}"
         journal = Path(self._job.run_dir) / "journal"
         self._ledger = JournalLedger(journal, self._job.task, writer, self._clock, on_record=self._on_record)
@@ -89,8 +96,6 @@ class Supervisor:
         """The whole life of this supervisor; returns the code its guard leaves with."""
         become_subreaper()
         self._listen_to_signals()
-        self._selector.register(self._held.channel.read_fd, selectors.EVENT_READ, self._on_output)
-        self._selector.register(self._held.alive, selectors.EVENT_READ, self._on_guard_dead)
         self._restore()
         ticked_at = float("-inf")
         while self._exit_code is None:
@@ -125,8 +130,9 @@ class Supervisor:
         self._waker.setblocking(False)
         self._wakened.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
+        for number in (signal.SIGCHLD, *FORWARDED):
             signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)  # the guard began us with them blocked
         self._selector.register(self._wakened, selectors.EVENT_READ, self._on_signals)
 
     def _on_signals(self) -> None:
@@ -137,12 +143,17 @@ class Supervisor:
                 name = signal.Signals(number).name
                 self._run_commands(self._core.on_notice(f"{self._host} sent {name} to the supervisor"))
 
-    def _on_output(self) -> None:
-        if self._process is not None and not self._process.pump():
+    def _listen_to_output(self, is_wanted: bool) -> None:
+        """Wake up for output, or not: output that nobody takes would wake us again and again."""
+        if is_wanted and not self._is_listening:
+            self._selector.register(self._held.channel.read_fd, selectors.EVENT_READ, self._on_output)
+        elif self._is_listening and not is_wanted:
             self._selector.unregister(self._held.channel.read_fd)
+        self._is_listening = is_wanted
 
-    def _on_guard_dead(self) -> None:
-        self._selector.unregister(self._held.alive)
+    def _on_output(self) -> None:
+        if self._process is None or not self._process.pump():
+            self._listen_to_output(False)
 
     def _close(self) -> None:
         if self._leader is not None:
@@ -151,7 +162,7 @@ class Supervisor:
         self._ledger.close()
         import shutil  # lazy: 4 ms that nobody waits for here
 
-        shutil.rmtree(str(self._control.parent))
+        shutil.rmtree(str(self._control.parent), ignore_errors=True)
 
     # --- leading and following -----------------------------------------------------------------------------------
 
@@ -208,7 +219,8 @@ class Supervisor:
         leader.on_status(self._core.status())
 
     def _on_order(self, order: Order) -> None:
-        self._run_commands(self._core.on_order(order, self._clock.monotonic(), self._free_port()))
+        port = self._free_port() if self._core.needs_port(order) else 0
+        self._run_commands(self._core.on_order(order, self._clock.monotonic(), port))
 
     def _free_port(self) -> int:
         with socket.create_server((self._job.host_address, 0)) as server:
@@ -226,6 +238,9 @@ class Supervisor:
             self._process.adopt(recorded)
             if not (recorded and is_alive(ProcessId.parse(recorded)) and self._held.guard_pid == os.getppid()):
                 self._sweep()
+            self._listen_to_output(True)
+            if self._secret_problem:
+                self._run_commands(self._core.on_stalled(self._end_of_secrets(self._secret_problem)))
         elif self._ledger.task().attempts:
             self._sweep()
         self._ledger.history.clear()
@@ -239,11 +254,21 @@ class Supervisor:
     def _new_process(self, attempt: int) -> UserProcess:
         return UserProcess(self._job, self._rank, attempt, self._held, self._redactor, self._clock, self._host)
 
+    def _make_redactor(self) -> tuple[Redactor, str]:
+        """What hides the secrets, and why they are not to be had; a task that ended already does without them."""
+        try:
+            return Redactor(secret_values(self._job)), ""
+        except AccessError as error:
+            return Withholder(), str(error)
+
+    def _end_of_secrets(self, message: str) -> End:
+        return End(str(Cause.SECRET_MISSING), 0, self._rank, self._host, message, at=self._clock.now())
+
     def _look_at_process(self, now: float) -> None:
         if self._process is None or self._core.phase is not Phase.STARTED:
             return
         if self._process.is_blocked and self._process.pump():
-            self._selector.register(self._held.channel.read_fd, selectors.EVENT_READ, self._on_output)
+            self._listen_to_output(True)
         if self._process.has_exited():
             self._run_commands([messages.KillTree()])
             return
@@ -338,9 +363,28 @@ class Supervisor:
         self._watchdog = Watchdog(self._job.stall_floor_s)
         self._stopped_since = 0.0
         self._write_control(messages.WriteControl(False, 0, "", self._core.order.deadline))
-        self._process = self._new_process(command.attempt)
+        try:
+            process, argv = self._begin(command)
+        except AccessError as error:
+            self._run_commands(self._core.on_spawn_failed(self._end_of_secrets(self._secret_problem or str(error))))
+        except OSError as error:
+            self._drop_process()
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            cause = Cause.DISK_FULL if is_full else Cause.START_FAILED
+            end = End(str(cause), 127, self._rank, self._host, str(error), at=self._clock.now())
+            self._run_commands(self._core.on_spawn_failed(end))
+        else:
+            self._listen_to_output(True)
+            self._run_commands(self._core.on_spawned(process, argv))
+
+    def _begin(self, command: messages.Spawn) -> tuple[str, list[str]]:
+        """Fork the user's process; returns its identity and what it is to execute."""
+        if self._secret_problem:
+            raise AccessError(self._secret_problem, code="secret-missing")
+        secrets = secret_variables(self._job)
         for folder in (self._job.out, self._job.checkpoints):
             os.makedirs(folder, exist_ok=True)
+        self._process = self._new_process(command.attempt)
         tokens = {
             "leader.address": command.address,
             "leader.port": str(command.port),
@@ -348,11 +392,13 @@ class Supervisor:
             "attempt": str(command.attempt),
         }
         argv = [replace_tokens(word, tokens) for word in self._job.replicas[self._rank].argv]
-        env = user_environment(
-            self._job, self._rank, tokens=tokens, ours=self._our_variables(), secrets=secret_variables(self._job)
-        )
-        process = self._process.spawn(argv, env)
-        self._run_commands(self._core.on_spawned(process, argv))
+        env = user_environment(self._job, self._rank, tokens=tokens, ours=self._our_variables(), secrets=secrets)
+        return self._process.spawn(argv, env), argv
+
+    def _drop_process(self) -> None:
+        """Between attempts nobody takes output."""
+        self._listen_to_output(False)
+        self._process = None
 
     def _open_gate(self) -> None:
         assert self._process is not None
@@ -370,6 +416,10 @@ class Supervisor:
             "WINDLASS_RESUME": "1" if self._job.is_resuming else "0",
             TOKEN_NAME: f"{self._job.token}.{self._rank}",
         }
+        for variable, is_file in (("WINDLASS_SECRET_NAMES", False), ("WINDLASS_SECRET_FILES", True)):
+            names = [use.name for use in self._job.secrets if use.is_file is is_file]
+            if names:
+                ours[variable] = ",".join(names)
         if self._job.checkpoint_every_s:
             ours["WINDLASS_CHECKPOINT_EVERY"] = f"{self._job.checkpoint_every_s:g}"
         if self._job.lease.folder:
@@ -382,34 +432,37 @@ class Supervisor:
         """End everything of the attempt, complete its log, tell the core."""
         if self._process is None or self._core.phase is not Phase.STARTED:
             return
-        self._process.kill(self._other_replicas())
+        left = self._process.kill(self._other_replicas())
+        if left:
+            pids = ", ".join(map(str, left))
+            self._note(f"attempt {self._core.attempt}: could not end process {pids} on {self._host}; it may live on")
         finish = self._finish()
         order = self._core.order
         stop_cause = order.cause if order.step is Step.STOP and order.attempt == self._core.attempt else ""
         end = self._process.end(finish=finish, stop_cause=stop_cause)
-        self._process = None
+        self._drop_process()
         self._run_commands(self._core.on_ended(end))
 
     def _finish(self) -> tuple[int, str, str] | None:
         """What this replica's code said by `report.finish`; the worst of its local ranks."""
         self._ledger.poll()
-        return self._ledger.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
+        said = self._ledger.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
+        return said and (said[0], self._redactor.redact_text(said[1]), self._redactor.redact_text(said[2]))
 
     def _other_replicas(self) -> set[int]:
-        """Guards and supervisors of other replicas on this node; they may be below this one, which may have started them."""
-        found: set[int] = set()
-        for path in self._folder.glob("guard-*.json"):
-            if path.name != f"guard-{self._rank}.json":
-                found.update(
-                    ProcessId.parse(text).pid for text in json.loads(path.read_bytes()).values() if text != "None"
-                )
-        return found
+        return other_replicas(self._folder, self._rank)
 
-    def _scratch(self) -> str:
+    def _note(self, message: str) -> None:
+        """Tell people, once."""
+        if message in self._noted:
+            return
+        self._noted.add(message)
+        with contextlib.suppress(OSError):  # a disk without room for it shows elsewhere
+            self._ledger.append(events.NOTE, message=message)
+
+    def _scratch(self) -> Path:
         root = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the folder below is random and ours alone
-        folder = os.path.join(root, f"windlass-{os.getuid()}-{self._job.token[:12]}-{self._rank}")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        return folder
+        return Path(root, f"windlass-{os.getuid()}-{self._job.token[:12]}-{self._rank}")
 
     def _write_control(self, command: messages.WriteControl) -> None:
         content = {
@@ -418,7 +471,12 @@ class Supervisor:
             "deadline": command.deadline or None,
             "reason": command.reason,
         }
-        write_atomic(self._control, json.dumps(content).encode(), is_durable=False)
+        try:
+            self._control.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomic(self._control, json.dumps(content).encode(), is_durable=False)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self._note(f"the code cannot be told to save or stop through {self._control}: {reason}")
 
 
 def supervise(job_folder: Path, rank: int, held: Held) -> int:
@@ -428,6 +486,12 @@ def supervise(job_folder: Path, rank: int, held: Held) -> int:
     except BaseException:
         import traceback  # lazy: only for our own bugs
 
-        with open(str(job_folder / f"supervisor-{rank}.crash"), "a") as file:
-            file.write(f"--- {identify(os.getpid())}\n{traceback.format_exc()}")
+        _keep_crash(job_folder / f"supervisor-{rank}.crash", f"--- {identify(os.getpid())}\n{traceback.format_exc()}")
         raise
+
+
+def _keep_crash(path: Path, text: str) -> None:
+    """Write a crash behind the earlier ones, of which the newest are kept."""
+    with contextlib.suppress(OSError):  # nothing may hide the crash itself
+        earlier = path.read_bytes()[-_MAX_CRASH_BYTES:] if path.exists() else b""
+        write_atomic(path, earlier + text.encode(errors="replace"), is_durable=False)

@@ -12,13 +12,14 @@ from typing import Callable
 from windlass.core.clock import Clock
 from windlass.core.process import ProcessId, descendants, identify, is_alive, send_signal
 from windlass.record.causes import Cause
+from windlass.record.redact import Redactor
 from windlass.record.state import End
 from windlass.supervise.classify import Evidence, classify
 from windlass.supervise.environment import TOKEN_NAME
 from windlass.supervise.guard import Held
 from windlass.supervise.job import JobDocument
+from windlass.supervise.memory import proportional_bytes
 from windlass.supervise.pump import LogPump
-from windlass.supervise.redact import Redactor
 from windlass.supervise.spawn import Child, spawn
 from windlass.supervise.tree import below, end_all, resident_bytes, sweep
 
@@ -28,6 +29,8 @@ _STATUS_WAIT_S = 2.0
 _DISK_FULL_PATIENCE_S = 10.0
 _NO_ROOM_BYTES = 64 * 1024
 _NUM_LINES = 200
+_WEIGH_SHARE = 10.0
+"""Weighing the memory of big processes takes long: at most this part of the time."""
 
 
 class UserProcess:
@@ -45,6 +48,7 @@ class UserProcess:
         self._code: int | None = None
         self._num_oom_kills = _oom_kills()
         self._memory_note = ""
+        self._weigh_at = 0.0
         self._blocked_since = 0.0
         self._terminated: list[ProcessId] = []
 
@@ -137,15 +141,20 @@ class UserProcess:
         """Whether the root is still the shell we started: some become their last command."""
         return self._job.is_shell and _command_line(root)[:1] == list(self._job.replicas[self._rank].argv[:1])
 
-    def kill(self, keep: set[int]) -> None:
-        """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds."""
-        end_all(self._roots(), lambda: keep)
+    def kill(self, keep: set[int]) -> list[int]:
+        """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds.
+
+        Returns:
+            What lives still: it may not be signalled, or hangs in the kernel.
+        """
+        left = end_all(self._roots(), lambda: keep)
         if os.getppid() != self._held.guard_pid:  # what the dead guard had adopted is below neither of us
             roots = [str(self._process)] if self._process is not None else []
             sweep_left_overs(self._job, self._rank, self._held, roots)
         deadline = time.monotonic() + _STATUS_WAIT_S
         while not self.has_exited() and time.monotonic() < deadline:
             time.sleep(0.01)
+        return left
 
     def pump(self) -> bool:
         """Bring output into the log; False while the disk is full."""
@@ -168,13 +177,21 @@ class UserProcess:
         """
         if self._blocked_since and now > self._blocked_since + _DISK_FULL_PATIENCE_S:
             return self._end_of(Cause.DISK_FULL, "no space left on device for the log")
-        limit = self._job.memory_bytes
-        if limit:
-            used = resident_bytes(below(self._roots(), others()))
-            if used > limit:
-                self._memory_note = f"used {used / 2**20:.1f} MiB of memory, the limit is {limit / 2**20:g} MiB"
-                return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)
+        if self._job.memory_bytes:
+            return self._too_much_memory(now, others)
         return None
+
+    def _too_much_memory(self, now: float, others: Callable[[], set[int]]) -> End | None:
+        """The cheap sum first, which counts shared pages once per process; only the exact one ends anything."""
+        limit, pids = self._job.memory_bytes, below(self._roots(), others())
+        if resident_bytes(pids) <= limit or now < self._weigh_at:
+            return None
+        used = proportional_bytes(pids)
+        self._weigh_at = now + _WEIGH_SHARE * (self._clock.monotonic() - now)
+        if used <= limit:
+            return None
+        self._memory_note = f"used {used / 2**20:.1f} MiB of memory, the limit is {limit / 2**20:g} MiB"
+        return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)
 
     def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
         """Complete the log and name the cause; the whole tree must be gone."""

@@ -1,7 +1,9 @@
 """The stall watchdog: how long each phase of a training job may go without a word, learned from the job itself.
 
 Only code that reports progress is watched. The limit of a phase is ten times the longest gap seen in it so far
-(a 99th percentile needs more samples than the first minutes of a job have), never below the floor.
+(a 99th percentile needs more samples than the first minutes of a job have), never below the floor. Until three gaps
+of a phase are known its limit is half an hour, since a first step compiles and a first save sets up; for steps that
+is counted in floors (30 of them, half an hour at the default), so who sets a low floor hears of a stall early.
 """
 
 from __future__ import annotations
@@ -10,7 +12,10 @@ __all__ = ["Watchdog"]
 
 _FACTOR = 10.0
 _FIRST_LIMIT_S = 1800.0
-"""For a phase of which no gap is known yet (first step with compilation, first save)."""
+"""For init, load, save and eval while less than `_NUM_TO_LEARN` gaps of them are known."""
+
+_FIRST_FLOORS = 30.0
+"""The same for steps, in floors."""
 
 _NUM_TO_LEARN = 3
 
@@ -41,7 +46,8 @@ class Watchdog:
     def limit_s(self, phase: str) -> float:
         """Seconds of silence after which this phase counts as stalled."""
         if self._counts.get(phase, 0) < _NUM_TO_LEARN:
-            return max(_FIRST_LIMIT_S if phase != "step" else 0.0, self._floor_s)
+            first_s = _FIRST_FLOORS * self._floor_s if phase == "step" else _FIRST_LIMIT_S
+            return max(first_s, _FACTOR * self._gaps.get(phase, 0.0), self._floor_s)
         return max(_FACTOR * self._gaps[phase], self._floor_s)
 
     def verdict(self, now: float) -> str:

@@ -49,7 +49,6 @@ class JobBench:
         command = ReplicaCommand(("/bin/sh", "-c", line), {"RANK": "${rank}", "ATTEMPT": "${attempt}"})
         document = JobDocument(
             run=self.folder.name,
-            name="conformance",
             task="main",
             job=job,
             token=new_token(),

@@ -147,7 +147,7 @@ def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
 def _start(prepared: Prepared, *, is_detached: bool, is_json: bool) -> int:
     run = prepared.launch(log=tell)
     tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")
-    for note in prepared.plan.notes:
+    for note in prepared.plan.notes if is_detached else ():  # else they are followed with everything else on record
         tell(f"  note: {note}")
     code = 0
     if not is_detached:

@@ -130,10 +130,16 @@ def _pin_working_tree(repository: Repository, *, snapshot: bool, allow_dirty: bo
             hint="commit first, or add --snapshot (stores this exact tree)",
             code="no-commits",
         )
+    raise _dirty(repository, changes, seen.untracked)
+
+
+def _dirty(repository: Repository, changes: tuple[str, ...], untracked: frozenset[str]) -> PreconditionError:
     count = "1 file differs" if len(changes) == 1 else f"{len(changes)} files differ"
-    raise PreconditionError(
-        f"{count} from the last commit in {repository.git.folder}: {name_some(changes)}",
-        hint="commit them, or add --snapshot (stores this exact tree) or --allow-dirty (runs in place and records it)",
+    names = [f"{name} (untracked)" if name in untracked else name for name in changes]
+    commit = "commit them (or list what is no code in .gitignore)" if untracked else "commit them"
+    return PreconditionError(
+        f"{count} from the last commit in {repository.git.folder}: {name_some(names)}",
+        hint=f"{commit}, or add --snapshot (stores this exact tree) or --allow-dirty (runs in place and records it)",
         code="dirty-tree",
     )
 

@@ -61,11 +61,13 @@ class WorkingTree:
         head: the commit; empty before the first.
         branch: empty on a detached head.
         changes: see `list_changes`.
+        untracked: those of the changes that git does not know.
     """
 
     head: str
     branch: str
     changes: list[str]
+    untracked: frozenset[str] = frozenset()
 
 
 def list_changes(git: Git, *, is_exact: bool = False) -> list[str]:
@@ -96,12 +98,12 @@ def look_at(git: Git, *, is_exact: bool = False) -> WorkingTree:
     lines = [line for line in done.stdout.split("\n") if line]
     told = dict(line.removeprefix("# ").split(" ", 1) for line in lines if line.startswith("# "))
     head, branch = told["branch.oid"], told["branch.head"]
+    names = [(line[0], unquote(line.split(" ", _NUM_FIELDS[line[0]])[-1])) for line in lines if line[0] in _NUM_FIELDS]
     return WorkingTree(
         head="" if head == "(initial)" else head,
         branch="" if branch == "(detached)" else branch,
-        changes=sorted(
-            {unquote(line.split(" ", _NUM_FIELDS[line[0]])[-1]) for line in lines if line[0] in _NUM_FIELDS}
-        ),
+        changes=sorted({name for _, name in names}),
+        untracked=frozenset(name for kind, name in names if kind == "?"),
     )
 
 

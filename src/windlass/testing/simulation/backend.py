@@ -124,7 +124,6 @@ class VirtualBackend:
 def _document(task: TaskPlan, number: int, token: str) -> JobDocument:
     return JobDocument(
         run="sim-1",
-        name="sim",
         task=task.name,
         job=number,
         token=token,

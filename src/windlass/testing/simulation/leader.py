@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.supervise import gang
@@ -25,14 +26,12 @@ class VirtualLeader:
         self._cluster, self._clock, self._ledger = supervisor.cluster, supervisor.clock, supervisor.ledger
         self._connections: list[Connection] = []
         job = supervisor.job
-        self._gate = Gate(job.document, "")
+        self._gate = Gate(job.document, Path(job.folder), "")
         task = job.task
         self.core = gang.GangCore(
             gang.Gang(
-                task=task.name,
                 job=job.number,
                 num_replicas=task.num_replicas,
-                after=task.after,
                 budgets=task.budgets,
                 ready_timeout_s=task.ready_timeout_s,
                 grace_s=task.grace_s,

@@ -1,7 +1,12 @@
-"""The forms in which a secret may turn up in a program's output.
+r"""The forms in which a secret may turn up in a program's output.
 
-A token is printed as it is, but also inside a base64 header, a URL, a JSON body, a hex dump, a `repr` or a shell
-trace. `secret_forms` lists all of them for one value; the redactor looks for exactly these bytes.
+Covered, each for the whole value: the value itself, stripped too; base64 (also url-safe, without padding, inside a
+longer text, in lines of 64 and 76); URL quoting, of what needs it or of every byte, once and twice; JSON, once and
+twice; `repr`; shell quoting; HTML escapes; hex, plain or with spaces or colons; every byte as `\x..` or octal. Of a
+value of several lines, each line as text too.
+
+Not covered, since no list can: a part of the value, compression, encryption, other ciphers (rot13, base32), the value
+reversed or with something put between its characters, JSON with `\u` for plain letters, hex dumps with offsets.
 """
 
 from __future__ import annotations
@@ -38,8 +43,12 @@ def secret_forms(value: bytes) -> frozenset[bytes]:
 
 def _forms_of_whole(value: bytes) -> Iterator[bytes]:
     yield value
-    yield value.hex().encode()
-    yield value.hex().upper().encode()
+    for separator in ("", " ", ":"):
+        yield (value.hex(separator) if separator else value.hex()).encode()
+        yield (value.hex(separator) if separator else value.hex()).upper().encode()
+    yield b"".join(b"\\x%02x" % byte for byte in value)
+    yield b"".join(b"\\%03o" % byte for byte in value)
+    yield from _html_forms(value)
     yield from _base64_forms(value)
     yield from _url_forms(value)
     yield from _text_forms(value)
@@ -64,11 +73,19 @@ def _base64_forms(value: bytes) -> Iterator[bytes]:
 
 
 def _url_forms(value: bytes) -> Iterator[bytes]:
-    for safe in _URL_SAFE:
-        quoted = quote_from_bytes(value, safe=safe).encode()
-        for form in (quoted, quoted.replace(b"%20", b"+")):
-            yield form
-            yield _PERCENT.sub(lambda match: match.group().lower(), form)
+    quoted = {quote_from_bytes(value, safe=safe).encode() for safe in _URL_SAFE}
+    quoted |= {form.replace(b"%20", b"+") for form in quoted}
+    quoted.add(b"".join(b"%%%02X" % byte for byte in value))
+    quoted |= {_PERCENT.sub(lambda match: match.group().lower(), form) for form in quoted}
+    yield from quoted
+    yield from (form.replace(b"%", b"%25") for form in quoted)
+
+
+def _html_forms(value: bytes) -> Iterator[bytes]:
+    """As Python, Django and Go escape it, and as text between tags, where quotes may stay."""
+    text = value.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")
+    for double, single in ((b'"', b"'"), (b"&quot;", b"&#x27;"), (b"&quot;", b"&#39;"), (b"&#34;", b"&#39;")):
+        yield text.replace(b'"', double).replace(b"'", single)
 
 
 def _text_forms(value: bytes) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 
-from windlass.supervise.secret_forms import secret_forms
+from windlass.record.secret_forms import secret_forms
 
 __all__ = ["Redactor"]
 
@@ -88,6 +88,13 @@ class Redactor:
     def redact(self, data: bytes) -> bytes:
         """Redact a text that is whole."""
         return self.feed(data, True)[0]
+
+    def redact_text(self, text: str) -> str:
+        """As `redact`; bytes that are no UTF-8 may stand in the text as Python's lone surrogates."""
+        try:
+            return self.redact(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            return self.redact(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
     def _find_matches(self, data: bytes) -> list[_Match]:
         """Every place where a pattern lies, also overlapping ones, from left to right."""

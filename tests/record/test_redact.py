@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import shlex
@@ -12,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.supervise.redact import Redactor
-from windlass.supervise.secret_forms import secret_forms
+from windlass.record.redact import Redactor
+from windlass.record.secret_forms import secret_forms
 
 TOKEN = b"hf_AbC/d+e=fGh 123~\"'\\z\xc3\xa9"
 MARK = re.compile(rb"\[secret \w+\]")
@@ -57,6 +58,14 @@ ENCODED = {
     "json in json": json.dumps(json.dumps(TEXT)[1:-1])[1:-1].encode(),
     "repr": repr(TEXT)[1:-1].encode(),
     "repr of bytes": repr(TOKEN)[2:-1].encode(),
+    "quote everything": "".join(f"%{byte:02X}" for byte in TOKEN).encode(),
+    "quote everything, lower": "".join(f"%{byte:02x}" for byte in TOKEN).encode(),
+    "quote twice": quote(quote(TEXT)).encode(),
+    "hex with spaces": TOKEN.hex(" ").encode(),
+    "hex with colons": TOKEN.hex(":").upper().encode(),
+    "octal": "".join(f"\\{byte:03o}" for byte in TOKEN).encode(),
+    "escaped hex": "".join(f"\\x{byte:02x}" for byte in TOKEN).encode(),
+    "html": html.escape(TEXT).encode(),
     "shell": shlex.quote(TEXT)[1:-1].encode(),
     "shell, bash style": TOKEN.replace(b"'", b"'\\''"),
 }
@@ -77,6 +86,19 @@ def test_base64_inside_a_longer_text(shift: int, encode: object) -> None:
     redacted = Redactor({"KEY": TOKEN}).redact(whole)
     assert b"[secret KEY]" in redacted
     assert len(MARK.sub(b"", redacted)) <= len(b" and more") * 4 // 3 + 8
+
+
+@pytest.mark.parametrize(
+    "form", ["&lt;a&#34;b&#39;c&amp;d", "&lt;a&quot;b&#x27;c&amp;d", "&lt;a&quot;b&#39;c&amp;d", "&lt;a\"b'c&amp;d"]
+)
+def test_html_of_several_kinds(form: str) -> None:
+    assert Redactor({"KEY": b"<a\"b'c&d"}).redact(b"<p>" + form.encode()) == b"<p>[secret KEY]"
+
+
+def test_text_with_and_without_lone_surrogates() -> None:
+    redactor = Redactor({"KEY": b"s3cr3t\xff"})
+    assert redactor.redact_text("\xe9 s3cr3t\udcff \udcfe") == "\xe9 [secret KEY] \udcfe"
+    assert Redactor({"KEY": b"s3cr3t"}).redact_text("\ud800 s3cr3t") == "\ud800 [secret KEY]"
 
 
 def test_base64_program_breaks_lines() -> None:

@@ -1,0 +1,131 @@
+"""docs/reference/experiment.md, made from the dataclasses of `windlass.spec`: every key, what it takes, its default.
+
+python -m scripts.experiment_reference --write     after a change of windlass.spec
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from scripts.tree import ROOT
+from windlass.config.encode import plain
+from windlass.config.phrases import accepted
+from windlass.config.shape import (
+    Field,
+    ListOf,
+    MapOf,
+    OneOf,
+    Record,
+    Shape,
+    fields_of,
+    key_shorthands,
+)
+from windlass.core.units import format_duration
+from windlass.plan.honour import LOCAL_RULES, Treatment
+from windlass.spec import Experiment
+
+PAGE = ROOT / "docs" / "reference" / "experiment.md"
+
+_INTRODUCTION = """\
+# The experiment file
+
+Made by `python -m scripts.experiment_reference --write` from what windlass itself reads; a test holds that it is current.
+The same as a JSON Schema for editors: `windlass config schema`. Every key can be changed for one run on the command line,
+by its path: `windlass launch experiment.yaml tasks.train.nodes=2`.
+
+Durations have a unit: `90s`, `20m`, `1h30m`, `5d`. Sizes too: `512MiB`, `16GiB`; `16GB` is a power of 1000. NAME stands
+for a name of your choice. Where one item is enough, a list may be written as its one item: `after: prep`.
+
+## Tokens
+
+They are replaced in `run` and in variables; `$${` is a literal `${`.
+
+| token | stands for |
+|---|---|
+| `${params.NAME}`, `${params.NAME.INNER}` | a parameter |
+| `${name}`, `${nodes}`, `${gpus_per_node}`, `${num_gpus}`, `${procs_per_node}` | what this file says about the task |
+| `${out}`, `${checkpoints}`, `${code}` | the task's folders, the run's own checkout |
+| `${tasks.NAME.out}`, `${tasks.NAME.checkpoints}` | folders of a task that this one comes `after` |
+| `${data.NAME}` | where the data lies |
+| `${run}`, `${job}`, `${attempt}`, `${rank}` | the run's id, and the numbers of job, attempt and replica |
+| `${leader.address}`, `${leader.port}` | where the gang's replicas meet |
+"""
+
+
+def reference() -> str:
+    """The page."""
+    return "\n".join([_INTRODUCTION, *_sections(Experiment, ())]).rstrip("\n") + "\n"
+
+
+def _sections(cls: type[object], path: tuple[str, ...]) -> Iterator[str]:
+    """The table of one mapping, then those of the mappings in it."""
+    yield f"## `{'.'.join(path)}`" if path else "## Top level"
+    yield ""
+    yield _sentence(cls)
+    yield ""
+    yield "| key | takes | default | meaning |"
+    yield "|---|---|---|---|"
+    for key, field in fields_of(cls).items():
+        yield f"| `{key}` | {_takes(field.shape)} | {_default(field)} | {_meaning(field, (*path, key))} |"
+    for key, target in key_shorthands(cls).items():
+        yield f"| `{key}` | | | short for `{target}` |"
+    yield ""
+    for key, field in fields_of(cls).items():
+        inner = _record_in(field.shape)
+        if inner is not None:
+            record, steps = inner
+            yield from _sections(record, (*path, key, *steps))
+
+
+def _sentence(cls: type[object]) -> str:
+    return (cls.__doc__ or "").split("\n", maxsplit=1)[0]
+
+
+def _takes(shape: Shape) -> str:
+    if isinstance(shape, MapOf):
+        return f"NAME: {_takes(shape.item)}"
+    return accepted(shape)
+
+
+def _default(field: Field) -> str:
+    if field.is_required:
+        return "required"
+    value = field.default()
+    if value is None or value in ("", (), {}) or _record_in(field.shape) is not None:
+        return ""
+    if isinstance(value, float):
+        return f"`{format_duration(value)}`"
+    text = plain(value, field.shape)
+    return f"`{str(text).lower() if isinstance(text, bool) else text}`"
+
+
+def _meaning(field: Field, path: tuple[str, ...]) -> str:
+    rule = LOCAL_RULES.get(".".join("*" if step == "NAME" else step for step in path))
+    is_refused = rule is not None and rule.treatment in (Treatment.REFUSED, Treatment.IMPOSSIBLE)
+    said = f"{field.doc} Refused on `local`: {rule.reason}." if rule is not None and is_refused else field.doc
+    return said.replace("|", "\\|")
+
+
+def _record_in(shape: Shape) -> tuple[type[object], tuple[str, ...]] | None:
+    """The dataclass that a key holds, and the steps of the path to it."""
+    match shape:
+        case Record():
+            return shape.cls, ()
+        case MapOf():
+            found, step = _record_in(shape.item), "NAME"
+        case ListOf():
+            found, step = _record_in(shape.item), "0"
+        case OneOf():
+            return next((found for option in shape.options if (found := _record_in(option)) is not None), None)
+        case _:
+            return None
+    return None if found is None else (found[0], (step, *found[1]))
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(reference())
+    else:
+        print(reference(), end="")

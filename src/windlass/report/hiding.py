@@ -1,0 +1,64 @@
+"""Secrets in what user code reports: replaced before anything reaches the journal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windlass.record.redact import Redactor
+
+__all__ = ["Hiding"]
+
+_MAX_REMEMBERED = 10_000
+
+
+class Hiding:
+    """Replaces the secrets of this process's own environment by `[secret NAME]`.
+
+    The supervisor says which variables are secrets (`WINDLASS_SECRET_NAMES`) and which hold the path of a file with
+    one (`WINDLASS_SECRET_FILES`), names only; the values are those that the process has anyway.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._values = dict(_listed(environ, "WINDLASS_SECRET_NAMES"))
+        self._paths = dict(_listed(environ, "WINDLASS_SECRET_FILES"))
+        self._redactor: Redactor | None = None
+        self._names: dict[str, str] = {}
+
+    def text(self, text: str) -> str:
+        """`text` without secrets."""
+        if not (self._values or self._paths):
+            return text
+        if self._redactor is None:
+            from windlass.record.redact import Redactor  # lazy: only a job with secrets needs it
+
+            self._redactor = Redactor(dict(self._secrets()))
+        return self._redactor.redact_text(text)
+
+    def name(self, name: str) -> str:
+        """As `text`, for what comes again and again: the names of metrics."""
+        if not (self._values or self._paths):
+            return name
+        if name not in self._names:
+            if len(self._names) >= _MAX_REMEMBERED:
+                self._names.clear()
+            self._names[name] = self.text(name)
+        return self._names[name]
+
+    def _secrets(self) -> Iterator[tuple[str, bytes]]:
+        for name, value in self._values.items():
+            yield name, os.fsencode(value)
+        for name, path in self._paths.items():
+            try:
+                yield name, Path(path).read_bytes()
+            except OSError:  # gone: the task is over, or this process is not the one that was given it
+                continue
+
+
+def _listed(environ: Mapping[str, str], variable: str) -> Iterator[tuple[str, str]]:
+    for name in environ.get(variable, "").split(","):
+        if name in environ:
+            yield name, environ[name]

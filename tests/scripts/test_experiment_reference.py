@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from scripts.experiment_reference import PAGE, reference
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == reference(), "python -m scripts.experiment_reference --write"
+
+
+def test_the_page_says_what_a_key_takes_and_what_local_refuses() -> None:
+    lines = reference().splitlines()
+    assert "| `nodes` | a whole number | `1` | Nodes; each holds one replica. |" in lines
+    assert "| `grace` | a duration such as `20m` | `30s` | Time between TERM and KILL. |" in lines
+    assert any(line.startswith("| `disk` ") and "Refused on `local`: disk space is neither" in line for line in lines)
+    assert "## `tasks.NAME.checkpoints`" in lines
