@@ -171,6 +171,7 @@ def test_a_mutilated_file_is_refused_or_read_whole(config: Config, data: st.Data
 
 
 @given(st.dictionaries(TEXT, JSON, max_size=4))
+@example({"": ["0?"]})
 @settings(max_examples=100, deadline=None)
 def test_both_parsers_read_the_same(data: dict[str, object]) -> None:
     text = yaml_of_data({"free": data})

@@ -56,14 +56,12 @@ def test_what_only_the_job_knows_stays() -> None:
 def test_the_rest_of_the_document() -> None:
     plan = plan_of(FULL)
     document = job_document(plan, plan.task("train"), places=PLACES, job=3, token="tok")
-    assert (document.run, document.name, document.task, document.job, document.token) == (
+    assert (document.run, document.task, document.job, document.token) == (
         "grpo-abcd1234",
-        "grpo",
         "train",
         3,
         "tok",
     )
-    assert document.tasks == ("train", "score")
     assert (document.path, document.python_path) == (("/env/bin",), ("/code", "/report.zip"))
     assert document.env["VIRTUAL_ENV"] == "/env"
     assert document.lease == Lease(folder="/leases", gpus=4, cpus=3.0, memory_bytes=32 << 30)
@@ -105,10 +103,17 @@ def test_relative_paths_are_our_bug() -> None:
         job_document(plan, plan.tasks[0], places=Places(run="r", run_dir=Path("r"), code=Path("/c")), job=1, token="t")
 
 
-@pytest.mark.parametrize("place", ["run_dir", "code", "virtual_env"])
-def test_a_path_with_a_token_is_refused(place: str) -> None:
+@pytest.mark.parametrize(
+    "places",
+    [
+        replace(PLACES, run_dir=Path("/home/${rank}/x")),
+        replace(PLACES, code=Path("/home/${rank}/x")),
+        replace(PLACES, virtual_env=Path("/home/${rank}/x")),
+        replace(PLACES, data={"prompts": Path("/home/${rank}/x")}),
+    ],
+)
+def test_a_path_with_a_token_is_refused(places: Places) -> None:
     plan = plan_of("{name: x, run: [f, '${out}', '${code}']}")
-    places = replace(PLACES, **{place: Path("/home/${rank}/x")})
     with pytest.raises(
         PreconditionError, match=r"holds `\$\{`, which would be replaced in the job: /home/\$\{rank}"
     ) as caught:

@@ -203,6 +203,7 @@ def test_progress_of_an_attempt_and_the_best_checkpoint_of_its_task() -> None:
     task = fold(records(*saves, entry)).task("a")
     assert (task.best_step, task.last_checkpoint, task.has_reported) == (50, (50, "p50"), True)
     assert [task.attempts[n].has_progress for n in (1, 2, 3)] == [True, True, True]
+    assert task.entries == {"step-9"}
     assert not fold(records(started())).task("a").attempts[1].has_progress
 
 

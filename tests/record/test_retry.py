@@ -36,9 +36,7 @@ class Story:
 
     def submit(self, *, resets_budgets: bool = False) -> None:
         self.job += 1
-        self.say(
-            events.JOB_INTENDED, job=self.job, token="t", backend="local", resets_budgets=resets_budgets
-        )
+        self.say(events.JOB_INTENDED, job=self.job, token="t", backend="local", resets_budgets=resets_budgets)
 
     def attempt(self, cause: str, *, lasts_s: float = 10.0, has_progress: bool = True) -> Story:
         if not self.job:

@@ -458,6 +458,36 @@ hint: it must be `beaker`
 """,
     ),
     BadInput(
+        "checkpoint pattern that leaves its folder",
+        """\
+name: hello
+tasks:
+  train:
+    run: python train.py
+    checkpoints: {pattern: ../step_*}
+""",
+        """\
+error: `../step_*` leaves the folder of checkpoints           [wrong-value]
+  exp.yaml:5:28   checkpoints: {pattern: ../step_*}
+hint: write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`
+""",
+    ),
+    BadInput(
+        "checkpoint pattern with half a double star",
+        """\
+name: hello
+tasks:
+  train:
+    run: python train.py
+    checkpoints: {pattern: step**}
+""",
+        """\
+error: `step**` is no pattern of names                        [wrong-value]
+  exp.yaml:5:28   checkpoints: {pattern: step**}
+hint: write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`
+""",
+    ),
+    BadInput(
         "duration without a unit",
         """\
 name: hello

@@ -243,6 +243,7 @@ def test_a_long_chain_of_tasks_needs_no_deep_stack() -> None:
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9_-]{0,8}[a-z0-9])?", fullmatch=True)
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 COMMANDS = st.one_of(TEXT.filter(bool), st.lists(TEXT, min_size=1, max_size=3).map(tuple))
+PATTERNS = TEXT.filter(lambda text: not list(Checkpoints(pattern=text).check()))
 SECONDS = st.integers(1000, 10**9).map(lambda milliseconds: milliseconds / 1000)
 SIZES = st.none() | st.integers(1, 1 << 40)
 VARIABLES = st.dictionaries(st.from_regex("[A-Z_][A-Z0-9_]{0,6}", fullmatch=True), TEXT, max_size=2)
@@ -261,7 +262,7 @@ TASKS = st.builds(
     procs_per_node=st.none() | st.integers(1, 16),
     vars=VARIABLES,
     checkpoints=st.builds(
-        Checkpoints, every=st.none() | SECONDS, resume=st.sampled_from(["latest", "none"]), pattern=TEXT
+        Checkpoints, every=st.none() | SECONDS, resume=st.sampled_from(["latest", "none"]), pattern=PATTERNS
     ),
     stall=st.builds(Stall, floor=SECONDS, enabled=st.booleans()),
     ready_timeout=SECONDS,

@@ -67,6 +67,15 @@ def test_nothing_turns_a_failure_into_success() -> None:
     assert end_of(2, finish=(0, "", "")).cause == Cause.USER_ERROR
 
 
+def test_a_code_that_was_said_counts_although_the_process_left_with_0() -> None:
+    end = end_of(0, finish=(75, "", "saved at step 40"))
+    assert (end.cause, end.code, end.message) == (Cause.PREEMPTED, 75, "saved at step 40")
+    assert end_of(0, finish=(93, "", "")).cause == Cause.DO_NOT_RETRY
+    assert end_of(0, finish=(0, "", "")).cause == Cause.OK
+    assert end_of(1, finish=(0, "", "")).cause == Cause.USER_ERROR
+    assert end_of(-9, finish=(75, "", "")).cause == Cause.KILLED
+
+
 def test_a_process_that_was_being_stopped_ends_by_the_cause_of_the_stop() -> None:
     assert end_of(-15, stop_cause="cancelled").cause == Cause.CANCELLED
     assert end_of(1, stop_cause="sibling-failed").cause == Cause.SIBLING_FAILED

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.supervise.memory_ledger import MemoryLedger
 from windlass.record import events
 from windlass.record.causes import EXIT_RESUMABLE
@@ -228,6 +230,23 @@ def test_stop_with_checkpoint_does_not_wait_for_code_that_does_not_listen() -> N
     assert scene.level() is StopLevel.TERM
 
 
+def test_a_plain_stop_hurries_one_that_waits_for_a_checkpoint() -> None:
+    scene = Scene()
+    scene.run()
+    scene.ledger.said_by("train.0.report-1-1", events.COOPERATES, attempt=1, rank=0)
+    scene.ledger.stop(checkpoint=True)
+    scene.talking = (0, 1)
+    scene.after(3)
+    assert scene.level() is StopLevel.ASK
+    scene.ledger.stop()
+    scene.after(1)
+    assert scene.level() is StopLevel.TERM
+    scene.after(5)
+    assert scene.level() is StopLevel.KILL
+    scene.after(LOST_AFTER_S + 1)
+    assert scene.ledger.last(events.TASK_ENDED)["verdict"] == "stopped"
+
+
 def test_a_stop_before_the_start_ends_the_task_without_an_attempt() -> None:
     scene = Scene()
     scene.ledger.stop()
@@ -308,6 +327,74 @@ def test_limit_time_goes_on_counting_under_the_next_leader() -> None:
     later.status(0, Phase.STARTED)
     later.after(11)
     assert later.step() is Step.STOP
+
+
+def test_limit_time_counts_running_time_and_not_the_night_between_two_jobs() -> None:
+    scene = Scene(1, time_s=60.0)
+    scene.run()
+    scene.after(20)
+    scene.end(0, "user-error", code=1)
+    assert scene.ledger.last(events.TASK_ENDED)["cause"] == "user-error"
+    scene.ledger.clock.advance(12 * 3600)
+    scene.ledger.intend(2)
+    later = Scene(1, scene.ledger, job=2, time_s=60.0)
+    later.run(2)
+    later.after(39)
+    assert later.step() is Step.RUN
+    later.after(2)
+    assert (later.step(), later.core.order.cause) == (Step.STOP, "timeout")
+
+
+def test_limit_time_counts_a_lost_attempt_until_it_was_last_heard_of() -> None:
+    scene = Scene(1, time_s=60.0)
+    scene.run()
+    scene.after(20)
+    report = {"attempt": 1, "rank": 0, "phase": "step", "step": 3}
+    scene.ledger.said_by("train.0.report-1-1", events.PROGRESS, **report)
+    scene.ledger.clock.advance(12 * 3600)
+    scene.ledger.intend(2)
+    later = Scene(1, scene.ledger, job=2, time_s=60.0)
+    assert scene.cause() == "node-lost"
+    assert scene.ledger.task().attempts[1].running_s == pytest.approx(20.0)
+    later.run(2)
+    later.after(39)
+    assert later.step() is Step.RUN
+
+
+def test_a_task_without_time_left_starts_nothing() -> None:
+    scene = Scene(1, time_s=60.0)
+    scene.run()
+    scene.after(61)
+    scene.end(0, "timeout")
+    scene.ledger.intend(2)
+    later = Scene(1, scene.ledger, job=2, time_s=60.0)
+    assert later.core.on_tick(later.now)[-1] == Leave(1)
+    assert later.ledger.last(events.TASK_ENDED)["cause"] == "timeout"
+    assert len(later.ledger.task().attempts) == 1
+
+
+def test_the_walltime_goes_on_counting_under_the_next_leader() -> None:
+    scene = Scene(1, per_job_s=100.0)
+    scene.run()
+    scene.after(60)
+    later = Scene(1, scene.ledger, epoch=2, per_job_s=100.0)
+    later.status(0, Phase.STARTED)
+    later.talking = (0,)
+    later.after(24)
+    assert later.step() is Step.RUN
+    later.after(2)
+    assert (later.step(), later.core.order.cause) == (Step.STOP, "walltime")
+
+
+def test_the_attempt_after_the_walltime_has_as_much_again() -> None:
+    scene = Scene(1, per_job_s=100.0)
+    scene.run()
+    scene.after(86)
+    scene.end(0, "walltime")
+    scene.after(1)
+    scene.run(2)
+    scene.after(79)
+    assert scene.step() is Step.RUN
 
 
 def test_a_second_reason_to_stop_does_not_replace_the_first() -> None:

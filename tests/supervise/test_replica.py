@@ -203,11 +203,14 @@ def test_alone_it_leaves_when_the_task_ended_or_a_newer_job_has_it() -> None:
     assert core.on_alone() == [Leave(1)]
 
 
-def test_a_new_checkpoint_request_reaches_the_code_once() -> None:
-    core = started(MemoryLedger())
-    request = order(Step.RUN).but(checkpoint=1, cause="asked")
-    assert kinds(core.on_order(request, 0.0, 1)) == [WriteControl, SendStatus]
-    assert kinds(core.on_order(request, 0.0, 1)) == [SendStatus]
+def test_a_port_is_needed_for_a_new_attempt_alone() -> None:
+    core = replica(MemoryLedger())
+    assert core.needs_port(order(Step.GATHER))
+    assert not core.needs_port(order(Step.WAIT))
+    core.on_order(order(Step.GATHER), 0.0, 1)
+    assert not core.needs_port(order(Step.GATHER))
+    assert not core.needs_port(order(Step.STOP, 2))
+    assert core.needs_port(order(Step.RUN, 2))
 
 
 def test_a_notice_of_its_node_goes_to_the_leader() -> None:

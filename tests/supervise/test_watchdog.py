@@ -45,3 +45,20 @@ def test_any_report_ends_the_silence() -> None:
     watchdog = stepping(1.0, 5)
     watchdog.on_report("step", 5, 300.0)
     assert watchdog.verdict(310.0) == ""
+
+
+def test_slow_steps_are_not_stalled_before_three_gaps_are_known() -> None:
+    for num_steps in (1, 2, 3):
+        watchdog = stepping(90.0, num_steps)
+        assert watchdog.verdict((num_steps - 1) * 90.0 + 1700.0) == ""
+    assert stepping(90.0, 4).limit_s("step") == 900.0
+
+
+def test_a_low_floor_hears_of_a_first_stall_sooner() -> None:
+    watchdog = stepping(0.1, 2, floor_s=2.0)
+    assert watchdog.limit_s("step") == 60.0
+    assert watchdog.limit_s("save") == 1800.0
+
+
+def test_a_long_gap_raises_even_the_first_limit() -> None:
+    assert stepping(20.0, 2, floor_s=2.0).limit_s("step") == 200.0

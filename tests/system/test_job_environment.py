@@ -53,6 +53,26 @@ def test_a_secret_is_in_the_users_process_alone(stage: Stage) -> None:
     assert stage.end(run) is State.STOPPED
 
 
+@pytest.mark.parametrize("form", ["PLANTED", {"name": "PLANTED", "as": "file"}], ids=["variable", "file"])
+def test_a_secret_that_the_code_reports_reaches_no_file(stage: Stage, form: object) -> None:
+    Vault(stage.home.vault).set("PLANTED", SECRET.encode())
+    text = (
+        "import os; from windlass import report; it = os.environ['PLANTED']; "
+        "it = open(it).read() if it[0] == '/' else it; "
+        "report.metrics({it: 1.0}, step=1); report.finish(1, 'user-error', f'401 for {it}'); "
+        "os.environ.clear(); raise SystemExit(1)"
+    )
+    spec = stage.python(text)
+    spec["env"] = {"secrets": [form]}
+    run = stage.launch(spec)
+    assert stage.end(run) is State.FAILED, stage.story(run)
+    end = run.folder.facts().tasks["main"].attempts[1].end
+    assert end is not None
+    assert end.message == "401 for [secret PLANTED]"
+    for path in run.folder.path.rglob("*"):
+        assert path.is_dir() or SECRET.encode() not in path.read_bytes(), path
+
+
 def test_a_secret_as_a_file(stage: Stage) -> None:
     Vault(stage.home.vault).set("PLANTED", SECRET.encode())
     text = (

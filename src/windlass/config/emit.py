@@ -19,7 +19,7 @@ _WIDTH = 100
 _MAX_SIMPLE_KEY = 1000
 _PLAIN_START = re.compile(r"[^\W_]|[_./$(+<^]")
 _NOT_PLAIN = re.compile(r"[\\\t]|: |:\Z| #| \Z")
-_FLOW_MARKS = re.compile(r"[,\[\]{}]|:")
+_FLOW_MARKS = re.compile(r"[,?\[\]{}]|:")  # a `?` within a list ends a word for one of PyYAML's two parsers
 # Text to us, but not to readers of YAML 1.1; quoted for their sake.
 _OLD_WORDS = re.compile(r"(?:yes|no|on|off)\Z|[-+]?[0-9][0-9_:.,]*\Z|=\Z|<<\Z", re.IGNORECASE)
 _NAMED_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}

@@ -1,9 +1,9 @@
 r"""The forms in which a secret may turn up in a program's output.
 
 Covered, each for the whole value: the value itself, stripped too; base64 (also url-safe, without padding, inside a
-longer text, in lines of 64 and 76); URL quoting, of what needs it or of every byte, once and twice; JSON, once and
-twice; `repr`; shell quoting; HTML escapes; hex, plain or with spaces or colons; every byte as `\x..` or octal. Of a
-value of several lines, each line as text too.
+longer text, in lines of 64 and 76); URL quoting, once and twice; JSON, once and twice; `repr`; shell quoting; HTML
+escapes; hex. Of values of at most 512 bytes also URL quoting of every byte, hex with spaces or colons, and every byte
+as `\x..` or octal. Of a value of several lines, each line as text too.
 
 Not covered, since no list can: a part of the value, compression, encryption, other ciphers (rot13, base32), the value
 reversed or with something put between its characters, JSON with `\u` for plain letters, hex dumps with offsets.
@@ -21,6 +21,7 @@ __all__ = ["MIN_FORM_BYTES", "secret_forms"]
 
 MIN_FORM_BYTES = 4
 _MIN_LINE_BYTES = 8
+_MAX_WIDE_BYTES = 512
 # RFC 3986 keeps `~`; `/` may stay or not; JavaScript's encodeURIComponent keeps the rest of RFC 2396's marks.
 _URL_SAFE = ("", "/", "!'()*")
 _PERCENT = re.compile(rb"%[0-9A-F]{2}")
@@ -43,12 +44,11 @@ def secret_forms(value: bytes) -> frozenset[bytes]:
 
 def _forms_of_whole(value: bytes) -> Iterator[bytes]:
     yield value
-    for separator in ("", " ", ":"):
-        yield (value.hex(separator) if separator else value.hex()).encode()
-        yield (value.hex(separator) if separator else value.hex()).upper().encode()
-    yield b"".join(b"\\x%02x" % byte for byte in value)
-    yield b"".join(b"\\%03o" % byte for byte in value)
+    yield value.hex().encode()
+    yield value.hex().upper().encode()
     yield from _html_forms(value)
+    if len(value) <= _MAX_WIDE_BYTES:
+        yield from _wide_forms(value)
     yield from _base64_forms(value)
     yield from _url_forms(value)
     yield from _text_forms(value)
@@ -75,10 +75,20 @@ def _base64_forms(value: bytes) -> Iterator[bytes]:
 def _url_forms(value: bytes) -> Iterator[bytes]:
     quoted = {quote_from_bytes(value, safe=safe).encode() for safe in _URL_SAFE}
     quoted |= {form.replace(b"%20", b"+") for form in quoted}
-    quoted.add(b"".join(b"%%%02X" % byte for byte in value))
+    if len(value) <= _MAX_WIDE_BYTES:
+        quoted.add(b"".join(b"%%%02X" % byte for byte in value))
     quoted |= {_PERCENT.sub(lambda match: match.group().lower(), form) for form in quoted}
     yield from quoted
     yield from (form.replace(b"%", b"%25") for form in quoted)
+
+
+def _wide_forms(value: bytes) -> Iterator[bytes]:
+    """Every byte as three or four characters."""
+    for separator in (" ", ":"):
+        yield value.hex(separator).encode()
+        yield value.hex(separator).upper().encode()
+    yield b"".join(b"\\x%02x" % byte for byte in value)
+    yield b"".join(b"\\%03o" % byte for byte in value)
 
 
 def _html_forms(value: bytes) -> Iterator[bytes]:

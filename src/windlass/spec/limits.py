@@ -30,7 +30,7 @@ class Limit:
         float | None,
         Duration(),
         Range(min=1),
-        Doc("Running time of each task, over all its jobs, from its first start."),
+        Doc("Running time of each task, all its attempts together."),
     ] = None
     per_job: Annotated[
         float | None, Duration(), Range(min=1), Doc("Walltime of one job; a longer run is a chain of jobs.")

@@ -131,8 +131,6 @@ class GangCore:
             end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=newest.last_seen_at)
             self._end_attempt(newest.number, end, newest.job)
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
-        if not newest.started_at:  # the gate first: leases of its leader may be gone
-            return self._set(now, attempt=newest.number, step=Step.WAIT)
         self._lost_at = dict.fromkeys(range(self._gang.num_replicas), now)  # until they report to this leader
         self._set_deadlines(min(now, newest.started_at - self._wall_offset))
         return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)

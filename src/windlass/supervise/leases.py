@@ -46,9 +46,7 @@ def machine() -> Machine:
     return Machine(gpus, cpus, memory)
 
 
-def acquire(
-    lease: Lease, job_folder: Path, holder: str, label: str, present: Machine
-) -> tuple[tuple[str, ...], str]:
+def acquire(lease: Lease, job_folder: Path, holder: str, label: str, present: Machine) -> tuple[tuple[str, ...], str]:
     """Take what `lease` asks for, or stay in line for it; asking again for the same job changes nothing.
 
     Args:

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from windlass.supervise.environment import user_environment
+from windlass.supervise.job import JobDocument, ReplicaCommand
+
+
+def test_the_working_folder_is_the_jobs_and_not_the_launchers() -> None:
+    job = JobDocument(
+        run="r", task="t", job=1, token="x", run_dir="/r", replicas=(ReplicaCommand(("true",)),), cwd="/code"
+    )
+    env = user_environment(job, 0, tokens={}, ours={}, secrets={}, base={"PWD": "/elsewhere", "HOME": "/h", "X": "1"})
+    assert env == {"PWD": "/code", "HOME": "/h"}
