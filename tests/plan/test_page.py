@@ -54,7 +54,7 @@ task score   after train
 
 notes
   - context.priority=high: nobody else's runs compete for this machine
-  - limit.time: counts for each task, from its first start
+  - limit.time: counts for each task, all its attempts together
   - params.deep.dim, params.is_fast: no command or variable uses it
 """
 

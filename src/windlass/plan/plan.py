@@ -31,7 +31,7 @@ class TaskPlan:
     Attributes:
         is_shell: argv is `/bin/sh -c` around the user's line.
         gpus, cpus, memory_bytes: per replica; 0 where nothing was asked for.
-        per_job_s, time_s: walltime of one job, and of the task from its first start; None for no limit.
+        per_job_s, time_s: walltime of one attempt, and running time of all of a task together; None for no limit.
     """
 
     name: str

@@ -52,7 +52,7 @@ def make_plan(
     if site.machine is None:
         notes.append(f"the shape of `{site.name}` is not known, so nothing was checked against it")
     if experiment.limit.time is not None and len(experiment.tasks) > 1:
-        notes.append("limit.time: counts for each task, from its first start")
+        notes.append("limit.time: counts for each task, all its attempts together")
     unpinned = [name for name, source in experiment.data.items() if source.source and name not in pins.data]
     if unpinned:
         raise InternalError(f"data `{unpinned[0]}` has no pin")
