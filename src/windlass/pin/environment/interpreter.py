@@ -85,9 +85,10 @@ def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
             env=environment,
             timeout_s=120,
         )
-    except OSError as error:
+    except PreconditionError as error:
+        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error.message
         raise PreconditionError(
-            f"{path} is not a program: {error.strerror}", hint="name a Python interpreter", code="python-broken"
+            f"{path} is not a program: {reason}", hint="name a Python interpreter", code="python-broken"
         ) from error
     try:
         facts = json.loads(done.stdout)
