@@ -377,11 +377,17 @@ class GangCore:
         if len(set(ended) | set(lost)) == self._gang.num_replicas or now >= self._give_up_at:
             if len(ended) == self._gang.num_replicas and all(end.cause == Cause.OK for end in ended.values()):
                 return self._finish(End(str(Cause.OK)), now)
-            return self._finish(self._attempt_end or End(str(Cause.UNKNOWN)), now)
+            return self._finish(self._first_end(ended), now)
         level = StopLevel.KILL if now >= self._kill_at else StopLevel.TERM if now >= self._term_at else StopLevel.ASK
         if level > self.order.level:
             return self._set(now, level=level)
         return []
+
+    def _first_end(self, ended: dict[int, End]) -> End:
+        """Why the attempt is over; a replica that failed earlier may have been heard later than the one we stopped for."""
+        if self._attempt_end in ended.values():
+            return min((end for end in ended.values() if end.cause != Cause.OK), key=_precedence)
+        return self._attempt_end or End(str(Cause.UNKNOWN))
 
     def _is_listening(self) -> bool:
         """Whether code of this attempt asked `should_stop` and so can save before it is signalled."""
