@@ -129,12 +129,11 @@ def _lower_epoch_obeyed() -> list[Change]:
 def _second_cause_overwrites() -> list[Change]:
     """What ended later takes the place of what ended first."""
 
-    def await_stop(self: GangCore, now: float) -> list[Command]:
-        bad = [end for end in self._ended(self.order.attempt).values() if end.cause != Cause.OK]
-        self._attempt_end = max(bad, key=lambda end: end.at, default=self._attempt_end)
-        return _AWAIT_STOP(self, now)
+    def first_end(self: GangCore, ended: dict[int, End]) -> End:
+        bad = [end for end in ended.values() if end.cause != Cause.OK]
+        return max(bad, key=lambda end: end.at, default=_FIRST_END(self, ended))
 
-    return [(GangCore, "_await_stop", await_stop)]
+    return [(GangCore, "_first_end", first_end)]
 
 
 def _first_cause_unnamed() -> list[Change]:
@@ -223,7 +222,7 @@ _DECIDE = retry.decide
 _RECONCILE = reconcile_module.reconcile
 _LEAVE_IF_OVER = GangCore._leave_if_over
 _GATHER = GangCore._gather
-_AWAIT_STOP = GangCore._await_stop
+_FIRST_END = GangCore._first_end
 _ON_ORDER = ReplicaCore.on_order
 _READ_FRAMES = frames.read_frames
 
