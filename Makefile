@@ -11,20 +11,21 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lab bench soak docs lock clean
+.PHONY: help setup demo test check lab bench soak docs lock docker-image clean
 
 unexport PYTHONPATH
 unexport VIRTUAL_ENV
 
 help:
 	@echo 'make demo   the tour: train on two replicas, kill one, watch it come back (under a minute, no torch)'
-	@echo 'make test   every test: unit and simulation on two cores, then system tests one by one'
+	@echo 'make test   every test: unit and simulation on two cores, then system tests, three at once'
 	@echo 'make check  format, lint, types, layers, Python 3.9 syntax in the job, docs, lines per file'
-	@echo 'make lab    install the Debian packages that system tests need (as root)'
-	@echo 'make bench  windlass beside plain subprocess, torchrun, submitit and TorchX, as ratios'
+	@echo 'make lab    install the Debian packages that system tests need (as root): hosts, ssh, Slurm; starts no service'
+	@echo 'make bench  windlass beside plain subprocess, torchrun, submitit, TorchX, and plain Slurm, as ratios'
 	@echo 'make soak   the long version of the system tests'
 	@echo 'make docs   error pages, links, and every executable console block'
 	@echo 'make lock   resolve requirements/*.txt again'
+	@echo 'make docker-image   an image with windlass in it: IMAGE=name:tag, DOCKER_ARGS="--build-arg EXTRAS=ray"'
 	@echo 'make clean  remove what make made'
 	@echo 'PYTHON=/path/to/python3.12 chooses the interpreter; PYTEST_ARGS="-k name" narrows the tests.'
 
@@ -63,6 +64,10 @@ $(BENCH)/.made: requirements/bench.txt requirements/build.txt requirements/torch
 
 # --------------------------------------------------------------------------------------------------------- verbs
 
+# System tests wait about half of their time: three at once keep two cores busy. What stays together on a worker, and that
+# long ones come first, is in tests/lab/order.py.
+SYSTEM_AT_ONCE ?= 3
+
 setup: $(VENV)/.made $(DEV)/.torch
 
 demo: $(VENV)/.made
@@ -71,7 +76,7 @@ demo: $(VENV)/.made
 test: $(DEV)/.torch
 	@mkdir -p build; code=0; \
 	$(DEV)/bin/python -m pytest -n 2 -m 'not system and not soak' --junitxml=build/tests-unit.xml $(PYTEST_ARGS) || code=$$?; \
-	$(DEV)/bin/python -m pytest -m 'system and not soak' --junitxml=build/tests-system.xml $(PYTEST_ARGS) || code=$$?; \
+	$(DEV)/bin/python -m pytest -n $(SYSTEM_AT_ONCE) --dist loadfile --no-loadscope-reorder -m 'system and not soak' --junitxml=build/tests-system.xml $(PYTEST_ARGS) || code=$$?; \
 	$(DEV)/bin/python -m scripts.count_tests build/tests-unit.xml build/tests-system.xml; \
 	exit $$code
 
@@ -81,27 +86,35 @@ check: $(DEV)/.made
 lab:
 	@bash tests/lab/install.sh
 
-bench: $(BENCH)/.made
+bench: $(BENCH)/.made $(DEV)/.made
 	@export PATH="$(CURDIR)/$(BENCH)/bin:$$PATH"; code=0; \
 	for bench in benches/bench_*.py; do echo "--- $$bench"; python "$$bench" || code=1; done; exit $$code
 
 soak: $(DEV)/.torch
 	@$(DEV)/bin/python -m pytest -m 'soak' $(PYTEST_ARGS)
 
-docs: $(VENV)/.made
+docs: $(VENV)/.made $(DEV)/.torch
 	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/python -m scripts.check_docs --execute
 
 # No machine's configuration may reach a lock: no config file, no index, no links, no paths.
 RESOLVE = env -u UV_FIND_LINKS -u UV_INDEX -u UV_DEFAULT_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_CONFIG_FILE \
 	$(DEV)/bin/uv pip compile --quiet --no-config --upgrade --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+	--no-emit-index-url --no-emit-find-links --excludes requirements/elsewhere.in --custom-compile-command 'make lock'
 
 lock: $(DEV)/.made
 	@$(RESOLVE) pyproject.toml -o requirements/base.txt
 	@$(RESOLVE) requirements/build.in -o requirements/build.txt
 	@$(RESOLVE) pyproject.toml --group dev -c requirements/base.txt -o requirements/dev.txt
-	@$(RESOLVE) pyproject.toml --group bench -c requirements/base.txt -o requirements/bench.txt
+	@$(RESOLVE) pyproject.toml --group bench -o requirements/bench.txt
 	@$(DEV)/bin/python -m scripts.check_committed
+
+IMAGE ?= windlass:$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo dev)
+DOCKER ?= docker
+DOCKER_ARGS ?=
+
+docker-image:
+	@DOCKER_BUILDKIT=1 $(DOCKER) build $(DOCKER_ARGS) --label org.opencontainers.image.revision=$$(git rev-parse HEAD) \
+		--tag $(IMAGE) .
 
 clean:
 	@rm -rf $(VENV) $(DEV) $(BENCH) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

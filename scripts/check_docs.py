@@ -84,23 +84,35 @@ def used_slugs() -> dict[str, str]:
 
 
 def slugs_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Slugs of one file: `code="x"` in a call, `default_code = "x"`, the second argument of `Problem(...)`."""
+    """Slugs of one file, wherever the product says one."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            values = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-            if isinstance(node.func, ast.Name) and node.func.id == "Problem":
-                values += node.args[1:2]
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            is_code = any(isinstance(target, ast.Name) and target.id == "default_code" for target in targets)
-            values = [node.value] if is_code and node.value is not None else []
-        else:
-            continue
-        for value in values:
+        for value in _values(node):
             branches = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
             for branch in branches:
                 if isinstance(branch, ast.Constant) and isinstance(branch.value, str):
                     yield branch.value, branch.lineno
+
+
+def _values(node: ast.AST) -> list[ast.expr]:
+    """What a node says as a slug.
+
+    `code="x"` in a call, `default_code = "x"`, the second argument of `Problem` and `refusal`, the third of
+    `refusals.add`, and the third of the four that a `check` of a dataclass yields.
+    """
+    if isinstance(node, ast.Call):
+        values = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+        if isinstance(node.func, ast.Name) and node.func.id in ("Problem", "refusal"):
+            values += node.args[1:2]
+        if ast.unparse(node.func) == "refusals.add":
+            values += node.args[2:3]
+        return values
+    if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple) and len(node.value.elts) == 4:
+        return node.value.elts[2:3]
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        is_code = any(isinstance(target, ast.Name) and target.id == "default_code" for target in targets)
+        return [node.value] if is_code and node.value is not None else []
+    return []
 
 
 # ----------------------------------------------------------------------------------------------------------- links

@@ -1,8 +1,9 @@
 """Run the console blocks of a page and compare what they print with what the page shows.
 
 A block that begins with ```console exec is run. Lines with `$ ` are commands, the lines below a command are what
-it must print (stdout and stderr together), and `...` stands for anything. The blocks of one page share one scratch
-folder and one WINDLASS_HOME and continue where the last one stood; a command that fails must show `(exit N)` last.
+it must print (stdout and stderr together), and `...` stands for anything; `> ` continues a command. The blocks of one
+page share one scratch folder and one WINDLASS_HOME and continue where the last one stood; a command that fails must
+show `(exit N)` last. ```console exec train marks blocks that need torch: they run in the development environment.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from scripts.tree import ROOT
 
 __all__ = ["run_page"]
 
-BLOCK = re.compile(r"^```console exec\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```console exec(?P<train> train)?\n(?P<lines>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"\(exit (\d+)\)\Z")
 TIMEOUT_S = 300
+WITH_TORCH = {"PATH": f"{ROOT / '.venv-dev' / 'bin'}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Step:
 
     command: str
     line: int
+    needs_torch: bool = False
     shown: list[str] = field(default_factory=list)
 
     @property
@@ -65,7 +68,7 @@ def run_page(page: Path) -> tuple[int, list[str]]:
         folder.mkdir()
         env = {**os.environ, "WINDLASS_HOME": f"{scratch}/home", "XDG_CACHE_HOME": f"{scratch}/cache", "NO_COLOR": "1"}
         for count, step in enumerate(steps, 1):
-            folder, code, printed = run_step(step, folder, env)
+            folder, code, printed = run_step(step, folder, env | WITH_TORCH if step.needs_torch else env)
             if code != step.exit_code or not step.matches(printed):
                 where = f"{page.relative_to(ROOT)}:{step.line}"
                 return count, [f"{where}: `{step.command}` exited with {code} and printed:\n{printed.rstrip()}"]
@@ -75,14 +78,14 @@ def run_page(page: Path) -> tuple[int, list[str]]:
 def read_steps(text: str) -> Iterator[Step]:
     """The commands of all blocks of a page, in order."""
     for block in BLOCK.finditer(text):
-        first_line = text.count("\n", 0, block.start(1)) + 1
+        first_line = text.count("\n", 0, block.start("lines")) + 1
         step: Step | None = None
-        for number, line in enumerate(block.group(1).splitlines(), first_line):
+        for number, line in enumerate(block["lines"].splitlines(), first_line):
             if line.startswith("$ "):
                 if step is not None:
                     yield step
-                step = Step(command=line[2:], line=number)
-            elif step is not None and step.command.endswith("\\") and not step.shown:
+                step = Step(command=line[2:], line=number, needs_torch=block["train"] is not None)
+            elif step is not None and not step.shown and (step.command.endswith("\\") or line.startswith("> ")):
                 step.command += "\n" + line.removeprefix("> ")
             elif step is not None:
                 step.shown.append(line.rstrip())

@@ -6,7 +6,7 @@ python -m scripts.experiment_reference --write     after a change of windlass.sp
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from scripts.tree import ROOT
 from windlass.config.encode import plain
@@ -22,7 +22,7 @@ from windlass.config.shape import (
     key_shorthands,
 )
 from windlass.core.units import format_duration
-from windlass.plan.honour import LOCAL_RULES, Treatment
+from windlass.plan.honour import LOCAL_RULES, SLURM_RULES, Rule, Treatment
 from windlass.spec import Experiment
 
 PAGE = ROOT / "docs" / "reference" / "experiment.md"
@@ -44,7 +44,8 @@ They are replaced in `run` and in variables; `$${` is a literal `${`.
 | token | stands for |
 |---|---|
 | `${params.NAME}`, `${params.NAME.INNER}` | a parameter |
-| `${name}`, `${nodes}`, `${gpus_per_node}`, `${num_gpus}`, `${procs_per_node}` | what this file says about the task |
+| `${name}`, `${nodes}`, `${gpus_per_node}`, `${num_gpus}`, `${procs_per_node}` | the task's name and its shape at the place where it runs |
+| `${num_gpus - 2 * nodes}`, `${repeat(2, nodes)}` | calculated from the shape and from whole parameters: `+ - * // %`, parentheses, `min`, `max`, `ceil_div`, `repeat` (a list) |
 | `${out}`, `${checkpoints}`, `${code}` | the task's folders, the run's own checkout |
 | `${tasks.NAME.out}`, `${tasks.NAME.checkpoints}` | folders of a task that this one comes `after` |
 | `${data.NAME}` | where the data lies |
@@ -67,12 +68,12 @@ def _sections(cls: type[object], path: tuple[str, ...]) -> Iterator[str]:
     yield "| key | takes | default | meaning |"
     yield "|---|---|---|---|"
     for key, field in fields_of(cls).items():
-        yield f"| `{key}` | {_takes(field.shape)} | {_default(field)} | {_meaning(field, (*path, key))} |"
+        yield f"| `{key}` | {takes_text(field.shape)} | {default_text(field)} | {_meaning(field, (*path, key))} |"
     for key, target in key_shorthands(cls).items():
         yield f"| `{key}` | | | short for `{target}` |"
     yield ""
     for key, field in fields_of(cls).items():
-        inner = _record_in(field.shape)
+        inner = record_in(field.shape)
         if inner is not None:
             record, steps = inner
             yield from _sections(record, (*path, key, *steps))
@@ -82,17 +83,19 @@ def _sentence(cls: type[object]) -> str:
     return (cls.__doc__ or "").split("\n", maxsplit=1)[0]
 
 
-def _takes(shape: Shape) -> str:
+def takes_text(shape: Shape) -> str:
+    """What a key takes, in words."""
     if isinstance(shape, MapOf):
-        return f"NAME: {_takes(shape.item)}"
+        return f"NAME: {takes_text(shape.item)}"
     return accepted(shape)
 
 
-def _default(field: Field) -> str:
+def default_text(field: Field) -> str:
+    """Its default as a file would say it, or that it has none."""
     if field.is_required:
         return "required"
     value = field.default()
-    if value is None or value in ("", (), {}) or _record_in(field.shape) is not None:
+    if value is None or value in ("", (), {}) or record_in(field.shape) is not None:
         return ""
     if isinstance(value, float):
         return f"`{format_duration(value)}`"
@@ -101,23 +104,34 @@ def _default(field: Field) -> str:
 
 
 def _meaning(field: Field, path: tuple[str, ...]) -> str:
-    rule = LOCAL_RULES.get(".".join("*" if step == "NAME" else step for step in path))
+    pattern = ".".join("*" if step == "NAME" else step for step in path)
+    local, slurm = _refusal(LOCAL_RULES, pattern), _refusal(SLURM_RULES, pattern)
+    said = [field.doc]
+    if local is not None:
+        said.append(f"Refused on `local`{' and on Slurm' if local is slurm else ''}: {local.reason}.")
+    if slurm is not None and slurm is not local:
+        is_conditional = slurm.able is not None or slurm.mapped is not None
+        said.append(f"Refused on Slurm{' if' if is_conditional else ':'} {slurm.reason}.")
+    return " ".join(said).replace("|", "\\|")
+
+
+def _refusal(rules: Mapping[str, Rule], pattern: str) -> Rule | None:
+    rule = rules.get(pattern)
     is_refused = rule is not None and rule.treatment in (Treatment.REFUSED, Treatment.IMPOSSIBLE)
-    said = f"{field.doc} Refused on `local`: {rule.reason}." if rule is not None and is_refused else field.doc
-    return said.replace("|", "\\|")
+    return rule if is_refused else None
 
 
-def _record_in(shape: Shape) -> tuple[type[object], tuple[str, ...]] | None:
+def record_in(shape: Shape) -> tuple[type[object], tuple[str, ...]] | None:
     """The dataclass that a key holds, and the steps of the path to it."""
     match shape:
         case Record():
             return shape.cls, ()
         case MapOf():
-            found, step = _record_in(shape.item), "NAME"
+            found, step = record_in(shape.item), "NAME"
         case ListOf():
-            found, step = _record_in(shape.item), "0"
+            found, step = record_in(shape.item), "0"
         case OneOf():
-            return next((found for option in shape.options if (found := _record_in(option)) is not None), None)
+            return next((found for option in shape.options if (found := record_in(option)) is not None), None)
         case _:
             return None
     return None if found is None else (found[0], (step, *found[1]))

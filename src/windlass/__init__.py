@@ -13,13 +13,14 @@ In a job, and outside of one, `from windlass import report` is what training cod
 
 from windlass.core.version import VERSION
 
-__all__ = ["Env", "Experiment", "Options", "Plan", "Run", "Task", "load"]
+__all__ = ["Data", "Env", "Experiment", "Options", "Plan", "Run", "Task", "load"]
 
 __version__ = VERSION
 
 # Looked up when first used, so that `import windlass` costs nothing; the types are in __init__.pyi. Names as text, for
 # the layers below import this package and must not pull in those above.
 _HOMES = {
+    "Data": "windlass.launch.data",
     "Env": "windlass.spec",
     "Experiment": "windlass.launch",
     "Options": "windlass.launch",

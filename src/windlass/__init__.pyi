@@ -8,10 +8,11 @@ from windlass.launch import Experiment as Experiment
 from windlass.launch import Options as Options
 from windlass.launch import Run as Run
 from windlass.launch import load as load
+from windlass.launch.data import Data as Data
 from windlass.plan import Plan as Plan
 from windlass.spec import Env as Env
 from windlass.spec import Task as Task
 
 __version__: str
 
-__all__ = ["Env", "Experiment", "Options", "Plan", "Run", "Task", "load"]
+__all__ = ["Data", "Env", "Experiment", "Options", "Plan", "Run", "Task", "load"]

@@ -18,13 +18,13 @@ def command(name: str) -> click.Command:
     return found
 
 
-def leaves(name: str) -> list[tuple[str, click.Command]]:
-    found = command(name)
-    members = found.commands if isinstance(found, click.Group) else {}
-    return [(f"{name} {key}", member) for key, member in members.items()] or [(name, found)]
+def leaves(name: str, found: click.Command) -> list[tuple[str, click.Command]]:
+    if not isinstance(found, click.Group):
+        return [(name, found)]
+    return [leaf for key, member in found.commands.items() for leaf in leaves(f"{name} {key}", member)]
 
 
-LEAVES = [leaf for entry in ENTRIES for leaf in leaves(entry.name)]
+LEAVES = [leaf for entry in ENTRIES for leaf in leaves(entry.name, command(entry.name))]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
@@ -49,7 +49,26 @@ def test_every_verb_and_option_says_what_it_does(name: str, verb: click.Command)
     assert [option.name for option in options if not option.help] == []
 
 
-READING = ("ps", "show", "logs", "plan", "diff", "verify", "doctor", "explain", "version", "gc", "secret ls")
+READING = (
+    "ps",
+    "show",
+    "logs",
+    "plan",
+    "diff",
+    "verify",
+    "doctor",
+    "explain",
+    "version",
+    "gc",
+    "secret ls",
+    "site ls",
+    "site show",
+    "train",
+    "ckpt ls",
+    "ckpt verify",
+    "ckpt diff",
+    "ckpt compare-loss",
+)
 
 
 @pytest.mark.parametrize("name", READING)

@@ -19,7 +19,7 @@ from windlass.runs.index import Index
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand-made runs have no plan that a backend could be asked about."""
-    monkeypatch.setattr("windlass.cli.clearing._has_processes", lambda run: False)
+    monkeypatch.setattr("windlass.launch.clearing.has_processes", lambda run: False)
 
 
 def environment(home: Path, key: str, age_s: float) -> Path:
@@ -46,6 +46,35 @@ def test_old_runs_go_and_runs_in_motion_stay(windlass: Windlass, home: Path) -> 
     assert not bad.path.exists()
     assert live.path.exists()
     assert windlass("gc", "--runs", "--older-than", "1d").err == "nothing to remove\n"
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_an_old_run_whose_output_another_run_reads_stays(windlass: Windlass, home: Path) -> None:
+    good = good_run(home)
+    user = RunScript(Home(home), "user-cccccccc").submit().start().close()
+    pins = {"data": {"x": {"source": f"run:{good.id}/out", "digest": "0"}}}
+    (user.path / "plan.json").write_text(json.dumps({"name": "user", "pins": pins}))
+    (user.path / "provenance.json").write_text("{}")
+    result = windlass("gc", "--runs", "--older-than", "1d")
+    assert f"kept          run          {good.path}  {user.id} takes data from it\n" in result.out
+    assert good.path.exists()
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_without_yes_the_rules_are_only_told(windlass: Windlass, home: Path) -> None:
+    good = good_run(home)
+    plan = json.loads((good.path / "plan.json").read_text())
+    (good.path / "plan.json").write_text(json.dumps({**plan, "experiment": {"retain": {"ttl": "1d"}}}))
+    result = windlass("gc")
+    assert f"due           run          {good.path}" in result.out
+    assert "retain.ttl=1d" in result.out
+    assert result.err.splitlines()[-1].endswith("are due: windlass gc --yes removes them")
+    content = json.loads(windlass("gc", "--json").out)
+    assert (content["removed"], [each["path"] for each in content["due"]]) == ([], [str(good.path)])
+    assert good.path.exists()
+    assert windlass("gc", "--yes", "--dry-run").code == 2
+    assert f"removed       run          {good.path}" in windlass("gc", "--yes").out
+    assert not good.path.exists()
 
 
 def test_a_run_whose_processes_cannot_be_asked_about_stays(windlass: Windlass, home: Path) -> None:

@@ -86,4 +86,7 @@ def test_what_a_shell_completes(
     assert completions(capsys, monkeypatch, "windlass launch e.yaml params.") == ["params.lr="]
     assert "--snapshot" in completions(capsys, monkeypatch, "windlass launch e.yaml --sn")
     assert "dirty-tree" in completions(capsys, monkeypatch, "windlass explain dirty")
+    assert completions(capsys, monkeypatch, "windlass site show isam") == ["isambard"]
+    assert completions(capsys, monkeypatch, "windlass launch e.yaml --on lo") == ["local"]
+    assert completions(capsys, monkeypatch, "windlass launch e.yaml --on isambard/").count("isambard/workq") == 1
     os.environ.pop("_WINDLASS_COMPLETE")

@@ -282,6 +282,40 @@ def test_diff_groups_by_cause(windlass: Windlass, home: Path) -> None:
     assert windlass("diff", GOOD, GOOD).err == f"{GOOD} and {GOOD} were made from the same\n"
 
 
+def test_provenance_in_all_its_forms(windlass: Windlass, home: Path) -> None:
+    run = good_run(home)
+    lines = windlass("show", GOOD, "--provenance").out.splitlines()
+    assert lines[0].split() == ["LINK", "WHAT", "DIGEST", "MORE"]
+    assert [line.split()[0] for line in lines[1:]] == ["run", "task", "attempt"]
+    content = json.loads(windlass("show", GOOD, "--provenance", "--json").out)
+    assert (content["schema"], content["run"], content["record"]) == ("windlass.provenance/1", GOOD, None)
+    assert content["edges"] == [["run", "task.train"], ["task.train", "attempt.train.1"]]
+    assert windlass("show", GOOD, "--graph", "mermaid").out.startswith("flowchart LR\n")
+    assert windlass("show", GOOD, "--provenance", "--graph", "svg").out.startswith("<svg ")
+    (run.path / "provenance.json").write_text('{"base": "/x"}')
+    assert json.loads(windlass("show", GOOD, "--provenance", "--json").out)["record"] == {"base": "/x"}
+    result = windlass("show", GOOD, "--graph", "svg", "--json")
+    assert (result.code, "two forms of the same" in result.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--quick", "--on", "docker"), "`--quick` executes nothing, so `--on` has no effect"),
+        (("--quick", "params.lr=2"), "`--quick` executes nothing, so an override has no effect"),
+        (("--against", "last", "--on", "docker"), "`--against` executes nothing, so `--on` has no effect"),
+        (("--tolerance", "loss"), "`loss` is no tolerance"),
+    ],
+)
+def test_verify_refuses_what_has_no_effect(
+    arguments: tuple[str, ...], message: str, windlass: Windlass, home: Path
+) -> None:
+    good_run(home)
+    result = windlass("verify", GOOD, *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+
+
 def test_verify_names_what_is_wrong(windlass: Windlass, home: Path) -> None:
     good_run(home)
     result = windlass("verify", GOOD)
@@ -292,18 +326,21 @@ def test_verify_names_what_is_wrong(windlass: Windlass, home: Path) -> None:
     content = json.loads(windlass("verify", GOOD, "--json").out)
     assert content["schema"] == "windlass.verify/1"
     assert [check["status"] for check in content["checks"]] == ["ok", "failed"]
+    assert (content["is_verified"], content["broken"], content["again"]) == (False, ["parameters"], "")
+    assert windlass("verify", GOOD, "--quick").code == 1
 
 
-def test_a_changed_checkpoint_is_found(tmp_path: Path) -> None:
+def test_a_changed_checkpoint_is_found(tmp_path: Path, home: Path) -> None:
     from windlass.launch.verify import _checkpoint
 
-    folder = tmp_path / "step-1"
+    run, folder = good_run(home), tmp_path / "step-1"
     folder.mkdir()
     (folder / "state").write_text("weights")
     commit_manifest(folder, step=1)
-    assert _checkpoint("train", folder).status == "ok"
+    assert _checkpoint(run, "train", str(folder)).status == "ok"
     (folder / "state").write_text("weighty")
-    found = _checkpoint("train", folder)
+    found = _checkpoint(run, "train", str(folder))
     assert (found.status, found.message) == ("failed", "1 of its files differ\nstate: has other content (sha256)")
-    found = _checkpoint("train", tmp_path / "step-2")
+    assert found.files == ("state",)
+    found = _checkpoint(run, "train", f"{tmp_path}/step-2")
     assert (found.status, found.message) == ("failed", f"{tmp_path}/step-2 is gone; it was the last one committed")

@@ -209,3 +209,13 @@ def test_bytes_that_are_not_utf8_are_named() -> None:
 def test_utf16_is_named() -> None:
     with pytest.raises(SpecError, match="the file is UTF-16, not UTF-8"):
         decode_text("a: 1\n".encode("utf-16"), source="a.yaml")
+
+
+def test_merging_is_for_files_of_other_programs() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {x: 2, z: 2}\nc: {z: 3, <<: [*a, *b], w: 3}\nd: {<<: *b, x: 4}\n"
+    tree, problems = compose(text, source="a.yaml", merges=True)
+    assert problems == []
+    assert tree is not None
+    assert data_of_tree(tree) == yaml.safe_load(text)
+    tree, problems = compose("c: {<<: 1}", source="a.yaml", merges=True)
+    assert [problem.code for problem in problems] == ["yaml-unsupported"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 from pathlib import Path
@@ -7,8 +9,18 @@ from pathlib import Path
 import pytest
 
 from windlass.core import files
-from windlass.core.errors import WaitTimeoutError
-from windlass.core.files import is_locked, lock, read_json, sha256_file, write_atomic, write_json
+from windlass.core.errors import PreconditionError, WaitTimeoutError
+from windlass.core.files import (
+    check_locks,
+    is_locked,
+    lock,
+    read_json,
+    refresh_folder,
+    sha256_file,
+    write_atomic,
+    write_json,
+    write_new,
+)
 
 
 def test_a_file_is_written_whole_with_its_mode(tmp_path: Path) -> None:
@@ -94,3 +106,66 @@ def test_a_lock_that_another_holds_too_long(tmp_path: Path) -> None:
     with lock(path, timeout_s=0.0):
         assert is_locked(path)
     assert not is_locked(path)
+
+
+def test_a_new_file_is_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert write_new(path, b"one")
+    assert not write_new(path, b"two")
+    assert path.read_bytes() == b"one"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_link_that_was_made_before_its_call_was_repeated_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def linked_twice(source: str, target: str) -> None:
+        link(source, target)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", linked_twice)
+    assert write_new(tmp_path / "file", b"one")
+    assert not write_new(tmp_path / "file", b"two")
+    assert (tmp_path / "file").read_bytes() == b"one"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_is_changed_and_left_as_it_was(tmp_path: Path) -> None:
+    os.utime(tmp_path, (0, 0))
+    (tmp_path / ".probe").mkdir()  # left by one that was killed
+    refresh_folder(tmp_path, ".probe")
+    assert os.listdir(tmp_path) == []
+    assert tmp_path.stat().st_mtime > 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+
+    def without(*_arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    check_locks(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", without)
+    for attempt in (
+        lambda: check_locks(tmp_path),
+        lambda: is_locked(path),
+        lambda: lock(path).__enter__(),
+        lambda: lock(path, timeout_s=0.01).__enter__(),
+    ):
+        with pytest.raises(PreconditionError, match=f"the file system of {tmp_path}.* has no file locks") as caught:
+            attempt()
+        assert caught.value.code == "no-file-locks"
+    assert os.listdir(tmp_path) == ["lock"]
+
+
+def test_another_error_of_a_lock_is_not_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        check_locks(tmp_path)

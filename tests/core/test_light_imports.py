@@ -17,6 +17,9 @@ import pytest
         ("windlass.launch", "windlass.launch.keeper"),
         ("windlass.supervise.main", "subprocess"),
         ("windlass.supervise.supervisor", "hashlib"),
+        ("windlass.supervise.supervisor", "windlass.supervise.leader"),
+        ("windlass.launch.furnish", "windlass.store"),
+        ("windlass.pin.provenance", "windlass.pin.data.pinning"),
     ],
 )
 def test_what_a_start_does_not_need_is_not_imported(module: str, stranger: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.names import is_name, nearest, new_run_id, new_token
+from windlass.core.names import as_name, is_name, nearest, new_run_id, new_token
 
 
 @pytest.mark.parametrize("name", ["a", "0", "train", "gpt-2.small_v1", "a" * 64])
@@ -26,6 +26,13 @@ def test_a_name_is_one_plain_file_name(text: str) -> None:
         assert text == text.lower()
         assert not set(text) & set("/\\\0 \n~")
         assert text not in (".", "..")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("My Run!", "my-run"), ("-_.", ""), ("a" * 60, "a" * 50), ("x" * 49 + "-y", "x" * 49)]
+)
+def test_a_text_as_a_name(text: str, name: str) -> None:
+    assert as_name(text) == name
 
 
 def test_the_nearest() -> None:

@@ -13,7 +13,7 @@ from tests.lab import leaks
 pytestmark = pytest.mark.system
 
 # A grandchild with its own session, orphaned at once and without our environment: only the tree knows it is ours.
-DETACHED = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n    time.sleep(60)\n  os._exit(0)\nos.wait()\n"
+DETACHED = "import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n    time.sleep(600)\n  os._exit(0)\nos.wait()\n"
 
 
 def start_detached(env: dict[str, str]) -> None:
@@ -22,7 +22,7 @@ def start_detached(env: dict[str, str]) -> None:
 
 def test_a_detached_grandchild_is_found_named_and_removed(tmp_path: Path) -> None:
     with (
-        pytest.raises(leaks.LeakError, match=r"(?s)process \d+: .*time\.sleep\(60\)"),
+        pytest.raises(leaks.LeakError, match=r"(?s)process \d+: .*time\.sleep\(600\)"),
         leaks.watch(tmp_path, grace_s=0.2),
     ):
         start_detached({})
@@ -31,13 +31,13 @@ def test_a_detached_grandchild_is_found_named_and_removed(tmp_path: Path) -> Non
 
 
 def test_a_process_that_ends_within_the_grace_is_no_leak(tmp_path: Path) -> None:
-    with leaks.watch(tmp_path, grace_s=5):
+    with leaks.watch(tmp_path, grace_s=60):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"])
     assert child.wait() == 0
 
 
 def test_processes_from_before_are_left_alone(tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         with leaks.watch(tmp_path, grace_s=0.2):
             pass

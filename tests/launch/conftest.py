@@ -12,6 +12,7 @@ from tests.launch.bench import Bench, PickyBackend
 from tests.system.stage import Stage
 from windlass.backends import Backend
 from windlass.launch import submit
+from windlass.plan import Site
 from windlass.runs.home import Home
 from windlass.testing.fake_backend import Faults
 
@@ -44,11 +45,11 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> PickyBackend:
     """What stands for `local`: it takes jobs and never has room for them."""
     found = PickyBackend(Faults(is_full=True))
 
-    def named(name: str) -> Backend:
-        assert name == "local"
+    def found_for(site: Site, *, push: object = None) -> Backend:
+        assert site.backend == "local"
         return found
 
-    monkeypatch.setattr(submit, "backend_named", named)
+    monkeypatch.setattr(submit, "backend_for", found_for)
     return found
 
 

@@ -11,10 +11,10 @@ from windlass.record import events
 from windlass.record.state import State
 
 
-def test_a_stop_is_on_record_and_the_supervisors_do_the_rest(bench: Bench, backend: PickyBackend) -> None:
+def test_a_stop_is_on_record_and_what_only_waits_ends_at_once(bench: Bench, backend: PickyBackend) -> None:
     run = bench.launch(bench.tasks("a", "b"))
     assert control.stop(run.folder, bench.home, reason="enough", is_checkpoint_wanted=True) == ["a", "b"]
-    assert run.state is State.STOPPING
+    assert run.state is State.STOPPED
     task = run.facts.task("a")
     assert (task.stopped_job, task.stop_reason, task.is_checkpoint_wanted) == (1, "enough", True)
     assert run.reconcile() == []
@@ -104,6 +104,19 @@ def test_nothing_to_start_again(
     assert backend.taken == ["main-1"]
 
 
+def test_a_launch_that_died_before_all_was_in_place_has_nothing_to_go_on_with(
+    bench: Bench, backend: PickyBackend
+) -> None:
+    run = bench.launch()
+    bench.say_ended(run, "failed", "start-failed")
+    (run.folder.path / "provenance.json").unlink()
+    records = len(bench.kinds(run))
+    with pytest.raises(PreconditionError) as caught:
+        run.retry()
+    assert caught.value.code == "run-incomplete"
+    assert len(bench.kinds(run)) == records
+
+
 def test_retry_starts_what_failed_with_fresh_budgets(bench: Bench, backend: PickyBackend) -> None:
     run = bench.launch(bench.tasks("a", "b", "c"))
     for task, verdict, cause in (
@@ -125,9 +138,8 @@ def test_retry_starts_what_failed_with_fresh_budgets(bench: Bench, backend: Pick
 
 def test_resume_starts_what_was_stopped_and_budgets_go_on(bench: Bench, backend: PickyBackend) -> None:
     run = bench.launch(bench.tasks("a", "b"))
-    run.stop()
     bench.say_ended(run, "failed", "user-error", task="a")
-    bench.say_ended(run, "stopped", "cancelled", task="b")
+    run.stop()
     assert run.resume() == ["b"]
     job = run.facts.task("b").jobs[2]
     assert job.token not in ("", run.facts.task("b").jobs[1].token)

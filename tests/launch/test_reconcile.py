@@ -6,15 +6,29 @@ from typing import Any
 
 import pytest
 
-from windlass.backends import JobState
-from windlass.launch.reconcile import Action, EndTask, MarkLost, NextJob, Submit, Sweep, has_loose_ends, reconcile
+from windlass.backends import JobState, Observation
+from windlass.launch.reconcile import (
+    Action,
+    Cancel,
+    EndTask,
+    MarkLost,
+    NextJob,
+    Submit,
+    Sweep,
+    has_loose_ends,
+    reconcile,
+)
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.retry import Budgets
 from windlass.record.state import State, Task, fold
 
-GONE, QUEUED, RUNNING, UNKNOWN = JobState.GONE, JobState.QUEUED, JobState.RUNNING, JobState.UNKNOWN
+GONE, QUEUED, RUNNING, UNKNOWN = (
+    Observation(state=state) for state in (JobState.GONE, JobState.QUEUED, JobState.RUNNING, JobState.UNKNOWN)
+)
+SCANCELLED = Observation(state=JobState.GONE, cause="cancelled", detail="cancelled by 0")
+COMPLETED = Observation(state=JobState.GONE, cause="ok", detail="completed")
 Fact = tuple[str, dict[str, Any]]
 
 
@@ -94,6 +108,13 @@ CANCELLED = str(Cause.CANCELLED)
         (LIVING, RUNNING, None),
         (LIVING, UNKNOWN, None),
         ((*LIVING, stopped()), RUNNING, None),
+        # Nobody is there to hear of the stop.
+        ((*LIVING, stopped()), QUEUED, Cancel(job=1)),
+        ((*IN_ATTEMPT, stopped()), QUEUED, Cancel(job=1)),
+        # Its place says how it ended; that it calls it done does not make it so.
+        (LIVING, SCANCELLED, MarkLost(job=1, attempt=1, cause=Cause.CANCELLED, message="cancelled by 0")),
+        (IN_ATTEMPT, SCANCELLED, MarkLost(job=1, attempt=1, cause=Cause.CANCELLED, message="cancelled by 0")),
+        (IN_ATTEMPT, COMPLETED, MarkLost(job=1, attempt=1, cause=Cause.UNKNOWN, message="completed")),
         (IN_ATTEMPT, RUNNING, None),
         (IN_ATTEMPT, UNKNOWN, None),
         ((*IN_ATTEMPT, ended("user-error")), RUNNING, None),
@@ -107,6 +128,9 @@ CANCELLED = str(Cause.CANCELLED)
         # Gone between an attempt's end and what follows from it.
         ((*IN_ATTEMPT, ended("ok")), GONE, end_task(State.SUCCEEDED, "ok", "")),
         ((*IN_ATTEMPT, ended("preempted")), GONE, NextJob(job=2)),
+        # Told to go by a person at its place, which its supervisor cannot tell from a preemption; a node that is lost is.
+        ((*IN_ATTEMPT, ended("preempted")), SCANCELLED, end_task(State.STOPPED, CANCELLED, "cancelled by 0")),
+        ((*IN_ATTEMPT, ended("node-lost")), SCANCELLED, NextJob(job=2)),
         (
             (*IN_ATTEMPT, ended("user-error", message="exit 5")),
             GONE,
@@ -138,7 +162,7 @@ CANCELLED = str(Cause.CANCELLED)
         ),
     ],
 )
-def test_what_is_to_be_done(facts: tuple[Fact, ...], observed: JobState, expected: Action | None) -> None:
+def test_what_is_to_be_done(facts: tuple[Fact, ...], observed: Observation, expected: Action | None) -> None:
     assert reconcile(task_of(*facts), observed, Budgets(interrupted=1, failed=0)) == expected
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -37,13 +37,13 @@ def test_ten_lines_of_python(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> N
     run = experiment.launch(Options(allow_dirty=True))
     lines: list[tuple[str, int, str]] = []
     state = run.follow(lambda task, rank, line: lines.append((task, rank, line)))
-    assert state is State.SUCCEEDED
+    assert state is State.SUCCEEDED, lines
     assert run.plan.plan_hash == plan.plan_hash
     assert lines == [("main", 0, f"step {step}") for step in range(3)]
     assert [(step, value) for step, value, _ in run.metrics("loss")] == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
     assert (run.outputs["main"] / "model").read_text() == "weights"
     assert run.output("main") == run.outputs["main"]
-    assert {finding.status for finding in run.verify()} <= {"ok", "skipped"}
+    assert {finding.status for finding in run.check()} <= {"ok", "skipped"}
     assert Run.find("hello").id == run.id
 
 
@@ -77,7 +77,7 @@ def test_stop_and_resume(stage: Stage) -> None:
     run = stage.launch(stage.python(WAITING))
     stage.wait_for_line(run, "waiting")
     run.stop()
-    assert run.wait(timeout_s=20) is State.STOPPED
+    assert run.wait(timeout_s=300) is State.STOPPED
     assert stage.survivors(run) == {}
     assert run.resume() == ["main"]
     stage.wait_for_line(run, "waiting", attempt=2)
@@ -89,11 +89,11 @@ def test_stop_and_resume(stage: Stage) -> None:
 
 def test_retry_after_a_failure(stage: Stage) -> None:
     run = stage.launch(stage.python(GATED))
-    assert run.wait(timeout_s=20) is State.FAILED
+    assert run.wait(timeout_s=300) is State.FAILED
     assert run.facts.cause == "user-error"
     stage.write("gate", "")
     assert run.retry() == ["main"]
-    assert run.wait(timeout_s=20) is State.SUCCEEDED
+    assert run.wait(timeout_s=300) is State.SUCCEEDED
     assert [end.code for end in stage.ends(run)] == [5, 0]
     assert run.reconcile() == []
 
@@ -109,7 +109,7 @@ def test_two_runs_and_what_differs(stage: Stage) -> None:
     spec = {"run": [PYTHON, "-c", "print(${params.lr})"], "params": {"lr": 1}}
     first = stage.launch(spec)
     second = first.rerun(["params.lr=2"])
-    assert {first.wait(timeout_s=20), second.wait(timeout_s=20)} == {State.SUCCEEDED}
+    assert {first.wait(timeout_s=300), second.wait(timeout_s=300)} == {State.SUCCEEDED}
     assert [stage.log(run) for run in (first, second)] == ["1\n", "2\n"]
     assert any("lr" in str(difference) for difference in first.diff(second))
     assert first.diff(first) == []
@@ -118,11 +118,8 @@ def test_two_runs_and_what_differs(stage: Stage) -> None:
 def test_a_run_goes_on_without_the_process_that_launched_it(stage: Stage, tmp_path: Path) -> None:
     stage.write("train.py", "import os, time\nwhile not os.path.exists('gate'): time.sleep(0.02)\n")
     path = stage.experiment({"run": [PYTHON, "train.py"]})
-    child = os.fork()
-    if child == 0:
-        os.execv(PYTHON, [PYTHON, str(Path(__file__).parents[1] / "system" / "launcher.py"), str(path)])
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    subprocess.run([PYTHON, str(Path(__file__).parents[1] / "system" / "launcher.py"), str(path)], check=True)
     (run,) = stage.runs("play")
     until(lambda: run.state is State.RUNNING, "the run runs")
     stage.write("gate", "")
-    assert run.wait(timeout_s=20) is State.SUCCEEDED
+    assert run.wait(timeout_s=300) is State.SUCCEEDED

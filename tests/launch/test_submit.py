@@ -10,7 +10,7 @@ import pytest
 from tests.launch.bench import Bench, PickyBackend, commit
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, WindlassError
 from windlass.core.files import lock
-from windlass.launch import Options, Prepared, start
+from windlass.launch import Options, Prepared, furnish
 from windlass.launch.keeper import keep
 from windlass.launch.submit import launch_lock
 from windlass.record import events
@@ -18,6 +18,7 @@ from windlass.record.state import State
 from windlass.runs.store import RunFolder, create
 from windlass.secrets import Vault
 from windlass.secrets.delivery import delivery_folders
+from windlass.supervise.delivery import read_delivery
 
 VALUE = b"xK9-planted/value"
 
@@ -101,6 +102,15 @@ def test_a_secrets_value_is_in_no_file_of_the_run(bench: Bench) -> None:
     assert deliveries(bench) == []
 
 
+def test_a_secret_of_another_name_reaches_its_variable(bench: Bench) -> None:
+    Vault(bench.home.vault).set("me_TOKEN", VALUE)
+    run = bench.launch({"run": "true", "env": {"secrets": [{"name": "TOKEN", "from": "me_TOKEN"}]}})
+    (delivered,) = deliveries(bench)
+    assert read_delivery(delivered) == {"TOKEN": VALUE}
+    assert run.folder.provenance()["secrets"] == ["me_TOKEN"]
+    run.stop(now=True)
+
+
 # --------------------------------------------------------------------------------- what fails before the first job
 
 
@@ -161,7 +171,7 @@ def test_an_environment_that_cannot_be_built_leaves_no_run_behind(
     def fail(*_arguments: object, **_more: object) -> object:
         raise failure
 
-    monkeypatch.setattr(start, "ensure_environment", fail)
+    monkeypatch.setattr(furnish, "ensure_environment", fail)
     with pytest.raises(type(failure)):
         bench.launch()
     assert bench.left() == []
@@ -212,7 +222,7 @@ def test_a_run_without_its_things_fails(bench: Bench, backend: PickyBackend) -> 
 
 def test_a_furnished_run_is_taken_over(bench: Bench, backend: PickyBackend) -> None:
     run = planned(bench)
-    start._furnish(bench.prepare(bench.tasks("a", "b")), run, lambda line: None)
+    furnish.furnish(bench.prepare(bench.tasks("a", "b")), run, lambda line: None)
     done = keep(run, bench.home)
     assert done == [
         "took over from a launching command that ended too early",
@@ -240,7 +250,7 @@ def test_a_refused_task_takes_the_others_with_it(bench: Bench, backend: PickyBac
     assert backend.taken == ["a-1"]
     run = bench.only_run()
     assert {name: str(task.state) for name, task in run.facts.tasks.items()} == {
-        "a": "stopping",
+        "a": "stopped",
         "b": "failed",
         "c": "stopped",
         "d": "stopped",
@@ -248,6 +258,7 @@ def test_a_refused_task_takes_the_others_with_it(bench: Bench, backend: PickyBac
     ends = {name: task.end[1:3] for name, task in run.facts.tasks.items() if task.end}
     reason = "task b was refused: no node can hold b"
     assert ends == {
+        "a": ("cancelled", reason),
         "b": ("start-failed", "no node can hold b"),
         "c": ("cancelled", reason),
         "d": ("cancelled", reason),
@@ -270,7 +281,7 @@ def test_a_refused_run_can_be_tried_again(bench: Bench, backend: PickyBackend) -
     with pytest.raises(PreconditionError, match="no node can hold b"):
         run.retry()
     assert backend.taken == ["a-2"]
-    assert run.facts.task("a").state is State.STOPPING
+    assert run.facts.task("a").state is State.STOPPED
     backend.refuses = set()
     run.stop(now=True)
     assert run.retry() == ["a", "b"]

@@ -224,8 +224,8 @@ ENVIRONMENT = [
         "`python:` needs the path of an interpreter", "python: /path/to/venv"),
 ]  # fmt: skip
 DATA = [
-    Bad("another scheme", nothing, lambda t: pin_data("d", "s3:bucket/x", t), "data-scheme-unsupported",
-        "data `d`: `s3:` is not supported yet (`s3:bucket/x`)", "supported today: file:; fetch it first and name the local path"),
+    Bad("another scheme", nothing, lambda t: pin_data("d", "beaker:x", t), "data-scheme-unsupported",
+        "data `d`: `beaker:` is not supported yet (`beaker:x`)", "supported today: file:, run:, store:, s3:, gs:, http:, https:, hf:; fetch it first and name the local path"),
     Bad("no scheme", nothing, lambda t: pin_data("d", "data/x", t), "data-scheme-unsupported",
         "data `d`: `data/x` has no scheme", "write `file:data/x` for a local file or folder"),
     Bad("no path", nothing, lambda t: pin_data("d", "file:", t), "data-missing", "data `d`: `file:` names no path", DATA_HINT),
@@ -258,6 +258,7 @@ def test_bad_environments(bad: Bad, tmp_path: Path, sh: Shell, monkeypatch: pyte
 
 def check(bad: Bad, tmp_path: Path, sh: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # uv would wrap its words; pytest-xdist sets it
     bad.make(tmp_path, sh)
     for name, value in bad.variables.items():
         monkeypatch.setenv(name, value)

@@ -74,17 +74,17 @@ def make_old(folder: Path) -> None:
 def test_a_cached_digest_saves_reading(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_old(data)
     # Change times cannot be set back, so the clock is set forward.
-    monkeypatch.setattr("windlass.pin.data.time.time_ns", lambda: 4 * 10**18)
+    monkeypatch.setattr("windlass.store.scan.time.time_ns", lambda: 4 * 10**18)
     cache = tmp_path / "cache"
     pin = pin_data("d", "file:data", tmp_path, cache=cache)
     read: list[str] = []
     real = hashlib.sha256
 
-    def reading(path: Path) -> str:
-        read.append(path.name)
-        return real(path.read_bytes()).hexdigest()
+    def reading(path: str) -> str:
+        read.append(Path(path).name)
+        return real(Path(path).read_bytes()).hexdigest()
 
-    monkeypatch.setattr("windlass.pin.data.sha256_file", reading)
+    monkeypatch.setattr("windlass.store.scan.sha256_of", reading)
     assert pin_data("d", "file:data", tmp_path, cache=cache) == pin
     assert read == []
     (data / "a.txt").write_text("ALPHA")
@@ -103,7 +103,7 @@ def test_a_file_changed_just_now_is_not_trusted(data: Path, tmp_path: Path) -> N
 
 
 def test_a_broken_cache_is_no_cache(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.pin.data.time.time_ns", lambda: 4 * 10**18)
+    monkeypatch.setattr("windlass.store.scan.time.time_ns", lambda: 4 * 10**18)
     cache = tmp_path / "cache"
     pin = pin_data("d", "file:data", tmp_path, cache=cache)
     (stored,) = (cache / "digests").iterdir()

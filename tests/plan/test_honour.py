@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from windlass.plan.honour import LOCAL_RULES, Treatment, settings
+from windlass.plan.honour import RULES, Treatment, settings
 from windlass.spec import (
+    Best,
+    Bundle,
     Checkpoints,
     Context,
     DataSource,
     Env,
     Experiment,
     Gpus,
+    KeptCheckpoints,
     Limit,
+    Retain,
     Retry,
     SecretUse,
     Stall,
@@ -32,17 +36,22 @@ def test_every_setting_has_a_treatment() -> None:
         "context": Context,
         "limit": Limit,
         "retry": Retry,
+        "retain": Retain,
+        "retain.checkpoints": KeptCheckpoints,
+        "retain.checkpoints.best": Best,
         "tasks.*.gpus": Gpus,
         "tasks.*.checkpoints": Checkpoints,
         "tasks.*.stall": Stall,
     }
     expected = leaves(Experiment, "", nested) - {"data", "tasks"}
-    expected |= leaves(DataSource, "data.*.", nested) | leaves(Task, "tasks.*.", nested)
-    assert set(LOCAL_RULES) == expected
+    expected |= leaves(DataSource, "data.*.", nested) | leaves(Task, "tasks.*.", nested) - {"tasks.*.bundles"}
+    expected |= leaves(Bundle, "tasks.*.bundles.*.", nested)
+    assert all(set(rules) == expected for rules in RULES.values())
 
 
 def test_refusals_and_notes_have_reasons() -> None:
-    assert all(rule.reason for rule in LOCAL_RULES.values() if rule.treatment is not Treatment.HONOURED)
+    rules = [rule for rules in RULES.values() for rule in rules.values()]
+    assert all(rule.reason for rule in rules if rule.treatment is not Treatment.HONOURED)
 
 
 def test_settings_are_those_that_were_made() -> None:

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from tests.plan.sample import plan_of
 from windlass.core.errors import SpecError
+from windlass.plan import Places, job_document
 from windlass.plan.launchers import LAUNCHERS, Gang, launch
+from windlass.plan.launchers.wrapping import with_roles
+from windlass.plan.plan import TaskPlan
 from windlass.spec import Command
+from windlass.supervise.job import JobDocument
 
 TORCHRUN = (
     "python -m torch.distributed.run --nnodes 2 --nproc-per-node 4 --node-rank ${rank} "
@@ -233,8 +241,105 @@ def test_accelerate_refuses(command: str, gpus: int, message: str) -> None:
     assert refused("accelerate", gang(command, gpus=gpus)) == message
 
 
-@pytest.mark.parametrize("launcher", ["ray", "mpi"])
-def test_what_is_not_there_yet_is_refused(launcher: str) -> None:
-    message = f"`tasks.t.cluster: {launcher}` is not there yet on the local backend [launcher-unsupported]"
-    assert refused(launcher, gang("python t.py")) == message
-    assert launcher not in LAUNCHERS
+WINDLASS = "${supervisor.python} -I -S ${supervisor.archive}"
+
+
+def test_ray_takes_its_counts_from_the_plan_and_the_command_as_it_is() -> None:
+    given = Gang(
+        path="tasks.t",
+        command="python x.py && echo $HOME",
+        nodes=10,
+        gpus=4,
+        cpus=72.0,
+        memory_bytes=1024,
+        ready_timeout_s=90.0,
+    )
+    launched = launch("ray", given)
+    options = "--scratch=${supervisor.scratch} --num-gpus=4 --num-cpus=72 --memory=1024 --join-timeout=90"
+    assert " ".join(launched.argv[:-3]) == f"{WINDLASS} ray {options} --"
+    assert (launched.argv[-3:], launched.is_shell) == (("/bin/sh", "-c", "python x.py && echo $HOME"), True)
+    assert launched.procs_per_node == 1
+
+
+def test_ray_leaves_counts_that_the_plan_does_not_know_to_the_job() -> None:
+    launched = launch("ray", gang(("python", "x.py"), gpus=0))
+    assert " ".join(launched.argv) == (
+        f"{WINDLASS} ray --scratch=${{supervisor.scratch}} --num-gpus=0 --join-timeout=600 -- python x.py"
+    )
+    assert not launched.is_shell
+
+
+@pytest.mark.parametrize(("gpus", "procs", "slots"), [(4, None, 4), (0, None, 1), (4, 2, 2)])
+def test_mpi_names_the_file_of_hosts_and_its_slots(gpus: int, procs: int | None, slots: int) -> None:
+    launched = launch("mpi", gang("deepspeed --hostfile ${hostfile} t.py", gpus=gpus, procs=procs))
+    assert " ".join(launched.argv[:7]) == f"{WINDLASS} mpi --slots={slots} --"
+    assert launched.argv[-1] == "deepspeed --hostfile ${hostfile} t.py"
+    assert launched.env == {"WINDLASS_HOSTFILE": "${hostfile}"}
+    assert launched.procs_per_node == slots
+
+
+@pytest.mark.parametrize("launcher", ["none", "torchrun", "srun", "ray"])
+def test_a_file_of_hosts_means_nothing_elsewhere(launcher: str) -> None:
+    message = f"`${{hostfile}}` in tasks.t.run has no meaning with `cluster: {launcher}` [launcher-command]"
+    assert refused(launcher, gang(("python", "--hosts=${hostfile}"))) == message
+
+
+def test_srun_starts_a_process_per_gpu() -> None:
+    launched = launch("srun", gang(("python", "t.py")))
+    assert " ".join(launched.argv) == f"{WINDLASS} ranks --procs=4 -- python t.py"
+    assert launched.env == {"MASTER_ADDR": "${leader.address}", "MASTER_PORT": "${leader.port}"}
+    assert launch("srun", gang("python t.py", gpus=0)).procs_per_node == 1
+
+
+def test_an_unknown_launcher_is_refused() -> None:
+    message = "`tasks.t.cluster: horovod` is not there yet on the local backend [launcher-unsupported]"
+    assert refused("horovod", gang("python t.py")) == message
+    assert "horovod" not in LAUNCHERS
+
+
+def test_variables_of_a_role_go_to_the_program_that_knows_the_roles() -> None:
+    launched = launch("ray", gang(("python", "t.py")))
+    site = {"driver_env": {"LD_PRELOAD": "${env.path}/x.so"}, "worker_unset": ("LD_PRELOAD", "A")}
+    planned = TaskPlan(name="t", argv=launched.argv, is_shell=False, launcher="ray", **site)  # type: ignore[arg-type]
+    words = with_roles(planned)
+    assert words[5:8] == ("--driver-set=LD_PRELOAD=${env.path}/x.so", "--worker-unset=A", "--worker-unset=LD_PRELOAD")
+    assert (*words[:5], *words[8:]) == launched.argv
+    plain = TaskPlan(name="t", argv=("python",), is_shell=False, **site)  # type: ignore[arg-type]
+    assert with_roles(plain) == ("python",)
+
+
+PLACES = Places(run="r-1", run_dir=Path("/a b/r-1"), code=Path("/a b/code"), virtual_env=Path("/env"))
+ROLES = {
+    "site_env": {"S": "s"},
+    "site_unset": ("GONE",),
+    "driver_env": {"D": "${out}"},
+    "driver_unset": ("LD_PRELOAD",),
+    "worker_env": {"W": "w"},
+}
+
+
+def document_of(text: str) -> JobDocument:
+    plan = plan_of(text)
+    task = replace(plan.tasks[0], **ROLES)  # type: ignore[arg-type]
+    return job_document(replace(plan, tasks=(task,)), task, places=PLACES, job=1, token="t")
+
+
+def test_a_task_with_a_head_in_its_job() -> None:
+    document = document_of("{name: x, tasks: {t: {run: 'python t.py --to ${out} || exit 4', cluster: ray, nodes: 2}}}")
+    argv = document.replicas[1].argv
+    assert document.num_heads == 1
+    assert document.is_shell
+    assert argv[:5] == ("${supervisor.python}", "-I", "-S", "${supervisor.archive}", "ray")
+    assert argv[5:8] == ("--driver-set=D=/a b/r-1/out/t", "--driver-unset=LD_PRELOAD", "--worker-set=W=w")
+    assert argv[-3:] == ("/bin/sh", "-c", "python t.py --to '/a b/r-1/out/t' || exit 4")
+    assert "D" not in document.env
+    assert document.unset == ("GONE",)
+
+
+def test_where_all_run_the_command_the_drivers_variables_are_everybodys() -> None:
+    document = document_of("{name: x, tasks: {t: {run: [python, t.py], nodes: 2, vars: {S: mine}}}}")
+    assert document.num_heads == 0
+    assert document.env["D"] == "/a b/r-1/out/t"
+    assert document.env["S"] == "mine"
+    assert "W" not in document.env
+    assert document.unset == ("GONE", "LD_PRELOAD")

@@ -10,7 +10,7 @@ from windlass.plan import Pins, page
 PAGE = """\
 experiment   grpo
 why          does clip_higher 0.272 stop the entropy collapse?
-plan         d19959ab7eac
+plan         a464251c7626
 where        local (local)
 code         commit cccccccccccc (main of https://example.org/r.git)
 environment  uv uv.lock sha256:111111111111, python 3.11.7
@@ -46,7 +46,8 @@ task score   after train
                RANK=${rank}
                WORLD_SIZE=1
                WINDLASS_* (12 variables)
-               BEAKER_* (10 variables)
+  of the site  RESULTS_DIR=${out}
+               BEAKER_* (16 variables)
   secrets      HF_TOKEN, WANDB_API_KEY (file)
   checkpoints  when the code saves, resumes from the latest
   limits       5d for each task, 1d per job, ready within 10m, 30s to stop, stalled after 1m of silence at the earliest

@@ -53,6 +53,16 @@ FIELDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "is_checkpoint_wanted": st.booleans(),
     },
     events.TASK_QUEUED: {"task": _TASKS, "job": _NUMBERS, "reason": _TEXT},
+    events.LINK_QUEUED: {"task": _TASKS, "job": _NUMBERS, "link": _NUMBERS, "backend_id": _TEXT},
+    events.LINK_STARTED: {
+        "task": _TASKS,
+        "job": _NUMBERS,
+        "link": _NUMBERS,
+        "backend_id": _TEXT,
+        "incarnation": _TEXT,
+        "host": _TEXT,
+    },
+    events.NODE_AVOIDED: {"task": _TASKS, "host": _TEXT, "reason": _TEXT},
     events.ATTEMPT_STARTED: {
         "task": _TASKS,
         "job": _NUMBERS,
@@ -61,8 +71,15 @@ FIELDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "leader": _TEXT,
         "address": _TEXT,
         "port": _NUMBERS,
+        "link": _NUMBERS,
+        "incarnation": _TEXT,
     },
-    events.PROCESS_STARTING: {"task": _TASKS, "attempt": _NUMBERS, "rank": st.integers(0, 1)},
+    events.PROCESS_STARTING: {
+        "task": _TASKS,
+        "attempt": _NUMBERS,
+        "rank": st.integers(0, 1),
+        "incarnation": _TEXT,
+    },
     events.PROCESS_STARTED: {
         "task": _TASKS,
         "attempt": _NUMBERS,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.record import frames
 from windlass.record.frames import Record, decode, encode, read_frames
 
 _JSON = st.recursive(
@@ -130,3 +131,21 @@ def test_the_body_is_plain_json_for_other_tools() -> None:
     line = encode(Record("note", "w", 1, 1.0, {"message": "\u2028 \ud800"}))
     assert json.loads(line[18:]) == {"kind": "note", "writer": "w", "seq": 1, "at": 1.0, "message": "\u2028 \ud800"}
     assert line.isascii()
+
+
+_LINES = st.lists(st.sampled_from([encode(record) for record in sample(6)]), max_size=5).map(b"".join)
+_BLOWS = st.lists(st.tuples(st.integers(0, 400), st.sampled_from([b"", b"\n", b" ", b"\t", b"0", b"A", b"-", b"\xff"])))
+
+
+@settings(max_examples=200, deadline=None)
+@given(_LINES, _BLOWS, st.integers(0, 400))
+def test_lines_checked_together_are_read_as_one_by_one(
+    content: bytes, blows: list[tuple[int, bytes]], num_cut: int
+) -> None:
+    for place, byte in blows:
+        content = content[:place] + byte + content[place + 1 :]
+    for torn in (content, content[: len(content) - num_cut]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(frames, "_bodies_if_all_whole", lambda _: None)
+            expected = read_frames(torn)
+        assert read_frames(torn) == expected

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -278,3 +279,54 @@ def test_a_record_that_lacks_what_its_kind_must_hold_is_damage(tmp_path: Path) -
     reader = JournalReader(tmp_path)
     assert [record.kind for record in reader.poll()] == ["of-a-later-version"]
     assert reader.num_damaged == 2
+
+
+class StaleEntry:
+    """An entry of a listing whose size is remembered from before anything was written."""
+
+    def __init__(self, entry: os.DirEntry[str]) -> None:
+        self.name, self.path = entry.name, entry.path
+
+    def stat(self) -> os.stat_result:
+        return os.stat_result((0o100644, 0, 0, 1, 0, 0, 0, 0, 0, 0))
+
+
+def test_a_fresh_look_trusts_no_size_that_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, reader = writer_in(tmp_path), JournalReader(tmp_path)
+    writer.append("note", message="a")
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: [StaleEntry(entry) for entry in scandir(path)])
+    assert reader.poll() == []
+    assert [record.data["message"] for record in reader.poll(is_fresh=True)] == ["a"]
+    assert reader.poll(is_fresh=True) == []
+    assert reader.num_damaged == 0
+
+
+def test_a_fresh_look_changes_the_folder_and_leaves_nothing_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.utime(tmp_path, (0, 0))
+    reader = JournalReader(tmp_path)
+    reader.poll()
+    assert tmp_path.stat().st_mtime == 0
+    reader.poll(is_fresh=True)
+    assert tmp_path.stat().st_mtime > 0
+    assert os.listdir(tmp_path) == []
+    writer_in(tmp_path).append("note", message="a")
+
+    def full(_path: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "mkdir", full)
+    assert len(reader.poll(is_fresh=True)) == 1
+    assert JournalReader(tmp_path / "later").poll(is_fresh=True) == []
+
+
+def test_a_writer_without_file_locks_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_arguments: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    with pytest.raises(PreconditionError, match=r"w\.wj has no file locks: Function not implemented") as caught:
+        writer_in(tmp_path)
+    assert caught.value.code == "no-file-locks"

@@ -11,6 +11,7 @@ from tests.report.conftest import Job
 from windlass import report
 from windlass.core.errors import NotFoundError
 from windlass.record import events
+from windlass.report.checkpoints import begin_saving, saving_ended
 
 
 def save(step: int, content: bytes = b"weights") -> None:
@@ -215,3 +216,16 @@ def test_the_time_of_a_save_counts_from_its_announcement(
     monotonic(12.5)
     report.checkpoint(tmp_path / "w", step=3)
     assert job.records(events.CHECKPOINT)[0].data["phase_s"] == 12.5
+
+
+def test_a_checkpoint_whose_maker_wrote_the_manifest_is_only_recorded(job: Job) -> None:
+    job.control(checkpoint=1)
+    assert report.should_checkpoint()
+    saving = begin_saving()
+    job.control(checkpoint=2)  # asked while saving: this save may hold older state
+    saving_ended(saving, "s3://bucket/step-7", step=7)
+    (record,) = job.records(events.CHECKPOINT)
+    assert (record.data["path"], record.data["step"]) == ("s3://bucket/step-7", 7)
+    assert report.should_checkpoint()
+    saving_ended(begin_saving(), "s3://bucket/step-8", step=8)
+    assert not report.should_checkpoint()

@@ -9,7 +9,7 @@ import pytest
 from tests.runs.journals import RunScript, home_in
 from windlass.core.errors import NotFoundError
 from windlass.record import events
-from windlass.runs.compare import diff, diff_documents
+from windlass.runs.compare import Area, Difference, diff, diff_documents, difference_text
 from windlass.runs.store import RunFolder
 
 PLAN: dict[str, object] = {
@@ -32,7 +32,13 @@ PROVENANCE: dict[str, object] = {
     "environment": {"packages": ["numpy==1.0", "torch==2.13"]},
     "host": {"hostname": "h", "cpu_model": "c1", "python_version": "3.11.7", "collected_at": "now"},
 }
-DOCUMENTS: dict[str, object] = {"plan": PLAN, "provenance": PROVENANCE, "outputs": {"train": {"digest": "o1"}}}
+DOCUMENTS: dict[str, object] = {
+    "plan": PLAN,
+    "provenance": PROVENANCE,
+    "outputs": {"train": {"digest": "o1"}},
+    "hosts": {"train": ["n1"]},
+}
+IMAGE = {"kind": "named", "name": "base:1", "digest": "sha256:1"}
 
 
 def changed(path: str, value: object) -> dict[str, object]:
@@ -67,6 +73,13 @@ def changed(path: str, value: object) -> dict[str, object]:
         ("plan/experiment/tasks/train/run", "x", ["parameters tasks.train.run: python t.py -> x"]),
         ("provenance/host/cpu_model", "c2", ["hardware host.cpu_model: c1 -> c2"]),
         ("outputs/train/digest", "o2", ["outputs outputs.train.digest: o1 -> o2"]),
+        ("plan/pins/code/commit", "aaa", []),
+        ("plan/pins/code/branch", "other", []),
+        ("plan/pins/environment/manifest_sha256", "m2", ["environment environment.manifest_sha256: None -> m2"]),
+        ("plan/pins/image", IMAGE, ["environment image.kind: None -> named", "environment image.name: None -> base:1"]),
+        ("plan/site", {"name": "docker", "backend": "docker"}, ["resources site.name: None -> docker"]),
+        ("hosts", {"train": ["n2"]}, ["hardware hosts.train.0: n1 -> n2"]),
+        ("hosts", {"other": ["n2"]}, []),
         ("plan/plan_hash", "2", []),
         ("plan/pins/code/ref", "refs/b", []),
         ("plan/experiment/why", "y", []),
@@ -86,6 +99,70 @@ def test_differences_are_sorted_by_cause(tmp_path: Path) -> None:
     assert [str(item.cause) for item in diff_documents(DOCUMENTS, other)] == ["code", "outputs"]
 
 
+def both(path: str, before: object, after: object) -> list[str]:
+    """What is told of two runs that differ in one place, which the sample does not have."""
+    found = diff_documents(changed(path, before), changed(path, after))
+    return [f"{item.path}: {item.before} -> {item.after}" for item in found]
+
+
+def test_one_tree_is_one_code() -> None:
+    commit, again = {"kind": "commit", "commit": "a", "tree": "t"}, {"kind": "snapshot", "commit": "b", "tree": "t"}
+    assert both("plan/pins/code", commit, again) == []
+    assert both("plan/pins/code", commit, {**again, "tree": "u"}) == [
+        "code.commit: a -> b",
+        "code.kind: commit -> snapshot",
+    ]
+
+
+def test_an_image_differs_by_what_it_was_made_from() -> None:
+    image = {"kind": "built", "key": "k1", "dockerfile_sha256": "d1", "context_sha256": "c1", "bases": {"b": "1"}}
+    assert both("plan/pins/image", image, {**image, "key": "k2", "bases": {"b": "2"}}) == ["image.bases.b: 1 -> 2"]
+    assert both("plan/pins/image", image, {**image, "key": "k2", "dockerfile_sha256": "d2"}) == [
+        "image.dockerfile_sha256: d1 -> d2"
+    ]
+    assert both("plan/pins/image", IMAGE, {**IMAGE, "digest": "sha256:2"}) == ["image.digest: sha256:1 -> sha256:2"]
+    assert both("plan/pins/image", IMAGE, {**IMAGE, "name": "base:2", "digest": "sha256:2"}) == [
+        "image.name: base:1 -> base:2"
+    ]
+
+
+def test_packages_stand_for_their_lock_file() -> None:
+    documents = changed("plan/pins/environment/lock_sha256", "l2")
+    documents["provenance"]["environment"]["packages"] = ["numpy==1.0", "jax==1", "torch==2.13"]  # type: ignore[index]
+    assert [(item.path, item.after) for item in diff_documents(DOCUMENTS, documents)] == [
+        ("environment.packages.jax", "1")
+    ]
+
+
+def test_data_is_told_by_its_digest_alone() -> None:
+    pin = {"source": "file:a", "digest": "d1", "size_bytes": 1, "num_files": 1}
+    assert both("plan/pins/data/x", pin, {**pin, "source": "file:b"}) == []
+    assert both("plan/pins/data/x", pin, {**pin, "digest": "d2", "size_bytes": 2}) == ["data.x.digest: d1 -> d2"]
+
+
+def test_outputs_file_by_file() -> None:
+    before = {"digest": "o1", "files": {"a": "1", "b": "1"}}
+    assert both("outputs/train", before, {"digest": "o2", "files": {"a": "2", "c": "1"}}) == [
+        "outputs.train.a: 1 -> 2", "outputs.train.b: 1 -> None", "outputs.train.c: None -> 1",
+    ]  # fmt: skip
+    assert both("outputs/train", before, {"digest": "o2"}) == ["outputs.train.digest: o1 -> o2"]
+
+
+@pytest.mark.parametrize(
+    ("difference", "text"),
+    [
+        (Difference(cause=Area.PARAMETERS, path="params.lr", before=1, after=None), "- params.lr: 1"),
+        (
+            Difference(cause=Area.DATA, path="data.x.digest", before="0" * 64, after="1" * 64),
+            "~ x: 000000000000 -> 111111111111",
+        ),
+        (Difference(cause=Area.ENVIRONMENT, path="environment.packages.jax", before=None, after="1"), "+ jax: 1"),
+    ],
+)
+def test_a_difference_in_one_line(difference: Difference, text: str) -> None:
+    assert difference_text(difference) == text
+
+
 def test_two_runs_on_disk(tmp_path: Path) -> None:
     runs = []
     for number, lr in enumerate((0.1, 0.2)):
@@ -98,7 +175,6 @@ def test_two_runs_on_disk(tmp_path: Path) -> None:
     told = [(str(item.cause), item.path) for item in diff(runs[0], runs[1])]
     assert told == [
         ("parameters", "params.lr"),
-        ("outputs", "outputs.train.bytes"),
         ("outputs", "outputs.train.digest"),
     ]
     assert diff(runs[0], runs[0]) == []

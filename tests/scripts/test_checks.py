@@ -16,12 +16,17 @@ def f(is_new: bool) -> None:
     Problem("message", "bad-thing", place)
     raise UsageError("x", code="new" if is_new else "old")
     report.finish(code=3)
+    refusals.add("where", f"no {x}", "too-far", "come nearer")
+    raise refusal(message, "odd-flag", hint)
+    found.add("no", "slug", "of-ours", "here")
+    yield "source", "message", "two-sources", "keep one"
+    yield "one", "two", "no-slug"
 """
 
 
 def test_slugs_are_found_where_they_are_used() -> None:
     slugs = {slug for slug, _ in check_docs.slugs_of(ast.parse(SOURCE))}
-    assert slugs == {"gone", "not-here", "bad-thing", "new", "old"}
+    assert slugs == {"gone", "not-here", "bad-thing", "new", "old", "too-far", "odd-flag", "two-sources"}
 
 
 def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

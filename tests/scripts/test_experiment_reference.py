@@ -9,7 +9,10 @@ def test_the_page_is_current() -> None:
 
 def test_the_page_says_what_a_key_takes_and_what_local_refuses() -> None:
     lines = reference().splitlines()
-    assert "| `nodes` | a whole number | `1` | Nodes; each holds one replica. |" in lines
+    assert (
+        "| `nodes` | a whole number |  | Nodes; each holds one replica. Default: 1, or what `total_gpus` needs. |"
+        in lines
+    )
     assert "| `grace` | a duration such as `20m` | `30s` | Time between TERM and KILL. |" in lines
     assert any(line.startswith("| `disk` ") and "Refused on `local`: disk space is neither" in line for line in lines)
     assert "## `tasks.NAME.checkpoints`" in lines

@@ -11,12 +11,14 @@ from windlass.core.errors import UsageError
 from windlass.record import events
 from windlass.testing.simulation import MUTANTS, simulate
 from windlass.testing.simulation.__main__ import main
+from windlass.testing.simulation.scenario import draw
+from windlass.testing.simulation.site_mutants import SITE_MUTANTS
 
 pytestmark = pytest.mark.sim
 
 NUM_SEEDS = 2000
 SEEDS_PER_TEST = 100
-NUM_MUTANT_SEEDS = 500
+NUM_MUTANT_SEEDS = 1500
 KINDS = (
     events.RUN_CREATED,
     events.JOB_INTENDED,
@@ -39,15 +41,33 @@ def test_the_shipped_policies_hold_in_every_history(first: int) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_every_mutant_is_caught(mutant: str) -> None:
-    caught = next((seed for seed in range(NUM_MUTANT_SEEDS) if simulate(seed, mutant=mutant).failure), None)
+    """Mutants of chains and fences at sites, the others on single machines: there each is soonest at work."""
+    seeds = [s for s in range(NUM_MUTANT_SEEDS) if (draw(s).site is not None) == (mutant in SITE_MUTANTS)]
+    caught = next((seed for seed in seeds if simulate(seed, mutant=mutant).failure), None)
     assert caught is not None, f"{mutant} lived through {NUM_MUTANT_SEEDS} seeds"
 
 
-def test_there_are_twelve_mutants_at_least() -> None:
-    assert len(MUTANTS) >= 12
+def test_there_are_twenty_mutants_at_least() -> None:
+    assert len(MUTANTS) >= 20
+    assert len(SITE_MUTANTS) >= 8
     assert {"submit-before-journal", "no-attempt-check", "budget-never-decremented", "lost-terminal-record"} <= set(
         MUTANTS
     )
+
+
+def test_chains_are_played_with_every_fault_of_a_site() -> None:
+    sites = [draw(seed) for seed in range(NUM_SEEDS) if draw(seed).site is not None]
+    assert len(sites) > NUM_SEEDS // 4
+    played = {what for scenario in sites for _, what, _ in scenario.faults.events}
+    assert played >= {"partition", "power-cut", "stall", "stall-all", "preempt", "requeue", "scancel", "amnesia"}
+    assert any(scenario.site is not None and scenario.site.clients_leave_at >= 0 for scenario in sites)
+
+
+def test_a_chain_goes_on_over_several_links_without_a_client() -> None:
+    """Some history at a site in which all clients leave ends well after three links or more."""
+    traces = (simulate(seed, is_traced=True) for seed in range(300))
+    alone = (result.trace for result in traces if any("all clients are gone" in line for line in result.trace))
+    assert any(any("link 3) starts on" in line for line in trace) for trace in alone)
 
 
 def test_a_mutant_is_gone_afterwards() -> None:
@@ -86,6 +106,11 @@ def test_an_unknown_mutant_is_refused_with_the_nearest_name() -> None:
 
 
 def test_processes_crash_before_in_and_after_every_record_that_matters() -> None:
-    seen = {crash for seed in range(0, NUM_SEEDS, 4) for crash in simulate(seed).crashes}
+    faults = {seed: draw(seed).faults.appends for seed in range(NUM_SEEDS)}
+    early = [seed for seed in faults if any(number < 4 for number in faults[seed])]
     wanted = {(kind, fate) for kind in KINDS for fate in ("crash-before", "torn", "crash-after")}
-    assert wanted - seen == set()
+    for seed in dict.fromkeys([*early, *filter(faults.get, faults)]):
+        wanted -= set(simulate(seed).crashes)
+        if not wanted:
+            break
+    assert wanted == set()

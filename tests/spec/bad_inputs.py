@@ -439,7 +439,7 @@ tasks:
         """\
 error: `tasks.train.cluster` cannot be the text `slurm`       [wrong-value]
   exp.yaml:5:14   cluster: slurm
-hint: it must be one of none, torchrun, accelerate
+hint: it must be one of none, torchrun, accelerate, srun, mpi, ray
 """,
     ),
     BadInput(
@@ -912,7 +912,7 @@ data: {prompts: data/prompts.jsonl}
         """\
 error: `data/prompts.jsonl` is no data source                 [data-scheme]
   exp.yaml:3:17   data: {prompts: data/prompts.jsonl}
-hint: did you mean `file:data/prompts.jsonl`? a source begins with one of file:, s3:, gs:, hf:, beaker:, run:, http:, https:
+hint: did you mean `file:data/prompts.jsonl`? a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
     ),
     BadInput(
@@ -925,7 +925,7 @@ data: {prompts: s4://bucket/prompts}
         """\
 error: unknown scheme `s4:` in the data source `s4://bucket/prompts`  [data-scheme]
   exp.yaml:3:17   data: {prompts: s4://bucket/prompts}
-hint: a source begins with one of file:, s3:, gs:, hf:, beaker:, run:, http:, https:
+hint: a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
     ),
     BadInput(
@@ -938,7 +938,7 @@ data: {prompts: mailto:me}
         """\
 error: unknown scheme `mailto:` in the data source `mailto:me`  [data-scheme]
   exp.yaml:3:17   data: {prompts: mailto:me}
-hint: a source begins with one of file:, s3:, gs:, hf:, beaker:, run:, http:, https:
+hint: a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
     ),
     BadInput(
@@ -965,7 +965,7 @@ data:
         """\
 error: unknown data `prompts` in data.tokens.from             [unknown-data]
   exp.yaml:4:18   tokens: {from: prompts, build: python prep.py}
-hint: write a source that begins with one of file:, s3:, gs:, hf:, beaker:, run:, http:, https:
+hint: write a source that begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
     ),
     BadInput(
@@ -1524,7 +1524,7 @@ data:
         """\
 error: unknown scheme `s4:` in the data source `s4:x`         [data-scheme]
   exp.yaml:4:13   a: {from: "s4:x", build: python a.py}
-hint: a source begins with one of file:, s3:, gs:, hf:, beaker:, run:, http:, https:
+hint: a source begins with one of file:, store:, s3:, gs:, hf:, beaker:, run:, http:, https:
 """,
     ),
     BadInput(

@@ -18,6 +18,7 @@ from windlass.spec import (
     Env,
     Experiment,
     Gpus,
+    Image,
     Limit,
     Retry,
     SecretUse,
@@ -74,7 +75,7 @@ def test_the_whole_file_is_read(tmp_path: Path) -> None:
         name="grpo-7b-rlzero",
         why="does clip_higher 0.272 stop the entropy collapse?",
         env=Env(
-            image="Dockerfile",
+            image=Image(dockerfile="Dockerfile"),
             vars={"NCCL_CUMEM_ENABLE": "0", "NCCL_TIMEOUT": "600", "DEBUG": "false"},
             secrets=(SecretUse(name="HF_TOKEN"), SecretUse(name="WANDB_API_KEY", as_="file")),
         ),
@@ -321,6 +322,9 @@ def test_the_schema_for_editors_covers_the_whole_file() -> None:
         "context",
         "limit",
         "retry",
+        "retain",
+        "sweep",
+        "beaker",
         "run",
     }
     undocumented = [
@@ -330,3 +334,13 @@ def test_the_schema_for_editors_covers_the_whole_file() -> None:
         if "description" not in held
     ]
     assert undocumented == []
+
+
+def test_a_secret_may_have_another_name_in_the_vault() -> None:
+    use = SecretUse(name="TOKEN", from_="me_TOKEN")
+    assert (use.source, SecretUse(name="TOKEN").source) == ("me_TOKEN", "TOKEN")
+    env = Env(secrets=(use, SecretUse(name="B")))
+    assert config.to_data(env) == {"secrets": [{"name": "TOKEN", "from": "me_TOKEN"}, "B"]}
+    assert config.from_data(Env, config.to_data(env)) == env
+    with pytest.raises(SpecError, match="made of letters"):
+        config.from_data(Env, {"secrets": {"name": "TOKEN", "from": "no name"}})

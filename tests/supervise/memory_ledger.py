@@ -20,6 +20,9 @@ class MemoryLedger:
         self.writer = writer
         self.intend(1)
 
+    def refresh(self) -> None:
+        """There is nothing that is not known."""
+
     def task(self) -> Task:
         return self.facts.task("train")
 

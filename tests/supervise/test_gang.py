@@ -9,8 +9,9 @@ from windlass.record import events
 from windlass.record.causes import EXIT_RESUMABLE
 from windlass.record.retry import Budgets
 from windlass.record.state import End
-from windlass.supervise.gang import LOST_AFTER_S, SETTLE_S, SILENT_AFTER_S, Gang, GangCore
+from windlass.supervise.gang import SETTLE_S, Gang, GangCore
 from windlass.supervise.messages import Command, Leave, Phase, Release, Respawn, SendOrder, Status, Step, StopLevel
+from windlass.supervise.roster import LOST_AFTER_S, SILENT_AFTER_S
 
 
 class Scene:
@@ -49,7 +50,7 @@ class Scene:
             seconds -= 1.0
             commands = self.core.on_tick(self.now)
             for rank in self.talking:
-                self.core.on_status(self.core._statuses[rank], self.now)
+                self.core.on_status(self.core.roster.statuses[rank], self.now)
         return commands
 
     def status(
@@ -111,6 +112,18 @@ def test_the_first_failure_is_the_cause_and_not_the_quickest_reporter() -> None:
     assert scene.ledger.last(events.ATTEMPT_ENDED)["end"]["rank"] == 1
 
 
+def test_code_that_a_scheduler_signalled_before_its_supervisors_has_not_failed() -> None:
+    scene = Scene(incarnation="7.0")
+    scene.run()
+    for rank in (0, 1):
+        scene.end(rank, "user-error", code=-10, message="ended by SIGUSR1")
+    assert scene.step() is Step.RUN
+    end = End("user-error", rank=0, code=-10)
+    scene.status(0, Phase.ENDED, end=end, notice="node0 sent SIGUSR1 to the supervisor")
+    assert scene.cause() == "preempted"
+    assert scene.ledger.task().end is None
+
+
 def test_who_only_heard_of_a_failure_is_not_its_cause() -> None:
     scene = Scene()
     scene.run()
@@ -161,8 +174,8 @@ def test_a_replica_known_to_be_dead_is_not_waited_for() -> None:
     scene = Scene()
     scene.run()
     scene.core.on_disconnected(1, scene.now)
-    assert scene.core.absent == [1]
-    scene.core.on_gone(1, scene.now)
+    assert scene.core.roster.absent == [1]
+    scene.core.roster.on_gone(1, scene.now)
     scene.after(1)
     assert scene.step() is Step.STOP
 
@@ -380,7 +393,7 @@ def test_the_walltime_goes_on_counting_under_the_next_leader() -> None:
     later = Scene(1, scene.ledger, epoch=2, per_job_s=100.0)
     later.status(0, Phase.STARTED)
     later.talking = (0,)
-    later.after(24)
+    later.after(34)
     assert later.step() is Step.RUN
     later.after(2)
     assert (later.step(), later.core.order.cause) == (Step.STOP, "walltime")

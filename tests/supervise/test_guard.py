@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from windlass.core.errors import PreconditionError
 from windlass.core.process import ProcessId, identify, is_alive
 from windlass.supervise import guard as guard_module
 from windlass.supervise.guard import FORWARDED, Held, guard
@@ -35,7 +37,7 @@ def note(path: Path, text: str) -> None:
 
 
 def wait_for(path: Path, num_lines: int) -> list[str]:
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 120.0
     while True:
         lines = path.read_text().splitlines() if path.exists() else []
         if len(lines) >= num_lines or time.monotonic() > deadline:
@@ -45,7 +47,7 @@ def wait_for(path: Path, num_lines: int) -> list[str]:
 
 def test_a_supervisor_that_crashes_at_once_is_given_up_and_its_users_end(tmp_path: Path) -> None:
     def supervise(held: Held) -> int:
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         note(tmp_path / "users", str(identify(child.pid)))
         return 70
 
@@ -90,7 +92,7 @@ def test_a_signal_reaches_a_supervisor_that_is_not_ready_for_it_and_the_next_one
         for one in FORWARDED:
             signal.signal(one, lambda number, _: got.append(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + 120.0
         while not got and time.monotonic() < deadline:
             time.sleep(0.005)
         note(tmp_path / "got", f"{number} {got}")
@@ -122,3 +124,13 @@ def test_a_signal_to_a_supervisor_that_is_gone_is_no_error(tmp_path: Path) -> No
         for number in FORWARDED:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_a_guard_that_cannot_be_alone_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_arguments: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    with pytest.raises(PreconditionError, match=r"guard-0\.lock has no file locks") as caught:
+        guard(tmp_path, 0, lambda _: 0)
+    assert caught.value.code == "no-file-locks"

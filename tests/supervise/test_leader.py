@@ -19,7 +19,7 @@ from windlass.supervise.job import JobDocument, Lease, ReplicaCommand
 from windlass.supervise.leader import Leader
 from windlass.supervise.leases import Machine, acquire
 from windlass.supervise.ledger import JournalLedger
-from windlass.supervise.messages import Command, Step
+from windlass.supervise.messages import Command, Phase, Status, Step
 
 
 class Scene:
@@ -52,7 +52,7 @@ class Scene:
     def lead(self, epoch: int = 1) -> Leader:
         if self.ledger is not None:
             self.ledger.close()
-        self.ledger = JournalLedger(self.folder / "journal", "main", "main.0", self.clock, on_record=lambda _: None)
+        self.ledger = JournalLedger(self.folder / "journal", "main", 0, self.clock, on_record=lambda _: None)
         self.ledger.widen()
         return Leader(
             self.job,
@@ -179,3 +179,13 @@ def test_leases_lost_to_another_job_meanwhile_are_told(scene: Scene, monkeypatch
     scene.begin_attempt()
     scene.lead(2).start()
     assert scene.notes() == ["the leases of attempt 1 were lost: it waits for 1 GPUs, 0 of 1 free (held by r/other)"]
+
+
+def test_what_the_last_process_saved_counts_though_nobody_saw_it_twice(scene: Scene) -> None:
+    leader = scene.lead()
+    number = leader.core.order.attempt
+    (scene.folder / "checkpoints" / "step_9").touch()
+    leader._look_when_all_have_ended(Status(0, attempt=number, phase=Phase.STARTED))
+    assert entries(scene) == []
+    leader._look_when_all_have_ended(Status(0, attempt=number, phase=Phase.ENDED))
+    assert entries(scene) == ["step_9"]

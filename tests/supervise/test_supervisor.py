@@ -11,7 +11,6 @@ from windlass.core.clock import FakeClock
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import RunFacts, fold
-from windlass.supervise import supervisor as supervisor_module
 from windlass.supervise.channel import Channel
 from windlass.supervise.guard import Held
 from windlass.supervise.job import JobDocument, ReplicaCommand, SecretUse
@@ -46,7 +45,7 @@ class Scene:
 
     def supervisor(self) -> Supervisor:
         (self.job_folder / "job.json").write_text(json.dumps(self.job.to_data()))
-        return Supervisor(self.job_folder, 0, self.held, self.clock)
+        return Supervisor(self.job_folder, 0, self.held, clock=self.clock)
 
     def facts(self) -> RunFacts:
         return fold(read_journal(self.folder / "journal"))
@@ -122,16 +121,3 @@ def test_output_that_nobody_takes_wakes_nobody(scene: Scene) -> None:
     key.data()
     assert supervisor._selector.select(0) == []
     supervisor._listen_to_output(False)
-
-
-def test_crashes_are_kept_up_to_a_size(tmp_path: Path) -> None:
-    path = tmp_path / "supervisor-0.crash"
-    for number in range(5):
-        supervisor_module._keep_crash(path, f"crash {number}\n" + "x" * 40_000)
-    assert path.stat().st_size < 120_000
-    assert "crash 4" in path.read_text()
-    assert "crash 0" not in path.read_text()
-
-
-def test_a_crash_that_cannot_be_kept_hides_nothing(tmp_path: Path) -> None:
-    supervisor_module._keep_crash(tmp_path / "no" / "folder", "crash")

@@ -132,7 +132,7 @@ def _kill(stage: Stage, run: Run, target: str, rank: int) -> int:
 def _problems(stage: Stage, run: Run, starts: Path) -> list[str]:
     """What of the promises does not hold."""
     try:
-        state = stage.end(run, timeout_s=90.0)
+        state = stage.end(run, timeout_s=300.0)
     except AssertionError as error:
         return [f"lost: {error}"]
     found = [f"attempt {attempt} of rank {rank} started twice" for attempt, rank in stage.doubled(starts)]

@@ -1,4 +1,4 @@
-"""A launching command that a test can kill: `python launcher.py FILE`."""
+"""A launching command that a test can kill: `python launcher.py FILE [--on=SITE] [OVERRIDE...]`."""
 
 from __future__ import annotations
 
@@ -8,4 +8,6 @@ from pathlib import Path
 from windlass.launch import Options, launch, prepare_file
 
 if __name__ == "__main__":
-    launch(prepare_file(Path(sys.argv[1]), sys.argv[2:], Options(allow_dirty=True)))
+    on = next((word[5:] for word in sys.argv[2:] if word.startswith("--on=")), "")
+    overrides = [word for word in sys.argv[2:] if not word.startswith("--on=")]
+    launch(prepare_file(Path(sys.argv[1]), overrides, Options(allow_dirty=True, on=on)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -16,7 +17,7 @@ from windlass.secrets import Vault
 
 __all__ = ["SECRET", "Shouting", "shout"]
 
-SECRET = "xK9-planted/secret+value=42&more"
+SECRET = f"xK9-planted/secret+value=42&more{os.getpid()}"  # looked for on the whole machine, where others test as well
 NUM_RANKS = 4
 _KILL_EVERY_S = 0.7  # a guard gives up a supervisor that ends again and again within two seconds
 

@@ -33,13 +33,20 @@ _POLL_S = 0.02
 _RECONCILE_EVERY_S = 0.5
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
-    """Wait for something to become true; fails naming it when it does not."""
+def until(
+    condition: Callable[[], bool],
+    what: str,
+    timeout_s: float = 300.0,
+    *,
+    story: Callable[[], str] = str,
+    poll_s: float = _POLL_S,
+) -> None:
+    """Wait for something to become true; fails naming it, with the story until then, when it does not."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"after {timeout_s:g} s still not: {what}")
-        time.sleep(_POLL_S)
+            raise AssertionError(f"after {timeout_s:g} s still not: {what}\n{story()}".rstrip())
+        time.sleep(poll_s)
 
 
 def living(*needles: str) -> dict[int, str]:
@@ -112,7 +119,7 @@ class Stage:
             Run(RunFolder(self.home.runs / run), self.home) for run in run_ids(self.home) if run.startswith(f"{name}-")
         ]
 
-    def end(self, run: Run, timeout_s: float = 40.0) -> State:
+    def end(self, run: Run, timeout_s: float = 300.0) -> State:
         """Wait for a run's verdict as a client does: looking, and now and then reconciling."""
         next_at = time.monotonic() + _RECONCILE_EVERY_S
         deadline = time.monotonic() + timeout_s
@@ -135,7 +142,7 @@ class Stage:
         lines = [
             f"{record.at:.2f} {record.writer} {record.kind} {record.data}"
             for record in self.records(run)
-            if record.kind not in (events.METRICS, events.PROGRESS)
+            if record.kind not in (events.METRICS, events.PROGRESS, events.CHECKPOINT)
         ]
         lines += [path.read_text() for path in sorted(run.folder.jobs.rglob("*.crash"))]
         lines += [path.read_text() for path in sorted(run.folder.jobs.rglob("guard.out"))]
@@ -188,15 +195,19 @@ class Stage:
 
     def wait_for_user(self, run: Run, rank: int = 0, task: str = "main") -> int:
         """The user's process, once it has been started."""
-        until(lambda: self.user(run, rank, task) > 0, f"user code of rank {rank} runs")
+        until(lambda: self.user(run, rank, task) > 0, f"user code of rank {rank} runs", story=lambda: self.story(run))
         return self.user(run, rank, task)
 
     def wait_for_line(self, run: Run, line: str, attempt: int = 1, rank: int = 0, task: str = "main") -> None:
         """Wait until a replica has printed something."""
         path = run.folder.logs / str(attempt) / task / f"{rank}.log"
-        until(lambda: path.exists() and line in path.read_text(), f"{line!r} is in {path}")
+        until(
+            lambda: path.exists() and line in path.read_text(),
+            f"{line!r} is in {path}",
+            story=lambda: self.story(run),
+        )
 
-    def survivors(self, run: Run, timeout_s: float = 8.0) -> dict[int, str]:
+    def survivors(self, run: Run, timeout_s: float = 60.0) -> dict[int, str]:
         """Processes of a run, of ours and of the user's, that do not go away."""
         tokens = [job.token for task in run.facts.tasks.values() for job in task.jobs.values()]
         deadline = time.monotonic() + timeout_s

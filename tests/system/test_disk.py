@@ -40,7 +40,7 @@ def small_stage(tmp_path: Path, home: Path, need: Callable[[str], None]) -> Iter
 def check(stage: Stage, text: str) -> None:
     spec = stage.python(CHECKPOINT + text) | {"retry": {"failed": 0}}
     run = stage.launch(spec)
-    assert stage.end(run, timeout_s=60) is State.FAILED, stage.story(run)
+    assert stage.end(run, timeout_s=300) is State.FAILED, stage.story(run)
     assert stage.causes(run) == ["disk-full"], stage.story(run)
     assert run.facts.cause == "disk-full"
     assert (run.folder.checkpoints("main") / "step-7/state").read_text() == "seven"
@@ -76,6 +76,6 @@ for number in range(20000): print("line", number)
 os.unlink(report.place().out / 'much')
 """
     run = small_stage.launch(small_stage.python(CHECKPOINT + text))
-    assert small_stage.end(run, timeout_s=60) is State.SUCCEEDED, small_stage.story(run)
+    assert small_stage.end(run, timeout_s=300) is State.SUCCEEDED, small_stage.story(run)
     lines = [line for line in small_stage.log(run).splitlines() if line.startswith("line")]
     assert lines == [f"line {number}" for number in range(20000)]

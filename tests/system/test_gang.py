@@ -20,10 +20,12 @@ def test_the_first_failure_is_the_cause(stage: Stage) -> None:
         PLACE
         + """
 print("hello", place.rank)
-if place.rank == 1:
-    time.sleep(0.3)
+if place.rank == 0:
+    open("here", "w").close()
+else:
+    while not os.path.exists("here"): time.sleep(0.02)
     raise ValueError("the loss is not finite")
-time.sleep(60)
+time.sleep(600)
 """
     )
     run = stage.launch(stage.python(text, nodes=2))
@@ -91,12 +93,12 @@ while True: time.sleep(1)
 
 
 def test_stop_reaches_what_a_shell_line_started(stage: Stage) -> None:
-    run = stage.launch(stage.task("echo here; while true; do sleep 0.2; done", grace="20s"))
+    run = stage.launch(stage.task("echo here; while true; do sleep 0.2; done", grace="300s"))
     stage.wait_for_line(run, "here")
     began = time.monotonic()
     run.stop()
     assert stage.end(run) is State.STOPPED
-    assert time.monotonic() - began < 10.0
+    assert time.monotonic() - began < 200.0
 
 
 STEPS = (
@@ -106,7 +108,7 @@ step = 0
 latest = report.latest_checkpoint()
 if latest: step = int((latest / "step").read_text())
 print("from", step, flush=True)
-while step < int(sys.argv[1]):
+while step < int(sys.argv[1]) or place.attempt <= int(sys.argv[2]):
     step += 1
     report.progress("step", step=step)
     time.sleep(0.1)
@@ -120,31 +122,33 @@ print("done", step)
 
 def test_stop_with_a_checkpoint_and_resume(stage: Stage) -> None:
     stage.write("user.py", STEPS)
-    run = stage.launch(stage.task([PYTHON, "-u", "user.py", "25"], grace="20s"))
+    run = stage.launch(
+        stage.task([PYTHON, "-u", "user.py", "25", "1"], grace="60s")
+    )  # the first attempt goes on until it is stopped
     stage.wait_for_line(run, "from 0")
     run.stop(checkpoint=True)
     assert stage.end(run) is State.STOPPED
     step = run.facts.task("main").last_checkpoint[0]
-    assert 0 < step < 25
+    assert step > 0
     run.resume()
     assert stage.end(run) is State.SUCCEEDED, stage.story(run)
-    assert stage.log(run, attempt=2) == f"from {step}\ndone 25\n"
+    assert stage.log(run, attempt=2) == f"from {step}\ndone {max(step, 25)}\n"
 
 
 def test_walltime_goes_on_inside_the_job(stage: Stage) -> None:
     stage.write("user.py", STEPS)
-    spec = stage.task([PYTHON, "-u", "user.py", "45"]) | {"limit": {"per_job": "3s"}}
+    spec = stage.task([PYTHON, "-u", "user.py", "80", "0"]) | {"limit": {"per_job": "6s"}}
     run = stage.launch(spec)
     assert stage.end(run) is State.SUCCEEDED, stage.story(run)
     causes = stage.causes(run)
     assert set(causes[:-1]) == {"walltime"}
     assert causes[-1] == "ok"
-    assert stage.log(run, attempt=len(causes)).endswith("done 45\n")
+    assert stage.log(run, attempt=len(causes)).endswith("done 80\n")
     assert run.facts.task("main").newest_job == 1
 
 
 def test_the_time_limit_ends_the_task(stage: Stage) -> None:
-    run = stage.launch(stage.task("sleep 60") | {"limit": {"time": "1s"}})
+    run = stage.launch(stage.task("sleep 600") | {"limit": {"time": "1s"}})
     assert stage.end(run) is State.FAILED
     assert run.facts.cause == "timeout"
     assert stage.causes(run) == ["timeout"]
@@ -233,7 +237,7 @@ def test_tasks_in_order(stage: Stage) -> None:
 
 
 def test_a_terminated_supervisor_hands_the_gang_over(stage: Stage) -> None:
-    text = attempt_text("print('here', flush=True)\ntime.sleep(60 if attempt == 1 else 0)\n")
+    text = attempt_text("print('here', flush=True)\ntime.sleep(600 if attempt == 1 else 0)\n")
     run = stage.launch(stage.python(text, nodes=2))
     stage.wait_for_line(run, "here")
     stage.wait_for_line(run, "here", rank=1)

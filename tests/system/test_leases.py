@@ -7,7 +7,11 @@ from windlass.record.state import State
 
 pytestmark = pytest.mark.system
 
-SHOW = "import os, time; print('gpus', os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep(1.0)"
+SHOW = """
+import os, time
+print('gpus', os.environ['CUDA_VISIBLE_DEVICES'], flush=True)
+while not os.path.exists('gate'): time.sleep(0.02)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +26,7 @@ def test_two_runs_never_share_a_gpu(stage: Stage) -> None:
     (waiting,) = [run for run in (first, second, third) if run.facts.task("main").reason]
     assert waiting.state is State.QUEUED
     assert waiting.facts.task("main").reason.startswith("waits for 1 GPUs, 0 of 2 free (held by play-")
+    stage.write("gate", "")
     running = [run for run in (first, second, third) if run is not waiting]
     assert [stage.end(run) for run in (first, second, third)] == [State.SUCCEEDED] * 3
     assert {stage.log(run) for run in running} == {"gpus 0\n", "gpus 1\n"}
@@ -30,19 +35,21 @@ def test_two_runs_never_share_a_gpu(stage: Stage) -> None:
 
 
 def test_replicas_share_out_what_the_task_got(stage: Stage) -> None:
+    stage.write("gate", "")
     run = stage.launch(stage.python(SHOW, gpus=1, nodes=2))
     assert stage.end(run) is State.SUCCEEDED
     assert {stage.log(run), stage.log(run, rank=1)} == {"gpus 0\n", "gpus 1\n"}
 
 
 def test_a_task_without_gpus_sees_none(stage: Stage) -> None:
+    stage.write("gate", "")
     run = stage.launch(stage.python(SHOW))
     assert stage.end(run) is State.SUCCEEDED
     assert stage.log(run) == "gpus \n"
 
 
 def test_a_waiting_run_can_be_stopped(stage: Stage) -> None:
-    first = stage.launch(stage.python("import time; time.sleep(60)", gpus=2))
+    first = stage.launch(stage.python("import time; time.sleep(600)", gpus=2))
     stage.wait_for_user(first)
     second = stage.launch(stage.python(SHOW, "second.py", gpus=1))
     until(lambda: second.facts.task("main").reason != "", "the second waits")
@@ -54,10 +61,11 @@ def test_a_waiting_run_can_be_stopped(stage: Stage) -> None:
 
 
 def test_leases_come_back_when_their_holder_is_killed(stage: Stage) -> None:
-    spec = stage.python("import time; time.sleep(60)", gpus=2) | {"retry": {"interrupted": 0}}
+    spec = stage.python("import time; time.sleep(600)", gpus=2) | {"retry": {"interrupted": 0}}
     first = stage.launch(spec)
     stage.wait_for_user(first)
     first.stop(now=True)
+    stage.write("gate", "")
     second = stage.launch(stage.python(SHOW, "second.py", gpus=2))
     assert stage.end(second) is State.SUCCEEDED
     assert stage.log(second) == "gpus 0,1\n"

@@ -38,7 +38,7 @@ def check(stage: Stage, text: str, message: str, **settings: object) -> None:
 
 
 def test_more_than_the_task_asked_for(stage: Stage) -> None:
-    text = "held = bytearray(os.urandom(1)) * (300 << 20); time.sleep(60)"
+    text = "held = bytearray(os.urandom(1)) * (300 << 20); time.sleep(600)"
     check(stage, text, "of memory, the limit is 200 MiB", memory="200MiB")
 
 
@@ -58,6 +58,7 @@ def test_an_address_space_limit(stage: Stage) -> None:
 def test_a_kill_by_the_kernel(stage: Stage, memory_group: Path) -> None:
     text = (
         f"open({str(memory_group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
+        "time.sleep(5)\n"  # its supervisor looks every second where it is; on a busy machine later
         "held = [bytearray(os.urandom(1)) * (1 << 20) for _ in range(500)]"
     )
     check(stage, text, "killed for memory by the kernel")

@@ -15,10 +15,10 @@ pytestmark = pytest.mark.system
 ESCAPES = """
 import os, signal, subprocess, sys, time
 
-marker, sleeper = sys.argv[1], [sys.executable, "-c", "import time; time.sleep(60)", sys.argv[1]]
+marker, sleeper = sys.argv[1], [sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]]
 subprocess.Popen(sleeper, start_new_session=True)
 subprocess.Popen(["nohup", *sleeper], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 subprocess.Popen([sys.executable, "-c", deaf, marker])
 subprocess.Popen(sleeper, env={})
 if os.fork() == 0:
@@ -33,7 +33,7 @@ NUM_ESCAPED = 5
 
 
 def marked(marker: str) -> list[int]:
-    return [pid for pid, line in living(marker).items() if "time.sleep(60)" in line]
+    return [pid for pid, line in living(marker).items() if "time.sleep(600)" in line]
 
 
 def play(stage: Stage, tmp_path: Path, ending: str, **settings: object) -> tuple[State, str]:
@@ -55,12 +55,12 @@ def test_nothing_outlives_a_success(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_nothing_outlives_a_killed_rank(stage: Stage, tmp_path: Path) -> None:
-    assert play(stage, tmp_path, "print('all out'); time.sleep(60)  # wait") == (State.FAILED, "killed")
+    assert play(stage, tmp_path, "print('all out'); time.sleep(600)  # wait") == (State.FAILED, "killed")
 
 
 def test_nothing_outlives_a_stop(stage: Stage, tmp_path: Path) -> None:
     marker = f"stopped-{tmp_path.name}"
-    stage.write("user.py", ESCAPES + "print('all out'); time.sleep(60)")
+    stage.write("user.py", ESCAPES + "print('all out'); time.sleep(600)")
     run = stage.launch(stage.task([PYTHON, "-u", "user.py", marker]))
     stage.wait_for_line(run, "all out")
     run.stop()
@@ -70,7 +70,7 @@ def test_nothing_outlives_a_stop(stage: Stage, tmp_path: Path) -> None:
 
 def test_nothing_outlives_a_kill_by_force(stage: Stage, tmp_path: Path) -> None:
     marker = f"forced-{tmp_path.name}"
-    stage.write("user.py", ESCAPES + "print('all out'); time.sleep(60)")
+    stage.write("user.py", ESCAPES + "print('all out'); time.sleep(600)")
     run = stage.launch(stage.task([PYTHON, "-u", "user.py", marker], nodes=2))
     stage.wait_for_line(run, "all out")
     stage.wait_for_line(run, "all out", rank=1)
@@ -82,7 +82,7 @@ def test_nothing_outlives_a_kill_by_force(stage: Stage, tmp_path: Path) -> None:
 
 def test_guard_and_supervisor_gone_the_next_job_sweeps(stage: Stage) -> None:
     spec = stage.python(
-        "import time; from windlass import report; print('here'); time.sleep(60 if report.place().attempt == 1 else 0)"
+        "import time; from windlass import report; print('here'); time.sleep(600 if report.place().attempt == 1 else 0)"
     )
     run = stage.launch(spec)
     stage.wait_for_line(run, "here")
@@ -96,7 +96,7 @@ def test_guard_and_supervisor_gone_the_next_job_sweeps(stage: Stage) -> None:
 
 
 def test_somebody_elses_processes_survive(stage: Stage) -> None:
-    stage.write("user.py", "import time; print('here'); time.sleep(60)")
+    stage.write("user.py", "import time; print('here'); time.sleep(600)")
     line = [PYTHON, "-u", "user.py"]
     before = subprocess.Popen(line, cwd=stage.code, stdout=subprocess.DEVNULL)
     run = stage.launch(stage.task(line))
@@ -119,7 +119,7 @@ def test_a_closed_shell_ends_nothing(stage: Stage, tmp_path: Path) -> None:
     path = stage.experiment(stage.python("import time; time.sleep(1.5); print('done')"))
     launcher = Path(__file__).with_name("launcher.py")
     shell = subprocess.Popen(["/bin/sh", "-c", f"{PYTHON} {launcher} {path}; kill -HUP 0"], start_new_session=True)
-    shell.wait(timeout=30)
+    shell.wait(timeout=300)
     (run,) = stage.runs("play")
     until(lambda: run.state.is_terminal, "the run ends without any client")
     assert run.state is State.SUCCEEDED
@@ -128,12 +128,12 @@ def test_a_closed_shell_ends_nothing(stage: Stage, tmp_path: Path) -> None:
 
 def test_a_child_without_our_token_is_swept_when_guard_and_supervisor_are_killed(stage: Stage, tmp_path: Path) -> None:
     marker = f"cleared-{tmp_path.name}"
-    sleeper = [PYTHON, "-c", "import time; time.sleep(60)", marker]
+    sleeper = [PYTHON, "-c", "import time; time.sleep(600)", marker]
     stage.write(
         "user.py",
         "import os, subprocess, time; from windlass import report\n"
         f"if report.place().attempt == 1: subprocess.Popen({sleeper!r}, env={{}})\n"
-        "print('here'); time.sleep(60 if report.place().attempt == 1 else 0)",
+        "print('here'); time.sleep(600 if report.place().attempt == 1 else 0)",
     )
     run = stage.launch(stage.task([PYTHON, "-u", "user.py"]))
     stage.wait_for_line(run, "here")

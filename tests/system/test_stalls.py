@@ -39,7 +39,7 @@ ONCE = {"retry": {"interrupted": 0}}
 
 
 def test_a_stopped_process_is_found(stage: Stage) -> None:
-    spec = stage.python("import time; print('here'); time.sleep(60)", **STALL) | ONCE
+    spec = stage.python("import time; print('here'); time.sleep(600)", **STALL) | ONCE
     run = stage.launch(spec)
     stage.wait_for_line(run, "here")
     os.kill(stage.user(run), signal.SIGSTOP)
@@ -50,7 +50,7 @@ def test_a_stopped_process_is_found(stage: Stage) -> None:
 
 
 def test_a_stopped_child_of_a_shell_is_found(stage: Stage) -> None:
-    stage.write("user.py", STEPS + "time.sleep(60)\n")
+    stage.write("user.py", STEPS + "time.sleep(600)\n")
     spec = stage.task("python3 user.py; true", **STALL) | ONCE
     run = stage.launch(spec)
     stage.wait_for_line(run, "steps done")
@@ -71,7 +71,7 @@ def test_a_busy_loop_is_found_and_its_rank_named(stage: Stage) -> None:
 
 def test_a_blocked_collective_is_found_and_the_run_goes_on(stage: Stage) -> None:
     text = BARRIER.replace("server.accept()", "server.accept() if place.attempt == 1 else None")
-    run = stage.launch(stage.python(text, nodes=2, **STALL))
+    run = stage.launch(stage.python(text, nodes=2, stall={"floor": "4s"}))  # a busy machine may hold up the second
     assert stage.end(run) is State.SUCCEEDED, stage.story(run)
     assert stage.causes(run) == ["stalled", "ok"]
     assert stage.ends(run)[0].rank == 0
@@ -88,7 +88,7 @@ def test_a_disabled_watchdog_looks_on(stage: Stage) -> None:
 
 
 def test_a_stall_is_found_by_a_supervisor_that_came_back(stage: Stage) -> None:
-    spec = stage.python(STEPS + "time.sleep(60)\n", **STALL) | ONCE
+    spec = stage.python(STEPS + "time.sleep(600)\n", **STALL) | ONCE
     run = stage.launch(spec)
     stage.wait_for_line(run, "steps done")
     os.kill(stage.ours(run, "supervisor"), signal.SIGKILL)

@@ -7,10 +7,11 @@ from unittest import mock
 import pytest
 
 from tests.system.stage import PYTHON, Stage, until
-from windlass.backends import backend_named
+from windlass.backends import backend_for
 from windlass.core.files import read_json
 from windlass.launch import start
 from windlass.launch.submit import job_folder, job_of
+from windlass.plan.site import LOCAL
 from windlass.supervise.archive import ensure_archive
 
 pytestmark = pytest.mark.system
@@ -19,15 +20,16 @@ pytestmark = pytest.mark.system
 SUBMIT = """
 import os, sys
 from pathlib import Path
-from windlass.backends import backend_named
+from windlass.backends import backend_for
+from windlass.plan.site import LOCAL
 from windlass.backends.protocol import Rendered
 import json
 data = json.loads(Path(sys.argv[1]).read_text())
 rendered = Rendered(folder=Path(data["folder"]), files=data["files"], argv=tuple(data["argv"]), token=data["token"])
 if sys.argv[2] == "die":
-    from windlass.backends import local
-    local.write_json = lambda *args, **kwargs: os.kill(os.getpid(), 9)
-print(backend_named("local").submit(rendered).backend_id)
+    from windlass.backends import process_tree
+    process_tree.write_json = lambda *args, **kwargs: os.kill(os.getpid(), 9)
+print(backend_for(LOCAL).submit(rendered).backend_id)
 """
 
 
@@ -46,7 +48,7 @@ class Submitting:
         token = self.run.facts.task("main").jobs[1].token
         document = job_of(self.run.folder, self.run.plan, "main", 1, token)
         archive = ensure_archive(stage.home.cache / "archives")
-        self.rendered = backend_named("local").render(document, job_folder(self.run.folder, "main", 1), archive)
+        self.rendered = backend_for(LOCAL).render(document, job_folder(self.run.folder, "main", 1), archive)
         self.path = stage.write(
             "rendered.json",
             json.dumps(
@@ -74,7 +76,7 @@ class Submitting:
 
 def test_submitting_twice_makes_one_job(stage: Stage) -> None:
     job = Submitting(stage)
-    backend = backend_named("local")
+    backend = backend_for(LOCAL)
     first, second = backend.submit(job.rendered), backend.submit(job.rendered)
     assert first == second
     assert job.started() == 1
@@ -83,7 +85,7 @@ def test_submitting_twice_makes_one_job(stage: Stage) -> None:
 def test_two_processes_at_once_make_one_job(stage: Stage) -> None:
     job = Submitting(stage)
     clients = [job.client() for _ in range(4)]
-    said = {client.communicate(timeout=30)[0] for client in clients}
+    said = {client.communicate(timeout=300)[0] for client in clients}
     assert len(said) == 1
     assert job.started() == 1
 
@@ -91,10 +93,10 @@ def test_two_processes_at_once_make_one_job(stage: Stage) -> None:
 def test_a_client_that_dies_between_start_and_record(stage: Stage) -> None:
     job = Submitting(stage)
     dead = job.client("die")
-    dead.communicate(timeout=30)
+    dead.communicate(timeout=300)
     assert dead.returncode == -9
     assert not (job.rendered.folder / "submitted.json").exists()
-    found = backend_named("local").submit(job.rendered)
+    found = backend_for(LOCAL).submit(job.rendered)
     assert job.started() == 1
     guard = read_json(job.rendered.folder / "guard-0.json")
     assert isinstance(guard, dict)

@@ -14,7 +14,7 @@ from windlass.supervise.tree import below, end_all
 pytestmark = pytest.mark.system
 
 # grandparent -> parent -> child, each asleep
-CHAIN = "import os, time\nfor _ in range(2):\n  if os.fork() != 0: break\ntime.sleep(60)\n"
+CHAIN = "import os, time\nfor _ in range(2):\n  if os.fork() != 0: break\ntime.sleep(600)\n"
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """User code of the system tests: a small training whose weights and random numbers are saved, all in plain Python.
 
-    python trainer.py NUM_STEPS PAUSE_S
+    python trainer.py NUM_STEPS PAUSE_S [LATER_PAUSE_S]
+
+LATER_PAUSE_S is between steps from the second attempt on, where nothing is done to the run any more.
 
 Every rank computes the same weights (as data-parallel ranks do); rank 0 saves. What is left at the end in
 `${out}/digest-<rank>` depends on the number of steps alone, if resuming is exact.
@@ -60,7 +62,7 @@ def note_start(path: str, attempt: int, rank: int) -> None:
     os.close(descriptor)
 
 
-def main(num_steps: int, pause_s: float) -> None:
+def main(num_steps: int, pause_s: float, later_pause_s: float) -> None:
     """Train to the end from wherever the last checkpoint is."""
     from windlass import report
 
@@ -77,9 +79,9 @@ def main(num_steps: int, pause_s: float) -> None:
         if place.rank == 0 and training.step % EVERY == 0:
             with report.checkpoint_dir(step=training.step) as folder:
                 (folder / "state.json").write_text(json.dumps(training.to_data()))
-        time.sleep(pause_s)
+        time.sleep(pause_s if place.attempt == 1 else later_pause_s)
     Path(place.out / f"digest-{place.rank}").write_text(training.digest())
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]))
+    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[-1]))

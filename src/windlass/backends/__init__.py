@@ -2,21 +2,63 @@
 
 from __future__ import annotations
 
-from windlass.backends.protocol import Backend, CanSweep, JobState, Observation, Rendered, Submission
+from collections.abc import Callable
+from pathlib import Path, PurePath
+
+from windlass.backends.protocol import (
+    Backend,
+    CanHold,
+    CanSubmitMany,
+    CanSweep,
+    JobState,
+    Observation,
+    Rendered,
+    Submission,
+)
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
+from windlass.plan.site import Site
 
-__all__ = ["Backend", "CanSweep", "JobState", "Observation", "Rendered", "Submission", "backend_named"]
+__all__ = [
+    "Backend",
+    "CanHold",
+    "CanSubmitMany",
+    "CanSweep",
+    "JobState",
+    "Observation",
+    "Rendered",
+    "Submission",
+    "backend_for",
+]
 
-_NAMES = ("local",)
+_NAMES = ("local", "docker", "slurm", "beaker")
 
 
-def backend_named(name: str) -> Backend:
-    """The backend of that name; raises UsageError with the nearest legal one."""
+def backend_for(site: Site, *, push: Callable[[Path, PurePath], None] | None = None) -> Backend:
+    """The backend of a site; raises UsageError with the nearest legal name.
+
+    Args:
+        push: takes a job's folder here and its folder at the site, and brings over all that must be there before the
+            job is queued; None: they are one folder.
+    """
+    name = site.backend
     if name == "local":
         from windlass.backends.local import LocalBackend  # lazy: only the backend in use is imported
 
         return LocalBackend()
+    if name == "docker":
+        from windlass.backends.docker import DockerBackend  # lazy: as above
+
+        return DockerBackend(site.name)
+    profile = site.profile
+    if name == "slurm" and profile is not None:
+        from windlass.backends.slurm import SlurmBackend  # lazy: as above
+
+        return SlurmBackend(profile, push=push)
+    if name == "beaker" and profile is not None:
+        from windlass.backends.beaker.backend import BeakerBackend  # lazy: as above
+
+        return BeakerBackend(profile, push=push)
     close = nearest(name, _NAMES) or "local"
     raise UsageError(
         f"no backend `{name}`", hint=f"did you mean `{close}`? Known: {', '.join(_NAMES)}", code="unknown-site"

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from windlass.supervise.job import JobDocument
 
-__all__ = ["Backend", "CanSweep", "JobState", "Observation", "Rendered", "Submission"]
+__all__ = ["Backend", "CanHold", "CanSubmitMany", "CanSweep", "JobState", "Observation", "Rendered", "Submission"]
 
 
 class JobState(Enum):
@@ -59,10 +59,15 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a backend sees of a job now."""
+    """What a backend sees of a job now.
+
+    Attributes:
+        cause: for a job that is gone, how its place says it ended, in the words of `record.causes`; empty: not known.
+    """
 
     state: JobState
     detail: str = ""
+    cause: str = ""
 
 
 class Backend(Protocol):
@@ -101,3 +106,19 @@ class CanSweep(Protocol):
 
     def sweep(self, job: Submission) -> int:
         """End what a job that is gone left behind; returns how many processes. Idempotent."""
+
+
+@runtime_checkable
+class CanHold(Protocol):
+    """Backends whose jobs can wait for other tasks in the queue, where they hold no machine."""
+
+    def let_go(self, job: Submission) -> None:
+        """Let a job that was submitted with `queue.hold` start when there is room. Blocking; idempotent."""
+
+
+@runtime_checkable
+class CanSubmitMany(Protocol):
+    """Backends that take many jobs of one shape at once."""
+
+    def submit_many(self, rendered: Sequence[Rendered]) -> Sequence[Submission]:
+        """As `Backend.submit` for each, in order, with fewer questions to the place; idempotent in the same way."""

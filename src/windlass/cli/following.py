@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.progress import Progress
@@ -18,6 +19,9 @@ from windlass.record.state import RunFacts, State
 from windlass.runs.home import Home
 from windlass.runs.logs import Follower, LogLine
 from windlass.runs.store import RunFolder
+
+if TYPE_CHECKING:
+    from windlass.launch.listening import Listening
 
 __all__ = ["Following", "follow_to_verdict"]
 
@@ -60,11 +64,25 @@ class Following:
         self._logs = Follower(run)
         self._progress = Progress()
         self._trouble = ""
+        self._listening: Listening | None = None
         self._write = tell if logs_to_stderr else emit
         if skips_past:
             self._skip_past()
 
+    def _listen(self, *, is_last: bool = False) -> None:
+        """Bring the copy of a run that lives elsewhere up to date; say once when its site falls silent."""
+        if not self.run.is_mirrored:
+            return
+        from windlass.launch.listening import Listening  # lazy: most runs live here
+
+        self._listening = self._listening or Listening(self.run, self._home)
+        before = self._listening.trouble
+        self._listening.look(is_last=is_last)
+        if self._listening.trouble and not before:
+            tell(f"note: {printable(self._listening.trouble)}; {self.run.id} goes on, and so do we")
+
     def _skip_past(self) -> None:
+        self._listen(is_last=True)
         for record in self._journal.poll():
             self._facts.apply(record)
             self._progress.describe(record)
@@ -76,8 +94,10 @@ class Following:
         began = time.monotonic()
         pause, keep_at = _FIRST_PAUSE_S, began + _KEEP_EVERY_S
         while True:
+            self._listen()
             is_moving = self._look()
             if self._facts.state.is_terminal:
+                self._listen(is_last=True)
                 self._print(self._logs.rest())
                 return self._facts
             if time.monotonic() >= keep_at:
@@ -94,7 +114,7 @@ class Following:
         try:
             keep(self.run, self._home)
         except WindlassError as error:
-            if error.message != self._trouble:
+            if error.message != self._trouble and not (self._listening and self._listening.trouble):
                 tell(f"note: {printable(error.message)}")
             self._trouble = error.message
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from windlass.cli.phrases import size
 from windlass.core.errors import WindlassError
-from windlass.core.files import lock, write_atomic
+from windlass.core.files import file_system, lock, write_atomic
 from windlass.core.process import boot_id, run
 from windlass.core.version import VERSION
 from windlass.runs.home import Home, cache_directory
@@ -89,7 +89,7 @@ def _home() -> Iterator[Check]:
         with lock(Path(scratch) / "lock"):
             pass
     count = sum(1 for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-    kind = _file_system(home.path)
+    kind = file_system(home.path)
     yield Check(name="home", status="ok", message=f"{home.path} ({kind}), {count} runs")
     if kind in _NETWORK_FILE_SYSTEMS and "WINDLASS_HOME" not in os.environ:
         hint = "a local disk is faster: export WINDLASS_HOME=/path/on/a/local/disk"
@@ -103,7 +103,7 @@ def _cache() -> Iterator[Check]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomic(folder / ".doctor", b"probe", is_durable=False)
     (folder / ".doctor").unlink()
-    yield Check(name="cache", status="ok", message=f"{folder} ({_file_system(folder)})")
+    yield Check(name="cache", status="ok", message=f"{folder} ({file_system(folder)})")
 
 
 def _disk() -> Iterator[Check]:
@@ -202,17 +202,21 @@ def _has_pidfd() -> bool:
     return True
 
 
-def _file_system(path: Path) -> str:
-    """The type of the file system that holds a path; source: proc(5), /proc/self/mounts."""
-    path = path.resolve()
-    best, kind = -1, "unknown"
-    for line in Path("/proc/self/mounts").read_text(errors="replace").split("\n"):
-        fields = line.split(" ")
-        if len(fields) > 2:
-            point = Path(fields[1].replace("\\040", " "))
-            if path.is_relative_to(point) and len(point.parts) > best:
-                best, kind = len(point.parts), fields[2]
-    return kind
+def _engines() -> Iterator[Check]:
+    """Whether `--on docker` and `--on podman` work here; they need not."""
+    from windlass.backends.docker import check_engine  # lazy: beside the check that needs it
+
+    for program in ("docker", "podman"):
+        if shutil.which(program) is None:
+            if program == "docker":
+                yield Check(name=program, status="ok", message="not installed; only `--on docker` needs it")
+            continue
+        try:
+            version = check_engine(program)
+        except WindlassError as error:
+            yield Check(name=program, status="warn", message=error.message, hint=error.hint)
+        else:
+            yield Check(name=program, status="ok", message=f"{version} answers; `--on {program}` runs containers")
 
 
 _CHECKS: dict[str, Callable[[], Iterator[Check]]] = {
@@ -226,5 +230,6 @@ _CHECKS: dict[str, Callable[[], Iterator[Check]]] = {
     "shared memory": _shared_memory,
     "open files": _files,
     "gpus": _gpus,
+    "docker": _engines,
     "kernel": _kernel,
 }

@@ -2,37 +2,80 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass.cli.completing import complete_places
 from windlass.cli.verb import Verb
 from windlass.core.errors import UsageError
 
 if TYPE_CHECKING:
     from windlass.launch import Options
 
-__all__ = ["PlanningVerb", "options_of", "planning_options", "required_file"]
+__all__ = ["PlanFlags", "PlanningVerb", "planning_options", "required_file"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 _OPTIONS = (
-    click.option("--on", metavar="SITE", default="", help="Where to run, instead of the file's `where`."),
+    click.option(
+        "--on",
+        metavar="SITE[/PARTITION]",
+        default="",
+        shell_complete=complete_places,
+        help="Where to run, instead of the file's `where`.",
+    ),
     click.option(
         "--snapshot", is_flag=True, help="Store a dirty tree exactly, untracked files included, and run that."
     ),
     click.option("--allow-dirty", is_flag=True, help="Run a dirty tree in place, and record that it was dirty."),
     click.option("--best-effort", is_flag=True, help="Note what the place cannot honour, instead of refusing it."),
+    click.option(
+        "--reshape", is_flag=True, help="Spread tasks that want more GPUs of a node than there are over more nodes."
+    ),
     click.option("--debug", is_flag=True, help="Set CUDA_LAUNCH_BLOCKING=1 in the job; recorded."),
 )
 
 
-def planning_options(function: F) -> F:
-    """`--on --snapshot --allow-dirty --best-effort --debug`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFlags:
+    """What was said about planning on a command line; `allow_dirty` and the others as in `launch.Options`."""
+
+    on: str
+    snapshot: bool
+    allow_dirty: bool
+    best_effort: bool
+    reshape: bool
+    debug: bool
+
+    def options(self, *, is_dry: bool = False) -> Options:
+        """The same as `launch.prepare` takes it."""
+        from windlass.launch import Options  # lazy: planning costs 0.1 s to import
+
+        return Options(
+            on=self.on,
+            snapshot=self.snapshot,
+            allow_dirty=self.allow_dirty,
+            best_effort=self.best_effort,
+            reshape=self.reshape,
+            is_debug=self.debug,
+            is_dry=is_dry,
+        )
+
+
+def planning_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--on --snapshot --allow-dirty --best-effort --reshape --debug`, as one argument `flags`."""
+
+    @functools.wraps(function)
+    def collect(*args: Any, **named: Any) -> Any:
+        flags = PlanFlags(**{field.name: named.pop(field.name) for field in fields(PlanFlags)})
+        return function(*args, flags=flags, **named)
+
     for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+        collect = option(collect)
+    return collect
 
 
 class PlanningVerb(Verb):
@@ -63,13 +106,13 @@ class PlanningVerb(Verb):
         lone = [at for at in plain if "=" not in words[at]]
         for at in lone:
             before = words[at - 1] if at else ""
-            if before.startswith("--") and "=" not in before and not _is_file(words[at]):
+            if before.startswith("--") and "=" not in before and not self.is_file(words[at]):
                 message = f"`{before} {words[at]}`: an override is one word"
                 raise UsageError(message, hint=f"write `{before}={words[at]}`", code="usage")
         if has_command and lone:
             message = f"both a FILE (`{words[lone[0]]}`) and a command behind `--`"
             raise UsageError(message, hint="launch one of them", code="usage")
-        if len(lone) > 1 and _is_file(words[lone[1]]):
+        if len(lone) > 1 and self.is_file(words[lone[1]]):
             message = f"two FILEs: `{words[lone[0]]}` and `{words[lone[1]]}`"
             raise UsageError(message, hint="each is an experiment of its own: give one at a time", code="usage")
 
@@ -77,21 +120,24 @@ class PlanningVerb(Verb):
         """Refuse what looks like an option and cannot be an override."""
         if not word.startswith("-"):
             return
-        from windlass.cli.completing import experiment_keys  # lazy: only words that look like options need it
-
+        keys = self.file_keys()
         key = word.lstrip("-").partition("=")[0].partition(".")[0]
-        if word.startswith("--") and key in experiment_keys():
+        if word.startswith("--") and key in keys:
             return
         from windlass.cli.problems import unknown_option  # lazy: only a mistake needs it
 
         own = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
-        raise unknown_option(
-            word.partition("=")[0], [*own, *(f"--{key}" for key in experiment_keys())], ctx.command_path
-        )
+        raise unknown_option(word.partition("=")[0], [*own, *(f"--{key}" for key in keys)], ctx.command_path)
 
+    def is_file(self, word: str) -> bool:
+        """Whether a word is meant as the FILE."""
+        return word.endswith((".yaml", ".yml")) or Path(word).is_file()
 
-def _is_file(word: str) -> bool:
-    return word.endswith((".yaml", ".yml")) or Path(word).is_file()
+    def file_keys(self) -> tuple[str, ...]:
+        """The keys at the top of the FILE, which may be set as `--key=value`."""
+        from windlass.cli.completing import experiment_keys  # lazy: only words that look like options need it
+
+        return experiment_keys()
 
 
 def required_file(context: click.Context, file: str | None) -> Path:
@@ -108,12 +154,3 @@ def required_file(context: click.Context, file: str | None) -> Path:
     message = f"`{context.command_path}` needs a FILE{seen}"
     hint = f"such as `{context.command_path} experiment.yaml`"
     raise UsageError(message, hint=hint, code="missing-argument")
-
-
-def options_of(*, on: str, snapshot: bool, allow_dirty: bool, best_effort: bool, debug: bool, is_dry: bool) -> Options:
-    """The options of a plan as `launch.prepare` takes them."""
-    from windlass.launch import Options  # lazy: planning costs 0.1 s to import
-
-    return Options(
-        on=on, snapshot=snapshot, allow_dirty=allow_dirty, best_effort=best_effort, is_debug=debug, is_dry=is_dry
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from windlass.cli.next_steps import next_step
@@ -20,8 +20,13 @@ __all__ = ["run_data", "run_page"]
 _WIDTH = 13
 
 
-def run_data(run: RunFolder, facts: RunFacts) -> dict[str, object]:
-    """Everything `show` knows; times are seconds since 1970 UTC, 0 where there is none."""
+def run_data(run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None) -> dict[str, object]:
+    """Everything `show` knows; times are seconds since 1970 UTC, 0 where there is none.
+
+    Args:
+        waits: by task, why a scheduler has not started its job, in words.
+    """
+    waits = waits or {}
     return {
         "run": run.id,
         "name": facts.name,
@@ -34,7 +39,7 @@ def run_data(run: RunFolder, facts: RunFacts) -> dict[str, object]:
         "ended_at": facts.ended_at,
         "path": str(run.path),
         "locator": _locator(facts),
-        "tasks": {name: _task_data(task) for name, task in facts.tasks.items()},
+        "tasks": {name: _task_data(task, waits.get(name, "")) for name, task in facts.tasks.items()},
         "outputs": {name: _output_data(run, facts, name) for name in facts.tasks},
         "metrics": {
             name: {"step": step, "value": value, "at": at} for name, (step, value, at) in metrics.last(run).items()
@@ -49,19 +54,26 @@ def _locator(facts: RunFacts) -> str:
     return max((job.locator for job in jobs if job.locator), default="")
 
 
-def _task_data(task: Task) -> dict[str, object]:
+def _task_data(task: Task, wait: str) -> dict[str, object]:
     end = task.end
     return {
         "state": str(task.state),
         "cause": end[1] if end else "",
         "message": end[2] if end else "",
         "ended_at": end[3] if end else 0.0,
-        "reason": task.reason,
+        "reason": wait or task.reason,
         "after": list(task.after),
         "num_replicas": task.num_replicas,
         "jobs": [
-            {"number": job.number, "backend": job.backend, "backend_id": job.backend_id} for job in task.jobs.values()
+            {
+                "number": job.number,
+                "backend": job.backend,
+                "backend_id": job.backend_id,
+                "links": [vars(job.links[number]) for number in sorted(job.links)],
+            }
+            for job in task.jobs.values()
         ],
+        "avoids": task.avoided,
         "attempts": [_attempt_data(task.attempts[number]) for number in sorted(task.attempts)],
         "checkpoint": {"step": task.last_checkpoint[0], "path": task.last_checkpoint[1]}
         if task.last_checkpoint[1]
@@ -73,6 +85,7 @@ def _attempt_data(attempt: Attempt) -> dict[str, object]:
     return {
         "number": attempt.number,
         "job": attempt.job,
+        "link": attempt.link,
         "started_at": attempt.started_at,
         "ended_at": attempt.ended_at,
         "hosts": {str(rank): replica.host for rank, replica in sorted(attempt.replicas.items())},
@@ -91,8 +104,9 @@ def _output_data(run: RunFolder, facts: RunFacts, task: str) -> dict[str, object
     return {"path": str(run.out(task)), **known}
 
 
-def run_page(run: RunFolder, facts: RunFacts) -> Iterator[str]:
-    """The lines of `windlass show`."""
+def run_page(run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The lines of `windlass show`; `waits` as in `run_data`."""
+    waits = waits or {}
     now = time.time()
     state = facts.state
     because = f": {facts.cause}" if facts.cause not in ("", "ok") else ""
@@ -101,8 +115,9 @@ def run_page(run: RunFolder, facts: RunFacts) -> Iterator[str]:
         yield _line("why", printable(facts.why))
     yield _line("state", paint(str(state), STATE_STYLES.get(state, "cyan")) + because)
     for name, task in facts.tasks.items():
-        if task.reason:
-            yield _line("waits", printable(f"{name}: {task.reason}"))
+        reason = waits.get(name) or task.reason
+        if reason:
+            yield _line("waits", printable(f"{name}: {reason}"))
     if facts.created_at:
         until = facts.ended_at or now
         took = duration(until - facts.created_at)
@@ -153,6 +168,13 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Itera
     because = f": {end[1]}{', ' + end[2] if end[2] else ''}" if end and end[0] is not State.SUCCEEDED else ""
     replicas = f"   {count(task.num_replicas, 'replica')}" + (f", after {', '.join(task.after)}" if task.after else "")
     yield _line(f"task {name}", f"{state}{printable(because)}{replicas}")
+    job = task.jobs.get(task.newest_job)
+    if job is not None and len(job.links) > 1:
+        queued = [link.number for link in job.links.values() if not link.started_at]
+        behind = f", {count(len(queued), 'link')} queued behind" if queued and not end else ""
+        yield _line("  chain", f"{count(len(job.links) - len(queued), 'link')} begun{behind}")
+    for host, why in sorted(task.avoided.items()):
+        yield _line("  avoids", printable(f"{host}: {why}"))
     for number_ in sorted(task.attempts):
         yield _line(f"  attempt {number_}", printable(_attempt_line(task.attempts[number_])))
     if task.last_checkpoint[1]:
@@ -162,9 +184,9 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Itera
         yield _line("  phase", f"{task.phase[1]}" + (f", step {task.phase[2]}" if task.phase[2] >= 0 else ""))
     if name in facts.outputs and facts.outputs[name][1]:
         _, num_files, num_bytes, digest = facts.outputs[name]
-        yield _line(
-            "  outputs", f"{run.out(name)}  {count(num_files, 'file')}, {size(num_bytes)}, sha256:{digest[:12]}"
-        )
+        is_elsewhere = run.is_mirrored and not run.out(name).exists()
+        where = f"`windlass fetch {run.id}` brings them:" if is_elsewhere else str(run.out(name))
+        yield _line("  outputs", f"{where}  {count(num_files, 'file')}, {size(num_bytes)}, sha256:{digest[:12]}")
 
 
 def _attempt_line(attempt: Attempt) -> str:

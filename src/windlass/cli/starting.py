@@ -16,12 +16,19 @@ __all__ = ["TEMPLATES", "commit_files", "repository_of", "write_template"]
 _FOLDER = Path(__file__).parent / "templates"
 TEMPLATES = ("hello", "torch-ddp", "empty")
 _SUFFIX = ".in"
-_DOTTED = {"gitignore": ".gitignore"}
+_DOTTED = {"gitignore": ".gitignore", "dockerignore": ".dockerignore"}
+_DOCKER = "docker"
+_IN_IMAGE = (
+    "env: {image: Dockerfile}   # built from the commit; python, torch, ...: `windlass image ls --named`\nwhere: docker"
+)
 _AIMING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
 
 
-def write_template(template: str, folder: Path) -> list[str]:
+def write_template(template: str, folder: Path, *, in_image: bool = False) -> list[str]:
     """Write a template's files, the experiment named like the folder; all or none.
+
+    Args:
+        in_image: with a Dockerfile, and an experiment that runs in its image.
 
     Returns:
         Names of the files.
@@ -40,7 +47,8 @@ def write_template(template: str, folder: Path) -> list[str]:
     package = re.sub(r"[-_.]+", "-", name)
     files = {
         _DOTTED.get(stem := path.name.removesuffix(_SUFFIX), stem): path.read_text(encoding="utf-8")
-        for path in sorted((_FOLDER / template).iterdir())
+        for part in (template, *([_DOCKER] if in_image else []))
+        for path in sorted((_FOLDER / part).iterdir())
         if path.name.endswith(_SUFFIX)
     }
     present = [each for each in files if (folder / each).exists()]
@@ -53,8 +61,17 @@ def write_template(template: str, folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     for each, text in files.items():
         content = text.replace("{{name}}", name).replace("{{package}}", package)
+        if in_image and each == "experiment.yaml":
+            content = _run_in_image(content)
         write_atomic(folder / each, content.encode(), is_durable=False)
     return list(files)
+
+
+def _run_in_image(experiment: str) -> str:
+    """The text of an experiment whose environment is the image."""
+    lines = [line for line in experiment.split("\n") if not line.startswith(("env:", "where:"))]
+    at = next((number for number, line in enumerate(lines) if line.startswith("code:")), 0)
+    return "\n".join([*lines[: at + 1], _IN_IMAGE, *lines[at + 1 :]])
 
 
 def repository_of(folder: Path) -> Path | None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from windlass.config.completion import override_paths
     from windlass.config.difference import ABSENT, Absent, Change, diff
     from windlass.config.emit import to_yaml
+    from windlass.config.value import with_overrides
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -40,6 +41,7 @@ else:
             "windlass.config.completion": ("override_paths",),
             "windlass.config.difference": ("ABSENT", "Absent", "Change", "diff"),
             "windlass.config.emit": ("to_yaml",),
+            "windlass.config.value": ("with_overrides",),
         },
     )
 
@@ -72,4 +74,5 @@ __all__ = [
     "to_data",
     "to_yaml",
     "too_large",
+    "with_overrides",
 ]

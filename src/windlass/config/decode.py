@@ -32,6 +32,7 @@ from windlass.config.shape import (
     tag_of,
 )
 from windlass.config.shorthand import long_form, move_shorthand_keys
+from windlass.config.union import assume_kind, kinds_with
 from windlass.core.errors import Place, Problem
 from windlass.core.names import nearest
 
@@ -135,7 +136,8 @@ class Decoder:
                 hint = f"add `{field.key}:` ({doc})" if doc else f"add `{field.key}:`"
                 self._fail(inner, f"missing key `{field.key}`{where}", "missing-key", tree.place, hint)
             return _stand_in(field)
-        value = self._any(entry.tree, field.shape, inner)
+        tree_of_kind = assume_kind(entry.tree, field.shape, default=None if field.is_required else field.default())
+        value = self._any(tree_of_kind, field.shape, inner)
         return _stand_in(field) if value is _FAILED else value
 
     def _construct(self, cls: type[object], values: dict[str, object], place: Place, path: _Path) -> object:
@@ -170,7 +172,8 @@ class Decoder:
                 hint = name_hint(entry.key, shape.key.rule)
                 self.problems.append(Problem(message, shape.key.rule.code, entry.place, hint))
             before = len(self.problems)
-            values[entry.key] = value = self._any(entry.tree, shape.item, inner)
+            item = assume_kind(entry.tree, shape.item, name=entry.key)
+            values[entry.key] = value = self._any(item, shape.item, inner)
             is_whole = is_whole and value is not _FAILED
             if entry.place.source == COMMAND_LINE:
                 self._suggest_sibling(tree, entry.key, path, before)
@@ -228,8 +231,21 @@ class Decoder:
         value = entry.tree.value if isinstance(entry.tree, Leaf) else None
         for option in options:
             if value in tag_of(option.cls):
-                return self._record(tree, option.cls, path)
+                start = len(self.problems)
+                made = self._record(tree, option.cls, path)
+                self._name_kinds(start, tree, option, options)
+                return made
         return self._wrong_choice(entry.tree, Choice(tuple(kinds)), (*path, "kind"))
+
+    def _name_kinds(self, start: int, tree: Branch, chosen: Record, options: Sequence[Record]) -> None:
+        """Say of each key that only another kind has, which kind that is."""
+        for entry in tree.entries:
+            kinds = kinds_with(entry.key, options) if entry.key not in fields_of(chosen.cls) else []
+            for index in range(start, len(self.problems)):
+                problem = self.problems[index]
+                if kinds and problem.code == "unknown-key" and problem.place is entry.place:
+                    hint = f"`{entry.key}` is a key of kind {', '.join(kinds)}; remove it, or write that `kind`"
+                    self.problems[index] = Problem(problem.message, problem.code, problem.place, hint)
 
     def _free(self, tree: Tree, path: _Path) -> object:
         if isinstance(tree, Branch):

@@ -74,6 +74,8 @@ def _list(items: Sequence[object], indent: int) -> list[str]:
             inner = _mapping(item, indent + 2)
         elif isinstance(item, list | tuple) and item:
             inner = _list(item, indent + 2)
+        elif isinstance(item, str) and _is_literal(item):
+            inner = _member("", item, indent)
         else:
             inner = [_scalar(item)]
         lines.append(f"{pad}- {inner[0].lstrip(' ')}")

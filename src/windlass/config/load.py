@@ -12,7 +12,7 @@ from windlass.config.override import COMMAND_LINE, apply_overrides
 from windlass.config.yaml_text import MAX_TEXT, compose, too_large
 from windlass.core.errors import Place, Problem, SpecError
 
-__all__ = ["Loaded", "from_data", "load"]
+__all__ = ["Loaded", "from_data", "load", "raise_any"]
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
         raise SpecError([too_large(Place(source), MAX_TEXT)])
     tree, problems = compose(text, source=source)
     if tree is None:
-        _raise_any(problems)
+        raise_any(problems)
     is_empty = tree is None or (isinstance(tree, Leaf) and tree.value is None)
     root: Tree = Branch((), Place(source)) if tree is None or is_empty else tree
     if not isinstance(root, Branch):
@@ -55,7 +55,7 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
         # Fine where every field has a default; all there is to say where one has none.
         problems = [problem for problem in problems if problem not in consequences]
         problems.insert(0, Problem("the file is empty", "empty-file", Place(source), "write `key: value` lines"))
-    _raise_any(problems)
+    raise_any(problems)
     # `decode` gives a value of the schema whenever it finds no problem.
     return Loaded(cast(T, value), decoder.origins)
 
@@ -73,11 +73,12 @@ def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
         raise SpecError([Problem(str(error), "wrong-type", Place(source), hint)]) from error
     decoder = Decoder(schema)
     value = decoder.decode(tree)
-    _raise_any(decoder.problems)
+    raise_any(decoder.problems)
     return cast(T, value)
 
 
-def _raise_any(problems: Sequence[Problem]) -> None:
+def raise_any(problems: Sequence[Problem]) -> None:
+    """Raise all problems together, in the order of the file, those of the command line last; nothing without any."""
     if problems:
         raise SpecError(_printable(problem) for problem in sorted(problems, key=_position))
 

@@ -8,8 +8,8 @@ plain scalar, so that `why=faster: yes #2` keeps every character.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 
 from windlass.config.document import Branch, Items, Leaf, Tree, data_of_tree, has_surrogate, kind_of, printable
 from windlass.config.path import join_path, split_path
@@ -17,6 +17,7 @@ from windlass.config.phrases import accepted
 from windlass.config.scalars import resolve_scalar
 from windlass.config.shape import Field, Free, ListOf, MapOf, OneOf, Record, Shape, fields_of, key_shorthands, tag_of
 from windlass.config.shorthand import long_form, move_shorthand_keys
+from windlass.config.union import DEFAULT, assume_kind, take_kind
 from windlass.config.yaml_text import compose
 from windlass.core.errors import Place, Problem, SpecError
 from windlass.core.names import nearest
@@ -31,11 +32,12 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Override:
-    """One override, read; `tree` is None when it removes."""
+    """One override, read; `tree` is None when it removes. `yielding`: sources whose values a new `kind` may drop."""
 
     parts: _Parts
     tree: Tree | None
     place: Place
+    yielding: Container[str] = (DEFAULT,)
 
 
 class _Refused(Exception):
@@ -59,12 +61,18 @@ def parse_override(text: str) -> tuple[str, object]:
     return join_path(override.parts), None if override.tree is None else data_of_tree(override.tree)
 
 
-def apply_overrides(tree: Branch, schema: type[object], overrides: Sequence[str]) -> tuple[Branch, list[Problem]]:
-    """The document with all overrides applied in order, and the problems of those that could not be."""
+def apply_overrides(
+    tree: Branch, schema: type[object], overrides: Sequence[str], *, yielding: Container[str] = (DEFAULT,)
+) -> tuple[Branch, list[Problem]]:
+    """The document with all overrides applied in order, and the problems of those that could not be.
+
+    Args:
+        yielding: sources whose values go where an override selects another `kind` that has no such field.
+    """
     problems: list[Problem] = []
     for text in overrides:
         try:
-            override = _read(text)
+            override = replace(_read(text), yielding=yielding)
             changed = _change(tree, Record(schema), override, 0)
         except _Refused as refused:
             problems.append(refused.problem)
@@ -124,6 +132,8 @@ def _change(tree: Tree | None, shape: Shape, override: _Override, depth: int) ->
         if override.tree is None:
             raise _nothing_to_remove(override, tree, depth)
         tree = _empty(shape, override)
+    if isinstance(tree, Branch) and isinstance(override.tree, Leaf) and override.parts[depth:] == ("kind",):
+        tree = take_kind(tree, override.tree.value, shape, override.yielding)
     opened, shape = _open(tree, shape, override, depth)
     if isinstance(opened, Items):
         return _change_item(opened, shape, override, depth)
@@ -215,11 +225,24 @@ def _change_entry(tree: Branch, shape: Shape, override: _Override, depth: int) -
         raise _nothing_to_remove(override, tree, depth)
     # A key that the dataclass does not have is set all the same: the decoder refuses it together with all others.
     inner = _inner_shape(shape, part)
-    new = _change(None if entry is None else entry.tree, inner, override, depth + 1)
+    is_whole = depth + 1 == len(override.parts)
+    held = None if entry is None else entry.tree
+    new = _change(held if is_whole else _assumed(held, shape, part, override), inner, override, depth + 1)
     if new is None:
         return tree.drop(part)
-    is_whole = depth + 1 == len(override.parts)
     return tree.put(part, new, override.place if entry is None or is_whole else entry.place)
+
+
+def _assumed(held: Tree | None, shape: Shape, part: str, override: _Override) -> Tree | None:
+    """What an override changes the inside of, with the `kind` that goes without saying."""
+    is_nothing = held is None or (isinstance(held, Leaf) and held.value is None)
+    if is_nothing and override.tree is None:
+        return held
+    tree = Branch((), override.place) if held is None or is_nothing else held
+    field = fields_of(shape.cls).get(part) if isinstance(shape, Record) else None
+    default = field.default() if field is not None and not field.is_required else None
+    assumed = assume_kind(tree, _inner_shape(shape, part), default=default, name=part if field is None else "")
+    return held if assumed is tree else assumed
 
 
 def _inner_shape(shape: Shape, part: str) -> Shape:

@@ -121,6 +121,10 @@ def _unit_hint(text: str, shape: Shape) -> str:
             return f"add a unit: `{text}s`, `{text}m`, `{text}h` or `{text}d`"
         if isinstance(option, Integer) and option.is_size:
             return f"add a unit: `{text}MiB`, `{text}GiB` or `{text}TiB`"
+        # A dataclass whose short form is a number and one of these words says so by this name.
+        units: Sequence[str] = getattr(option.cls, "UNITS", ()) if isinstance(option, Record) else ()
+        if units:
+            return f"add a unit: {', '.join(f'`{text}{unit}`' for unit in units[:-1])} or `{text}{units[-1]}`"
     return ""
 
 

@@ -63,16 +63,19 @@ def too_large(place: Place, limit: int) -> Problem:
     return Problem(f"the file is larger than {limit >> 20} MiB", "yaml-limits", place, "is it the right file?")
 
 
-def compose(text: str, *, source: str, place: Place | None = None) -> tuple[Tree | None, list[Problem]]:
+def compose(
+    text: str, *, source: str, place: Place | None = None, merges: bool = False
+) -> tuple[Tree | None, list[Problem]]:
     """Read one YAML document.
 
     Args:
         place: put every tree and problem here instead of at its line and column (a command line has none).
+        merges: let `<<` stand for the keys of other mappings, as YAML 1.1 did: for files of other programs.
 
     Returns:
         The tree (None for an empty document or after a syntax error) and every problem found.
     """
-    composer = _Composer(text.removeprefix("\ufeff"), source, place)
+    composer = _Composer(text.removeprefix("\ufeff"), source, place, merges=merges)
     return composer.document(), composer.problems
 
 
@@ -92,8 +95,9 @@ class _Part:
 class _Composer:
     """One pass over the events of one text."""
 
-    def __init__(self, text: str, source: str, place: Place | None) -> None:
+    def __init__(self, text: str, source: str, place: Place | None, *, merges: bool = False) -> None:
         self._text = text
+        self._merges = merges
         self._lines = _LINE_END.split(text)
         self._source = source
         self._place = place
@@ -252,13 +256,19 @@ class _Composer:
 
         self._count(1, place)
         entries: dict[str, Entry] = {}
+        merged: dict[str, Entry] = {}
         parts = []
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key_place = self._at(event.start_mark)
             is_plain = isinstance(event, yaml.ScalarEvent) and not event.style
-            key = self._key(self._part(event, depth + 1).tree, is_plain, key_place)
+            key_tree = self._part(event, depth + 1).tree
+            is_merge = self._merges and is_plain and isinstance(key_tree, Leaf) and key_tree.text == "<<"
+            key = None if is_merge else self._key(key_tree, is_plain, key_place)
             part = self._part(next(self._events), depth + 1)
             parts.append(part)
+            if is_merge:
+                for entry in self._merged(part.tree, key_place):
+                    merged.setdefault(entry.key, entry)
             if key is None:
                 continue
             if key in entries:
@@ -267,7 +277,16 @@ class _Composer:
                 self._note(f"the key `{key}` stands twice", "duplicate-key", key_place, hint)
                 continue
             entries[key] = Entry(key, key_place, part.tree)
-        return _around(Branch(tuple(entries.values()), place), parts)
+        return _around(Branch(tuple((merged | entries).values()), place), parts)
+
+    def _merged(self, tree: Tree, place: Place) -> Iterator[Entry]:
+        """The entries that `<<: *a` or `<<: [*a, *b]` brings; of two with one key the first counts."""
+        sources = tree.items if isinstance(tree, Items) else (tree,)
+        for source in sources:
+            if not isinstance(source, Branch):
+                self._note("`<<` merges mappings alone", "yaml-unsupported", place, "write `<<: *alias`")
+                return
+            yield from source.entries
 
     def _key(self, tree: Tree, is_plain: bool, place: Place) -> str | None:
         """The text of a key, or None where it is refused."""

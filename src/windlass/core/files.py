@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -10,11 +11,25 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from windlass.core.errors import WaitTimeoutError
+from windlass.core.errors import PreconditionError, WaitTimeoutError
 
-__all__ = ["fsync_directory", "is_locked", "lock", "read_json", "sha256_file", "write_atomic", "write_json"]
+__all__ = [
+    "check_locks",
+    "file_system",
+    "fsync_directory",
+    "is_locked",
+    "lock",
+    "read_json",
+    "refresh_folder",
+    "sha256_file",
+    "take_lock",
+    "write_atomic",
+    "write_json",
+    "write_new",
+]
 
 _LOCK_PAUSE_S = 0.02
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 def write_atomic(
@@ -36,12 +51,61 @@ def write_atomic(
             if is_durable:
                 os.fsync(file.fileno())
         os.replace(str(temporary), str(path))
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(str(temporary))
+        if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
+            error.filename = str(path)
         raise
     if is_durable and syncs_folder:
         fsync_directory(path.parent)
+
+
+def write_new(path: Path, content: bytes) -> bool:
+    """Write a whole file unless there is one of that name; False when there was. Atomic over machines, and durable."""
+    temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        with open(str(temporary), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(str(temporary), str(path))
+        except FileExistsError:
+            if not _has_second_name(temporary):
+                return False
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(str(temporary))
+    fsync_directory(path.parent)
+    return True
+
+
+def _has_second_name(path: Path) -> bool:
+    """Whether a link to a file was made after all: a network file system may answer the repeat of a call that it did.
+
+    The file is opened, since its attributes may be those that this machine remembers.
+    """
+    descriptor = os.open(str(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.fstat(descriptor).st_nlink > 1
+    finally:
+        os.close(descriptor)
+
+
+def refresh_folder(folder: Path, probe: str) -> None:
+    """Change a folder, so that the next listing of it is not one from before.
+
+    Source: nfs(5), "Directory entry caching": a client may use an old listing for a minute, unless it learns that
+    the folder changed; every change of its own tells it.
+
+    Args:
+        probe: a hidden name in it that only the caller uses.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(str(folder / probe))
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(str(folder / probe))
 
 
 def fsync_directory(path: Path) -> None:
@@ -79,6 +143,41 @@ def sha256_file(path: Path) -> str:
             digest.update(piece)
 
 
+def take_lock(descriptor: int, path: Path, *, waits: bool = False) -> None:
+    """Lock an open file exclusively; freed when all copies of the descriptor are closed.
+
+    Raises:
+        BlockingIOError: another process has it, and this one does not wait.
+        PreconditionError: its file system has no locks (`no-file-locks`).
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise PreconditionError(
+            f"the file system of {path} has no file locks: {os.strerror(error.errno)}",
+            hint="use a folder on another file system, or ask the site to mount this one with locks (Lustre: flock)",
+            code="no-file-locks",
+        ) from error
+
+
+def check_locks(folder: Path) -> None:
+    """Try whether files in a folder can be locked; leaves nothing there.
+
+    Raises:
+        PreconditionError: the file system has no locks (`no-file-locks`).
+        OSError: nothing can be written there.
+    """
+    path = folder / f".lock.{os.uname().nodename}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+    descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        take_lock(descriptor, folder)
+    finally:
+        os.unlink(str(path))
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def lock(path: Path, *, timeout_s: float | None = None) -> Iterator[None]:
     """Hold an exclusive lock on `path` (made if missing); freed when the process dies.
@@ -88,11 +187,12 @@ def lock(path: Path, *, timeout_s: float | None = None) -> Iterator[None]:
 
     Raises:
         WaitTimeoutError: another process held it all that time.
+        PreconditionError: its file system has no locks (`no-file-locks`).
     """
     descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if timeout_s is None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            take_lock(descriptor, path, waits=True)
         else:
             _lock_within(descriptor, path, timeout_s)
         yield
@@ -104,7 +204,7 @@ def _lock_within(descriptor: int, path: Path, timeout_s: float) -> None:
     end = time.monotonic() + timeout_s
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(descriptor, path)
             return
         except BlockingIOError:
             if time.monotonic() >= end:
@@ -122,9 +222,22 @@ def is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take_lock(descriptor, path)
     except BlockingIOError:
         return True
     finally:
         os.close(descriptor)
     return False
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that holds a path; source: proc(5), /proc/self/mounts."""
+    path = path.resolve()
+    best, kind = -1, "unknown"
+    for line in Path("/proc/self/mounts").read_text(errors="replace").split("\n"):
+        fields = line.split(" ")
+        if len(fields) > 2:
+            point = Path(fields[1].replace("\\040", " "))
+            if path.is_relative_to(point) and len(point.parts) >= best:  # the later of two mounts hides the other
+                best, kind = len(point.parts), fields[2]
+    return kind

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
-__all__ = ["NAME_RULE", "is_name", "is_run_id", "nearest", "new_run_id", "new_token"]
+__all__ = ["NAME_RULE", "as_name", "is_name", "is_run_id", "nearest", "new_run_id", "new_token"]
 
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
@@ -17,6 +17,12 @@ NAME_RULE = "small letters, digits, '-', '_' and '.', at most 64, beginning and 
 def is_name(text: str) -> bool:
     """Whether `text` may name an experiment, a task or a secret file; safe as a file name."""
     return _NAME.match(text) is not None
+
+
+def as_name(text: str, *, longest: int = 50) -> str:
+    """The legal name most like a text, such as `my-run` for `My Run`; empty where there is none."""
+    found = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:longest].strip("-._")
+    return found if is_name(found) else ""
 
 
 def is_run_id(text: str) -> bool:

@@ -56,7 +56,12 @@ def parse_size(text: str) -> int:
 
 def format_size(num_bytes: int) -> str:
     """The shortest exact text that `parse_size` reads back: 17179869184 -> `16GiB`."""
-    for unit, power in (("PiB", 5), ("TiB", 4), ("GiB", 3), ("MiB", 2), ("KiB", 1)):
+    for unit, power in (("PiB", 5), ("TiB", 4), ("GiB", 3), ("MiB", 2)):
         if num_bytes and num_bytes % 1024**power == 0:
             return f"{num_bytes // 1024**power}{unit}"
+    for unit, power in (("TB", 4), ("GB", 3), ("MB", 2)):
+        if num_bytes and num_bytes % 1000**power == 0:
+            return f"{num_bytes // 1000**power}{unit}"  # 10240MB rather than 10000000KiB
+    if num_bytes and num_bytes % 1024 == 0:
+        return f"{num_bytes // 1024}KiB"
     return f"{num_bytes}B"

@@ -10,7 +10,7 @@ from windlass.launch.prepare import Options, Prepared, prepare, prepare_file
 from windlass.launch.run import Run
 from windlass.plan import Plan
 
-__all__ = ["Experiment", "launch", "load"]
+__all__ = ["Experiment", "launch", "launch_many", "load"]
 
 
 class Experiment(spec.Experiment):
@@ -38,3 +38,11 @@ def load(path: str | Path, overrides: Sequence[str] = (), options: Options | Non
 def launch(prepared: Prepared, *, log: Callable[[str], None] = lambda line: None) -> Run:
     """Carry a prepared plan out; returns when its jobs are made."""
     return prepared.launch(log=log)
+
+
+def launch_many(prepared: Sequence[Prepared], *, log: Callable[[str], None] = lambda line: None) -> list[Run]:
+    """Carry several prepared plans out together; a scheduler gets the jobs of one shape as one array."""
+    from windlass.launch.start import start_runs  # lazy: a plan alone needs it not
+
+    runs = start_runs(prepared, log=log)
+    return [Run(run, one.home) for run, one in zip(runs, prepared, strict=True)]

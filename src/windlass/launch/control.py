@@ -9,10 +9,12 @@ from windlass.core.errors import AccessError, PreconditionError
 from windlass.core.files import lock
 from windlass.launch.client import client_journal
 from windlass.launch.keeper import keep
-from windlass.launch.submit import backend_of, deliver_secrets, intend, submission_of, submit_all
+from windlass.launch.mirror import mirror_of_run
+from windlass.launch.submit import backend_of, deliver_secrets, intend, is_furnished, submission_of, submit_all
 from windlass.plan import Plan
 from windlass.record import events
 from windlass.record.state import State, Task
+from windlass.runs.archived import is_imported
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 
@@ -28,6 +30,7 @@ def stop(
         is_checkpoint_wanted: let code that listens (`report.should_stop`) save first, up to ten minutes.
     """
     _check_owner(run)
+    _hear(run, home)
     facts = run.facts()
     tasks = {name: task.newest_job for name, task in facts.tasks.items() if not task.end and task.newest_job}
     if tasks:
@@ -48,6 +51,13 @@ def kill(run: RunFolder, home: Home) -> None:
     finally:
         _cancel_all(run)
     keep(run, home)
+
+
+def _hear(run: RunFolder, home: Home) -> None:
+    """Ask a run's site for news, so that nothing is asked of a run that ended, and nothing is written that cannot go out."""
+    mirror = mirror_of_run(run, home)
+    if mirror is not None:
+        mirror.pull()
 
 
 def _cancel_all(run: RunFolder) -> None:
@@ -82,6 +92,10 @@ def resume(run: RunFolder, home: Home) -> list[str]:
 
 def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, resets_budgets: bool) -> list[str]:
     _check_owner(run)
+    if is_imported(run):
+        message, hint = f"run {run.id} came in an archive and cannot go on here", f"windlass rerun {run.id}"
+        raise PreconditionError(message, hint=hint, code="run-imported")
+    _hear(run, home)
     keep(run, home)
     plan = Plan.from_data(run.plan())
     with lock(run.path / "keeper.lock"):
@@ -102,10 +116,19 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, res
                 else f"windlass retry {run.id}",
                 code="nothing-to-do",
             )
+        if not is_furnished(run):
+            raise PreconditionError(
+                f"run {run.id} has nothing to go on with: its launch ended before everything was in its place",
+                hint="windlass launch FILE makes it anew",
+                code="run-incomplete",
+            )
         deliver_secrets(run, plan, home)
         with client_journal(run.journal) as journal:
             intend(run, plan, wanted, journal, resets_budgets=resets_budgets)
             refusal = submit_all(run, plan, home, wanted, journal)
+    mirror = mirror_of_run(run, home)
+    if mirror is not None:
+        mirror.push()
     if refusal is not None:
         keep(run, home)
         raise refusal

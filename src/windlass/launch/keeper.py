@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 
-from windlass.backends import CanSweep, JobState
-from windlass.core.errors import PreconditionError
+from windlass.backends import CanSweep, JobState, Observation
+from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import lock
 from windlass.launch.client import client_journal
-from windlass.launch.reconcile import Action, EndTask, MarkLost, NextJob, Submit, Sweep, has_loose_ends, reconcile
+from windlass.launch.mirror import Mirror, mirror_of
+from windlass.launch.reconcile import (
+    Action,
+    Cancel,
+    EndTask,
+    MarkLost,
+    NextJob,
+    Submit,
+    Sweep,
+    has_loose_ends,
+    reconcile,
+)
 from windlass.launch.submit import (
     announce,
     backend_of,
@@ -18,6 +29,7 @@ from windlass.launch.submit import (
     is_furnished,
     is_launching,
     launch_lock,
+    let_go,
     remove_secrets,
     submission_of,
     submit_intended,
@@ -49,23 +61,48 @@ def keep(run: RunFolder, home: Home) -> list[str]:
         return []
     if run.path.stat().st_uid != os.geteuid():
         return []  # somebody else's: what we write there could lock its owner out
+    plan = Plan.from_data(run.plan())
+    mirror = mirror_of(run, plan, home)
+    if mirror is not None:
+        facts = _exchange(mirror)
     if facts.num_damaged:
         return [f"nothing was done for {run.id}: {facts.num_damaged} records of its journal are damaged"]
-    plan = Plan.from_data(run.plan())
-    done: list[str] = []
     launch_lock(home, run.id).unlink(missing_ok=True)  # of a launching command that was killed
     with lock(run.path / "keeper.lock"):
-        if _is_settled(run.facts()):
-            remove_secrets(run)  # its last supervisor was killed before it could
-        if not run.facts().run or not is_furnished(run):
-            done.append(_inherit(run, plan))
-        for _ in range(_MAX_ACTIONS):
-            step = _next_action(run, plan)
-            if step is None:
-                break
-            with client_journal(run.journal) as journal:
-                done.append(_do(run, plan, home, *step, journal))
+        return _carry_out(run, plan, home, mirror)
+
+
+def _carry_out(run: RunFolder, plan: Plan, home: Home, mirror: Mirror | None) -> list[str]:
+    """Do one thing after another until nothing is left to do; each is told to the run's site before the next."""
+    done: list[str] = []
+    if not run.facts().run or not is_furnished(run):
+        done.append(_inherit(run, plan))
+        if mirror is not None:
+            _exchange(mirror)
+    for _ in range(_MAX_ACTIONS):
+        step = _next_action(run, plan, mirror)
+        if step is None:
+            break
+        with client_journal(run.journal) as journal:
+            done.append(_do(run, plan, home, *step, journal))
+        if mirror is not None:
+            mirror.push()
+    let_go(run, plan)
+    if _is_settled(run.facts()):
+        remove_secrets(run, mirror)  # its last supervisor was killed before it could
     return done
+
+
+def _exchange(mirror: Mirror) -> RunFacts:
+    """Hear what a site has to say of a run, and tell it what we said; a run that never got there has nothing to hear."""
+    try:
+        mirror.pull()
+        mirror.push()
+    except NotFoundError:
+        tasks = mirror.run.facts().tasks.values()
+        if any(job.is_submitted for task in tasks for job in task.jobs.values()):
+            raise
+    return mirror.run.facts()
 
 
 def _inherit(run: RunFolder, plan: Plan) -> str:
@@ -93,18 +130,21 @@ def _is_settled(facts: RunFacts) -> bool:
     return facts.state.is_terminal and not any(has_loose_ends(task) for task in facts.tasks.values())
 
 
-def _next_action(run: RunFolder, plan: Plan) -> tuple[str, Action] | None:
-    """The next thing to do; every job is observed before the facts are read again."""
+def _next_action(run: RunFolder, plan: Plan, mirror: Mirror | None) -> tuple[str, Action] | None:
+    """The next thing to do; every job is observed before the facts are read again, and those of a site are heard."""
     backend = backend_of(plan)
     before = run.facts()
     open_tasks = {name: task for name, task in before.tasks.items() if not task.end or has_loose_ends(task)}
     submissions = {name: submission_of(run, name, task.newest_job) for name, task in open_tasks.items()}
     known = {name: found for name, found in submissions.items() if found is not None}
     seen = backend.observe(list(known.values()))
-    facts = run.facts()
+    if mirror is not None and any(found.state is JobState.GONE for found in seen.values()):
+        _exchange(mirror)  # its last words, which may have come after we listened
+    facts, is_heard = run.facts(), mirror is None or mirror.porter.is_heard
     for name, task in facts.tasks.items():
-        observed = seen[known[name].backend_id].state if name in known else JobState.UNKNOWN
-        action = reconcile(task, observed, Budgets(*facts.budgets.get(name, (50, 0))))
+        observed = seen[known[name].backend_id] if name in known else Observation(state=JobState.UNKNOWN)
+        budgets = Budgets(*facts.budgets.get(name, (50, 0)))
+        action = reconcile(task, observed, budgets, plan.task(name).chain.num_links, is_heard=is_heard)
         if action is not None:
             return name, action
     return None
@@ -113,6 +153,11 @@ def _next_action(run: RunFolder, plan: Plan) -> tuple[str, Action] | None:
 def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journal: JournalWriter) -> str:
     if isinstance(action, Submit):
         return _submit(run, plan, home, task, action.job, journal, f"submitted job {action.job} of {task} again")
+    if isinstance(action, Cancel):
+        found = submission_of(run, task, action.job)
+        assert found is not None  # it was observed
+        backend_of(plan).cancel(found)
+        return f"took job {action.job} of {task} out of the queue"
     if isinstance(action, MarkLost):
         _sweep(run, plan, task, action.job)
         journal.append(
@@ -135,7 +180,7 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
             end = End(str(Cause.NODE_LOST), rank=rank, message=message).to_data()
             journal.append(events.PROCESS_ENDED, task=task, attempt=action.attempt, rank=rank, end=end)
         return f"ended what job {action.job} of {task} had left behind"
-    return _end(run, task, action, journal)
+    return _end(task, action, journal)
 
 
 def _submit(run: RunFolder, plan: Plan, home: Home, task: str, number: int, journal: JournalWriter, done: str) -> str:
@@ -150,7 +195,7 @@ def _submit(run: RunFolder, plan: Plan, home: Home, task: str, number: int, jour
     return done
 
 
-def _end(run: RunFolder, task: str, action: EndTask, journal: JournalWriter) -> str:
+def _end(task: str, action: EndTask, journal: JournalWriter) -> str:
     journal.append(
         events.TASK_ENDED,
         task=task,
@@ -160,8 +205,6 @@ def _end(run: RunFolder, task: str, action: EndTask, journal: JournalWriter) -> 
         cause=action.cause,
         message=action.message,
     )
-    if run.facts().state.is_terminal:
-        remove_secrets(run)
     return f"{task} {'ended' if action.verdict is State.SUCCEEDED else action.verdict}: {action.cause}"
 
 

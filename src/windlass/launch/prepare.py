@@ -8,20 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass import config, spec
-from windlass.core.errors import Place, UsageError
-from windlass.core.names import nearest
-from windlass.pin import NO_ENVIRONMENT, DataPin, EnvironmentPin, pin_code, pin_data
-from windlass.plan import Machine, Pins, Plan, Site, make_plan
+from windlass.core.errors import Place, PreconditionError
+from windlass.pin import NO_ENVIRONMENT, CodePin, DataPin, DataPlaces, EnvironmentPin, pin_code
+from windlass.pin.image import NO_IMAGE, ImagePin
+from windlass.plan import Machine, Pins, Plan, Site, choose_site, make_plan, split_place
 from windlass.runs.home import Home
 from windlass.supervise.leases import machine
 
 if TYPE_CHECKING:
     from windlass.launch.run import Run
 
-__all__ = ["Options", "Prepared", "prepare", "prepare_file"]
+__all__ = [
+    "Options",
+    "Prepared",
+    "check_added",
+    "find_place",
+    "pin_environment_of",
+    "pin_image_of",
+    "prepare",
+    "prepare_file",
+]
 
-_SITES = ("local",)
-_PLANNED_SITES = ("beaker", "docker", "kubernetes", "ray", "slurm")
+_MACHINE_PLACES = {"local": "local", "docker": "docker", "podman": "docker"}
+"""Places that are this machine, with their backend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +41,7 @@ class Options:
         on: the site, instead of the experiment's `where`.
         snapshot: store a dirty tree exactly; `allow_dirty`: run in place and record the truth.
         best_effort: take limits that the place cannot enforce with a note instead of an error.
+        reshape: spread tasks that want more GPUs of a node than there are over more nodes.
         is_dry: leave nothing behind, not even a snapshot's objects.
     """
 
@@ -39,6 +49,7 @@ class Options:
     snapshot: bool = False
     allow_dirty: bool = False
     best_effort: bool = False
+    reshape: bool = False
     is_debug: bool = False
     is_dry: bool = False
 
@@ -101,8 +112,14 @@ def prepare(
     """Pin and plan an experiment; see `prepare_file`."""
     options = options or Options()
     home = home or Home.default()
-    site = _site(_choose(experiment, options))
-    pins = _pin(experiment, base, options, home)
+    names = (options.on,) if options.on else experiment.where
+    candidates = [_with_folders(find_place(name, home), experiment) for name in names]
+    site = choose_site(
+        experiment, candidates, best_effort=options.best_effort, reshape=options.reshape, origins=origins
+    )
+    if not options.is_dry:
+        check_added(site, home)
+    pins = _with_built(experiment, _pin(experiment, base, options, home, site), site, home, base, origins)
     plan = make_plan(
         experiment,
         pins,
@@ -110,9 +127,10 @@ def prepare(
         overrides=overrides,
         is_debug=options.is_debug,
         best_effort=options.best_effort,
+        reshape=options.reshape,
         origins=origins or {},
     )
-    plan = replace(plan, notes=(*plan.notes, *_set_twice(overrides)))
+    plan = replace(plan, notes=(*plan.notes, *_set_twice(overrides), *_unlaunchable(site, home)))
     _check_secrets(plan, home)
     return Prepared(experiment=experiment, plan=plan, base=base, home=home, options=options, origins=origins or {})
 
@@ -125,38 +143,59 @@ def _set_twice(overrides: tuple[str, ...]) -> list[str]:
     return [f"{path} is set twice; the last counts: {given[-1]}" for path, given in changes.items() if len(given) > 1]
 
 
-def _choose(experiment: spec.Experiment, options: Options) -> str:
-    """The one place to plan for; several in `where` are a choice that nothing makes yet."""
-    if options.on:
-        return options.on
-    if len(experiment.where) > 1:
-        raise UsageError(
-            f"`where` names {len(experiment.where)} places ({', '.join(experiment.where)}); nothing chooses among them yet",
-            hint=f"choose one: --on {experiment.where[0]}",
-            code="unknown-site",
-        )
-    return experiment.where[0]
+def _unlaunchable(site: Site, home: Home) -> list[str]:
+    """A note on what a launch would refuse; a plan for a site may be made anywhere."""
+    from windlass.launch.shared_home import state_folder_problem  # lazy: a local launch needs none of it
+
+    problem = state_folder_problem(site, home) if site.profile is not None else None
+    return [f"a launch from here is refused: {problem.problems[0].sentence}"] if problem is not None else []
 
 
-def _site(name: str) -> Site:
-    if name not in _SITES:
-        close = nearest(name, _SITES)
-        message = f"`{name}` is not there yet" if name in _PLANNED_SITES else f"no site `{name}`"
-        hint = f"did you mean `{close}`?" if close else f"windlass runs on: {', '.join(_SITES)}"
-        raise UsageError(message, hint=hint, code="unknown-site")
+def find_place(name: str, home: Home) -> Site:
+    """The place that `--on` or `where` names; raises UsageError for a name that is none."""
+    if name not in _MACHINE_PLACES:
+        from windlass.sites import find_site  # lazy: a local launch needs no profile
+
+        site, partition = split_place(name)
+        return replace(Site.of(find_site(site, home.path)), partition=partition)
     present = machine()
     return Site(
         name=name,
-        backend="local",
+        backend=_MACHINE_PLACES[name],
         machine=Machine(num_gpus=len(present.gpus), num_cpus=present.cpus, memory_bytes=present.memory_bytes),
     )
+
+
+def _with_folders(site: Site, experiment: spec.Experiment) -> Site:
+    """The place with those folders that this machine sees of the ones Beaker would mount."""
+    if not any(task.beaker for task in experiment.tasks.values()) or site.backend in ("docker", "beaker"):
+        return site
+    if site.profile is not None and site.profile.ssh:
+        return site
+    from windlass.plan.beaker_patch import mounts_of_storage  # lazy: few experiments keep anything for Beaker
+
+    return replace(site, folders=tuple(mount for mount in mounts_of_storage(experiment) if Path(mount).is_dir()))
+
+
+def check_added(site: Site, home: Home) -> None:
+    """Refuse a profile that windlass ships: it says nothing of the way there, so a launch would reach whatever is here."""
+    if not site.lore:
+        return
+    from windlass.sites.store import sites_folder  # lazy: a local launch needs no profile
+
+    if not (sites_folder(home.path) / f"{site.name}.yaml").exists():
+        raise PreconditionError(
+            f"you have not added the site `{site.name}`; its profile is the one that windlass ships",
+            hint=f"windlass site add {site.name} --from {site.name} --ssh USER@LOGIN-NODE (there, without --ssh)",
+            code="site-not-added",
+        )
 
 
 def _code_folder(experiment: spec.Experiment, base: Path) -> Path:
     return base / experiment.code
 
 
-def _pin(experiment: spec.Experiment, base: Path, options: Options, home: Home) -> Pins:
+def _pin(experiment: spec.Experiment, base: Path, options: Options, home: Home, site: Site) -> Pins:
     folder = _code_folder(experiment, base)
     code = pin_code(
         folder,
@@ -165,11 +204,42 @@ def _pin(experiment: spec.Experiment, base: Path, options: Options, home: Home) 
         write=not options.is_dry,
         store=home.cache / "code.git",
     )
+    image = pin_image_of(experiment, code, folder, site, home)
     data = {name: _pin_data(name, source, base, home) for name, source in experiment.data.items() if source.source}
-    return Pins(code=code, environment=_pin_environment(experiment, folder), data=data)
+    data |= {
+        f"{name}.from": _pin_data(f"{name}.from", spec.DataSource(source=source.from_), base, home)
+        for name, source in experiment.data.items()
+        if ":" in source.from_
+    }
+    return Pins(code=code, environment=pin_environment_of(experiment, folder), data=data, image=image)
 
 
-def _pin_environment(experiment: spec.Experiment, folder: Path) -> EnvironmentPin:
+def pin_image_of(experiment: spec.Experiment, code: CodePin, folder: Path, site: Site, home: Home) -> ImagePin:
+    """The pin of an experiment's image; `folder` is what was pinned as code."""
+    if not experiment.env.image:
+        return NO_IMAGE
+    from windlass.launch.image import pin_image  # lazy: most experiments have no image
+
+    return pin_image(experiment, code, folder, site, home)
+
+
+def _with_built(
+    experiment: spec.Experiment,
+    pins: Pins,
+    site: Site,
+    home: Home,
+    base: Path,
+    origins: Mapping[str, Place] | None,
+) -> Pins:
+    if not any(source.is_built for source in experiment.data.values()):
+        return pins
+    from windlass.launch.built import with_built  # lazy: most experiments build no data
+
+    return with_built(experiment, pins, site, home, code_folder=_code_folder(experiment, base), origins=origins)
+
+
+def pin_environment_of(experiment: spec.Experiment, folder: Path) -> EnvironmentPin:
+    """The pin of an experiment's environment; `folder` holds the code."""
     env = experiment.env
     if not env.uv and not env.python:
         return NO_ENVIRONMENT
@@ -181,12 +251,26 @@ def _pin_environment(experiment: spec.Experiment, folder: Path) -> EnvironmentPi
 
 
 def _pin_data(name: str, source: spec.DataSource, base: Path, home: Home) -> DataPin:
-    return pin_data(name, source.source, base, cache=home.cache / "digests")
+    from windlass.pin import pin_data  # lazy: what reads data is needed where there is some
+
+    text = _whole_run_id(source.source, home)
+    return pin_data(name, text, base, cache=home.cache / "digests", places=DataPlaces.of(home.path))
+
+
+def _whole_run_id(source: str, home: Home) -> str:
+    """`run:last/train` with the run's whole id, which means the same for ever."""
+    scheme, _, rest = source.partition(":")
+    if scheme != "run":
+        return source
+    from windlass.runs.store import find  # lazy: most runs take no output of another
+
+    run, _, path = rest.strip("/").partition("/")
+    return f"run:{find(home, run).id}/{path}"
 
 
 def _check_secrets(plan: Plan, home: Home) -> None:
-    names = sorted({use.name for task in plan.tasks for use in task.secrets})
-    if names:
+    names = sorted(set(plan.secret_names.values()))
+    if names and plan.site.backend != "beaker":  # its secrets are its own; a launch looks for them there
         from windlass.secrets import open_secrets  # lazy: most experiments have none
 
         open_secrets(home.path).require(names)

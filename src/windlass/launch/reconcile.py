@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.backends import JobState
-from windlass.record.causes import Cause
-from windlass.record.retry import Budgets, decide
+from windlass.backends import JobState, Observation
+from windlass.record.causes import Cause, cause_of
+from windlass.record.retry import Budgets, Decision, decide, end_of_chain
 from windlass.record.state import State, Task
 
-__all__ = ["Action", "EndTask", "MarkLost", "NextJob", "Submit", "Sweep", "has_loose_ends", "reconcile"]
+__all__ = ["Action", "Cancel", "EndTask", "MarkLost", "NextJob", "Submit", "Sweep", "has_loose_ends", "reconcile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
     """Submit the intended job (again); the backend finds it by its token if it is there already."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Take a job out of its queue: a stop was asked for, and no supervisor is there to hear of it."""
 
     job: int
 
@@ -60,7 +67,7 @@ class Sweep:
     ranks: tuple[int, ...]
 
 
-Action = Submit | MarkLost | NextJob | EndTask | Sweep
+Action = Submit | Cancel | MarkLost | NextJob | EndTask | Sweep
 
 
 def has_loose_ends(task: Task) -> bool:
@@ -68,15 +75,20 @@ def has_loose_ends(task: Task) -> bool:
     return task.end is not None and _sweep(task) is not None
 
 
-def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None:
+def reconcile(
+    task: Task, seen: Observation, budgets: Budgets, num_links: int = 0, *, is_heard: bool = True
+) -> Action | None:
     """The one next thing to do for a task, or None; call again with fresh facts after it was done.
 
     A task without a job was to be launched by a client that died. One client at a time: two that intend the same job
     at once would each make a token.
 
     Args:
-        observed: the backend's view of the newest job, taken before `task` was read.
+        seen: the backend's view of the newest job, taken before `task` was read.
+        num_links: most links that the task may have; 0: no limit.
+        is_heard: whether a running job hears what clients write; else it is stopped by cancelling it.
     """
+    observed = seen.state
     number = task.newest_job
     if task.end is not None:
         return _sweep(task) if observed is JobState.GONE else None
@@ -95,24 +107,53 @@ def reconcile(task: Task, observed: JobState, budgets: Budgets) -> Action | None
         )
     if not job.is_submitted:
         return Submit(job=number)
+    if task.is_stop_wanted and (observed is JobState.QUEUED or (observed is JobState.RUNNING and not is_heard)):
+        return Cancel(job=number)
     if observed is not JobState.GONE:
         return None
     if newest is not None and newest.job == number and newest.end is not None:
-        decision = decide(task, budgets)
-        if decision.verdict is None:
-            return NextJob(job=number + 1)
-        return EndTask(
-            job=number, attempt=attempt, verdict=decision.verdict, cause=decision.cause, message=decision.message
-        )
+        return _after(task, number, budgets, num_links, seen)
     if task.is_stop_wanted and (newest is None or newest.job != number):
         return EndTask(
             job=number, attempt=attempt, verdict=State.STOPPED, cause=str(Cause.CANCELLED), message=task.stop_reason
         )
     if newest is not None and newest.job == number:
-        message = "its guard and supervisor are gone without a last word"
-        return MarkLost(job=number, attempt=attempt, cause=Cause.NODE_LOST, message=message)
-    message = "the job was gone before its first attempt began"
-    return MarkLost(job=number, attempt=attempt + 1, cause=Cause.NODE_LOST, message=message)
+        message = seen.detail if seen.cause else "its guard and supervisor are gone without a last word"
+        return MarkLost(job=number, attempt=attempt, cause=_cause(seen), message=message)
+    message = seen.detail if seen.cause else "the job was gone before its first attempt began"
+    return MarkLost(job=number, attempt=attempt + 1, cause=_cause(seen), message=message)
+
+
+def _after(task: Task, job: int, budgets: Budgets, num_links: int, seen: Observation) -> Action:
+    """What follows the newest attempt, which ended, when its job is gone."""
+    decision = decide(task, budgets)
+    if decision.verdict is None and _was_cancelled_there(task, seen):
+        decision = Decision(State.STOPPED, str(Cause.CANCELLED), seen.detail)
+    if decision.verdict is None:
+        decision = end_of_chain(task, task.num_links_begun(job + 1), num_links) or decision
+    if decision.verdict is None:
+        return NextJob(job=job + 1)
+    newest = task.newest_attempt
+    return EndTask(
+        job=job,
+        attempt=newest.number if newest else 0,
+        verdict=decision.verdict,
+        cause=decision.cause,
+        message=decision.message,
+    )
+
+
+def _was_cancelled_there(task: Task, seen: Observation) -> bool:
+    """Whether what the job took for a preemption was a person at its place, who does not want it back."""
+    newest = task.newest_attempt
+    was_told_to_go = newest is not None and newest.end is not None and newest.end.cause == Cause.PREEMPTED
+    return was_told_to_go and cause_of(seen.cause) is Cause.CANCELLED
+
+
+def _cause(seen: Observation) -> Cause:
+    """Why a job ended that said nothing; that its place calls it done does not make it so."""
+    cause = cause_of(seen.cause or str(Cause.NODE_LOST))
+    return Cause.UNKNOWN if cause is Cause.OK else cause
 
 
 def _sweep(task: Task) -> Sweep | None:

@@ -1,59 +1,148 @@
-"""From an old run to a plan that can be launched again: the same pins, and overrides of what is not pinned."""
+"""From an old run to a plan that can be launched again: the same pins, here or on another kind of place."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from windlass import config
-from windlass.core.errors import UsageError
-from windlass.launch.prepare import Options, Prepared
-from windlass.plan import Plan, make_plan
+from windlass.core.errors import Place, PreconditionError, UsageError
+from windlass.launch.archived_plan import plan_here
+from windlass.launch.prepare import Options, Prepared, check_added, find_place
+from windlass.pin import checkout
+from windlass.plan import Pins, Plan, Site, choose_site, make_plan
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 from windlass.spec import Experiment
 
-__all__ = ["prepare_rerun"]
+__all__ = ["Rerun", "prepare_rerun"]
 
 _PINNED = ("code", "data", "env.image", "env.uv", "env.python", "env.groups", "env.extras")
+_OF_THE_ENVIRONMENT = ("env.image", "env.uv", "env.python", "env.groups", "env.extras")
+_OUR_NOTES = ("rerun of ", "verification of ")
 
 
-def prepare_rerun(run: RunFolder, home: Home, overrides: tuple[str, ...] = ()) -> Prepared:
-    """The plan of a run, ready to be launched anew.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """How a new run may differ from the old one.
+
+    Attributes:
+        on: another place; empty: where the old run was.
+        overrides: of what is not pinned; on another kind of place also of the environment, which it may need.
+        best_effort, reshape: as for a launch.
+        note: stands in the new run's record before the old one's id.
+    """
+
+    on: str = ""
+    overrides: tuple[str, ...] = ()
+    best_effort: bool = False
+    reshape: bool = False
+    note: str = "rerun of"
+
+
+def prepare_rerun(run: RunFolder, home: Home, overrides: tuple[str, ...] = (), how: Rerun | None = None) -> Prepared:
+    """The plan of a run, ready to be launched anew with the pins it had.
+
+    Args:
+        overrides: short for `Rerun(overrides=...)`.
 
     Raises:
-        UsageError: an override changes what is pinned.
-        SpecError: an override is refused.
-        PreconditionError: the plan is of another version, or broken.
+        UsageError: an override changes what is pinned, or there is no such place.
+        SpecError: an override is refused, or the other place cannot do what the run asks for.
+        PreconditionError: the plan is of another version, or broken, or its code cannot be had on another place.
     """
-    plan = Plan.from_data(run.plan())
-    experiment = config.from_data(Experiment, dict(plan.experiment), source=run.id)
-    if overrides:
-        _check_pinned(overrides)
-        text = config.to_yaml(experiment)
-        loaded = config.load(Experiment, text, source=f"the experiment of {run.id}", overrides=overrides)
-        experiment = loaded.value
+    how = how or Rerun()
+    how = replace(how, overrides=(*overrides, *how.overrides))
+    old = plan_here(run)
+    base = Path(str(run.provenance().get("base", ".")))
+    experiment, origins = _experiment(run, old, how.overrides)
+    site = _site(old, experiment, how, home, origins)
+    changed = _changed_environment(how.overrides, old, site)
+    if how.on:
+        _check_can_move(run, old, site)
+    pins = _pins(run, old, experiment, site, base, home) if changed else old.pins
+    if pins.builds:
+        from windlass.launch.built import with_built  # lazy: most experiments build no data
+
+        pins = with_built(experiment, pins, site, home, code_folder=None, origins=origins)
+    plan = old
+    if how.overrides or how.on or pins is not old.pins:
         plan = make_plan(
             experiment,
-            plan.pins,
-            plan.site,
-            overrides=(*plan.overrides, *overrides),
-            is_debug=plan.is_debug,
-            best_effort=plan.is_best_effort,
-            origins=loaded.origins,
+            pins,
+            site,
+            overrides=(*old.overrides, *how.overrides),
+            is_debug=old.is_debug,
+            best_effort=old.is_best_effort or how.best_effort,
+            reshape=how.reshape,
+            origins=origins,
         )
-    plan = replace(plan, notes=(*plan.notes, f"rerun of {run.id}"))
-    base = Path(str(run.provenance().get("base", ".")))
-    return Prepared(experiment=experiment, plan=plan, base=base, home=home, options=Options())
+    notes = [note for note in plan.notes if not note.startswith(_OUR_NOTES)]
+    plan = replace(plan, notes=(*notes, f"{how.note} {run.id}"))
+    return Prepared(experiment=experiment, plan=plan, base=base, home=home, options=Options(on=how.on))
 
 
-def _check_pinned(overrides: tuple[str, ...]) -> None:
+def _experiment(run: RunFolder, old: Plan, overrides: tuple[str, ...]) -> tuple[Experiment, Mapping[str, Place]]:
+    experiment = config.from_data(Experiment, dict(old.experiment), source=run.id)
+    if not overrides:
+        return experiment, {}
+    text = config.to_yaml(experiment)
+    loaded = config.load(Experiment, text, source=f"the experiment of {run.id}", overrides=overrides)
+    return loaded.value, loaded.origins
+
+
+def _site(old: Plan, experiment: Experiment, how: Rerun, home: Home, origins: Mapping[str, Place]) -> Site:
+    if not how.on:
+        return old.site
+    place = find_place(how.on, home)
+    check_added(place, home)
+    return choose_site(experiment, [place], best_effort=how.best_effort, reshape=how.reshape, origins=origins)
+
+
+def _changed_environment(overrides: tuple[str, ...], old: Plan, site: Site) -> list[str]:
+    """Overrides of the environment, which only another kind of place may need; everything else pinned is kept."""
+    is_elsewhere = site.backend != old.site.backend
+    changed = []
     for override in overrides:
         path, _ = config.parse_override(override)
-        for pinned in _PINNED:
-            if path == pinned or path.startswith(pinned + "."):
-                raise UsageError(
-                    f"`{override}` changes what a rerun keeps: {pinned} is pinned",
-                    hint="windlass launch FILE makes a run with new pins",
-                    code="rerun-pinned",
-                )
+        pinned = next((each for each in _PINNED if path == each or path.startswith(each + ".")), "")
+        if pinned in _OF_THE_ENVIRONMENT and is_elsewhere:
+            changed.append(override)
+        elif pinned:
+            hint = "windlass launch FILE makes a run with new pins"
+            hint += "; `--on` another kind of place takes one" if pinned in _OF_THE_ENVIRONMENT else ""
+            message = f"`{override}` changes what a rerun keeps: {pinned} is pinned"
+            raise UsageError(message, hint=hint, code="rerun-pinned")
+    return changed
+
+
+def _check_can_move(run: RunFolder, old: Plan, site: Site) -> None:
+    """Code that ran in place was never pinned, so nothing says what to run elsewhere."""
+    if old.pins.code.kind != "in-place" or site.backend == old.site.backend:
+        return
+    raise PreconditionError(
+        f"the code of {run.id} ran in place and was not pinned, so it cannot be carried over to `{site.name}`",
+        hint=f"commit it and `windlass launch FILE --on {site.name}`; --snapshot pins it without a commit",
+        code="rerun-unpinned",
+    )
+
+
+def _pins(run: RunFolder, old: Plan, experiment: Experiment, site: Site, base: Path, home: Home) -> Pins:
+    """The old pins with environment and image pinned anew, from the code that ran."""
+    from windlass.launch.prepare import pin_environment_of, pin_image_of  # lazy: most reruns change no environment
+
+    image = pin_image_of(experiment, old.pins.code, base / experiment.code, site, home)
+    with _pinned_code(run, old, experiment, base, home) as folder:
+        return replace(old.pins, environment=pin_environment_of(experiment, folder), image=image)
+
+
+@contextmanager
+def _pinned_code(run: RunFolder, old: Plan, experiment: Experiment, base: Path, home: Home) -> Iterator[Path]:
+    """A folder with the code that ran; the run's own checkout where it is still there."""
+    pin, own = old.pins.code, base / experiment.code
+    with tempfile.TemporaryDirectory(prefix="windlass-code-") as temporary:
+        place = run.code if run.code.is_dir() else Path(temporary) / "code"
+        yield checkout(pin, own, place, store=home.cache / "code.git")

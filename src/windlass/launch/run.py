@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.core.errors import NotFoundError, WaitTimeoutError
+from windlass.core.errors import NotFoundError, UnreachableError, WaitTimeoutError
 from windlass.core.names import nearest
 from windlass.plan import Plan
 from windlass.record.state import RunFacts, State
@@ -15,8 +16,12 @@ from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find
 
 if TYPE_CHECKING:
-    from windlass.launch.verify import Finding
+    from windlass.launch.exporting import Exported
+    from windlass.launch.finding import Finding
+    from windlass.launch.reexecution import Reexecution, Verification
     from windlass.runs.compare import Difference
+    from windlass.runs.outputs import Manifest
+    from windlass.runs.provenance import Chain
 
 __all__ = ["Run"]
 
@@ -74,6 +79,88 @@ class Run:
             raise NotFoundError(f"run {self.id} has no task `{task}`", hint=hint, code="unknown-task")
         return found[task]
 
+    def fetch_output(self, task: str) -> Path:
+        """Output folder of one task, brought here where the run lives at a site reached over ssh; blocking.
+
+        Raises:
+            NotFoundError: it has no such task, or the task has no output.
+            UnreachableError: the site does not answer; the next call goes on with what came.
+        """
+        from windlass.launch.mirror import mirror_of_run  # lazy: see below
+
+        folder, mirror = self.output(task), mirror_of_run(self.folder, self._home)
+        return folder if mirror is None else mirror.fetch_outputs(task)
+
+    def list_output(self, task: str) -> Manifest:
+        """The files of a task's output with sizes and digests, as recorded at its success, else as they are now.
+
+        Of a run at a site reached over ssh, what was recorded travels alone.
+
+        Raises:
+            NotFoundError: it has no such task, or the task has no output.
+        """
+        from windlass.launch import output_files  # lazy: see below
+
+        return output_files.listed(self.folder, self._home, task)
+
+    def pull_output(self, task: str, to: Path, *, link: bool = False) -> Path:
+        """Bring a task's output to the folder `to/<task>`, every byte checked; goes on with what is there. Blocking.
+
+        Args:
+            link: share the bytes with the run by hard links instead of copying them; then never edit them.
+
+        Raises:
+            NotFoundError: it has no such task, or the task has no output.
+            PreconditionError: a file is not as it was recorded, or another is in the way.
+        """
+        from windlass.launch import output_files  # lazy: see below
+
+        return output_files.pull(self.folder, self._home, task, to, is_linked=link)
+
+    def push_output(self, task: str, to: str) -> str:
+        """Copy a task's output to `to/<task>`, a folder or an fsspec URL; goes on with what is there. Blocking.
+
+        Its manifest goes last, as `<task>.manifest.json`, so its presence says that all is there. Returns the place.
+
+        Raises:
+            NotFoundError: it has no such task, or the task has no output.
+            PreconditionError: a file is not as it was recorded, or what reads such URLs is not installed.
+        """
+        from windlass.launch import output_files  # lazy: see below
+
+        return output_files.push(self.folder, self._home, task, to)
+
+    def export(
+        self,
+        target: Path,
+        *,
+        checkpoints: bool = False,
+        data: bool = False,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> Exported:
+        """Write the run, which must have ended, into one archive; whole or not at all. Blocking.
+
+        Args:
+            target: its name ends in `.tar.gz`, `.tar.zst` or `.tar`.
+            checkpoints, data: take them in too.
+            log: gets a line about each step.
+        """
+        from windlass.launch.exporting import export_run  # lazy: see below
+
+        return export_run(self.folder, self._home, target, checkpoints=checkpoints, data=data, log=log)
+
+    @classmethod
+    def import_archive(cls, path: Path, home: Home | None = None) -> Run:
+        """The run of an archive, made a run here; whole or not at all. Blocking.
+
+        Raises:
+            PreconditionError: the archive is damaged or was changed, or there is a run of that id.
+        """
+        from windlass.launch.importing import import_run  # lazy: see below
+
+        home = home or Home.default()
+        return cls(import_run(path, home), home)
+
     def metrics(self, name: str, task: str | None = None) -> list[tuple[int, float, float]]:
         """A reported series as (step, value, time)."""
         from windlass.runs import metrics  # lazy: here and below, a launch needs none of it
@@ -92,13 +179,17 @@ class Run:
         Raises:
             WaitTimeoutError: it had not ended after `timeout_s`; it goes on.
         """
+        from windlass.launch.listening import Listening  # lazy: see above
         from windlass.runs.logs import Follower  # lazy: see above
 
-        follower = Follower(self.folder)
+        follower, listening = Follower(self.folder), Listening(self.folder, self._home)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause, keep_at = 0.01, time.monotonic() + _KEEP_EVERY_S
         while True:
+            listening.look()
             is_over = self.state.is_terminal
+            if is_over:
+                listening.look(is_last=True)
             num_lines = 0
             for line in follower.rest() if is_over else follower.poll():
                 num_lines += 1
@@ -112,7 +203,8 @@ class Run:
                     f"run {self.id} had not ended after {timeout_s:g} s", hint="it goes on", code="timed-out"
                 )
             if now >= keep_at:
-                self.reconcile()
+                with suppress(UnreachableError):  # the run goes on, and the connection comes back
+                    self.reconcile()
                 keep_at = now + _KEEP_EVERY_S
             pause = 0.01 if num_lines else min(pause * 1.5, _POLL_S)
             time.sleep(pause)
@@ -142,20 +234,44 @@ class Run:
 
         return control.resume(self.folder, self._home)
 
-    def rerun(self, overrides: Sequence[str] = ()) -> Run:
-        """Start a new run with the same pins; overrides may change parameters, resources and limits."""
-        from windlass.launch.rerun import prepare_rerun  # lazy: the planner is not needed to look at a run
+    def rerun(self, overrides: Sequence[str] = (), *, on: str = "") -> Run:
+        """Start a new run with the same pins; overrides may change parameters, resources and limits.
 
-        return prepare_rerun(self.folder, self._home, tuple(overrides)).launch()
+        Args:
+            on: another place; of another kind, it may also need an override of the environment (`env.image=...`).
 
-    def verify(self) -> list[Finding]:
-        """Compare every part of it with what was recorded; reads every byte."""
+        Raises:
+            WindlassError: something cannot be carried over; nothing was started.
+        """
+        from windlass.launch.rerun import Rerun, prepare_rerun  # lazy: the planner is not needed to look at a run
+
+        return prepare_rerun(self.folder, self._home, how=Rerun(on=on, overrides=tuple(overrides))).launch()
+
+    def provenance(self) -> Chain:
+        """What it was made from and what it made, as nodes with their digests, and edges."""
+        from windlass.runs.provenance import provenance_chain  # lazy: as above
+
+        return provenance_chain(self.folder)
+
+    def check(self) -> list[Finding]:
+        """Compare every part of it with what was recorded; reads every byte, executes nothing."""
         from windlass.launch.verify import verify  # lazy: as above
 
         return list(verify(self.folder))
 
-    def diff(self, other: Run) -> list[Difference]:
-        """What differs between this run and another, by cause."""
-        from windlass.runs.compare import diff  # lazy: as above
+    def verify(self, reexecution: Reexecution | None = None) -> Verification:
+        """Check every link, execute the same plan anew and compare the outputs; blocks until the new run ends.
 
-        return diff(self.folder, other.folder)
+        Raises:
+            PreconditionError: it did not succeed, or left nothing to compare.
+            WindlassError: the new run was refused.
+        """
+        from windlass.launch.reexecution import prove  # lazy: as above
+
+        return prove(self.folder, self._home, reexecution)
+
+    def diff(self, other: Run) -> list[Difference]:
+        """What differs between this run and another, by cause; code and data with their files."""
+        from windlass.launch.difference import explained  # lazy: as above
+
+        return explained(self.folder, other.folder, self._home)

@@ -4,75 +4,149 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path, PurePath
 
-from windlass.core.files import lock, write_json
+from windlass.backends import CanSubmitMany, backend_for
+from windlass.core.errors import PreconditionError, UnreachableError
+from windlass.core.files import lock
 from windlass.core.names import new_run_id
 from windlass.launch.client import client_journal
-from windlass.launch.keeper import keep
+from windlass.launch.furnish import furnish
 from windlass.launch.prepare import Prepared
-from windlass.launch.submit import (
-    PLACES,
-    PROVENANCE,
-    announce,
-    deliver_secrets,
-    intend,
-    job_of,
-    launch_lock,
-    submit_all,
-)
-from windlass.pin import (
-    BuiltEnvironment,
-    ReplicaRecord,
-    check_data,
-    checkout,
-    collect,
-    ensure_environment,
-    host_facts,
-    resolve_code_folder,
-    resolve_data,
-)
-from windlass.plan import Places
-from windlass.plan.codec import encode
+from windlass.launch.shared_home import check_state_folder
+from windlass.launch.submit import announce, deliver_secrets, intend, launch_lock, rendered_job, submit_all
+from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, create
-from windlass.supervise.archive import ensure_archive
-from windlass.supervise.job import JobDocument
 
-__all__ = ["start_run"]
+__all__ = ["start_run", "start_runs"]
 
 
-def start_run(prepared: Prepared, *, log: Callable[[str], None]) -> RunFolder:
+def start_run(
+    prepared: Prepared,
+    *,
+    log: Callable[[str], None],
+    run_id: str = "",
+    furnish_more: Callable[[RunFolder], None] = lambda run: None,
+) -> RunFolder:
     """Carry a plan out: everything up to the submission of all its tasks. Blocking; returns when the jobs are made.
 
     Args:
         log: gets progress lines (environment builds).
+        run_id: the run's id, which must be free; empty makes a fresh one.
+        furnish_more: puts more into the run's folder before everything else, such as a checkpoint to begin from.
 
     Raises:
         WindlassError: something before the first job failed; no run is left behind.
         PreconditionError: the place refused a task; the run is on record as failed, and its other tasks as stopped.
         UnreachableError: the place did not answer; whoever looks at the run next submits what is missing.
     """
-    run_id = new_run_id(prepared.experiment.name)
-    content = json.dumps(prepared.plan.to_data(), indent=1, sort_keys=True).encode()
-    with _launching(prepared.home, run_id):
-        run = create(prepared.home, run_id, {"plan.json": content})
-        try:
-            _furnish(prepared, run, log)
-            deliver_secrets(run, prepared.plan, prepared.home)
-        except BaseException:
-            shutil.rmtree(run.path, ignore_errors=True)
-            raise
+    with ExitStack() as stack:
+        run = _make(prepared, stack, log, run_id, furnish_more)
         with client_journal(run.journal) as journal:
-            announce(run, prepared.plan, journal)
-            jobs = dict.fromkeys((task.name for task in prepared.plan.tasks), 1)
-            intend(run, prepared.plan, jobs, journal, resets_budgets=True)
-            refusal = submit_all(run, prepared.plan, prepared.home, jobs, journal)
+            refusal = _submit(prepared, run, journal)
     if refusal is not None:
-        keep(run, prepared.home)  # only now: it leaves alone what is being launched
+        _keep(run, prepared.home)
         raise refusal
+    return run
+
+
+def start_runs(
+    prepared: Sequence[Prepared], *, log: Callable[[str], None], run_ids: Sequence[str] = ()
+) -> list[RunFolder]:
+    """Carry several plans out at once; a backend that can takes the jobs of one shape together. Blocking.
+
+    Args:
+        run_ids: the ids of the runs, which must be free; empty makes fresh ones.
+
+    Raises:
+        WindlassError: as `start_run`, for the first plan that fails; those before it are on their way, and so are all
+            of them where only the submission of some was refused.
+    """
+    with ExitStack() as stack:
+        ids = run_ids or [""] * len(prepared)
+        runs = [_make(one, stack, log, run_id) for one, run_id in zip(prepared, ids, strict=True)]
+        _submit_together(list(zip(prepared, runs, strict=True)))
+        refusals: list[PreconditionError | None] = []
+        for one, run in zip(prepared, runs, strict=True):
+            with client_journal(run.journal) as journal:
+                refusals.append(_submit(one, run, journal))
+    for one, run, refusal in zip(prepared, runs, refusals, strict=True):
+        if refusal is not None:
+            _keep(run, one.home)
+    first = next((refusal for refusal in refusals if refusal is not None), None)
+    if first is not None:
+        raise first
+    return runs
+
+
+def _keep(run: RunFolder, home: Home) -> None:
+    """Note what a refusal means for the run; only after its launch, since nobody touches what is being launched."""
+    from windlass.launch.keeper import keep  # lazy: few launches are refused
+
+    keep(run, home)
+
+
+def _submit(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> PreconditionError | None:
+    """As `submit_all`; where the place does not answer, the error says that the run is there and is not to be made again."""
+    try:
+        return submit_all(run, prepared.plan, prepared.home, _jobs(prepared), journal)
+    except UnreachableError as error:
+        hint = f"{run.id} is made and goes on as soon as `windlass show {run.id}` reaches it; do not launch it again"
+        raise UnreachableError(error.message, hint=hint, code=error.code) from error
+
+
+def _submit_together(made: Sequence[tuple[Prepared, RunFolder]]) -> None:
+    """Give all jobs to a backend that takes many at once; what it refuses is submitted, and refused, one by one later."""
+    found = [
+        rendered_job(run, one.plan, one.home, task, number)[1]
+        for one, run in made
+        for task, number in _jobs(one).items()
+    ]
+    if len(found) < 2:
+        return
+    from windlass.launch.mirror import mirror_of  # lazy: one run is the rule
+
+    mirrors = {run.path: mirror for one, run in made if (mirror := mirror_of(run, one.plan, one.home)) is not None}
+
+    def push(folder: Path, there: PurePath) -> None:
+        mirrors[folder.parent.parent].send_job(folder, there)
+
+    backend = backend_for(made[0][0].plan.site, push=push if mirrors else None)
+    if isinstance(backend, CanSubmitMany):
+        with suppress(PreconditionError):
+            backend.submit_many(found)
+
+
+def _jobs(prepared: Prepared) -> dict[str, int]:
+    return dict.fromkeys((task.name for task in prepared.plan.tasks), 1)
+
+
+def _make(
+    prepared: Prepared,
+    stack: ExitStack,
+    log: Callable[[str], None],
+    run_id: str = "",
+    furnish_more: Callable[[RunFolder], None] = lambda run: None,
+) -> RunFolder:
+    """A run with everything in place and its jobs intended; others leave it alone until the stack is closed."""
+    check_state_folder(prepared.plan.site, prepared.home)
+    run_id = run_id or new_run_id(prepared.experiment.name)
+    content = json.dumps(prepared.plan.to_data(), indent=1, sort_keys=True).encode()
+    stack.enter_context(_launching(prepared.home, run_id))
+    run = create(prepared.home, run_id, {"plan.json": content})
+    try:
+        furnish_more(run)
+        furnish(prepared, run, log)
+        deliver_secrets(run, prepared.plan, prepared.home)
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+    with client_journal(run.journal) as journal:
+        announce(run, prepared.plan, journal)
+        intend(run, prepared.plan, _jobs(prepared), journal, resets_budgets=True)
     return run
 
 
@@ -85,60 +159,3 @@ def _launching(home: Home, run_id: str) -> Iterator[None]:
             yield
     finally:
         path.unlink(missing_ok=True)
-
-
-def _furnish(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) -> None:
-    """The run's own checkout, its environment, its data's places; and the record of all that."""
-    pins, home = prepared.plan.pins, prepared.home
-    if pins.code.kind != "in-place":
-        checkout(pins.code, prepared.code_folder, run.code, store=home.cache / "code.git")
-    code = resolve_code_folder(pins.code, prepared.code_folder, run.code)
-    cwd = code / pins.code.subdir if pins.code.kind != "in-place" else code
-    project = cwd / prepared.experiment.env.uv if prepared.experiment.env.uv else cwd
-    built = ensure_environment(pins.environment, project, home.cache, log=log, tree=pins.code.tree)
-    for pin in pins.data.values():
-        check_data(pin, prepared.base, cache=home.cache / "digests")
-    places = _places(prepared, run, cwd, built)
-    write_json(run.path / PLACES, encode(places), syncs_folder=False)  # synced with the next
-    documents = [job_of(run, prepared.plan, task.name, 1, "") for task in prepared.plan.tasks]
-    write_json(run.path / PROVENANCE, _provenance(prepared, run, documents, built))
-
-
-def _places(prepared: Prepared, run: RunFolder, cwd: Path, built: BuiltEnvironment) -> Places:
-    home, pins = prepared.home, prepared.plan.pins
-    archive = ensure_archive(home.cache / "archives")
-    return Places(
-        run=run.id,
-        run_dir=run.path,
-        code=cwd,
-        data={name: resolve_data(name, pin.source, prepared.base) for name, pin in pins.data.items()},
-        path=built.bins,
-        python_path=(*built.path_entries, archive),
-        virtual_env=built.bin.parent if pins.environment.kind == "uv" else None,
-        lease=home.leases,
-    )
-
-
-def _provenance(
-    prepared: Prepared, run: RunFolder, documents: Iterable[JobDocument], built: BuiltEnvironment
-) -> dict[str, object]:
-    plan = prepared.plan
-    replicas = [
-        ReplicaRecord(task=document.task, rank=rank, command=replica.argv, variables={**document.env, **replica.env})
-        for document in documents
-        for rank, replica in enumerate(document.replicas)
-    ]
-    record = collect(
-        run_id=run.id,
-        spec=plan.experiment,
-        overrides=plan.overrides,
-        params=prepared.experiment.params,
-        code=plan.pins.code,
-        environment=plan.pins.environment,
-        packages=built.packages,
-        data=list(plan.pins.data.values()),
-        replicas=replicas,
-        secrets=sorted({use.name for task in plan.tasks for use in task.secrets}),
-        host=host_facts(),
-    )
-    return {**record, "plan_hash": plan.plan_hash, "base": str(prepared.base)}

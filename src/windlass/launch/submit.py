@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from windlass.backends import Backend, Submission, backend_named
+from windlass.backends import Backend, CanHold, Rendered, Submission, backend_for
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import is_locked, read_json, write_json
 from windlass.core.names import new_token
+from windlass.launch.mirrored import mirror_if_remote
 from windlass.plan import Places, Plan, job_document
 from windlass.plan.codec import decode, encode
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.journal import JournalWriter
+from windlass.record.state import jobs_to_let_go
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.job import JobDocument
+
+if TYPE_CHECKING:
+    from windlass.launch.mirror import Mirror
 
 __all__ = [
     "PLACES",
@@ -33,7 +39,9 @@ __all__ = [
     "job_folder",
     "job_of",
     "launch_lock",
+    "let_go",
     "remove_secrets",
+    "rendered_job",
     "submission_of",
     "submit_all",
     "submit_intended",
@@ -87,20 +95,38 @@ def intend(run: RunFolder, plan: Plan, jobs: dict[str, int], journal: JournalWri
         )
 
 
+def rendered_job(run: RunFolder, plan: Plan, home: Home, task: str, number: int) -> tuple[Backend, Rendered]:
+    """What is submitted for a job whose intent is in the journal, and the backend that takes it."""
+    token = run.facts().task(task).jobs[number].token
+    mirror = mirror_if_remote(run, plan, home)
+    backend = backend_for(plan.site, push=mirror.send_job if mirror is not None else None)
+    document = job_of(run, plan, task, number, token)
+    if mirror is not None:
+        document = mirror.addressed(document)
+    archive = ensure_archive(home.cache / "archives") if mirror is None else Path(mirror.archive_at_site)
+    return backend, backend.render(document, job_folder(run, task, number), archive)
+
+
 def submit_intended(run: RunFolder, plan: Plan, home: Home, task: str, number: int, journal: JournalWriter) -> None:
     """Submit a job whose intent is in the journal, or find the one that an earlier call made."""
-    token = run.facts().task(task).jobs[number].token
-    backend = backend_named(plan.site.backend)
-    document = job_of(run, plan, task, number, token)
-    rendered = backend.render(document, job_folder(run, task, number), ensure_archive(home.cache / "archives"))
+    mirror = mirror_if_remote(run, plan, home)
+    backend, rendered = rendered_job(run, plan, home, task, number)
     try:
         submission = backend.submit(rendered)
     except PreconditionError as error:
         _refuse(task, number, Cause.START_FAILED, error.message, journal)
         raise
     journal.append(
-        events.JOB_SUBMITTED, task=task, job=number, backend_id=submission.backend_id, locator=submission.locator
+        events.JOB_SUBMITTED,
+        task=task,
+        job=number,
+        backend_id=submission.backend_id,
+        locator=submission.locator,
+        is_held=bool(plan.task(task).after) and plan.task(task).chain.can_submit and isinstance(backend, CanHold),
     )
+    if mirror is not None:
+        mirror.push()
+    let_go(run, plan)
 
 
 def submit_all(
@@ -123,6 +149,21 @@ def submit_all(
                 _refuse(other, jobs[other], Cause.CANCELLED, reason, journal)
             return error
     return None
+
+
+def let_go(run: RunFolder, plan: Plan) -> list[str]:
+    """Let jobs start that wait in the queue for tasks which have ended meanwhile; returns the names of their tasks."""
+    waiting = jobs_to_let_go(run.facts())
+    if not waiting:
+        return []
+    backend = backend_of(plan)
+    if not isinstance(backend, CanHold):
+        return []
+    for name, job in waiting.items():
+        submission = submission_of(run, name, job.number)
+        if submission is not None:
+            backend.let_go(submission)
+    return list(waiting)
 
 
 def _refuse(task: str, number: int, cause: Cause, message: str, journal: JournalWriter) -> None:
@@ -148,19 +189,39 @@ def _read_places(run: RunFolder) -> Places:
 
 def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
     """Put the values that the run's tasks need where its supervisors find them; idempotent."""
-    names = sorted({use.name for task in plan.tasks for use in task.secrets})
+    names = plan.secret_names
     if not names:
+        return
+    if plan.site.backend == "beaker":
+        _name_secrets(run, plan)
         return
     from windlass.secrets import deliver, open_secrets  # lazy: most runs have none
 
-    token = run.id.replace(".", "_")
-    path = deliver(open_secrets(home.path).require(names), token, home.path)
+    found = open_secrets(home.path).require(sorted(set(names.values())))
+    values = {variable: found[name] for variable, name in sorted(names.items())}
+    mirror = mirror_if_remote(run, plan, home)
+    if mirror is not None:
+        path = Path(mirror.deliver(values))
+    else:
+        folder = None if plan.site.profile is None else home.path / "delivery"
+        path = deliver(values, run.id.replace(".", "_"), home.path, folder=folder)
     write_json(run.path / PLACES, encode(replace(_read_places(run), delivery=path)))
 
 
-def remove_secrets(run: RunFolder) -> None:
-    """Take away the values that were put there for the run; idempotent."""
+def _name_secrets(run: RunFolder, plan: Plan) -> None:
+    """At Beaker the values are its own; what a job needs is what they are called there."""
+    from windlass.launch.beaker_secrets import beaker_secret_names, delivery_in_job  # lazy: few sites are Beaker's
+
+    places = replace(_read_places(run), secrets=beaker_secret_names(plan), delivery=delivery_in_job(run.id))
+    write_json(run.path / PLACES, encode(places))
+
+
+def remove_secrets(run: RunFolder, mirror: Mirror | None = None) -> None:
+    """Take away the values that were put there for the run, here or at its site; idempotent."""
     if not is_furnished(run):
+        return
+    if mirror is not None:
+        mirror.take_back()
         return
     delivery = _read_places(run).delivery
     if delivery is not None:
@@ -172,7 +233,11 @@ def remove_secrets(run: RunFolder) -> None:
 def has_secrets(run: RunFolder) -> bool:
     """Whether values lie ready for the run."""
     delivery = _read_places(run).delivery if is_furnished(run) else None
-    return delivery is not None and delivery.exists()
+    if delivery is None:
+        return False
+    from windlass.launch.mirror import has_delivered  # lazy: most runs have no secrets
+
+    return delivery.exists() or has_delivered(run)
 
 
 def submission_of(run: RunFolder, task: str, number: int) -> Submission | None:
@@ -185,4 +250,4 @@ def submission_of(run: RunFolder, task: str, number: int) -> Submission | None:
 
 def backend_of(plan: Plan) -> Backend:
     """The backend a plan is for."""
-    return backend_named(plan.site.backend)
+    return backend_for(plan.site)

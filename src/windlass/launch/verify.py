@@ -1,20 +1,23 @@
-"""Is what lies there still what ran? Each part of a run compared with what was recorded of it."""
+"""Is what lies there still what ran? Each part of a run compared with what was recorded of it; nothing is executed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from windlass.core.errors import NotFoundError, WindlassError
-from windlass.pin import DataPin, check_data, checkout
+from windlass.launch.archived_plan import plan_here
+from windlass.launch.finding import Finding
+from windlass.launch.sources import Present, check_code, check_environment, check_image
+from windlass.pin import DataPin, DataPlaces, check_data
 from windlass.plan import Plan
 from windlass.record.journal import JournalReader
 from windlass.record.manifest import differences, manifest_path, read_manifest
 from windlass.record.state import RunFacts, State
 from windlass.runs import outputs
+from windlass.runs.archived import archived_data, is_imported, left_out_of, path_here
 from windlass.runs.home import Home
+from windlass.runs.retention import removed
 from windlass.runs.store import RunFolder
 
 __all__ = ["Finding", "verify"]
@@ -22,33 +25,39 @@ __all__ = ["Finding", "verify"]
 _MAX_LISTED = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The verdict on one part of a run."""
+def verify(run: RunFolder, *, compares_sources: bool = True) -> Iterator[Finding]:
+    """One finding per part: journal, plan, code, environment, image, data, checkpoints, outputs. Reads every byte of them.
 
-    what: str
-    status: Literal["ok", "failed", "skipped"]
-    message: str
-
-
-def verify(run: RunFolder) -> Iterator[Finding]:
-    """One finding per part: journal, plan, code, data, checkpoints, outputs. Reads every byte of them."""
+    Args:
+        compares_sources: also compare the user's own code, lock file and image tags with what was pinned.
+    """
     yield _journal(run)
     try:
         facts = run.facts()
-        plan = Plan.from_data(run.plan())
+        plan = plan_here(run)
     except WindlassError as error:
         yield Finding(what="plan", status="failed", message=error.message)
         return
     yield _plan(plan, facts)
     provenance = _provenance(run)
     base = Path(str(provenance.get("base", "."))) if provenance is not None else None
-    yield _code(run, plan, base)
+    home = Home(run.path.parents[1])
+    compares_sources = compares_sources and not is_imported(run)  # the user's own code is on another machine
+    present = Present(run=run, plan=plan, base=base, home=home, compares_sources=compares_sources)
+    for check in (check_code, check_environment, check_image):
+        yield from check(present)
     for name, pin in plan.pins.data.items():
-        yield _data(name, pin, base)
+        yield _data(run, name, pin, base, home)
+    if plan.pins.builds:
+        from windlass.launch.built import check_builds_of  # lazy: most experiments build no data
+
+        yield from check_builds_of(run, plan, home)
     for name, task in facts.tasks.items():
-        if task.last_checkpoint[1]:
-            yield _checkpoint(name, Path(task.last_checkpoint[1]))
+        if task.last_checkpoint[1] and run.is_mirrored:
+            message = f"{task.last_checkpoint[1]} is at {plan.site.name}"
+            yield Finding(what=f"checkpoint {name}", status="skipped", message=message)
+        elif task.last_checkpoint[1]:
+            yield _checkpoint(run, name, task.last_checkpoint[1])
         if task.state is State.SUCCEEDED:
             yield _outputs(run, facts, name)
 
@@ -79,23 +88,20 @@ def _provenance(run: RunFolder) -> dict[str, object] | None:
         return None
 
 
-def _code(run: RunFolder, plan: Plan, base: Path | None) -> Finding:
-    pin = plan.pins.code
-    if pin.kind in ("in-place", "none"):
-        return Finding(what="code", status="skipped", message=f"it was not pinned ({pin.kind})")
-    if not run.code.is_dir():
-        return Finding(what="code", status="skipped", message="the run's checkout was cleared away")
-    folder = (base or Path.cwd()) / str(plan.experiment.get("code", "."))
-    store = Home.default().cache / "code.git"
-    commit = f"commit {pin.commit[:12]}, tree" if pin.kind == "commit" else pin.kind
-    return _outcome("code", f"{commit} {pin.tree[:12]}", lambda: checkout(pin, folder, run.code, store=store))
-
-
-def _data(name: str, pin: DataPin, base: Path | None) -> Finding:
+def _data(run: RunFolder, name: str, pin: DataPin, base: Path | None, home: Home) -> Finding:
     if base is None:
         return Finding(what=f"data {name}", status="skipped", message="no provenance says where it was")
     found = f"{_files(pin.num_files)}, {pin.size_bytes:,} bytes, sha256:{pin.digest[:12]}"
-    return _outcome(f"data {name}", found, lambda: check_data(pin, base))
+    outcome = _outcome(
+        f"data {name}",
+        found,
+        lambda: check_data(pin, base, cache=home.cache / "digests", places=DataPlaces.of(home.path)),
+    )
+    if outcome.status == "failed" and is_imported(run) and name not in archived_data(run):
+        return Finding(
+            what=f"data {name}", status="skipped", message=f"it did not come in the archive; {outcome.message}"
+        )
+    return outcome
 
 
 def _files(number: int) -> str:
@@ -105,15 +111,16 @@ def _files(number: int) -> str:
 def _outcome(what: str, message: str, check: Callable[[], object]) -> Finding:
     try:
         check()
-    except NotFoundError as error:
-        return Finding(what=what, status="failed", message=error.message)
     except WindlassError as error:
         return Finding(what=what, status="failed", message=error.message)
     return Finding(what=what, status="ok", message=message)
 
 
-def _checkpoint(task: str, path: Path) -> Finding:
-    what = f"checkpoint {task}"
+def _checkpoint(run: RunFolder, task: str, recorded: str) -> Finding:
+    what, path = f"checkpoint {task}", path_here(run, recorded)
+    if not path.exists() and (recorded in removed(run) or (is_imported(run) and not run.checkpoints(task).exists())):
+        why = removed(run).get(recorded, "the archive was made without checkpoints")
+        return Finding(what=what, status="skipped", message=f"{recorded} was cleared away: {why}")
     if not path.exists():
         return Finding(what=what, status="failed", message=f"{path} is gone; it was the last one committed")
     if not manifest_path(path).exists():
@@ -130,7 +137,8 @@ def _compared(what: str, message: str, compare: Callable[[], list[tuple[str, str
         return Finding(what=what, status="ok", message=message)
     listed = [f"{path}: {problem}" for path, problem in found[:_MAX_LISTED]]
     listed += [f"and {len(found) - _MAX_LISTED} more"] if len(found) > _MAX_LISTED else []
-    return Finding(what=what, status="failed", message="\n".join([f"{len(found)} of its files differ", *listed]))
+    message = "\n".join([f"{len(found)} of its files differ", *listed])
+    return Finding(what=what, status="failed", message=message, files=tuple(path for path, _ in found))
 
 
 def _outputs(run: RunFolder, facts: RunFacts, task: str) -> Finding:
@@ -138,7 +146,8 @@ def _outputs(run: RunFolder, facts: RunFacts, task: str) -> Finding:
     try:
         manifest = outputs.read_manifest(folder)
     except NotFoundError:
-        return Finding(what=what, status="skipped", message="no manifest was written")
+        message = "it was not fetched from its site" if run.is_mirrored else "no manifest was written"
+        return Finding(what=what, status="skipped", message=message)
     except WindlassError as error:
         return Finding(what=what, status="failed", message=error.message)
     recorded = facts.outputs.get(task)
@@ -146,4 +155,11 @@ def _outputs(run: RunFolder, facts: RunFacts, task: str) -> Finding:
         message = f"the manifest has the digest {manifest.digest[:12]}, the journal says {recorded[3][:12]}"
         return Finding(what=what, status="failed", message=message)
     summary = f"{_files(len(manifest.entries))}, {manifest.num_bytes:,} bytes, sha256:{manifest.digest[:12]}"
-    return _compared(what, summary, lambda: [(each.path, each.problem) for each in outputs.verify(folder, manifest)])
+    known = {(path.removeprefix(f"run/out/{task}/"), "missing") for path in left_out_of(run)}
+    return _compared(
+        what,
+        summary,
+        lambda: [
+            found for each in outputs.verify(folder, manifest) if (found := (each.path, each.problem)) not in known
+        ],
+    )

@@ -8,7 +8,7 @@ from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from windlass.pin.code import NO_CODE, CodePin, checkout, pin_code, resolve_code_folder
-    from windlass.pin.data import DataPin, check_data, pin_data, resolve_data
+    from windlass.pin.data import DataPin, DataPlaces, check_data, pin_data, place_data, resolve_data
     from windlass.pin.environment import (
         NO_ENVIRONMENT,
         BuiltEnvironment,
@@ -22,7 +22,7 @@ else:
         __name__,
         {
             "windlass.pin.code": ("NO_CODE", "CodePin", "checkout", "pin_code", "resolve_code_folder"),
-            "windlass.pin.data": ("DataPin", "check_data", "pin_data", "resolve_data"),
+            "windlass.pin.data": ("DataPin", "DataPlaces", "check_data", "pin_data", "place_data", "resolve_data"),
             "windlass.pin.environment": (
                 "NO_ENVIRONMENT",
                 "BuiltEnvironment",
@@ -40,6 +40,7 @@ __all__ = [
     "BuiltEnvironment",
     "CodePin",
     "DataPin",
+    "DataPlaces",
     "EnvironmentPin",
     "ReplicaRecord",
     "check_data",
@@ -50,6 +51,7 @@ __all__ = [
     "pin_code",
     "pin_data",
     "pin_environment",
+    "place_data",
     "resolve_code_folder",
     "resolve_data",
 ]

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from windlass.plan.job import Places, job_document
-from windlass.plan.page import page
-from windlass.plan.pins import Pins
-from windlass.plan.plan import PLAN_SCHEMA, Plan, TaskPlan
-from windlass.plan.planner import make_plan
-from windlass.plan.site import LOCAL, Machine, Site
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
+from windlass.plan.page import page  # not lazy: it has the name of its module
+
+if TYPE_CHECKING:
+    from windlass.plan.choice import choose_site, split_place
+    from windlass.plan.job import Places, job_document
+    from windlass.plan.pins import Pins
+    from windlass.plan.plan import PLAN_SCHEMA, Plan, TaskPlan
+    from windlass.plan.planner import make_plan
+    from windlass.plan.site import LOCAL, Machine, Site
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "windlass.plan.choice": ("choose_site", "split_place"),
+            "windlass.plan.job": ("Places", "job_document"),
+            "windlass.plan.pins": ("Pins",),
+            "windlass.plan.plan": ("PLAN_SCHEMA", "Plan", "TaskPlan"),
+            "windlass.plan.planner": ("make_plan",),
+            "windlass.plan.site": ("LOCAL", "Machine", "Site"),
+        },
+    )
 
 __all__ = [
     "LOCAL",
@@ -18,7 +36,9 @@ __all__ = [
     "Plan",
     "Site",
     "TaskPlan",
+    "choose_site",
     "job_document",
     "make_plan",
     "page",
+    "split_place",
 ]

@@ -49,7 +49,7 @@ def _decode(hint: object, data: object) -> object:
         return float(data)
     if hint is Path and isinstance(data, str):
         return Path(data)
-    if isinstance(hint, type) and hint is not object and type(data) is not hint:
+    if isinstance(hint, type) and hint not in (object, typing.Any) and type(data) is not hint:
         raise TypeError(f"expected {hint.__name__}, not {data!r}")
     return data
 

@@ -1,6 +1,6 @@
-"""What the local backend does with each setting: honoured, satisfied by the place, or refused.
+"""What each backend does with each setting: honoured, satisfied by the place, or refused.
 
-Promise: no setting is dropped in silence. A test holds that every setting of the experiment file stands in this table.
+Promise: no setting is dropped in silence. A test holds that every setting of the experiment file stands in every table.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from windlass.config import join_path, split_path
 from windlass.core.units import format_duration, format_size
 from windlass.plan.refusal import Refusals
 from windlass.plan.site import Site
-from windlass.spec import Experiment
+from windlass.spec import Experiment, Image, Sweep
 
-__all__ = ["LOCAL_RULES", "Rule", "Treatment", "apply_rules", "settings"]
+if TYPE_CHECKING:
+    from windlass.plan.venue import Venue
+
+__all__ = ["DOCKER_RULES", "LOCAL_RULES", "RULES", "SLURM_RULES", "Rule", "Treatment", "apply_rules", "settings"]
 
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -37,11 +41,15 @@ class Rule:
     Attributes:
         reason: why; finishes the sentence `limit.gpu_hours=8: ...`.
         met: says why this value is satisfied although the setting is refused, or an empty string.
+        mapped: says what the place makes of this value, or an empty string where it makes nothing of it.
+        able: whether this place honours the setting although not every place of its kind does.
     """
 
     treatment: Treatment
     reason: str = ""
     met: Callable[[Experiment, object], str] | None = None
+    able: Callable[[Venue], bool] | None = None
+    mapped: Callable[[Venue, object], str] | None = None
 
 
 def _only_this_host(_experiment: Experiment, value: object) -> str:
@@ -54,40 +62,38 @@ def _takes_no_gpu(experiment: Experiment, _value: object) -> str:
     return "" if has_gpus else "no task takes a GPU"
 
 
-def _never_chains(experiment: Experiment, value: object) -> str:
-    is_met = experiment.limit.per_job is None and isinstance(value, int) and value >= len(experiment.tasks)
-    return "without `per_job`, every task is one job" if is_met else ""
-
-
 _HONOURED = Rule(treatment=Treatment.HONOURED)
 _NO_QUEUE = Rule(treatment=Treatment.SATISFIED, reason="nobody else's runs compete for this machine")
 _RECORDED = Rule(treatment=Treatment.SATISFIED, reason="recorded; this machine charges nobody")
+_FOR_BEAKER = Rule(treatment=Treatment.REFUSED, reason="judged key by key: see windlass.plan.beaker_keys")
+_KEPT = ("beaker", "tasks.*.beaker")
 
 LOCAL_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("beaker", "tasks.*.beaker"), _FOR_BEAKER),
     **dict.fromkeys(("name", "why", "code", "params", "where"), _HONOURED),
     **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras", "env.vars", "env.secrets"), _HONOURED),
-    "env.image": Rule(treatment=Treatment.REFUSED, reason="containers are not run here; use `env.uv` or `env.python`"),
+    "env.image": Rule(
+        treatment=Treatment.REFUSED, reason="containers run on `docker` and `podman`, and at sites that have them"
+    ),
     "data.*.source": _HONOURED,
-    "data.*.from": Rule(
-        treatment=Treatment.IMPOSSIBLE, reason="data is not built here yet; build it in a task of its own"
-    ),
-    "data.*.build": Rule(
-        treatment=Treatment.IMPOSSIBLE, reason="data is not built here yet; build it in a task of its own"
-    ),
+    **dict.fromkeys((f"data.*.{key}" for key in ("from", "build", "code", "cpus", "memory")), _HONOURED),
+    **dict.fromkeys((f"data.*.{key}" for key in ("adapter", "task", "drop")), _HONOURED),
     "context.priority": _NO_QUEUE,
     "context.preemptible": _NO_QUEUE,
     "context.account": _RECORDED,
     "context.group": Rule(treatment=Treatment.SATISFIED, reason="recorded"),
     "limit.time": _HONOURED,
     "limit.per_job": _HONOURED,
-    "limit.jobs": Rule(
-        treatment=Treatment.REFUSED, reason="the length of a chain is not limited here", met=_never_chains
-    ),
+    "limit.jobs": Rule(treatment=Treatment.SATISFIED, reason="a task is one job here, however long it runs"),
     "limit.gpu_hours": Rule(treatment=Treatment.REFUSED, reason="GPU-hours are not limited here", met=_takes_no_gpu),
     **dict.fromkeys(("retry.interrupted", "retry.failed"), _HONOURED),
+    **dict.fromkeys(("retain.ttl", "retain.checkpoints.last"), _HONOURED),
+    "sweep": Rule(treatment=Treatment.SATISFIED, reason="this is one run; `windlass sweep launch` starts the sweep"),
+    **dict.fromkeys((f"retain.checkpoints.best.{key}" for key in ("metric", "mode", "keep")), _HONOURED),
     **dict.fromkeys((f"tasks.*.{key}" for key in ("run", "after", "nodes", "gpus.count", "total_gpus")), _HONOURED),
     "tasks.*.gpus.type": Rule(treatment=Treatment.REFUSED, reason="the type of this machine's GPUs is not known"),
     **dict.fromkeys((f"tasks.*.{key}" for key in ("cpus", "memory", "cluster", "procs_per_node", "vars")), _HONOURED),
+    **dict.fromkeys((f"tasks.*.bundles.*.{key}" for key in ("count", "gpus", "cpus", "strategy")), _HONOURED),
     "tasks.*.shared_memory": Rule(
         treatment=Treatment.REFUSED, reason="shared memory has the size this machine gives it"
     ),
@@ -104,15 +110,99 @@ LOCAL_RULES: Mapping[str, Rule] = {
 """Every setting of the experiment file by its path, `*` for a name."""
 
 
-def apply_rules(experiment: Experiment, site: Site, refusals: Refusals, *, is_best_effort: bool) -> list[str]:
-    """Refuse what the place cannot do; returns the notes on what it satisfies or, with best effort, ignores."""
+def _mapped(setting: str) -> Callable[[Venue, object], str]:
+    def text(venue: Venue, value: object) -> str:
+        from windlass.plan.venue import mapping_text  # lazy: a local plan needs no site profiles
+
+        return mapping_text(venue.profile, setting, value)
+
+    return text
+
+
+SLURM_RULES: Mapping[str, Rule] = {
+    **LOCAL_RULES,
+    "env.image": Rule(
+        treatment=Treatment.REFUSED,
+        reason="the site's profile names no way to run containers (containers.kind); use `env.uv` or `env.python`",
+        able=lambda venue: venue.profile.containers.kind != "none",
+    ),
+    "context.priority": Rule(
+        treatment=Treatment.REFUSED,
+        reason="the site's profile says nothing about this priority (scheduler.priority)",
+        mapped=_mapped("priority"),
+    ),
+    "context.preemptible": Rule(
+        treatment=Treatment.SATISFIED,
+        reason="the site has no cheaper place for it, so nobody takes its nodes",
+        mapped=_mapped("preemptible"),
+    ),
+    **dict.fromkeys(("context.account", "limit.jobs", "limit.gpu_hours"), _HONOURED),
+    "tasks.*.gpus.type": Rule(
+        treatment=Treatment.REFUSED,
+        reason="the site's profile does not name the GPUs of this partition",
+        able=lambda venue: bool(venue.there.gpu_type or venue.there.gres),
+    ),
+    "tasks.*.shared_memory": Rule(
+        treatment=Treatment.REFUSED, reason="shared memory has the size that the node gives it"
+    ),
+    **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "hosts", "features")), _HONOURED),
+}
+
+DOCKER_RULES: Mapping[str, Rule] = {
+    **LOCAL_RULES,
+    **dict.fromkeys(("env.image", "tasks.*.shared_memory"), _HONOURED),
+    **dict.fromkeys(
+        ("env.uv", "env.python", "env.groups", "env.extras"),
+        Rule(treatment=Treatment.IMPOSSIBLE, reason="a container brings its own environment; use `env.image`"),
+    ),
+}
+
+_OWN_IMAGE = Rule(treatment=Treatment.IMPOSSIBLE, reason="the image of a job brings its environment; use `env.image`")
+
+BEAKER_RULES: Mapping[str, Rule] = {
+    **LOCAL_RULES,
+    **dict.fromkeys(("beaker", "tasks.*.beaker", "env.image", "tasks.*.shared_memory", "tasks.*.hosts"), _HONOURED),
+    **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras"), _OWN_IMAGE),
+    **dict.fromkeys(("context.priority", "context.preemptible", "context.account"), _HONOURED),
+    **dict.fromkeys(("limit.jobs", "limit.gpu_hours"), _HONOURED),
+    "tasks.*.gpus.type": Rule(
+        treatment=Treatment.REFUSED,
+        reason="the site's profile does not name the GPUs of these clusters",
+        able=lambda venue: bool(venue.there.gpu_type or venue.there.gres),
+    ),
+    "tasks.*.disk": Rule(treatment=Treatment.REFUSED, reason="Beaker sets no disk space aside"),
+    "tasks.*.features": Rule(treatment=Treatment.REFUSED, reason="Beaker chooses by cluster and host alone"),
+}
+
+RULES: Mapping[str, Mapping[str, Rule]] = {
+    "local": LOCAL_RULES,
+    "docker": DOCKER_RULES,
+    "slurm": SLURM_RULES,
+    "beaker": BEAKER_RULES,
+}
+"""The table of each kind of place."""
+
+
+def apply_rules(
+    experiment: Experiment, site: Site, refusals: Refusals, *, is_best_effort: bool, venue: Venue | None = None
+) -> list[str]:
+    """Refuse what the place cannot do; returns the notes on what it satisfies or, with best effort, ignores.
+
+    Args:
+        venue: what of a Slurm site the experiment gets.
+    """
     notes: list[str] = []
+    rules = RULES[site.backend]
     for pattern, path, value in settings(experiment):
-        rule = LOCAL_RULES[pattern]
-        if rule.treatment is Treatment.HONOURED:
+        if pattern in _KEPT:
+            continue  # judged key by key
+        rule = rules[pattern]
+        is_able = rule.able is not None and venue is not None and rule.able(venue)
+        if rule.treatment is Treatment.HONOURED or is_able:
             continue
-        said = f"{path}={_text(value, path)}"
+        said = path if isinstance(value, Sweep) else f"{path}={_text(value, path)}"
         met = rule.met(experiment, value) if rule.met is not None else ""
+        met = rule.mapped(venue, value) if rule.mapped is not None and venue is not None else met
         if rule.treatment is Treatment.SATISFIED or met:
             notes.append(f"{said}: {met or rule.reason}")
         elif rule.treatment is Treatment.REFUSED and is_best_effort:
@@ -122,6 +212,29 @@ def apply_rules(experiment: Experiment, site: Site, refusals: Refusals, *, is_be
             hint = _without(path, experiment)
             hint += ", or run without it: --best-effort" if rule.treatment is Treatment.REFUSED else ""
             refusals.add(path, message, "not-honoured", hint)
+    return [*notes, *_judge_kept(experiment, site, refusals, is_best_effort=is_best_effort, venue=venue)]
+
+
+def _judge_kept(
+    experiment: Experiment, site: Site, refusals: Refusals, *, is_best_effort: bool, venue: Venue | None
+) -> list[str]:
+    """The same for each key that is kept for Beaker, and for an image that lies there."""
+    kept = [experiment.beaker, *(task.beaker for task in experiment.tasks.values())]
+    if not any(kept) and not experiment.env.image.name.startswith("beaker:"):
+        return []
+    from windlass.plan.beaker_keys import kept_keys  # lazy: few experiments keep anything for Beaker
+
+    notes = []
+    for key in kept_keys(experiment, site, venue):
+        said = f"{key.path}={key.said}"
+        if key.is_met:
+            notes.append(f"{said}: {key.reason}")
+        elif is_best_effort and not key.is_impossible:
+            notes.append(f"{said} is ignored (--best-effort): {key.reason}")
+        else:
+            hint = key.hint + ("" if key.is_impossible else ", or run without it: --best-effort")
+            message = f"{said} cannot be honoured on `{site.name}`: {key.reason}"
+            refusals.add(key.path, message, "not-honoured", hint)
     return notes
 
 
@@ -144,10 +257,10 @@ def _walk(value: object, pattern: tuple[str, ...], path: tuple[str, ...]) -> Ite
     for field in dataclasses.fields(value):
         key = field.name.rstrip("_")
         inner = getattr(value, field.name)
-        if pattern == () and key in ("tasks", "data"):
+        if isinstance(inner, Mapping) and any(dataclasses.is_dataclass(item) for item in inner.values()):
             for name, item in inner.items():
-                yield from _walk(item, (key, "*"), (key, name))
-        elif dataclasses.is_dataclass(inner):
+                yield from _walk(item, (*pattern, key, "*"), (*path, key, name))
+        elif dataclasses.is_dataclass(inner) and not isinstance(inner, Image | Sweep):
             yield from _walk(inner, (*pattern, key), (*path, key))
         elif inner != _default(field) and not (pattern[:1] == ("data",) and key == "from"):
             yield ".".join((*pattern, key)), join_path((*path, key)), inner

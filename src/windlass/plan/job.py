@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from windlass.core.errors import InternalError, PreconditionError
+from windlass.plan.launchers.wrapping import own_role, with_roles
+from windlass.plan.pins import built_name
 from windlass.plan.plan import Plan, TaskPlan
 from windlass.plan.resolve import fill_tokens
+from windlass.plan.site import Site
 from windlass.plan.tokens import IN_JOB_TOKENS, Token, parse_tokens
-from windlass.supervise.job import JobDocument, Lease, ReplicaCommand
+from windlass.supervise.job import Container, Fencing, JobDocument, Lease, ReplicaCommand
 
-__all__ = ["Places", "job_document"]
+__all__ = ["Places", "fencing_for", "job_document"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,15 @@ class Places:
         virtual_env: the environment's folder, for VIRTUAL_ENV; None: no virtual environment.
         lease: folder with the table of leases; None: nothing is leased.
         delivery: file with the secret values; None: there are none.
+        environment: file that is there when the environment is built; None: nothing to wait for.
+        build_lock: file that a build of it holds locked.
+        stage: folder on each node's own disk for a copy of it; None: it is used where it is.
+        build_job: the scheduler's id of a job that builds the environment, after which those of the run come.
+        image: what containers are started from; empty: as the plan names it.
+        engine: variables that say which container engine of this machine is meant.
+        state: folder where windlass keeps its state at a site.
+        user: the user's name at a site.
+        secrets: name of Beaker's secret by that of ours, at a place whose secrets are its own.
     """
 
     run: str
@@ -41,7 +54,15 @@ class Places:
     virtual_env: Path | None = None
     lease: Path | None = None
     delivery: Path | None = None
-    host_address: str = "127.0.0.1"
+    environment: Path | None = None
+    build_lock: Path | None = None
+    stage: Path | None = None
+    build_job: str = ""
+    image: str = ""
+    engine: Mapping[str, str] = field(default_factory=dict)
+    state: Path | None = None
+    user: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
     def out(self, task: str) -> Path:
         """Where a task's output goes, over all attempts."""
@@ -65,13 +86,17 @@ def job_document(plan: Plan, task: TaskPlan, *, places: Places, job: int, token:
     """
     values = _values(plan, task, places, job)
     _check_paths(task, values | ({} if places.virtual_env is None else {"VIRTUAL_ENV": str(places.virtual_env)}))
+    argv = with_roles(task)
     argv = tuple(
-        _fill(item, values, task, is_shell=task.is_shell and index == 2) for index, item in enumerate(task.argv)
+        _fill(item, values, task, is_shell=task.is_shell and index == len(argv) - 1) for index, item in enumerate(argv)
     )
-    env = {name: _fill(value, values, task) for name, value in task.env.items()}
+    argv = _building(plan, task, places, _contained(plan, task, places, argv, Path(values["out"])))
+    role_env, role_unset = own_role(task)
+    variables = {**task.site_env, **role_env, **task.env}
+    env = {name: _fill(value, values, task) for name, value in variables.items()}
     if places.virtual_env is not None:
         env.setdefault("VIRTUAL_ENV", str(places.virtual_env))
-    own = {name: value for name, value in env.items() if _is_in_job(task.env.get(name, ""))}
+    own = {name: value for name, value in env.items() if _is_in_job(variables.get(name, ""))}
     shared = {name: value for name, value in env.items() if name not in own}
     return JobDocument(
         run=places.run,
@@ -103,20 +128,195 @@ def job_document(plan: Plan, task: TaskPlan, *, places: Places, job: int, token:
         lease=_lease(task, places),
         secrets=task.secrets,
         delivery="" if places.delivery is None else str(places.delivery),
-        host_address=places.host_address,
+        unset=(*task.site_unset, *role_unset),
+        num_heads=1 if task.launcher in _WITH_HEAD and task.nodes > 1 else 0,
+        environment="" if places.environment is None else str(places.environment),
+        build_lock="" if places.build_lock is None else str(places.build_lock),
+        stage="" if places.stage is None else str(places.stage),
+        container=_container(plan, task, places, argv),
+        builds=built_name(task.name),
+        **(_of_beaker if plan.site.backend == "beaker" else _of_site)(plan.site, task, places, job),
     )
 
 
+def _building(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The command of a build, inside our program that publishes what it wrote; any other command as it is."""
+    name = built_name(task.name)
+    if not name:
+        return argv
+    options = {
+        "place": _place_of_build(name, places),
+        "name": name,
+        "record": places.out(task.name) / "built.json",
+        "label": f"{plan.name}.{name}",
+    }
+    program = ("${supervisor.python}", "-I", "-S", "${supervisor.archive}", "data-build")
+    return (*program, *(f"--{option}={value}" for option, value in options.items()), "--", *argv)
+
+
+def _place_of_build(name: str, places: Places) -> Path:
+    """The folder that is there when the build is: its key is its name."""
+    return places.data[name].parent
+
+
+def _contained(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
+    """The command inside the experiment's image, where it has one and the place runs containers."""
+    image, profile = places.image or plan.image, plan.site.profile
+    if not image or profile is None or plan.site.backend == "beaker":
+        return argv
+    if task.launcher in _WRAPPED:
+        raise PreconditionError(
+            f"task `{task.name}` has `cluster: {task.launcher}`, which cannot start in the image `{image}` yet",
+            hint="use `env.uv`, or start the cluster inside your own command",
+            code="image-launcher",
+        )
+    from windlass.plan.containers import container_argv  # lazy: most tasks run in none
+
+    cwd = places.cwd or places.code
+    builds = plan.pins.builds
+    data = [path for name, path in places.data.items() if name not in builds or any(str(path) in word for word in argv)]
+    folders = [places.run_dir, out, *data, *(path.parent for path in places.python_path)]
+    return container_argv(
+        profile.containers,
+        image,
+        argv,
+        site=plan.site.name,
+        cwd=cwd,
+        folders=folders,
+        variables=[*task.env, *task.site_env, *_IN_CONTAINERS, *(use.name for use in task.secrets)],
+        uses_gpus=task.gpus > 0,
+        has_own_code=plan.pins.image.has_own_code,
+    )
+
+
+def _container(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...]) -> Container:
+    """What the container of a replica is made with, where the engine of this machine runs it."""
+    if plan.site.backend != "docker":
+        return Container()
+    name = built_name(task.name)
+    own = [places.out(task.name), places.checkpoints(task.name), places.run_dir / "journal"]
+    own += [_out(task, places).parent] if name else []
+    checkout = places.run_dir / "code"
+    code = checkout if places.code.is_relative_to(checkout) else places.code
+    builds = plan.pins.builds
+    words = [*argv, *task.env.values()]
+    data = [path for key, path in places.data.items() if key not in builds or any(str(path) in word for word in words)]
+    shown = [places.run_dir / "out", places.run_dir / "checkpoints", *data, *places.path, *places.python_path]
+    shown += [] if plan.pins.image.has_own_code else [code]
+    return Container(
+        engine=plan.site.name,
+        variables=places.engine,
+        image=places.image or plan.image,
+        name=plan.image,
+        network=plan.pins.image.network,
+        folders=tuple(dict.fromkeys(map(str, shown))),
+        writable=tuple(map(str, own)),
+        cwd=str(places.cwd or places.code),
+        shared_memory_bytes=task.shared_memory_bytes,
+        cpus=task.cpus,
+        gpus=task.gpus,
+    )
+
+
+def _of_site(site: Site, task: TaskPlan, places: Places, job: int) -> dict[str, Any]:
+    """What a job at a site has beside: a queue, a chain, machines that must find one another and be fenced."""
+    profile = site.profile
+    if profile is None:
+        return {}
+    partition = profile.partitions.get(task.queue.partition)
+    notice_s = profile.scheduler.kill_wait
+    if partition is not None and partition.is_preempted and partition.notice:
+        notice_s = max(notice_s, partition.notice)
+    queue = replace(
+        task.queue,
+        name=f"wl-{places.run}-{task.name}-{job}",
+        build_job=places.build_job,
+        hold=bool(task.after) and task.chain.can_submit,
+    )
+    return {
+        "host_address": "",
+        "interface": profile.net.interface,
+        "inherit": (*_OF_SLURM, *profile.env.forward),
+        "notice_s": notice_s,
+        "straggler": profile.health.straggler,
+        "preflight": tuple(profile.health.preflight),
+        "queue": queue,
+        "chain": task.chain,
+        "fencing": fencing_for(profile.fs.stall),
+    }
+
+
+def _of_beaker(site: Site, task: TaskPlan, places: Places, job: int) -> dict[str, Any]:
+    """What a job at a Beaker site has beside; imported by few launches."""
+    from windlass.plan.job_beaker import beaker_fields  # lazy: most places are others
+
+    return beaker_fields(site, task, places, job)
+
+
+_WRAPPED = ("ray", "mpi", "srun")
+_IN_CONTAINERS = (
+    "WINDLASS_JOURNAL",
+    "WINDLASS_CONTROL",
+    "WINDLASS_CHECKPOINT_PATTERN",
+    "WINDLASS_CHECKPOINT_EVERY",
+    *("WINDLASS_RESUME", "WINDLASS_TOKEN", "WINDLASS_SECRET_NAMES", "WINDLASS_SECRET_FILES", "WINDLASS_LINK"),
+    *("PYTHONPATH", "CUDA_VISIBLE_DEVICES"),
+)
+"""What the supervisor sets, for runtimes that pass only what they are told to."""
+
+_WITH_HEAD = ("ray", "mpi")
+"""Launchers whose first replica runs the command, while the others serve it."""
+
+_OF_SLURM = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
+"""What the scheduler says to every process of its jobs."""
+
+
+def fencing_for(stall_s: float) -> Fencing:
+    """Limits that a stall of the shared file system of so many seconds never reaches; 180 s gives 120, 150 and 600 s."""
+    return Fencing(renew_s=stall_s / 36, stop_s=stall_s * 2 / 3, kill_s=stall_s * 10 / 3, quiet_s=stall_s * 5 / 6)
+
+
 def _values(plan: Plan, task: TaskPlan, places: Places, job: int) -> dict[str, str]:
-    paths = {"out": places.out(task.name), "checkpoints": places.checkpoints(task.name), "code": places.code}
+    paths = {"out": _out(task, places), "checkpoints": places.checkpoints(task.name), "code": places.code}
     paths |= {f"data.{name}": path for name, path in places.data.items()}
+    origin = _origin(plan, built_name(task.name))
+    paths |= {"from": places.data[origin]} if origin else {}
     for other in plan.tasks:
         paths |= {f"tasks.{other.name}.out": places.out(other.name)}
         paths |= {f"tasks.{other.name}.checkpoints": places.checkpoints(other.name)}
     for name, path in paths.items():
         if not path.is_absolute():
             raise InternalError(f"the path for ${{{name}}} is not absolute: {path}")
-    return {name: str(path) for name, path in paths.items()} | {"run": places.run, "job": str(job)}
+    return (
+        {name: str(path) for name, path in paths.items()} | {"run": places.run, "job": str(job)} | _lore(plan, places)
+    )
+
+
+def _out(task: TaskPlan, places: Places) -> Path:
+    name = built_name(task.name)
+    if not name:
+        return places.out(task.name)
+    from windlass.supervise.built_data import generation_folder  # lazy: most tasks build nothing
+
+    return generation_folder(_place_of_build(name, places))
+
+
+def _origin(plan: Plan, name: str) -> str:
+    """The data that `from` of a build names; empty where there is none."""
+    data = plan.experiment.get("data")
+    entry = data.get(name) if name and isinstance(data, Mapping) else None
+    origin = str(entry.get("from", "")) if isinstance(entry, Mapping) else ""
+    return f"{name}.from" if ":" in origin else origin
+
+
+def _lore(plan: Plan, places: Places) -> dict[str, str]:
+    """What the variables of a site may name."""
+    profile = plan.site.profile
+    if profile is None:
+        return {}
+    folders = {"fs.shared": profile.fs.shared, "fs.node_local": profile.fs.node_local}
+    known = {name: folder.replace("${user}", places.user) for name, folder in folders.items()}
+    return {**known, "user": places.user, "env.path": str(places.virtual_env or "")}
 
 
 def _check_paths(task: TaskPlan, values: Mapping[str, str]) -> None:

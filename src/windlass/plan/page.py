@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from windlass.core.units import format_duration, format_size
-from windlass.plan.plan import Plan, TaskPlan
 from windlass.plan.tokens import parse_tokens
+
+if TYPE_CHECKING:
+    from windlass.plan.plan import Plan, TaskPlan
 
 __all__ = ["environment_text", "page"]
 
@@ -29,15 +32,28 @@ def _header(plan: Plan) -> Iterator[str]:
     if plan.why:
         yield f"why          {plan.why}"
     yield f"plan         {plan.plan_hash[:12]}"
-    yield f"where        {plan.site.name} ({plan.site.backend})"
+    yield f"where        {_where(plan)} ({plan.site.backend})"
     yield from _labelled("code", _code(plan))
     yield f"environment  {environment_text(plan)}"
+    if plan.image:
+        yield f"image        {image_text(plan)}"
     for name, pin in plan.pins.data.items():
         yield f"data         {name}: {pin.source}  sha256:{pin.digest[:12]}  {_size(pin.size_bytes)}, {_count(pin.num_files, 'file')}"
+    for build in plan.pins.builds.values():
+        from windlass.plan.builds import describe_build  # lazy: most experiments build no data
+
+        yield f"data         {build.name}: {describe_build(build)}"
     if plan.overrides:
         yield f"overrides    {shlex.join(plan.overrides)}"
     if plan.is_debug:
         yield "debug        CUDA_LAUNCH_BLOCKING=1"
+
+
+def _where(plan: Plan) -> str:
+    from windlass.plan.pins import built_name  # lazy: who only reads command lines needs no pins
+
+    partitions = {task.queue.partition for task in plan.tasks if task.queue.partition and not built_name(task.name)}
+    return "/".join([plan.site.name, *sorted(partitions)])
 
 
 def _labelled(label: str, texts: list[str]) -> Iterator[str]:
@@ -66,6 +82,15 @@ def _code(plan: Plan) -> list[str]:
     return [start + folder + (", edited:" if dirty else ""), *dirty]
 
 
+def image_text(plan: Plan) -> str:
+    """The image in one line: by digest, or what it is made from."""
+    pin = plan.pins.image
+    if pin.kind == "built":
+        from_ = f"{pin.dockerfile}" + (f" ({pin.variant})" if pin.variant else "")
+        return f"{pin.name}, from {from_} by content {pin.key[:12]}, for {pin.platform}"
+    return f"{pin.name}@{pin.digest}" if pin.digest else f"{pin.name} (by its tag: its digest is not known here)"
+
+
 def environment_text(plan: Plan) -> str:
     """The environment in one line."""
     pin = plan.pins.environment
@@ -83,8 +108,21 @@ def _task(task: TaskPlan) -> Iterator[str]:
     yield f"  replicas     {_resources(task)}"
     if task.launcher != "none":
         yield f"  launcher     {task.launcher}, {_count(task.procs_per_node, 'process', 'processes')} per replica"
+    if task.chain.scheduler:
+        yield f"  queue        {_queue(task)}"
+        yield f"  jobs         {_jobs(task)}"
+    for index, line in enumerate(task.bundles):
+        yield f"  {'bundles' if index == 0 else '':<11}  {line}"
     yield from _command(task)
     yield from _variables(task.env)
+    for role, variables, unset in _roles(task):
+        texts = [
+            *(f"{name}={value}" for name, value in variables.items() if not name.startswith(_OWN)),
+            *_hidden(variables),
+            *(f"{name} is taken away" for name in unset),
+        ]
+        for index, text in enumerate(texts):
+            yield f"  {role if index == 0 else '':<11}  {text}"
     if task.secrets:
         yield "  secrets      " + ", ".join(f"{use.name} (file)" if use.is_file else use.name for use in task.secrets)
     yield f"  checkpoints  {_checkpoints(task)}"
@@ -99,8 +137,56 @@ def _resources(task: TaskPlan) -> str:
     return f"{task.nodes} x {', '.join(parts)}"
 
 
+def _queue(task: TaskPlan) -> str:
+    """How one job of the task is asked for, beside its shape."""
+    queue = task.queue
+    if task.beaker.workspace:
+        return _beaker(task)
+    named = (("partition", queue.partition), ("QOS", queue.qos), ("account", queue.account))
+    parts = [f"{noun} {name}" for noun, name in named if name] or ["what jobs get by themselves"]
+    parts += [f"nice {queue.nice}"] if queue.nice else []
+    parts += ["whole nodes"] if queue.exclusive else []
+    parts += [f"on {', '.join(queue.nodelist)}"] if queue.nodelist else []
+    parts += [f"features {queue.constraint}"] if queue.constraint else []
+    parts += [f"{format_size(queue.tmp_bytes)} of node-local disk"] if queue.tmp_bytes else []
+    parts += [f"away from {', '.join(queue.exclude)}"] if queue.exclude else []
+    return ", ".join([*parts, *queue.options])
+
+
+def _beaker(task: TaskPlan) -> str:
+    """What Beaker is asked for."""
+    ask = task.beaker
+    parts = [f"workspace {ask.workspace}", *([f"budget {ask.budget}"] if ask.budget else [])]
+    parts += [f"cluster {' or '.join(ask.clusters)}" if ask.clusters else "any cluster", f"priority {ask.priority}"]
+    parts += ["may be preempted"] if ask.is_preemptible else []
+    parts += [f"on {', '.join(ask.hostnames)}"] if ask.hostnames else []
+    parts += [f"mounts {', '.join(str(mount['mountPath']) for mount in ask.datasets)}"] if ask.datasets else []
+    return ", ".join([*parts, f"image {ask.image}"] if ask.image else parts)
+
+
+def _jobs(task: TaskPlan) -> str:
+    """Walltime and number of the jobs of a chain."""
+    queue, chain = task.queue, task.chain
+    if chain.scheduler == "beaker":
+        return f"one, that Beaker starts again after a preemption, at most {chain.num_links} times in all"
+    walltime = format_duration(queue.time_s) if queue.time_s else "the partition's walltime"
+    if chain.mode == "none":
+        return f"one of {walltime}"
+    needed = f"{queue.num_links} x {walltime}" if queue.num_links > 1 else f"one of {walltime}"
+    how = "the same job is queued again" if chain.mode == "requeue" else f"{queue.num_queued} queued at the launch"
+    return f"{needed}, at most {chain.num_links}; {how}"
+
+
+def _roles(task: TaskPlan) -> Iterator[tuple[str, Mapping[str, str], tuple[str, ...]]]:
+    """Variables of the site by who gets them."""
+    yield "of the site", task.site_env, task.site_unset
+    yield "its driver", task.driver_env, task.driver_unset
+    if task.launcher == "ray":
+        yield "its workers", task.worker_env, task.worker_unset
+
+
 def _command(task: TaskPlan) -> Iterator[str]:
-    text = task.argv[2] if task.is_shell else " ".join(_shown(item) for item in task.argv)
+    text = task.argv[-1] if task.is_shell else " ".join(_shown(item) for item in task.argv)
     label = "shell" if task.is_shell else "command"
     for index, line in enumerate(text.rstrip("\n").split("\n")):
         yield f"  {label if index == 0 else '':<11}  {line}"
@@ -113,11 +199,17 @@ def _shown(item: str) -> str:
 
 def _variables(env: Mapping[str, str]) -> Iterator[str]:
     shown = [f"{name}={value}".replace("\n", "\\n") for name, value in sorted(env.items()) if not name.startswith(_OWN)]
-    for prefix in _OWN:
-        hidden = sum(name.startswith(prefix) for name in env)
-        shown += [f"{prefix}* ({_count(hidden, 'variable')})"] if hidden else []
+    shown += _hidden(env)
     for index, text in enumerate(shown):
         yield f"  {'variables' if index == 0 else '':<11}  {text}"
+
+
+def _hidden(env: Mapping[str, str]) -> Iterator[str]:
+    """How many variables there are of those that are always the same."""
+    for prefix in _OWN:
+        hidden = sum(name.startswith(prefix) for name in env)
+        if hidden:
+            yield f"{prefix}* ({_count(hidden, 'variable')})"
 
 
 def _checkpoints(task: TaskPlan) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from windlass.config import JsonValue, parse_override
 from windlass.core.errors import Place, Problem, SpecError
 from windlass.core.names import nearest
+from windlass.plan.expressions import is_expression, names_in
 from windlass.plan.refusal import Refusals
 from windlass.plan.resolve import flat_params
 from windlass.plan.tokens import Token, parse_tokens
@@ -21,7 +22,7 @@ _MAX_LISTED = 8
 def check_parameters(experiment: Experiment, overrides: Sequence[str], refusals: Refusals) -> list[str]:
     """Refuse overrides of parameters that nothing uses; returns a note on the file's own that nothing uses."""
     known = flat_params(experiment.params)
-    used = {name for text in _texts(experiment) for name in _names(text)}
+    used = {name for text in _texts(experiment) for name in _names(text, known)}
     if not used <= known.keys():
         return []  # a misspelt token is refused where it stands, and hides which parameter was meant
     overridden = set()
@@ -41,18 +42,26 @@ def check_parameters(experiment: Experiment, overrides: Sequence[str], refusals:
 def _texts(experiment: Experiment) -> Iterator[str]:
     """Every text in which tokens are replaced."""
     yield from experiment.env.vars.values()
+    for source in experiment.data.values():
+        yield from (source.build,) if isinstance(source.build, str) else source.build or ()
     for task in experiment.tasks.values():
         yield from (task.run,) if isinstance(task.run, str) else task.run
         yield from task.vars.values()
+        for bundle in task.bundles.values():
+            yield from (number for number in (bundle.count, bundle.gpus, bundle.cpus) if isinstance(number, str))
 
 
-def _names(text: str) -> Iterator[str]:
+def _names(text: str, known: Mapping[str, JsonValue]) -> Iterator[str]:
     """The parameters that a text names; none where it is refused anyway."""
     try:
         pieces = parse_tokens(text)
     except ValueError:
         return
-    yield from (piece.name for piece in pieces if isinstance(piece, Token) and piece.name.startswith(_PREFIX))
+    for piece in pieces:
+        if isinstance(piece, Token):
+            is_one = piece.name in known or not is_expression(piece.name)
+            names = (piece.name,) if is_one else names_in(piece.name)
+            yield from (name for name in names if name.startswith(_PREFIX))
 
 
 def _is_used(path: str, used: Iterable[str]) -> bool:

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from windlass.pin.builds import BuildPin
 from windlass.pin.code import NO_CODE, CodePin
 from windlass.pin.data import DataPin
 from windlass.pin.environment.pinned import NO_ENVIRONMENT, EnvironmentPin
+from windlass.pin.image.pinned import NO_IMAGE, ImagePin
 
-__all__ = ["Pins"]
+__all__ = ["BUILDS", "Pins", "built_name"]
+
+BUILDS = "data."
+"""Of the name of a task that builds prepared data; no task of a user's has a dot in its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """Code, environment and data as immutable references."""
+    """Code, environment, image and data, prepared data (`builds`) too, as immutable references."""
 
     code: CodePin = NO_CODE
     environment: EnvironmentPin = NO_ENVIRONMENT
     data: Mapping[str, DataPin] = field(default_factory=dict)
+    image: ImagePin = NO_IMAGE
+    builds: Mapping[str, BuildPin] = field(default_factory=dict)
 
     def identity(self) -> dict[str, object]:
         """What is the same wherever and whenever the same work is pinned: content, no paths, no platform."""
@@ -26,7 +33,14 @@ class Pins:
             "code": _code_identity(self.code),
             "environment": _environment_identity(self.environment),
             "data": {name: pin.digest for name, pin in self.data.items()},
+            **({"builds": {name: pin.key for name, pin in self.builds.items()}} if self.builds else {}),
+            **({"image": self.image.identity()} if self.image.kind != "none" else {}),
         }
+
+
+def built_name(task: str) -> str:
+    """The data that a task builds; empty for a task of the user's."""
+    return task.removeprefix(BUILDS) if task.startswith(BUILDS) else ""
 
 
 def _code_identity(pin: CodePin) -> dict[str, object]:

@@ -27,12 +27,13 @@ def gpus_per_node(task: Task, path: str, refusals: Refusals) -> int:
     """GPUs of one node; `total_gpus` must divide by the nodes."""
     if task.total_gpus is None:
         return task.num_gpus
-    if task.total_gpus % task.nodes:
+    num_nodes = task.num_nodes
+    if task.total_gpus % num_nodes:
         fitting = [str(nodes) for nodes in range(1, task.total_gpus + 1) if task.total_gpus % nodes == 0]
-        message = f"{path}.total_gpus={task.total_gpus} cannot be shared evenly by {path}.nodes={task.nodes}"
+        message = f"{path}.total_gpus={task.total_gpus} cannot be shared evenly by {path}.nodes={num_nodes}"
         refusals.add(f"{path}.total_gpus", message, "gpus-uneven", f"use a number of nodes from: {', '.join(fitting)}")
         return 0
-    return task.total_gpus // task.nodes
+    return task.total_gpus // num_nodes
 
 
 def check_fit(request: Request, task: str, site: Site, refusals: Refusals) -> None:

@@ -11,14 +11,19 @@ from windlass.config import JsonValue
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.names import nearest
 from windlass.plan.codec import decode, encode
-from windlass.plan.pins import Pins
+from windlass.plan.pins import Pins, built_name
 from windlass.plan.site import Site
-from windlass.supervise.job import SecretUse
+from windlass.supervise.job import BeakerAsk, Chain, Queue, SecretUse
 
 __all__ = ["PLAN_SCHEMA", "Plan", "TaskPlan"]
 
 PLAN_SCHEMA = "windlass.plan/1"
 _HASH_SCHEMA = 1
+_OF_THE_PLACE = (
+    *("site_env", "site_unset", "driver_env", "driver_unset", "worker_env", "worker_unset"),
+    *("queue", "chain", "bundles", "node_cpus", "shared_memory_bytes", "beaker"),
+)
+"""Fields of a task that its place decides; they are no part of what the work is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +35,16 @@ class TaskPlan:
 
     Attributes:
         is_shell: argv is `/bin/sh -c` around the user's line.
-        gpus, cpus, memory_bytes: per replica; 0 where nothing was asked for.
+        gpus, cpus, memory_bytes, shared_memory_bytes: per replica; 0 where nothing was asked for.
+        site_env, driver_env, worker_env: variables of the site, for all processes, for those that run the user's
+            command and for those that serve it; below `env`, and without what the user sets. Beside the late tokens
+            they may hold `${env.path}`, `${user}`, `${fs.shared}` and `${fs.node_local}`.
+        site_unset, driver_unset, worker_unset: variables that the site takes away, for the same processes.
+        queue: what one link asks the scheduler for; `name` is empty, and `state` may hold `${user}`.
+        chain: how links follow one another; `submit` and `mark` are empty.
+        bundles: the arithmetic of the task's bundles, in lines.
+        node_cpus: CPUs of a node that the task's own scheduler (Ray) may count; 0: not known.
+        beaker: what Beaker is asked for; empty elsewhere.
         per_job_s, time_s: walltime of one attempt, and running time of all of a task together; None for no limit.
     """
 
@@ -45,6 +59,7 @@ class TaskPlan:
     gpu_type: str = ""
     cpus: float = 0.0
     memory_bytes: int = 0
+    shared_memory_bytes: int = 0
     after: tuple[str, ...] = ()
     secrets: tuple[SecretUse, ...] = ()
     interrupted: int = 50
@@ -59,6 +74,17 @@ class TaskPlan:
     stall_floor_s: float = 60.0
     is_stall_watched: bool = True
     compat: tuple[str, ...] = ()
+    site_env: Mapping[str, str] = field(default_factory=dict)
+    site_unset: tuple[str, ...] = ()
+    driver_env: Mapping[str, str] = field(default_factory=dict)
+    driver_unset: tuple[str, ...] = ()
+    worker_env: Mapping[str, str] = field(default_factory=dict)
+    worker_unset: tuple[str, ...] = ()
+    queue: Queue = Queue()
+    chain: Chain = Chain()
+    bundles: tuple[str, ...] = ()
+    node_cpus: int = 0
+    beaker: BeakerAsk = BeakerAsk()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +122,26 @@ class Plan:
             "name": self.name,
             "params": encode(self.experiment.get("params", {})),
             "pins": self.pins.identity(),
-            "tasks": [encode(task) for task in sorted(self.tasks, key=lambda task: task.name)],
+            "tasks": [
+                _work(task) for task in sorted(self.tasks, key=lambda task: task.name) if not built_name(task.name)
+            ],
         }
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def image(self) -> str:
+        """The container image that its tasks run in, as the user calls it; empty: none."""
+        return self.pins.image.name
+
+    @property
+    def secret_names(self) -> Mapping[str, str]:
+        """Name in the vault by the variable that shows the secret to tasks."""
+        env = self.experiment.get("env")
+        written = env.get("secrets", ()) if isinstance(env, Mapping) else ()
+        uses = written if isinstance(written, list | tuple) else [written]
+        named = {str(use["name"]): str(use["from"]) for use in uses if isinstance(use, Mapping) and use.get("from")}
+        return {use.name: named.get(use.name, use.name) for task in self.tasks for use in task.secrets}
 
     def task(self, name: str) -> TaskPlan:
         """The task of that name; raises NotFoundError."""
@@ -134,3 +176,10 @@ class Plan:
             message = f"the plan was changed: it states the hash {stated}, its content has {plan.plan_hash}"
             raise PreconditionError(message, hint="make the plan again: windlass plan", code="plan-broken")
         return plan
+
+
+def _work(task: TaskPlan) -> dict[str, object]:
+    data = encode(task)
+    assert isinstance(data, dict)  # encode makes one of every dataclass
+    data["after"] = [name for name in task.after if not built_name(name)]  # the pins hold the key of what they build
+    return {key: value for key, value in data.items() if key not in _OF_THE_PLACE}

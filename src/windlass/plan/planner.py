@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from windlass.config import JsonValue, to_data
 from windlass.core.errors import InternalError, Place, SpecError
-from windlass.plan.honour import apply_rules
+from windlass.plan.fitting import Fitted, FittedTask, fit
 from windlass.plan.launchers import Gang, Launch, launch
 from windlass.plan.parameters import check_parameters
-from windlass.plan.pins import Pins
-from windlass.plan.placement import Request, check_fit, gpus_per_node
+from windlass.plan.pins import Pins, built_name
 from windlass.plan.plan import Plan, TaskPlan
 from windlass.plan.refusal import Refusals
-from windlass.plan.resolve import LATE_TOKENS, Scope, flat_params, resolve_text
+from windlass.plan.resolve import Scope, flat_params, resolve_text
+from windlass.plan.scope import scope_of
 from windlass.plan.site import Site
-from windlass.plan.tokens import IN_JOB_TOKENS, Token, parse_tokens
+from windlass.plan.tokens import Token, parse_tokens
 from windlass.plan.variables import Shape, beaker_variables, check_secrets, check_user_variables, windlass_variables
 from windlass.spec import Command, Experiment, Task
 from windlass.supervise.job import SecretUse
@@ -32,6 +33,7 @@ def make_plan(
     overrides: Sequence[str] = (),
     is_debug: bool = False,
     best_effort: bool = False,
+    reshape: bool = False,
     origins: Mapping[str, Place] | None = None,
 ) -> Plan:
     """Decide everything that can be decided before anything runs.
@@ -41,6 +43,7 @@ def make_plan(
         overrides: as given, for the record.
         is_debug: set CUDA_LAUNCH_BLOCKING=1 in every process.
         best_effort: note what the place cannot honour instead of refusing it.
+        reshape: give tasks that want more GPUs of a node than there are more nodes, with a note.
         origins: where each setting was written (`Loaded.origins`), for messages.
 
     Raises:
@@ -48,34 +51,61 @@ def make_plan(
         InternalError: data without a pin.
     """
     refusals = Refusals(origins)
-    notes = apply_rules(experiment, site, refusals, is_best_effort=best_effort)
-    if site.machine is None:
+    fitted = fit(_with_builds(experiment, pins), site, refusals, best_effort=best_effort, reshape=reshape)
+    experiment, declared = fitted.experiment, _as_declared(fitted.experiment)
+    notes = [*fitted.notes, *(f"passed over: {reason}" for reason in site.passed_over)]
+    if site.machine is None and fitted.venue is None:
         notes.append(f"the shape of `{site.name}` is not known, so nothing was checked against it")
-    if experiment.limit.time is not None and len(experiment.tasks) > 1:
+    if experiment.limit.time is not None and len(declared.tasks) > 1:
         notes.append("limit.time: counts for each task, all its attempts together")
     unpinned = [name for name, source in experiment.data.items() if source.source and name not in pins.data]
     if unpinned:
         raise InternalError(f"data `{unpinned[0]}` has no pin")
     _check_params(experiment.params, refusals)
-    notes += check_parameters(experiment, overrides, refusals)
+    notes += check_parameters(declared, overrides, refusals)
     if pins.code.kind == "in-place":
         notes.append("the code runs in place and is not pinned: later edits reach attempts that start after them")
     check_user_variables(experiment.env.vars, "env.vars", refusals, is_debug=is_debug)
+    has_environment = pins.environment.kind != "none"
     check_secrets([secret.name for secret in experiment.env.secrets], refusals)
-    tasks = [_plan_task(name, experiment, site, refusals, is_debug=is_debug) for name in experiment.tasks]
+    tasks = []
+    for name in experiment.tasks:
+        task, more = _plan_task(name, fitted, site, refusals, is_debug=is_debug, has_environment=has_environment)
+        tasks.append(task)
+        notes += more
     refusals.raise_all()
     return Plan(
         name=experiment.name,
         why=experiment.why,
-        experiment=cast(Mapping[str, JsonValue], to_data(experiment)),
+        experiment=cast(Mapping[str, JsonValue], to_data(declared)),
         overrides=tuple(overrides),
         pins=pins,
         site=site,
         tasks=tuple(task for task in tasks if task is not None),
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(notes)),
         is_debug=is_debug,
         is_best_effort=best_effort,
     )
+
+
+def _with_builds(experiment: Experiment, pins: Pins) -> Experiment:
+    """The experiment with the tasks that build what is not there yet."""
+    if not any(source.is_built for source in experiment.data.values()):
+        return experiment
+    from windlass.plan.builds import needed_builds, with_builds  # lazy: most experiments build no data
+
+    unpinned = sorted(needed_builds(experiment) - pins.builds.keys())
+    if unpinned:
+        raise InternalError(f"built data `{unpinned[0]}` has no pin")
+    return with_builds(experiment, pins.builds)
+
+
+def _as_declared(experiment: Experiment) -> Experiment:
+    if not any(map(built_name, experiment.tasks)):
+        return experiment
+    from windlass.plan.builds import without_builds  # lazy: as above
+
+    return without_builds(experiment)
 
 
 def _check_params(params: Mapping[str, JsonValue], refusals: Refusals) -> None:
@@ -96,37 +126,89 @@ def _pieces(text: str) -> tuple[str | Token, ...]:
         return (text,)
 
 
-def _plan_task(name: str, experiment: Experiment, site: Site, refusals: Refusals, *, is_debug: bool) -> TaskPlan | None:
-    task, path = experiment.tasks[name], f"tasks.{name}"
-    gpus = gpus_per_node(task, path, refusals)
-    request = Request(
-        nodes=task.nodes,
-        gpus=gpus,
-        cpus=float(task.cpus or 0),
-        memory_bytes=task.memory or 0,
-        is_total=task.total_gpus is not None,
-    )
-    check_fit(request, name, site, refusals)
+def _plan_task(
+    name: str, fitted: Fitted, site: Site, refusals: Refusals, *, is_debug: bool, has_environment: bool
+) -> tuple[TaskPlan | None, tuple[str, ...]]:
+    """The plan of one task, None where its command is refused, and notes."""
+    built = built_name(name)
+    experiment, path = fitted.experiment, name if built else f"tasks.{name}"
+    task, request = experiment.tasks[name], fitted.tasks[name].request
     check_user_variables(task.vars, f"{path}.vars", refusals, is_debug=is_debug)
-    scope = _scope(name, experiment, gpus)
-    command = _resolve_command(task.run, scope, refusals, f"{path}.run")
-    user = {key: resolve_text(value, scope, refusals, f"env.vars.{key}") for key, value in experiment.env.vars.items()}
+    scope = scope_of(name, experiment, request)
+    command = _resolve_command(task.run, scope, refusals, f"{path}.build" if built else f"{path}.run")
+    common = _build_variables(built, experiment) if built else experiment.env.vars
+    user = {key: resolve_text(value, scope, refusals, f"env.vars.{key}") for key, value in common.items()}
     user |= {key: resolve_text(value, scope, refusals, f"{path}.vars.{key}") for key, value in task.vars.items()}
-    gang = Gang(path=path, command=command, nodes=task.nodes, gpus=gpus, procs_per_node=task.procs_per_node)
+    gang = Gang(
+        path=path,
+        command=command,
+        nodes=request.nodes,
+        gpus=request.gpus,
+        procs_per_node=task.procs_per_node,
+        cpus=fitted.tasks[name].node_cpus,
+        memory_bytes=request.memory_bytes,
+        ready_timeout_s=float(task.ready_timeout),
+    )
     try:
         started = launch(task.cluster, gang)
     except SpecError as error:
         refusals.take(error, f"{path}.{'cluster' if error.code == 'launcher-unsupported' else 'run'}")
-        return None
-    shape = Shape(task=name, nodes=task.nodes, gpus=gpus, cpus=request.cpus)
+        return None, ()
+    shape = Shape(task=name, nodes=request.nodes, gpus=request.gpus, cpus=request.cpus)
     env = {**windlass_variables(shape, experiment.name, is_debug=is_debug), **started.env}
-    env |= beaker_variables(shape) if "beaker" in task.compat else {}
-    return _task_plan(name, task, experiment, request, started, env | user)
+    planned = _task_plan(name, task, experiment, fitted.tasks[name], started, env | user)
+    if "beaker" in task.compat:  # what the place decides, so that the same work keeps its hash
+        there = _beaker_variables(replace(shape, cpus=request.cpus or fitted.tasks[name].node_cpus), site)
+        planned = replace(planned, site_env={key: value for key, value in there.items() if key not in user})
+    return _with_site_variables(planned, task, fitted, user, has_environment=has_environment)
+
+
+def _beaker_variables(shape: Shape, site: Site) -> dict[str, str]:
+    """What `compat: beaker` sets; at Beaker itself its own variables reach the processes, and nothing replaces them."""
+    if site.backend == "beaker":
+        profile = site.profile
+        return {} if profile is None else {"RESULTS_DIR": profile.beaker.results}
+    if not shape.cpus and site.machine is not None:
+        shape = replace(shape, cpus=site.machine.num_cpus / shape.nodes)
+    return beaker_variables(shape, site.name)
+
+
+def _build_variables(name: str, experiment: Experiment) -> Mapping[str, str]:
+    from windlass.plan.builds import variables_of_build  # lazy: most experiments build no data
+
+    return variables_of_build(name, experiment)
+
+
+def _with_site_variables(
+    planned: TaskPlan, task: Task, fitted: Fitted, user: Mapping[str, str], *, has_environment: bool
+) -> tuple[TaskPlan, tuple[str, ...]]:
+    if fitted.venue is None:
+        return planned, ()
+    from windlass.plan.site_variables import site_variables  # lazy: a local plan needs no site profiles
+
+    request = fitted.tasks[planned.name].request
+    own = {*user, *(secret.name for secret in fitted.experiment.env.secrets)}
+    found = site_variables(task, request, fitted.venue, own, has_environment=has_environment)
+    everyone, driver, worker = (
+        {name: value for name, value in variables.items() if value is not None}
+        for variables in (found.everyone, found.driver, found.worker)
+    )
+    planned = replace(
+        planned,
+        site_env={**planned.site_env, **everyone},
+        driver_env=driver,
+        worker_env=worker,
+        site_unset=tuple(sorted(found.everyone.keys() - everyone.keys())),
+        driver_unset=tuple(sorted(found.driver.keys() - driver.keys())),
+        worker_unset=tuple(sorted(found.worker.keys() - worker.keys())),
+    )
+    return planned, found.notes
 
 
 def _task_plan(
-    name: str, task: Task, experiment: Experiment, request: Request, started: Launch, env: Mapping[str, str]
+    name: str, task: Task, experiment: Experiment, fitted: FittedTask, started: Launch, env: Mapping[str, str]
 ) -> TaskPlan:
+    request = fitted.request
     return TaskPlan(
         name=name,
         argv=started.argv,
@@ -139,54 +221,31 @@ def _task_plan(
         gpu_type=task.gpus.type if task.gpus is not None else "",
         cpus=request.cpus,
         memory_bytes=request.memory_bytes,
+        shared_memory_bytes=task.shared_memory or 0,
         after=tuple(task.after),
         secrets=tuple(SecretUse(secret.name, secret.as_ == "file") for secret in experiment.env.secrets),
         interrupted=experiment.retry.interrupted,
         failed=experiment.retry.failed,
         ready_timeout_s=float(task.ready_timeout),
         grace_s=float(task.grace),
-        per_job_s=_seconds(experiment.limit.per_job),
-        time_s=_seconds(experiment.limit.time),
+        per_job_s=None if built_name(name) else _seconds(experiment.limit.per_job),
+        time_s=fitted.time_s,
         checkpoint_every_s=_seconds(task.checkpoints.every),
         checkpoint_pattern=task.checkpoints.pattern,
         is_resuming=task.checkpoints.resume == "latest",
         stall_floor_s=float(task.stall.floor),
         is_stall_watched=task.stall.enabled,
         compat=tuple(task.compat),
+        queue=fitted.queue,
+        chain=fitted.chain,
+        bundles=fitted.bundles,
+        node_cpus=fitted.node_cpus,
+        beaker=fitted.beaker,
     )
 
 
 def _seconds(duration: float | None) -> float | None:
     return None if duration is None else float(duration)
-
-
-def _scope(name: str, experiment: Experiment, gpus: int) -> Scope:
-    task = experiment.tasks[name]
-    values: dict[str, JsonValue] = {
-        **flat_params(experiment.params),
-        "name": experiment.name,
-        "nodes": task.nodes,
-        "gpus_per_node": gpus,
-        "num_gpus": gpus * task.nodes,
-        "procs_per_node": task.procs_per_node or (1 if task.cluster == "none" else gpus or 1),
-    }
-    upstream = _upstream(name, experiment.tasks)
-    later = {*LATE_TOKENS, *IN_JOB_TOKENS, *(f"data.{key}" for key in experiment.data)}
-    later |= {f"tasks.{other}.{kind}" for other in upstream for kind in ("out", "checkpoints")}
-    others = experiment.tasks.keys() - upstream
-    blocked = {f"tasks.{other}.{kind}": other for other in sorted(others) for kind in ("out", "checkpoints")}
-    return Scope(task=name, values=values, later=frozenset(later), blocked=blocked)
-
-
-def _upstream(name: str, tasks: Mapping[str, Task]) -> set[str]:
-    found: set[str] = set()
-    todo = list(tasks[name].after)
-    while todo:
-        other = todo.pop()
-        if other not in found and other in tasks:
-            found.add(other)
-            todo += tasks[other].after
-    return found - {name}
 
 
 def _resolve_command(command: Command, scope: Scope, refusals: Refusals, path: str) -> Command:

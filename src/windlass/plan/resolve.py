@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from windlass.config import JsonValue
 from windlass.core.names import nearest
+from windlass.plan.expressions import ExpressionError, evaluate, is_expression, names_in
 from windlass.plan.refusal import Refusals
 from windlass.plan.shell import Quote, ShellScanner, quote_value
-from windlass.plan.tokens import IN_JOB_TOKENS, Token, hidden_token, parse_tokens, render_tokens
+from windlass.plan.tokens import IN_JOB_TOKENS, SUPERVISOR_TOKENS, Token, hidden_token, parse_tokens, render_tokens
 
-__all__ = ["LATE_TOKENS", "Scope", "fill_tokens", "flat_params", "resolve_text", "text_of_value"]
+__all__ = ["LATE_TOKENS", "Scope", "calculated", "fill_tokens", "flat_params", "resolve_text", "text_of_value"]
 
 LATE_TOKENS = ("out", "checkpoints", "code", "run", "job")
 """Known when a job is rendered: paths on that machine, the run's id, the number of the job."""
@@ -23,6 +25,8 @@ _DECLARED = {
     "tasks": "tasks: {{{name}: {{run: COMMAND}}}}",
 }
 """How a file declares what a token of this kind stands for."""
+
+_DASHED = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(?:-[A-Za-z_][A-Za-z0-9_.]*)+\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +115,13 @@ def resolve_text(text: str, scope: Scope, refusals: Refusals, path: str, *, is_s
 
 
 def _value(token: Token, scope: Scope, refusals: Refusals, path: str, scanner: ShellScanner | None) -> str:
-    if token.name not in scope.values:
+    if token.name in scope.values:
+        value = scope.values[token.name]
+    elif _is_calculated(token.name, scope):
+        value = calculated(token, scope, refusals, path)
+    else:
         refusals.add(path, *_unknown(token, scope, path, is_shell=scanner is not None))
         return ""
-    value = scope.values[token.name]
     try:
         if scanner is None:
             return text_of_value(value)
@@ -128,6 +135,27 @@ def _value(token: Token, scope: Scope, refusals: Refusals, path: str, scanner: S
     except ValueError as error:
         refusals.add(path, f"`{token}` in {path} {error}", "param-not-text", _usable_hint(token.name, scope))
     return ""
+
+
+def _is_calculated(text: str, scope: Scope) -> bool:
+    """Whether a token is an expression; `params.learning-rate` is a name unless both sides of its dash are known."""
+    return is_expression(text) and not (_DASHED.match(text) and not scope.values.keys() >= set(names_in(text)))
+
+
+def calculated(token: Token, scope: Scope, refusals: Refusals, path: str) -> JsonValue:
+    """The value of an expression, a whole number or a list of them; an empty text where it is refused."""
+    too_late = [name for name in names_in(token.name) if name in scope.later]
+    if too_late:
+        message = f"`{token}` in {path} calculates with `{too_late[0]}`, which is known only in the job"
+        refusals.add(path, message, "bad-expression", "use `${" + too_late[0] + "}` alone, and calculate in the code")
+        return ""
+    try:
+        value = evaluate(token.name, scope.values)
+    except ExpressionError as error:
+        shell = "; a variable of your shell is written `$${...}`" if path.endswith(".run") else ""
+        refusals.add(path, f"`{token}` in {path} has no value: {error}", "bad-expression", error.hint + shell)
+        return ""
+    return list(value) if isinstance(value, tuple) else value
 
 
 class _HazardError(Exception):
@@ -187,7 +215,7 @@ def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False)
             continue
         if is_shell and scanner.is_escaped:
             raise ValueError(f"`{piece}` follows a backslash, which would take part of the value away")
-        if piece.name in IN_JOB_TOKENS:
+        if piece.name in (*IN_JOB_TOKENS, *SUPERVISOR_TOKENS):
             filled += str(piece)
             scanner.feed_value()
             continue

@@ -9,12 +9,18 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["IN_JOB_TOKENS", "Token", "hidden_token", "parse_tokens", "render_tokens"]
+__all__ = ["IN_JOB_TOKENS", "SUPERVISOR_TOKENS", "Token", "hidden_token", "parse_tokens", "render_tokens"]
 
-IN_JOB_TOKENS = ("leader.address", "leader.port", "rank", "attempt")
+IN_JOB_TOKENS = ("leader.address", "leader.port", "rank", "attempt", "hostfile")
 """Known only when an attempt starts; the supervisor fills them in."""
 
-_HIDDEN = re.compile(r"\$\{(?:" + "|".join(re.escape(name) for name in IN_JOB_TOKENS) + r")\}")
+SUPERVISOR_TOKENS = (
+    *("supervisor.python", "supervisor.archive", "supervisor.scratch"),
+    *("supervisor.host", "supervisor.leader_host"),
+)
+"""The same, in what windlass itself puts around a command."""
+
+_HIDDEN = re.compile(r"\$\{(?:" + "|".join(re.escape(name) for name in (*IN_JOB_TOKENS, *SUPERVISOR_TOKENS)) + r")\}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How many of what a task has; per replica but for `nodes`."""
+    """How many of what a task has; per replica but for `nodes`; `cpus` is 0 where nobody knows."""
 
     task: str
     nodes: int
@@ -44,25 +44,35 @@ def windlass_variables(shape: Shape, experiment: str, *, is_debug: bool) -> dict
     return variables | ({_BLOCKING: "1"} if is_debug else {})
 
 
-def beaker_variables(shape: Shape) -> dict[str, str]:
+def beaker_variables(shape: Shape, site: str) -> dict[str, str]:
     """The variables that code written for Beaker reads; ids are windlass's, unique in the same way.
 
-    There, an experiment is a run, and a job is one replica of one attempt.
+    There, an experiment is a run, and a job is one replica of one attempt. A CPU count may have a fraction, as there.
+
+    Args:
+        site: what stands for the workspace.
     """
     task = f"${{run}}.{shape.task}"
+    job = task + ".${attempt}."
     variables = {
         "BEAKER_WORKLOAD_ID": "${run}",
         "BEAKER_EXPERIMENT_ID": "${run}",
+        "BEAKER_WORKSPACE_ID": site,
         "BEAKER_TASK_ID": task,
-        "BEAKER_JOB_ID": task + ".${attempt}.${rank}",
+        "BEAKER_JOB_ID": job + "${rank}",
         "BEAKER_JOB_KIND": "batch",
+        "BEAKER_NODE_ID": "${supervisor.host}",
+        "BEAKER_NODE_HOSTNAME": "${supervisor.host}",
         "BEAKER_RESULT_DATASET_ID": task + ".out",
         "BEAKER_ASSIGNED_GPU_COUNT": str(shape.gpus),
         "BEAKER_REPLICA_RANK": "${rank}",
         "BEAKER_REPLICA_COUNT": str(shape.nodes),
         "BEAKER_LEADER_REPLICA_HOSTNAME": "${leader.address}",
+        "BEAKER_LEADER_REPLICA_NODE_ID": "${supervisor.leader_host}",
+        "BEAKER_LEADER_REPLICA_JOB_ID": job + "0",
+        "RESULTS_DIR": "${out}",
     }
-    return variables | ({"BEAKER_ASSIGNED_CPU_COUNT": f"{shape.cpus:g}"} if shape.cpus else {})
+    return variables | ({"BEAKER_ASSIGNED_CPU_COUNT": f"{shape.cpus:.15g}"} if shape.cpus else {})
 
 
 def check_user_variables(variables: Mapping[str, str], path: str, refusals: Refusals, *, is_debug: bool) -> None:

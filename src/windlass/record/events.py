@@ -3,13 +3,16 @@
     kind                writer      facts
     run-created         client      run, name, why, plan_hash, tasks {task: {after, replicas, interrupted, failed}}
     job-intended        client      task, job, token, backend, resets_budgets
-    job-submitted       client      task, job, backend_id, locator
+    job-submitted       client      task, job, backend_id, locator, is_held       held: it waits in the queue until the tasks before it have ended
     job-refused         client      task, job, cause, message             nothing was started: the backend said no or was not asked
     job-lost            client      task, job, attempt, cause, message    the backend's object is gone without a last word
     stop-requested      client      tasks {task: newest job}, reason, is_checkpoint_wanted
     task-queued         supervisor  task, job, reason                     why it does not start yet; an empty reason: it does
-    attempt-started     supervisor  task, job, attempt, epoch, leader, address, port
-    process-starting    supervisor  task, attempt, rank                   before anything of the user's is executed
+    link-queued         both        task, job, link, backend_id           one of a scheduler's jobs, of which the job is a chain
+    link-started        supervisor  task, job, link, backend_id, incarnation, host
+    node-avoided        supervisor  task, host, reason                    later links keep away from it
+    attempt-started     supervisor  task, job, attempt, epoch, leader, address, port, link, incarnation
+    process-starting    supervisor  task, attempt, rank, incarnation      before anything of the user's is executed
     process-started     supervisor  task, attempt, rank, host, process, argv
     process-ended       both        task, attempt, rank, end
     attempt-ended       supervisor  task, job, attempt, epoch, end
@@ -38,7 +41,10 @@ __all__ = [
     "JOB_LOST",
     "JOB_REFUSED",
     "JOB_SUBMITTED",
+    "LINK_QUEUED",
+    "LINK_STARTED",
     "METRICS",
+    "NODE_AVOIDED",
     "NOTE",
     "OUTPUTS",
     "PROCESS_ENDED",
@@ -59,6 +65,9 @@ JOB_REFUSED = "job-refused"
 JOB_LOST = "job-lost"
 STOP_REQUESTED = "stop-requested"
 TASK_QUEUED = "task-queued"
+LINK_QUEUED = "link-queued"
+LINK_STARTED = "link-started"
+NODE_AVOIDED = "node-avoided"
 ATTEMPT_STARTED = "attempt-started"
 PROCESS_STARTING = "process-starting"
 PROCESS_STARTED = "process-started"

@@ -8,16 +8,17 @@ travel in a file and, where no storage is shared, on standard output.
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 __all__ = ["Record", "decode", "encode", "read_frames"]
 
 HEADER = 18
 _BATCH = 256
-_OWN_TYPES: tuple[tuple[type, ...], ...] = ((str,), (str,), (int,), (int, float))
 _OWN_FIELDS = frozenset({"kind", "writer", "seq", "at"})
 Data = dict[str, Any]
 
@@ -66,6 +67,22 @@ def _body(line: bytes) -> bytes | None:
     return body if is_whole else None
 
 
+def _bodies_if_all_whole(content: bytes) -> list[bytes] | None:
+    """The same of every line at once, five times as fast; None where any line must be looked at by itself."""
+    lines = content.split(b"\n")
+    del lines[-1]
+    num, heads = len(lines), b"".join([line[:HEADER] for line in lines])
+    if len(heads) != num * HEADER or heads[8::HEADER] + heads[17::HEADER] != b"  " * num:
+        return None
+    try:
+        told = bytes.fromhex(heads.decode("ascii"))
+    except ValueError:
+        return None
+    bodies = [line[HEADER:] for line in lines]
+    found = chain.from_iterable(zip(map(len, bodies), map(zlib.crc32, bodies)))
+    return bodies if told == struct.pack(f">{2 * num}I", *found) else None
+
+
 def _parse(bodies: list[bytes]) -> list[Record | None]:
     """Many bodies in one call of the JSON parser, which is twice as fast as one call each."""
     try:
@@ -79,11 +96,15 @@ def _parse(bodies: list[bytes]) -> list[Record | None]:
 
 def _record(fields: Any) -> Record | None:
     try:
-        own = (fields.pop("kind"), fields.pop("writer"), fields.pop("seq"), fields.pop("at"))
+        kind, writer, seq, at = fields.pop("kind"), fields.pop("writer"), fields.pop("seq"), fields.pop("at")
     except (KeyError, AttributeError, TypeError):
         return None
-    is_whole = all(isinstance(value, types) for value, types in zip(own, _OWN_TYPES))
-    return Record(*own, fields) if is_whole else None
+    is_whole = isinstance(kind, str) and isinstance(writer, str) and isinstance(seq, int)
+    if not is_whole or not isinstance(at, (int, float)):
+        return None
+    record = object.__new__(Record)  # a frozen class's own `__init__` takes three times as long
+    record.__dict__.update(kind=kind, writer=writer, seq=seq, at=at, data=fields)
+    return record
 
 
 def read_frames(content: bytes, *, skip: Iterable[str] = ()) -> tuple[list[Record], int, int]:
@@ -97,8 +118,11 @@ def read_frames(content: bytes, *, skip: Iterable[str] = ()) -> tuple[list[Recor
         or a record still being written. Damaged lines before `end` are counted.
     """
     prefixes = tuple(f'{{"kind":"{kind}",'.encode("ascii") for kind in skip)
-    bodies: list[bytes] = []
+    whole = None if prefixes else _bodies_if_all_whole(content)
+    bodies: list[bytes] = whole or []
     end = position = num_damaged = num_pending = 0
+    if whole is not None:
+        end = position = content.rfind(b"\n") + 1
     while True:
         newline = content.find(b"\n", position)
         if newline < 0:

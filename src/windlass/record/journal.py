@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 from windlass.core.clock import Clock
 from windlass.core.errors import PreconditionError
-from windlass.core.files import fsync_directory
+from windlass.core.files import fsync_directory, refresh_folder, take_lock
 from windlass.record.frames import Record, encode, read_frames
 from windlass.record.shapes import is_well_formed
 
@@ -35,6 +34,9 @@ class JournalWriter:
         folder: the run's journal folder; made if missing.
         writer: a name that no other living process uses; it is the file's name.
         has_reserve: keep 64 KiB aside, given up when the disk is full, so that the end can still be told.
+
+    Raises:
+        PreconditionError: another process writes the file (`journal-locked`), or it cannot be locked (`no-file-locks`).
     """
 
     def __init__(self, folder: Path, writer: str, clock: Clock, *, has_reserve: bool = False) -> None:
@@ -58,10 +60,13 @@ class JournalWriter:
     def _lock(self) -> None:
         for _ in range(int(_LOCK_WAIT_S / 0.05)):
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                take_lock(self._file, self._path)
                 return
             except BlockingIOError:
                 time.sleep(0.05)
+            except (OSError, PreconditionError):
+                os.close(self._file)
+                raise
         os.close(self._file)
         raise PreconditionError(f"{self._path} is being written by another process", code="journal-locked")
 
@@ -148,14 +153,21 @@ class JournalReader:
         """
         return self._num_passed_over + sum(self._num_at_end.values())
 
-    def poll(self) -> list[Record]:
+    def poll(self, *, is_fresh: bool = False) -> list[Record]:
         """What was appended since the last call; costs one stat per writer when nothing was.
+
+        Args:
+            is_fresh: also what a client of a network file system does not see yet, which remembers listings and sizes
+                for up to a minute; changes the folder, and opens every file, which makes such a client ask.
 
         Raises:
             PreconditionError: the journal is no folder (`run-damaged`).
         """
         found: list[Record] = []
         try:
+            if is_fresh:
+                with contextlib.suppress(OSError):  # a full disk: it still says what it knows
+                    refresh_folder(self._folder, f".probe-{os.uname().nodename}-{os.getpid()}")
             entries = sorted(os.scandir(str(self._folder)), key=lambda entry: entry.name)
         except FileNotFoundError:
             return found
@@ -168,20 +180,22 @@ class JournalReader:
         for entry in entries:
             if entry.name.endswith(SUFFIX) and entry.name.startswith(self._prefix):
                 try:
-                    found.extend(self._read_new(entry))
+                    found.extend(self._read_new(entry, is_fresh))
                 except FileNotFoundError:
                     continue
                 except OSError:  # a folder, or no permission: the others still say what they know
                     self._num_at_end[entry.name] = 1
         return found
 
-    def _read_new(self, entry: os.DirEntry[str]) -> list[Record]:
+    def _read_new(self, entry: os.DirEntry[str], is_fresh: bool) -> list[Record]:
         offset = self._offsets.get(entry.name, 0)
-        if entry.stat().st_size <= offset:
+        if not is_fresh and entry.stat().st_size <= offset:
             return []
         with open(entry.path, "rb") as file:
             file.seek(offset)
             content = file.read()
+        if not content:
+            return []
         records, end, num_damaged = read_frames(content, skip=self._skip)
         whole = [record for record in records if is_well_formed(record)]
         self._offsets[entry.name] = offset + end

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from windlass.record.causes import Cause, Kind, cause_of, kind_of
 from windlass.record.state import Attempt, State, Task
 
-__all__ = ["DOOMED_WITHIN_S", "MAX_WITHOUT_PROGRESS", "Budgets", "Decision", "decide"]
+__all__ = ["DOOMED_WITHIN_S", "MAX_WITHOUT_PROGRESS", "Budgets", "Decision", "decide", "end_of_chain"]
 
 MAX_WITHOUT_PROGRESS = 3
 """Attempts in a row without progress after which a task ends."""
@@ -47,6 +47,8 @@ def decide(task: Task, budgets: Budgets) -> Decision:
         return Decision(State.SUCCEEDED, str(cause))
     if task.is_stop_wanted:
         return Decision(State.STOPPED, str(Cause.CANCELLED), task.stop_reason)
+    if cause is Cause.CANCELLED:  # by somebody who asked the scheduler and not us
+        return Decision(State.STOPPED, str(cause), newest.end.message)
     if kind_of(cause) is Kind.FINAL:
         return Decision(State.FAILED, str(cause), newest.end.message)
     attempts = _counted(task)
@@ -59,6 +61,20 @@ def decide(task: Task, budgets: Budgets) -> Decision:
         message = f"{num_doomed} attempts in a row made no progress; the last ended by {cause}: {newest.end.message}"
         return Decision(State.FAILED, str(Cause.NO_PROGRESS), message)
     return Decision(None)
+
+
+def end_of_chain(task: Task, link: int, num_links: int) -> Decision | None:
+    """The end of a task that would go on in another link, after the last it may have; None while it may.
+
+    Args:
+        link: number of the newest link that began, over all jobs of the task since its budgets were reset.
+        num_links: most there may be; 0: no limit.
+    """
+    if not num_links or link < num_links:
+        return None
+    newest = task.newest_attempt
+    cause = newest.end.cause if newest is not None and newest.end is not None else str(Cause.UNKNOWN)
+    return Decision(State.FAILED, cause, f"all {num_links} jobs of its chain are used up")
 
 
 def _counted(task: Task) -> list[Attempt]:

@@ -1,4 +1,4 @@
-"""What a run's journal says: facts about tasks, jobs and attempts, and the states derived from them.
+"""What a run's journal says: the fold of its records to facts, and the run's state.
 
 The fold does not depend on the order of records of different writers: every fact has one key (task, job, attempt,
 rank) and, where two writers may speak about the same key, a stated precedence. So a journal read in any order gives
@@ -8,197 +8,29 @@ the same state, and no vector clocks are needed (docs/decisions/0002-order-free-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from windlass.record import events
 from windlass.record.causes import Cause
+from windlass.record.facts import Attempt, End, Job, Link, Replica, Task
 from windlass.record.frames import Record
 from windlass.record.lifecycle import TRANSITIONS, State
 from windlass.record.shapes import is_well_formed
 
-__all__ = ["TRANSITIONS", "Attempt", "End", "Job", "Replica", "RunFacts", "State", "Task", "fold"]
-
-
-@dataclass(frozen=True)
-class End:
-    """How a process, a replica or an attempt ended.
-
-    Attributes:
-        code: exit code; negative is the number of the signal that ended it.
-        rank: the replica that ended first and so is the cause; -1 where there is none.
-        message: one line for people.
-        tail: the last lines printed, redacted.
-        traceback: the Python traceback found in the log, redacted.
-    """
-
-    cause: str
-    code: int = 0
-    rank: int = -1
-    host: str = ""
-    message: str = ""
-    tail: tuple[str, ...] = ()
-    traceback: str = ""
-    at: float = 0.0
-
-    def to_data(self) -> dict[str, Any]:
-        """The JSON form, defaults left out."""
-        defaults = {item.name: item.default for item in fields(self)}
-        return {key: value for key, value in asdict(self).items() if value != defaults[key]}
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> End:
-        """Read back `to_data`; unknown keys of later versions are ignored."""
-        known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
-        known["tail"] = tuple(known.get("tail", ()))
-        return cls(**known)
-
-
-@dataclass
-class Replica:
-    """One node's share of an attempt."""
-
-    host: str = ""
-    process: str = ""
-    is_starting: bool = False
-    end: End | None = None
-
-
-@dataclass
-class Attempt:
-    """One execution of a task's gang."""
-
-    number: int
-    job: int = 0
-    started_at: float = 0.0
-    first_seen_at: float = 0.0
-    last_seen_at: float = 0.0
-    address: str = ""
-    port: int = 0
-    replicas: dict[int, Replica] = field(default_factory=dict)
-    end: End | None = None
-    ended_at: float = 0.0
-    end_rank: tuple[int, int, float, str, int] = (-2, 0, 0.0, "", 0)
-    checkpoint_step: int = -1
-    num_checkpoints: int = 0
-    num_entries: int = 0
-    is_listening: bool = False
-
-    @property
-    def has_progress(self) -> bool:
-        """Whether it left a committed checkpoint or a new stable entry behind."""
-        return self.num_checkpoints + self.num_entries > 0
-
-    @property
-    def running_s(self) -> float:
-        """How long it ran, for one that ended; one that was lost, as far as it was heard of."""
-        if not self.started_at or self.end is None:
-            return 0.0
-        ended_at = self.last_seen_at if self.is_end_doubtful else self.end.at or self.ended_at
-        return max(0.0, ended_at - self.started_at)
-
-    @property
-    def is_end_doubtful(self) -> bool:
-        """Whether only a client says that it ended; a supervisor's word outranks it."""
-        return self.end_rank[0] < 0
-
-    @property
-    def has_started(self) -> bool:
-        """Whether user code may have run in it."""
-        return self.started_at > 0 or any(replica.is_starting for replica in self.replicas.values())
-
-
-@dataclass
-class Job:
-    """One submission of a task to a backend."""
-
-    number: int
-    token: str = ""
-    backend: str = ""
-    resets_budgets: bool = False
-    intended_at: float = 0.0
-    backend_id: str = ""
-    locator: str = ""
-    is_submitted: bool = False
-    refusal: str = ""
-    lost: str = ""
-    reason: tuple[float, str] = (0.0, "")
-
-
-@dataclass
-class Task:
-    """A named step of the experiment, as far as the journal knows."""
-
-    name: str
-    after: tuple[str, ...] = ()
-    num_replicas: int = 1
-    jobs: dict[int, Job] = field(default_factory=dict)
-    attempts: dict[int, Attempt] = field(default_factory=dict)
-    ends: dict[int, tuple[State, str, str, float]] = field(default_factory=dict)
-    stopped_job: int = 0
-    stopped_at: float = 0.0
-    is_checkpoint_wanted: bool = False
-    stop_reason: str = ""
-    best_step: int = -1
-    has_reported: bool = False
-    last_checkpoint: tuple[int, str] = (-1, "")
-    phase: tuple[float, str, int] = (0.0, "", -1)
-    entries: set[str] = field(default_factory=set)
-
-    @property
-    def newest_job(self) -> int:
-        """Number of the newest submission; 0 before the first."""
-        return max(self.jobs, default=0)
-
-    @property
-    def newest_attempt(self) -> Attempt | None:
-        """The attempt with the highest number."""
-        return self.attempts[max(self.attempts)] if self.attempts else None
-
-    @property
-    def end(self) -> tuple[State, str, str, float] | None:
-        """(verdict, cause, message, time) when it ended and nobody asked for more since.
-
-        A success is final whatever came later; any other end is undone by a newer job.
-        """
-        for job in sorted(self.ends):
-            if self.ends[job][0] is State.SUCCEEDED:
-                return self.ends[job]
-        return self.ends.get(max(self.newest_job, *self.ends)) if self.ends else None
-
-    @property
-    def is_stop_wanted(self) -> bool:
-        """Whether a stop was asked for that covers the newest job.
-
-        It also covers jobs that only continue the stopped one (a client may intend the next job in the moment of the
-        stop), but none that a person asked for after the task's end.
-        """
-        covered = self.stopped_job
-        while covered and covered + 1 in self.jobs and covered not in self.ends:
-            covered += 1
-        return 0 < self.newest_job <= covered
-
-    @property
-    def state(self) -> State:
-        """The state, derived from the facts."""
-        end = self.end
-        if end is not None:
-            return end[0]
-        if not self.jobs:
-            return State.PLANNED
-        if self.is_stop_wanted:
-            return State.STOPPING
-        newest = self.newest_attempt
-        if newest is not None and newest.job == self.newest_job and newest.has_started:
-            return State.RUNNING
-        return State.QUEUED
-
-    @property
-    def reason(self) -> str:
-        """Why it waits, in words; empty when it does not."""
-        if self.state is not State.QUEUED:
-            return ""
-        return self.jobs[self.newest_job].reason[1]
+__all__ = [
+    "TRANSITIONS",
+    "Attempt",
+    "End",
+    "Job",
+    "Link",
+    "Replica",
+    "RunFacts",
+    "State",
+    "Task",
+    "fold",
+    "jobs_to_let_go",
+]
 
 
 @dataclass
@@ -278,6 +110,23 @@ def fold(records: Iterable[Record]) -> RunFacts:
     return facts
 
 
+def jobs_to_let_go(facts: RunFacts) -> dict[str, Job]:
+    """Jobs that wait in a queue although nothing has to be waited for any more, by their task.
+
+    When a task before one of them did not succeed, it is to start too, and to find out.
+    """
+    found = {}
+    for name, task in facts.tasks.items():
+        job = task.jobs.get(task.newest_job)
+        before = [facts.task(other).state for other in task.after]
+        is_due = all(state is State.SUCCEEDED for state in before) or any(
+            state.is_terminal and state is not State.SUCCEEDED for state in before
+        )
+        if job is not None and job.is_held and not job.links and not task.end and is_due:
+            found[name] = job
+    return found
+
+
 def _verdict(states: Iterable[State]) -> State:
     states = set(states)
     if State.FAILED in states:
@@ -354,6 +203,7 @@ def _job_submitted(facts: RunFacts, record: Record) -> None:
     job.is_submitted = True
     if _is_first_of_job(facts, record):
         job.backend_id, job.locator = record.data["backend_id"], record.data["locator"]
+        job.is_held = record.data.get("is_held") is True
 
 
 def _job_refused(facts: RunFacts, record: Record) -> None:
@@ -382,14 +232,44 @@ def _task_queued(facts: RunFacts, record: Record) -> None:
     job.reason = max(job.reason, (record.at, record.data["reason"]))
 
 
+def _link(facts: RunFacts, record: Record) -> Link:
+    number = record.data["link"]
+    return _job(facts, record.data).links.setdefault(number, Link(number))
+
+
+def _link_queued(facts: RunFacts, record: Record) -> None:
+    link = _link(facts, record)
+    if not link.started_at:  # the one that began is the link, whatever else was queued as such
+        link.backend_id = max(link.backend_id, record.data["backend_id"])
+
+
+def _link_started(facts: RunFacts, record: Record) -> None:
+    link, data = _link(facts, record), record.data
+    known = (link.started_at, link.incarnation, link.backend_id, link.host)
+    said = (record.at, data["incarnation"], data["backend_id"], data["host"])
+    link.started_at, link.incarnation, link.backend_id, link.host = max(known, said)
+
+
+def _node_avoided(facts: RunFacts, record: Record) -> None:
+    avoided, host = facts.task(record.data["task"]).avoided, record.data["host"]
+    avoided[host] = max(avoided.get(host, ""), record.data["reason"])
+
+
 def _attempt_started(facts: RunFacts, record: Record) -> None:
     attempt = _attempt(facts, record)
-    if _is_first(facts, record, record.data["task"], attempt.number):
+    epoch = record.data.get("epoch", 0)
+    precedence = (epoch if isinstance(epoch, int) else 0, -record.at, record.writer, -record.seq)
+    if precedence > attempt.start_rank:
+        attempt.start_rank = precedence
         attempt.started_at, attempt.address, attempt.port = record.at, record.data["address"], record.data["port"]
+        attempt.link, attempt.incarnation = record.data.get("link", 1), record.data.get("incarnation", "")
 
 
 def _process_starting(facts: RunFacts, record: Record) -> None:
-    _replica(facts, record).is_starting = True
+    replica = _replica(facts, record)
+    replica.is_starting = True
+    if _is_first_of_rank(facts, record):
+        replica.incarnation = record.data.get("incarnation", "")
 
 
 def _process_started(facts: RunFacts, record: Record) -> None:
@@ -411,9 +291,10 @@ def _attempt_ended(facts: RunFacts, record: Record) -> None:
 
 def _end_attempt(attempt: Attempt, end: End, epoch: int, record: Record) -> None:
     """A supervisor's word outranks a client's, a later leader's an earlier one's, the first of a writer its later ones."""
-    precedence = (epoch, -record.seq if epoch >= 0 else 0, -record.at, record.writer, -record.seq)
-    if precedence > attempt.end_rank:
-        attempt.end, attempt.end_rank, attempt.ended_at = end, precedence, record.at
+    epoch = max(epoch, -1)
+    precedence = (-record.seq if epoch >= 0 else 0, -record.at, record.writer, -record.seq)
+    if epoch not in attempt.ends or precedence > attempt.ends[epoch][0]:
+        attempt.ends[epoch] = (precedence, end, record.at)
 
 
 def _task_ended(facts: RunFacts, record: Record) -> None:
@@ -435,6 +316,7 @@ def _checkpoint(facts: RunFacts, record: Record) -> None:
     task.has_reported = True
     attempt.checkpoint_step = max(attempt.checkpoint_step, step)
     attempt.num_checkpoints += 1
+    attempt.save_s = max(attempt.save_s, float(record.data.get("phase_s") or 0.0))
     task.best_step = max(task.best_step, step)
     task.last_checkpoint = max(task.last_checkpoint, (step, record.data["path"]))
 
@@ -482,6 +364,9 @@ _HANDLERS: dict[str, Callable[[RunFacts, Record], None]] = {
     events.JOB_LOST: _job_lost,
     events.STOP_REQUESTED: _stop_requested,
     events.TASK_QUEUED: _task_queued,
+    events.LINK_QUEUED: _link_queued,
+    events.LINK_STARTED: _link_started,
+    events.NODE_AVOIDED: _node_avoided,
     events.ATTEMPT_STARTED: _attempt_started,
     events.PROCESS_STARTING: _process_starting,
     events.PROCESS_STARTED: _process_started,

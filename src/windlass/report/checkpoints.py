@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.core.errors import NotFoundError, PreconditionError
@@ -18,7 +19,7 @@ from windlass.record.manifest import FILE_SUFFIX, FOLDER_MANIFEST, commit_manife
 from windlass.record.shapes import is_well_formed
 from windlass.report.reporter import Reporter, current
 
-__all__ = ["checkpoint", "checkpoint_dir", "latest_checkpoint"]
+__all__ = ["Saving", "begin_saving", "checkpoint", "checkpoint_dir", "latest_checkpoint", "saving_ended"]
 
 _HIDDEN = ".windlass-"
 
@@ -41,6 +42,33 @@ def checkpoint(path: str | os.PathLike[str], *, step: int) -> Path:
         reporter.saved(where, int(step), started_at)
         reporter.answered(request)
     return where
+
+
+@dataclass(frozen=True)
+class Saving:
+    """A save that began: the request it answers, and when that was."""
+
+    request: int
+    started_at: float
+
+
+def begin_saving() -> Saving:
+    """Note that a save begins, for code that writes the manifest of `windlass.record.manifest` itself."""
+    return Saving(current().requests.checkpoint, time.monotonic())
+
+
+def saving_ended(saving: Saving, path: str, *, step: int) -> None:
+    """Record a checkpoint whose manifest was written by its maker, so that nothing is read again. From any thread.
+
+    Outside windlass it does nothing. A path may be an URL.
+
+    Raises:
+        OSError: the journal cannot be written.
+    """
+    reporter = current()
+    if reporter.is_active or reporter.has_checkpoints:
+        reporter.saved(path, step, saving.started_at)
+        reporter.answered(saving.request)
 
 
 @contextlib.contextmanager

@@ -89,7 +89,7 @@ class Reporter:
             return True
         return self.requests.checkpoint > self._answered
 
-    def saved(self, path: Path, step: int, started_at: float) -> None:
+    def saved(self, path: Path | str, step: int, started_at: float) -> None:
         """Record a committed checkpoint; durable."""
         since = started_at if self._saving_since is None else min(self._saving_since, started_at)
         now = time.monotonic()

@@ -1,20 +1,24 @@
-"""What is different between two runs, by cause."""
+"""What is different between two runs, by cause; each difference is told once, where it was made."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from windlass.core.errors import NotFoundError
+from windlass.core.errors import NotFoundError, WindlassError
 from windlass.record.state import RunFacts
+from windlass.runs import outputs
+from windlass.runs.compare_pins import tidied
 from windlass.runs.store import RunFolder
 
-__all__ = ["Area", "Difference", "diff", "diff_documents"]
+__all__ = ["Area", "Difference", "diff", "diff_documents", "difference_text"]
 
 
 class Area(StrEnum):
-    """What a difference belongs to, in the order shown."""
+    """What a difference belongs to, in the order of the chain and as it is shown."""
 
     CODE = "code"
     ENVIRONMENT = "environment"
@@ -32,14 +36,19 @@ class Difference:
     Attributes:
         cause: the area it belongs to.
         path: dotted, from the document's top.
+        details: more about it, a line each, such as the files that differ and by how much.
+        files: their names.
     """
 
     cause: Area
     path: str
     before: object
     after: object
+    details: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
+_WIDTH = 120
 _RESOURCES = frozenset(
     [
         "nodes",
@@ -56,6 +65,7 @@ _RESOURCES = frozenset(
         "context",
         "limit",
         "retry",
+        "retain",
         "site",
     ]
 )
@@ -63,22 +73,15 @@ _AREA_OF_TOP = {
     "code": Area.CODE,
     "environment": Area.ENVIRONMENT,
     "env": Area.ENVIRONMENT,
+    "image": Area.ENVIRONMENT,
     "data": Area.DATA,
+    "builds": Area.DATA,
     "host": Area.HARDWARE,
+    "hosts": Area.HARDWARE,
     "outputs": Area.OUTPUTS,
 }
 _AREA_OF_HOST = dict.fromkeys(("os", "libc", "python", "python_version", "windlass_version"), Area.ENVIRONMENT)
-_IGNORED = frozenset(
-    {
-        "why",
-        "code.ref",
-        "environment.interpreter",
-        "host.collected_at",
-        "host.python",
-        "environment.key",
-        "environment.lock_file",
-    }
-)
+_IGNORED = frozenset({"why", "host.collected_at", "host.python"})
 
 
 def diff(run_a: RunFolder, run_b: RunFolder) -> list[Difference]:
@@ -91,30 +94,73 @@ def diff(run_a: RunFolder, run_b: RunFolder) -> list[Difference]:
     return diff_documents(_documents(run_a), _documents(run_b))
 
 
+def difference_text(difference: Difference) -> str:
+    """A difference in one line: the thing, what it was, what it is; hex digests are cut."""
+    name = difference.path
+    if difference.cause is Area.PARAMETERS or difference.cause is Area.RESOURCES:
+        shown = name
+    else:
+        shown = name.partition(".")[2] or name
+        for prefix, suffix in (("packages.", ""), ("", ".digest")):
+            shown = shown.removeprefix(prefix).removesuffix(suffix) or shown
+    before, after = _text(difference.before), _text(difference.after)
+    if difference.before is None:
+        return f"+ {shown}: {after}"
+    if difference.after is None:
+        return f"- {shown}: {before}"
+    return f"~ {shown}: {before} -> {after}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping) and len(value) == 1:
+        return _text(next(iter(value.values())))
+    if isinstance(value, str):
+        return value[:12] if re.fullmatch("[0-9a-f]{32,64}", value) else value
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
+
+
 def _documents(run: RunFolder) -> dict[str, object]:
     try:
         provenance = run.provenance()
     except NotFoundError:
         provenance = {}
-    return {"plan": run.plan(), "provenance": provenance, "outputs": _outputs(run.facts())}
+    facts = run.facts()
+    return {"plan": run.plan(), "provenance": provenance, "outputs": _outputs(run, facts), "hosts": _hosts(facts)}
 
 
-def _outputs(facts: RunFacts) -> dict[str, object]:
+def _outputs(run: RunFolder, facts: RunFacts) -> dict[str, object]:
+    """Each task's files by their digests where the manifest is here; else the digest of all of them."""
+    found: dict[str, object] = {}
+    for task, (_, _, _, digest) in facts.outputs.items():
+        try:
+            entries = outputs.read_manifest(run.out(task)).entries
+        except WindlassError:  # not fetched, cleared away or damaged; the journal still knows the digest
+            found[task] = {"digest": digest}
+            continue
+        found[task] = {"digest": digest, "files": {entry.path: entry.sha256 for entry in entries}}
+    return found
+
+
+def _hosts(facts: RunFacts) -> dict[str, object]:
+    """Where each task's last attempt ran; the preparation of data, which only one of two runs may have, left out."""
+    newest = {name: task.newest_attempt for name, task in facts.tasks.items()}
     return {
-        task: {"num_files": num_files, "bytes": size, "digest": digest}
-        for task, (_, num_files, size, digest) in facts.outputs.items()
+        name: sorted({replica.host for replica in attempt.replicas.values() if replica.host})
+        for name, attempt in newest.items()
+        if attempt is not None and not name.startswith("data.")
     }
 
 
 def diff_documents(before: Mapping[str, object], after: Mapping[str, object]) -> list[Difference]:
-    """The differences of two runs, each given as `{"plan": ..., "provenance": ..., "outputs": ...}` of plain values.
+    """The differences of two runs, each given as `{"plan", "provenance", "outputs", "hosts"}` of plain values.
 
-    A change is told once, where it was made: a parameter is not told again as part of a command line. What differs in
-    any two runs (ids, times, where things lie on a machine) is left out.
+    A change is told once, where it was made: a parameter is not told again as part of a command line, a package not
+    again as the digest of its lock file. What differs in any two runs (ids, times, where things lie) is left out.
     """
     order = list(Area)
-    found = list(_walk(_tree(before), _tree(after), ()))
-    return sorted(found, key=lambda difference: (order.index(difference.cause), difference.path))
+    left, right = tidied(_tree(before), _tree(after))
+    return sorted(_walk(left, right, ()), key=lambda difference: (order.index(difference.cause), difference.path))
 
 
 def _tree(documents: Mapping[str, object]) -> dict[str, object]:
@@ -124,9 +170,12 @@ def _tree(documents: Mapping[str, object]) -> dict[str, object]:
     tree = dict(_mapping(plan.get("experiment")) or _mapping(provenance.get("spec")))
     tree["code"] = pins.get("code")
     tree["environment"] = _environment(_mapping(pins.get("environment")), _mapping(provenance.get("environment")))
+    tree["image"] = {**_mapping(pins.get("image")), **_mapping(provenance.get("image"))}
     tree["data"] = _by_name(pins.get("data"))
+    tree["builds"] = _by_name(pins.get("builds"))
     tree["site"] = _mapping(plan.get("site"))
     tree["host"] = provenance.get("host")
+    tree["hosts"] = documents.get("hosts")
     tree["outputs"] = documents.get("outputs")
     return tree
 

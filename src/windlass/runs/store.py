@@ -57,6 +57,28 @@ class RunFolder:
         """The run's own checkout of its pin."""
         return self.path / "code"
 
+    @property
+    def mirror_file(self) -> Path:
+        """What of the journal was written elsewhere, where the run lives at a site and this folder is a copy."""
+        return self.path / "mirror.json"
+
+    @property
+    def heard_file(self) -> Path:
+        """Its time says when the site last answered for this run."""
+        return self.path / "mirror.heard"
+
+    def heard_at(self) -> float:
+        """When the site last answered for this run, wall time; 0: never, or it lives here."""
+        try:
+            return self.heard_file.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether the run lives at a site that shares no files with this machine."""
+        return self.mirror_file.exists()
+
     def out(self, task: str) -> Path:
         """A task's output."""
         return self.path / "out" / task

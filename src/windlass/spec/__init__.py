@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from windlass.spec.bundle import Bundle
 from windlass.spec.command import Command
 from windlass.spec.data import DATA_SCHEMES, DataSource
 from windlass.spec.env import Env, SecretUse
 from windlass.spec.experiment import Experiment
+from windlass.spec.image import Image, ImageVariant
 from windlass.spec.limits import Context, Limit, Retry
 from windlass.spec.load import checked, load_experiment
+from windlass.spec.retention import Best, KeptCheckpoints, Retain
+from windlass.spec.sweep import KeptBySweep, Sweep, SweepLimits
 from windlass.spec.task import Checkpoints, Gpus, Stall, Task
 
 __all__ = [
     "DATA_SCHEMES",
+    "Best",
+    "Bundle",
     "Checkpoints",
     "Command",
     "Context",
@@ -19,10 +25,17 @@ __all__ = [
     "Env",
     "Experiment",
     "Gpus",
+    "Image",
+    "ImageVariant",
+    "KeptBySweep",
+    "KeptCheckpoints",
     "Limit",
+    "Retain",
     "Retry",
     "SecretUse",
     "Stall",
+    "Sweep",
+    "SweepLimits",
     "Task",
     "checked",
     "load_experiment",

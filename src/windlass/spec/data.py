@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
-from windlass.config import Doc, Finding, Key
+from windlass.config import Doc, Finding, Key, OneOrMany, Range, Size
 from windlass.core.names import nearest
 from windlass.spec.command import Command
 
 __all__ = ["DATA_SCHEMES", "DataSource"]
 
-DATA_SCHEMES = ("file", "s3", "gs", "hf", "beaker", "run", "http", "https")
+DATA_SCHEMES = ("file", "store", "s3", "gs", "hf", "beaker", "run", "http", "https")
 _FORMS = ", ".join(f"{scheme}:" for scheme in DATA_SCHEMES)
 
 
@@ -23,6 +23,19 @@ class DataSource:
     source: Annotated[str, Doc("Where it lies: `file:PATH`, `s3://...`, `hf:NAME`, `run:RUN/PATH`, ...")] = ""
     from_: Annotated[str, Key("from"), Doc("Name of another data entry, or a source, that `build` reads.")] = ""
     build: Annotated[Command | None, Doc("Command that writes the data to ${out}; cached by content.")] = None
+    code: Annotated[
+        tuple[str, ...], OneOrMany(), Doc("Files and folders of the code that `build` runs; others do not rebuild it.")
+    ] = ()
+    cpus: Annotated[float | None, Range(above=0), Doc("CPU cores of the build.")] = None
+    memory: Annotated[int | None, Size(), Range(min=1), Doc("Memory of the build.")] = None
+    adapter: Annotated[
+        Literal["none", "cache-dataset-only"],
+        Doc("Makes `build` from the command of a task that knows this convention."),
+    ] = "none"
+    task: Annotated[str, Doc("The task that `adapter` takes; empty: the only one.")] = ""
+    drop: Annotated[
+        tuple[str, ...], OneOrMany(), Doc("Flags of that command which do not matter to the data, such as `--lr`.")
+    ] = ()
 
     @classmethod
     def from_shorthand(cls, value: str) -> DataSource:
@@ -31,7 +44,12 @@ class DataSource:
 
     def to_shorthand(self) -> str | None:
         """The short form, where there is one."""
-        return self.source if self.source and not self.from_ and self.build is None else None
+        return self.source if self == DataSource(source=self.source) and self.source else None
+
+    @property
+    def is_built(self) -> bool:
+        """Whether a command makes it."""
+        return self.build is not None or self.adapter != "none"
 
     @property
     def scheme(self) -> str:
@@ -40,22 +58,33 @@ class DataSource:
 
     def check(self) -> Iterator[Finding]:
         """What no single field can see."""
-        if self.source and (self.from_ or self.build is not None):
-            hint = "write the source as `from`, next to `build`" if self.build is not None else "keep one of them"
-            yield "source", "data has both `source` and `from` or `build`", "data-conflict", hint
-        elif self.from_ and self.build is None:
-            yield (
-                "from",
-                "data has `from` but no `build`",
-                "data-conflict",
-                "add `build: COMMAND`, or write the source alone",
-            )
-        elif not self.source and self.build is None:
-            yield "", "data has no source", "data-conflict", "write `file:PATH`, or `{from: NAME, build: COMMAND}`"
+        yield from self._conflicts()
         if self.source:
             yield from check_source("source", self.source)
         if ":" in self.from_:
             yield from check_source("from", self.from_)
+
+    def _conflicts(self) -> Iterator[Finding]:
+        if self.source and (self.from_ or self.is_built):
+            hint = "write the source as `from`, next to `build`" if self.build is not None else "keep one of them"
+            yield "source", "data has both `source` and `from` or `build`", "data-conflict", hint
+        elif self.adapter != "none" and (self.build is not None or self.from_):
+            message = "`adapter` makes the command itself, so `build` and `from` have no place beside it"
+            yield "adapter", message, "data-conflict", "keep `adapter`, or `build`"
+        elif self.from_ and self.build is None:
+            hint = "add `build: COMMAND`, or write the source alone"
+            yield "from", "data has `from` but no `build`", "data-conflict", hint
+        elif not self.source and not self.is_built:
+            yield "", "data has no source", "data-conflict", "write `file:PATH`, or `{from: NAME, build: COMMAND}`"
+        if self.build is not None and not self.build:
+            yield "build", "`build` is empty", "wrong-value", "write the command, such as `python tokenise.py ${out}`"
+        for key, is_used in _USED_BY_BUILDS.items():
+            if getattr(self, key) and not (self.adapter != "none" if is_used == "adapter" else self.is_built):
+                hint = f"remove it, or add `{is_used}`"
+                yield key, f"`{key}` has no effect without `{is_used}`", "setting-unused", hint
+
+
+_USED_BY_BUILDS = {"code": "build", "cpus": "build", "memory": "build", "task": "adapter", "drop": "adapter"}
 
 
 def check_source(key: str, source: str) -> Iterator[Finding]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Finding, Key, OneOrMany
+from windlass.config import Doc, Finding, Key, OneOrMany, Pattern
+from windlass.spec.image import Image
 from windlass.spec.variables import VariableName, Variables
 
 __all__ = ["Env", "SecretUse"]
@@ -16,7 +17,15 @@ __all__ = ["Env", "SecretUse"]
 class SecretUse:
     """A secret that the processes get, by name; its value comes from the vault."""
 
-    name: Annotated[VariableName, Doc("Name of the secret in the vault and of the variable.")]
+    name: Annotated[
+        VariableName, Doc("Name of the variable, and of the secret in the vault where `from` names no other.")
+    ]
+    from_: Annotated[
+        str,
+        Pattern("(?:[A-Za-z_][A-Za-z0-9_]*)?", "a secret's name is made of letters, digits and '_'", "bad-name"),
+        Key("from"),
+        Doc("Name of the secret in the vault, where it is not the variable's."),
+    ] = ""
     as_: Annotated[
         Literal["env", "file"],
         Key("as"),
@@ -30,14 +39,19 @@ class SecretUse:
 
     def to_shorthand(self) -> str | None:
         """The short form, where there is one."""
-        return self.name if self.as_ == "env" else None
+        return self.name if self.as_ == "env" and not self.from_ else None
+
+    @property
+    def source(self) -> str:
+        """Name of the secret in the vault."""
+        return self.from_ or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
     """The environment of all tasks: at most one of `image`, `uv` and `python`; none means this machine's."""
 
-    image: Annotated[str, Doc("A Dockerfile, an image tag or a digest.")] = ""
+    image: Annotated[Image, Doc("A container image: a tag, a digest, or a Dockerfile to build.")] = Image()
     uv: Annotated[str, Doc("Folder of a project with `uv.lock`, `pylock.toml` or hashed requirements.")] = ""
     python: Annotated[str, Doc("A Python interpreter or virtual environment, used as it is and recorded.")] = ""
     groups: Annotated[tuple[str, ...], OneOrMany(), Doc("Dependency groups of the uv project.")] = ()

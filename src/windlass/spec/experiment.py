@@ -13,6 +13,8 @@ from windlass.spec.data import DataSource
 from windlass.spec.env import Env
 from windlass.spec.limits import Context, Limit, Retry
 from windlass.spec.references import check_after, check_data, check_variables
+from windlass.spec.retention import Retain
+from windlass.spec.sweep import Sweep
 from windlass.spec.task import Task
 
 __all__ = ["Experiment"]
@@ -50,10 +52,17 @@ class Experiment:
     tasks: Annotated[Mapping[Annotated[str, Name(is_dotted=False)], Task], Doc("Steps by name.")] = field(
         default_factory=dict
     )
-    where: Annotated[tuple[str, ...], OneOrMany(), Doc("A site, or several to choose from.")] = ("local",)
+    where: Annotated[
+        tuple[str, ...], OneOrMany(), Doc("A site, a partition of it (`isambard/gpu`), or several to choose from.")
+    ] = ("local",)
     context: Annotated[Context, Doc("Priority, preemption, account, group.")] = Context()
     limit: Annotated[Limit, Doc("Time, jobs and GPU-hours.")] = Limit()
     retry: Annotated[Retry, Doc("How often a task is started again.")] = Retry()
+    retain: Annotated[Retain, Doc("What `windlass gc` keeps of a run that ended.")] = Retain()
+    sweep: Annotated[Sweep | None, Doc("A search over settings, for `windlass sweep launch`.")] = None
+    beaker: Annotated[
+        Mapping[str, JsonValue], Doc("Keys of Beaker's spec that have no other place here, for Beaker alone.")
+    ] = field(default_factory=dict)
     run: InitVar[Command | None] = None
 
     def __post_init__(self, run: Command | None) -> None:

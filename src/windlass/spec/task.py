@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Duration, Finding, OneOrMany, Planned, Range, Size
+from windlass.config import Doc, Duration, Finding, JsonValue, Name, OneOrMany, Range, Size
+from windlass.spec.bundle import Bundle
 from windlass.spec.command import Command
 from windlass.spec.variables import Variables
 
@@ -77,7 +78,11 @@ class Task:
 
     run: Annotated[Command, Doc("A line for /bin/sh, or a list of arguments, such as `[bash, -c, LINE]`.")]
     after: Annotated[tuple[str, ...], OneOrMany(), Doc("Tasks that must have succeeded before.")] = ()
-    nodes: Annotated[int, Range(min=1, max=10_000), Doc("Nodes; each holds one replica.")] = 1
+    nodes: Annotated[
+        int | None,
+        Range(min=1, max=10_000),
+        Doc("Nodes; each holds one replica. Default: 1, or what `total_gpus` needs."),
+    ] = None
     gpus: Annotated[Gpus | None, Doc("GPUs per node: `4` or `4 x gh200`.")] = None
     total_gpus: Annotated[int | None, Range(min=1), Doc("GPUs of the whole gang, instead of `gpus`.")] = None
     cpus: Annotated[float | None, Range(above=0), Doc("CPU cores per node.")] = None
@@ -87,11 +92,14 @@ class Task:
     hosts: Annotated[tuple[str, ...], OneOrMany(), Doc("Only these hosts.")] = ()
     features: Annotated[tuple[str, ...], OneOrMany(), Doc("Features that every node must have.")] = ()
     cluster: Annotated[
-        Literal["none", "torchrun", "accelerate", "ray", "mpi"],
-        Planned(("ray", "mpi")),
+        Literal["none", "torchrun", "accelerate", "srun", "mpi", "ray"],
         Doc("What starts `run` across the nodes."),
     ] = "none"
     procs_per_node: Annotated[int | None, Range(min=1), Doc("Processes per node; default: one per GPU, or 1.")] = None
+    bundles: Annotated[
+        Mapping[Annotated[str, Name(is_dotted=False)], Bundle],
+        Doc("What the task places on its nodes itself, in this order; checked to fit."),
+    ] = field(default_factory=dict)
     vars: Annotated[Variables, Doc("Environment variables of this task.")] = field(default_factory=dict)
     checkpoints: Annotated[Checkpoints, Doc("Saving and resuming.")] = Checkpoints()
     stall: Annotated[Stall, Doc("Stall watchdog.")] = Stall()
@@ -100,6 +108,14 @@ class Task:
     compat: Annotated[
         tuple[Literal["beaker"], ...], OneOrMany(), Doc("Variables of other systems to set as well.")
     ] = ()
+    beaker: Annotated[
+        Mapping[str, JsonValue], Doc("Keys of a task in Beaker's spec that have no other place here, for Beaker alone.")
+    ] = field(default_factory=dict)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes; 1 where the file says nothing, whatever `total_gpus` needs on a site."""
+        return self.nodes or 1
 
     @property
     def num_gpus(self) -> int:

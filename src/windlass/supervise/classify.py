@@ -29,7 +29,7 @@ class Evidence:
     Attributes:
         stop_cause: why we ourselves were stopping it; empty when we were not.
         finish: what the code said by `report.finish`: (code, cause, message).
-        was_out_of_memory: the kernel ended some process of this machine for memory meanwhile.
+        was_out_of_memory: the kernel ended some process of this control group for memory meanwhile.
         memory_note: our own limit ended it, in words; empty when it did not.
         was_disk_full: our log or journal hit a full disk, or the code's folder has no room.
         lines: the last lines it printed, redacted.

@@ -2,28 +2,39 @@
 
 A claim is a file `leader-<epoch>.json` that only one replica can create. No rank is special beyond being first in
 line: losing the leader costs the gang `PATIENCE_S`, about what losing any other replica costs.
+
+Epochs grow over all starts of a job. A replica follows claims of its own start only; a claim of a later start means
+that the scheduler has started the job anew, and ends everything of the earlier one. So does any claim in the folder of
+a later job of the same task, `<task>-<number>`, whose epochs are its own.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from windlass.core.files import fsync_directory
+from windlass.core.files import write_new
 
-__all__ = ["Candidate", "Leadership", "newest_claim", "publish_claim"]
+__all__ = ["Candidate", "Claims", "Leadership", "job_number", "other_jobs", "publish_claim", "read_claims"]
 
 PATIENCE_S = 10.0
 """Seconds without a leader after which rank 0 (and each next rank 5 s later) tries to lead."""
 
 _PER_RANK_S = 5.0
+_NAME = ("leader-", ".json")
+_JOB = re.compile(r"(.+)-([0-9]+)")
 
 
 @dataclass(frozen=True)
 class Leadership:
-    """A claim: who leads with this epoch, and where its replicas connect to."""
+    """A claim: who leads with this epoch, and where its replicas connect to.
+
+    Attributes:
+        incarnation: the start of the job it belongs to; empty on one machine.
+    """
 
     epoch: int
     rank: int
@@ -31,6 +42,36 @@ class Leadership:
     address: str
     port: int
     process: str
+    incarnation: str = ""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The claims of a job as one start of it sees them.
+
+    Attributes:
+        own: the newest of its own start.
+        newest: the newest of any start.
+        has_later_job: whether a later job of the same task has a leader.
+    """
+
+    own: Leadership | None = None
+    newest: Leadership | None = None
+    has_later_job: bool = False
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether the job was started anew after this start had a leader, or a later job of the task was."""
+        return self.has_later_job or self._has_later_start
+
+    @property
+    def _has_later_start(self) -> bool:
+        return self.own is not None and self.newest is not None and self.newest.epoch > self.own.epoch
+
+    @property
+    def next_epoch(self) -> int:
+        """The first epoch nobody has claimed."""
+        return self.newest.epoch + 1 if self.newest is not None else 1
 
 
 class Candidate:
@@ -49,41 +90,63 @@ class Candidate:
         self._connected_at = now - PATIENCE_S - _PER_RANK_S * self._rank
 
     @staticmethod
-    def must_yield(epoch: int, newest: Leadership | None) -> bool:
+    def must_yield(epoch: int, claims: Claims) -> bool:
         """Whether a leader of this epoch has to follow another replica, which claimed a higher one."""
-        return newest is not None and newest.epoch > epoch
+        return claims.own is not None and claims.own.epoch > epoch
 
-    def epoch_to_claim(self, now: float, newest: Leadership | None) -> int:
+    def epoch_to_claim(self, now: float, claims: Claims) -> int:
         """The epoch to claim now, or 0 to go on waiting for the present leader."""
-        if newest is None:
-            first = self._rank == 0
-            is_due = first or now >= self._connected_at + PATIENCE_S + _PER_RANK_S * self._rank
-            return 1 if is_due else 0
-        if newest.rank == self._rank:
-            return newest.epoch + 1
+        if claims.is_superseded:
+            return 0
         is_due = now >= self._connected_at + PATIENCE_S + _PER_RANK_S * self._rank
-        return newest.epoch + 1 if is_due else 0
+        is_first = claims.own is None and self._rank == 0
+        is_mine = claims.own is not None and claims.own.rank == self._rank
+        return claims.next_epoch if is_due or is_first or is_mine else 0
 
 
-def newest_claim(folder: Path) -> Leadership | None:
-    """The claim with the highest epoch below a job's folder, or None."""
-    names = [name for name in os.listdir(str(folder)) if name.startswith("leader-") and name.endswith(".json")]
-    if not names:
-        return None
-    newest = max(names, key=lambda name: int(name[7:-5]))
-    return Leadership(**json.loads((folder / newest).read_bytes()))
+def read_claims(folder: Path, incarnation: str = "") -> Claims:
+    """The claims below a job's folder, seen from one start of it; reads one file, or few after a new start.
+
+    A start with a name looks for claims of later jobs of its task as well.
+    """
+    begin, end = _NAME
+    newest, own, has_later_job = None, None, bool(incarnation) and _has_later_job(folder)
+    for epoch in sorted((int(name[len(begin) : -len(end)]) for name in _claim_names(folder)), reverse=True):
+        claim = Leadership(**json.loads((folder / f"{begin}{epoch}{end}").read_bytes()))
+        newest = newest or claim
+        if claim.incarnation == incarnation:
+            own = claim
+            break
+    return Claims(own, newest, has_later_job)
+
+
+def _claim_names(folder: Path) -> list[str]:
+    begin, end = _NAME
+    return [name for name in os.listdir(str(folder)) if name.startswith(begin) and name.endswith(end)]
+
+
+def _has_later_job(folder: Path) -> bool:
+    own = job_number(folder)
+    return any(number > own and _claim_names(other) for number, other in other_jobs(folder).items())
+
+
+def job_number(job_folder: Path) -> int:
+    """Which job of its task a folder belongs to; 0 where its name is not `<task>-<number>`."""
+    found = _JOB.fullmatch(job_folder.name)
+    return int(found[2]) if found is not None else 0
+
+
+def other_jobs(job_folder: Path) -> dict[int, Path]:
+    """The folders of the other jobs of a job's task, by number; blocks on the shared file system."""
+    own = _JOB.fullmatch(job_folder.name)
+    if own is None:
+        return {}
+    named = [_JOB.fullmatch(name) for name in os.listdir(str(job_folder.parent))]
+    same = [found for found in named if found is not None and found[1] == own[1] and found[2] != own[2]]
+    return {int(found[2]): job_folder.with_name(found[0]) for found in same}
 
 
 def publish_claim(folder: Path, leadership: Leadership) -> bool:
     """Claim an epoch; False when somebody else already has. Atomic: complete under its name or not there."""
-    target = folder / f"leader-{leadership.epoch}.json"
-    temporary = folder / f".leader-{leadership.epoch}.{leadership.rank}.{os.getpid()}"
-    temporary.write_text(json.dumps(asdict(leadership)))
-    try:
-        os.link(str(temporary), str(target))
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink()
-    fsync_directory(folder)
-    return True
+    begin, end = _NAME
+    return write_new(folder / f"{begin}{leadership.epoch}{end}", json.dumps(asdict(leadership)).encode())

@@ -72,8 +72,15 @@ def user_environment(
         base: the environment to inherit from; this process's by default.
     """
     base = os.environ if base is None else base
-    env = {name: value for name, value in base.items() if name in INHERITED or name.startswith(INHERITED_PREFIXES)}
-    env["PWD"] = job.cwd
+    names = INHERITED | {name for name in job.inherit if not name.endswith("*")}
+    taken = frozenset(job.unset)
+    prefixes = INHERITED_PREFIXES + tuple(name[:-1] for name in job.inherit if name.endswith("*"))
+    env = {
+        name: value
+        for name, value in base.items()
+        if name not in taken and (name in names or name.startswith(prefixes))
+    }
+    env["PWD"] = os.path.abspath(job.cwd)
     for source in (job.env, job.replicas[rank].env):
         env.update({name: replace_tokens(value, tokens) for name, value in source.items()})
     for name, entries in (("PATH", job.path), ("PYTHONPATH", job.python_path)):

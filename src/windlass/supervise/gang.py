@@ -14,18 +14,18 @@ node was lost) continues from the facts. No I/O here but the ledger; time comes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from windlass.record import events
 from windlass.record.causes import EXIT_RESUMABLE, Cause, Kind, cause_of, kind_of
-from windlass.record.retry import Budgets, decide
+from windlass.record.retry import decide, end_of_chain
 from windlass.record.state import Attempt, End, State, Task
+from windlass.supervise.deadlines import Deadlines
+from windlass.supervise.heads import are_heads_over, failures, have_heads_succeeded
 from windlass.supervise.messages import (
     Command,
+    HandOver,
     Leave,
     Ledger,
     Order,
-    Phase,
     Release,
     Respawn,
     SendOrder,
@@ -33,45 +33,23 @@ from windlass.supervise.messages import (
     Step,
     StopLevel,
 )
+from windlass.supervise.predecessors import is_anothers, left_open, unsettled
+from windlass.supervise.roster import LOST_AFTER_S, Roster
+from windlass.supervise.terms import Gang
 
 __all__ = ["Gang", "GangCore"]
 
-LOST_AFTER_S = 15.0
-"""A replica whose connection has been gone for so long is lost; a restart by its guard takes under 5 s."""
-
-SILENT_AFTER_S = 240.0
-"""A connection without a word for so long counts as gone; a shared disk may hold a supervisor up for three minutes."""
-
-_HELD_UP_S = 5.0
-"""A leader that has not ticked for so long was held up itself: what it did not hear says nothing."""
-
 SETTLE_S = 0.3
-"""After the first bad end, wait so long for others, so that the earliest is named and not the quickest reporter."""
+"""After the first bad end, wait so long for others, so that the earliest is named and not the quickest reporter.
+
+In a scheduler's job also for a notice: it may signal the code a moment before it signals the supervisors.
+"""
 
 CHECKPOINT_WAIT_S = 600.0
 """`stop --checkpoint` waits so long for code that said it listens, before SIGTERM."""
 
-RESPAWN_AFTER_S = 5.0
-
-
-@dataclass(frozen=True)
-class Gang:
-    """What the leader needs to know of the job.
-
-    Attributes:
-        per_job_s: walltime of an attempt: the one that follows in the same job has as much again, in place of the
-            next job of a chain. A leader that takes over goes on counting.
-        time_s: running time of the task, all its attempts together; the time between them does not count.
-    """
-
-    job: int
-    num_replicas: int
-    budgets: Budgets = Budgets()
-    ready_timeout_s: float = 600.0
-    grace_s: float = 30.0
-    per_job_s: float | None = None
-    time_s: float | None = None
-    can_respawn: bool = False
+_ENDS_LINK = frozenset({Cause.WALLTIME, Cause.NODE_LOST, Cause.NODE_UNHEALTHY, Cause.PREEMPTED, Cause.NEVER_READY})
+"""After these the nodes of a scheduler's job are not to be used again; nobody starts a replica there that is gone."""
 
 
 class GangCore:
@@ -87,17 +65,21 @@ class GangCore:
         self.order = Order(epoch=epoch)
         self._gang = gang
         self._ledger = ledger
-        self._statuses: dict[int, Status] = {}
-        self._seen: dict[int, float] = {}
-        self._lost_at: dict[int, float] = {}
-        self._respawned_at: dict[int, float] = {}
+        self.roster = Roster(gang.num_replicas, now)
         self._attempt_end: End | None = None
-        self._phase_at = self._ticked_at = now
+        self._phase_at = now
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
         self._reason = ""
-        self._is_over = self._is_gate_open = False
-        self._job_deadline = self._time_deadline = 0.0
+        self._is_over = self._is_gate_open = self._is_superseded = False
+        self.predecessor = 0
         self._wall_offset = wall - now
+        self._deadlines = Deadlines(
+            per_job_s=gang.per_job_s,
+            ends_at=gang.ends_at,
+            time_s=gang.time_s,
+            grace_s=gang.grace_s,
+            wall_offset=self._wall_offset,
+        )
 
     @property
     def is_over(self) -> bool:
@@ -123,16 +105,17 @@ class GangCore:
         newest = task.newest_attempt
         if newest is None:
             return self._set(now, attempt=1, step=Step.WAIT)
-        if newest.end is not None:
-            if newest.job == self._gang.job:
-                return self._go_on(now)
+        self.predecessor = unsettled(task, self._gang.incarnation)
+        if self.predecessor:
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
+        if newest.end is not None:
+            return self._follow(newest, now)
         if newest.job != self._gang.job:
             end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=newest.last_seen_at)
             self._end_attempt(newest.number, end, newest.job)
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
-        self._lost_at = dict.fromkeys(range(self._gang.num_replicas), now)  # until they report to this leader
-        self._set_deadlines(min(now, newest.started_at - self._wall_offset))
+        self.roster.miss_all(now)
+        self._deadlines.start(min(now, newest.started_at - self._wall_offset), task.attempts.values())
         return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
 
     def on_gate(self, reason: str, now: float) -> list[Command]:
@@ -147,57 +130,71 @@ class GangCore:
         self._is_gate_open = True
         return self._set(now, step=Step.GATHER)
 
+    def on_predecessor_gone(self, cause: Cause, message: str, now: float) -> list[Command]:
+        """The attempt of an earlier start of the job is certainly over, and nobody is left to say how it ended."""
+        task = self._ledger.task()
+        attempt, self.predecessor = task.attempts[self.predecessor], 0
+        is_ended = attempt.end is not None
+        for number, rank in left_open(task, self._gang.incarnation):
+            left = End(str(Cause.NODE_LOST), rank=rank, message="nobody was left to say how it ended")
+            self._ledger.append(events.PROCESS_ENDED, attempt=number, rank=rank, end=left.to_data())
+        if is_ended:
+            return self._follow(attempt, now)
+        host = next((r.host for r in attempt.replicas.values() if r.host), "") if cause is Cause.NODE_LOST else ""
+        end = End(str(cause), host=host, message=message, at=attempt.last_seen_at)
+        self._end_attempt(attempt.number, end, attempt.job)
+        return self._go_on(now)
+
+    def _follow(self, attempt: Attempt, now: float) -> list[Command]:
+        """What comes after an attempt that had ended before; one of an earlier job was ended for good."""
+        if attempt.job == self._gang.job:
+            return self._go_on(now)
+        return self._set(now, attempt=_next(self._ledger.task()), step=Step.WAIT)
+
+    def on_superseded(self, now: float) -> list[Command]:
+        """The scheduler started the job anew somewhere else: everything of this start ends at once."""
+        if self._is_superseded or self._is_over:
+            return []
+        self._is_superseded = True
+        if self.order.step is Step.WAIT:
+            return self._leave(EXIT_RESUMABLE)
+        commands = self._stop(Cause.NODE_LOST, "another start of this job took over", now)
+        self._term_at = self._kill_at = now
+        return commands + self._await_stop(now)
+
     def on_upstream_failed(self, name: str, now: float) -> list[Command]:
         """A task this one comes after ended without success; this one never starts."""
         return self._end_task(
             State.FAILED, str(Cause.SIBLING_FAILED), f"task {name}, which it comes after, did not succeed", now
         )
 
+    def on_setup_failed(self, message: str, now: float) -> list[Command]:
+        """What the task needs before it starts, its environment, could not be made."""
+        return self._end_task(State.FAILED, str(Cause.SETUP_FAILED), message, now)
+
     def on_status(self, status: Status, now: float) -> list[Command]:
         """A replica's state arrived."""
-        self._statuses[status.rank] = status
-        self._seen[status.rank] = now
-        self._lost_at.pop(status.rank, None)
+        self.roster.on_status(status, now)
         return self._advance(now)
 
     def on_disconnected(self, rank: int, now: float) -> list[Command]:
         """The connection to a replica broke; it has some time to come back."""
-        self._lost_at.setdefault(rank, now)
-        return []
-
-    @property
-    def absent(self) -> list[int]:
-        """Replicas that are not connected now and may come, or come back."""
-        return [rank for rank in range(self._gang.num_replicas) if rank in self._lost_at or rank not in self._statuses]
-
-    def on_gone(self, rank: int, now: float) -> list[Command]:
-        """It is known of an absent replica that it has no living guard and supervisor: no waiting for it."""
-        self._lost_at[rank] = min(self._lost_at.get(rank, now), now - LOST_AFTER_S)
+        self.roster.on_disconnected(rank, now)
         return []
 
     def on_tick(self, now: float) -> list[Command]:
         """Time passed: look at requests, deadlines, replicas that are missing."""
         if self._is_over:
             return []
-        self._miss_the_silent(now)
+        self.roster.miss_the_silent(now)
         task = self._ledger.task()
         commands = self._leave_if_over(task) or self._catch_up(task, now)
         if commands:
             return commands
-        commands = self._obey(task, now) + self._watch_deadlines(now)
+        commands = self._mind_predecessor(task, now) or self._obey(task, now) + self._watch_deadlines(now)
         if self.is_over:
             return commands
         return commands + self._advance(now) + self._respawn(now)
-
-    def _miss_the_silent(self, now: float) -> None:
-        """Notice replicas that are gone without their connection telling: a node without power, a cable."""
-        held_up_s = now - self._ticked_at
-        self._ticked_at = now
-        for rank, seen_at in self._seen.items():
-            if held_up_s > _HELD_UP_S:
-                self._seen[rank] = seen_at + held_up_s
-            elif now >= seen_at + SILENT_AFTER_S:
-                self._lost_at.setdefault(rank, now)
 
     # --- what others have decided ------------------------------------------------------------------------------
 
@@ -214,6 +211,14 @@ class GangCore:
             return []
         return self._go_on(now)
 
+    def _mind_predecessor(self, task: Task, now: float) -> list[Command]:
+        """Go on when the leader of an earlier start has said itself how its attempt ended."""
+        attempt = task.attempts.get(self.predecessor)
+        if attempt is None or attempt.end is None or attempt.is_end_doubtful or unsettled(task, self._gang.incarnation):
+            return []
+        self.predecessor = 0
+        return self._follow(attempt, now)
+
     # --- requests and deadlines -------------------------------------------------------------------------------
 
     def _obey(self, task: Task, now: float) -> list[Command]:
@@ -225,49 +230,20 @@ class GangCore:
         return self._stop(Cause.CANCELLED, task.stop_reason, now, wait_s=CHECKPOINT_WAIT_S if is_asking else 0.0)
 
     def _watch_deadlines(self, now: float) -> list[Command]:
+        attempts = self._ledger.task().attempts.values()
         if self.order.step is Step.WAIT:
-            return self._end_if_time_is_over(now)
-        if self._time_deadline and now >= self._time_deadline:
-            return self._stop(Cause.TIMEOUT, self._time_message, now)
-        if not self._job_deadline:
-            return []
-        margin = self._margin_s()
-        if now < self._job_deadline - margin - self._gang_grace():
-            return []
-        return self._stop(Cause.WALLTIME, f"limit.per_job of {self._gang.per_job_s:g} s ends", now, wait_s=margin)
-
-    def _margin_s(self) -> float:
-        """Seconds before SIGTERM that code gets to save; measured save times would be better than this share."""
-        return min(60.0, 0.1 * (self._gang.per_job_s or 0.0))
-
-    def _wall_deadline(self) -> float:
-        """When the first of the deadlines comes, as wall time for people and code; 0 for none."""
-        first = min((at for at in (self._job_deadline, self._time_deadline) if at), default=0.0)
-        return first + self._wall_offset if first else 0.0
-
-    def _gang_grace(self) -> float:
-        return min(self._gang.grace_s, 0.1 * (self._gang.per_job_s or 0.0))
-
-    @property
-    def _time_message(self) -> str:
-        return f"limit.time of {self._gang.time_s:g} s is over"
-
-    def _time_left_s(self) -> float:
-        """What earlier attempts have left of limit.time."""
-        used_s = sum(attempt.running_s for attempt in self._ledger.task().attempts.values())
-        return (self._gang.time_s or 0.0) - used_s
+            return self._end_if_time_is_over(now) or self._leave_if_too_short(now)
+        due = self._deadlines.due(now, is_listening=self._is_listening(), attempts=attempts)
+        return self._stop(due.cause, due.message, now, wait_s=due.wait_s) if due is not None else []
 
     def _end_if_time_is_over(self, now: float) -> list[Command]:
-        if not self._gang.time_s or self._time_left_s() > 0:
+        if not self._deadlines.is_time_over(self._ledger.task().attempts.values()):
             return []
-        return self._end_task(State.FAILED, str(Cause.TIMEOUT), self._time_message, now)
+        return self._end_task(State.FAILED, str(Cause.TIMEOUT), self._deadlines.time_message, now)
 
-    def _set_deadlines(self, started_at: float) -> None:
-        """The deadlines of an attempt that started then, on the monotonic clock."""
-        if self._gang.time_s:
-            self._time_deadline = started_at + self._time_left_s()
-        if self._gang.per_job_s:
-            self._job_deadline = started_at + self._gang.per_job_s
+    def _leave_if_too_short(self, now: float) -> list[Command]:
+        """A link that waited for so long that its scheduler soon ends it: the next one waits on."""
+        return self._leave_link(self._ledger.task(), now) if self._deadlines.is_link_too_short(now) else []
 
     # --- the attempt -------------------------------------------------------------------------------------------
 
@@ -282,29 +258,29 @@ class GangCore:
 
     def _gather(self, now: float) -> list[Command]:
         number = self.order.attempt
-        notice = next((s for s in self._statuses.values() if s.notice), None)
-        if notice is not None:
-            return self._stop(Cause.PREEMPTED, notice.notice, now, rank=notice.rank)
-        here = {rank: status for rank, status in self._statuses.items() if rank not in self._lost_at}
-        ready = [rank for rank, s in here.items() if s.attempt == number and s.phase is Phase.READY]
-        missing = sorted(set(range(self._gang.num_replicas)) - set(ready) - self._ended(number).keys())
+        if self.roster.notice() is not None:
+            return self._heed_notice(now)
+        ended = self.roster.ended(number)
+        missing = sorted(set(range(self._gang.num_replicas)) - self.roster.ready(number) - ended.keys())
         if missing:
             if now < self._phase_at + self._gang.ready_timeout_s:
                 return []
             names = ", ".join(str(rank) for rank in missing)
             message = f"replica {names} of {self._gang.num_replicas} not ready after {self._gang.ready_timeout_s:g} s"
             return self._stop(Cause.NEVER_READY, message, now, rank=missing[0])
-        if self._ended(number):
+        if ended:
             return self._run(now)
         return self._start_attempt(number, now)
 
     def _start_attempt(self, number: int, now: float) -> list[Command]:
         """All are ready: look at the journal once more, record the start, let them run."""
+        self._ledger.refresh()
         task = self._ledger.task()
         commands = self._leave_if_over(task) or self._catch_up(task, now) or self._obey(task, now)
         if commands:
             return commands
-        leader = self._statuses[0]
+        statuses = self.roster.statuses
+        leader = statuses[0]
         self._ledger.append(
             events.ATTEMPT_STARTED,
             job=self._gang.job,
@@ -313,30 +289,54 @@ class GangCore:
             leader=leader.host,
             address=leader.address,
             port=leader.port,
+            link=self._gang.link,
+            incarnation=self._gang.incarnation,
         )
-        self._set_deadlines(now)
-        return self._set(now, step=Step.RUN, address=leader.address, port=leader.port)
+        self._deadlines.start(now, task.attempts.values())
+        hosts = ",".join(f"{status.host}={status.address}" for _, status in sorted(statuses.items()))
+        return self._set(now, step=Step.RUN, address=leader.address, port=leader.port, hosts=hosts)
 
     def _run(self, now: float) -> list[Command]:
-        ended = self._ended(self.order.attempt)
-        bad = [end for end in ended.values() if end.cause != Cause.OK]
-        lost = [rank for rank, since in self._lost_at.items() if now >= since + LOST_AFTER_S]
-        notice = next((s for s in self._statuses.values() if s.notice), None)
+        ended = self.roster.ended(self.order.attempt)
+        if have_heads_succeeded(ended, self._gang.num_heads):
+            return self._dismiss_workers(ended, now)
+        bad = failures(ended, self._gang.num_heads)
+        lost = self.roster.lost(now)
+        if self.roster.notice() is not None:
+            return self._heed_notice(now)  # a scheduler may have signalled the code itself: its ends are no failures
         if bad:
             self._settle_at = self._settle_at or now + SETTLE_S
-            if len(ended) < self._gang.num_replicas and now < self._settle_at:
+            may_be_told = bool(self._gang.incarnation) or len(ended) < self._gang.num_replicas
+            if may_be_told and now < self._settle_at:
                 return []
             first = min(bad, key=_precedence)
             return self._stop(cause_of(first.cause), first.message, now, end=first)
         if lost:
-            rank = min(lost)
-            host = self._statuses[rank].host if rank in self._statuses else ""
+            rank, host = lost[0], self.roster.host(lost[0])
             return self._stop(Cause.NODE_LOST, f"replica {rank} was lost", now, rank=rank, host=host)
-        if notice is not None:
-            return self._stop(Cause.PREEMPTED, notice.notice, now, rank=notice.rank)
         if len(ended) == self._gang.num_replicas:
             return self._finish(End(str(Cause.OK)), now)
         return []
+
+    def _dismiss_workers(self, ended: dict[int, End], now: float) -> list[Command]:
+        """The heads did the work: the attempt is a success, and workers have nothing to save."""
+        if len(ended) == self._gang.num_replicas:
+            return self._finish(End(str(Cause.OK)), now)
+        self._attempt_end = End(str(Cause.OK))
+        self._term_at = self._kill_at = now
+        self._give_up_at = now + LOST_AFTER_S
+        return self._set(now, step=Step.STOP, level=StopLevel.KILL, cause=str(Cause.OK))
+
+    def _heed_notice(self, now: float) -> list[Command]:
+        """Save if there is time, and end before the scheduler kills."""
+        first = self.roster.notice()
+        assert first is not None  # who calls has seen one
+        cause = cause_of(first.notice_cause, Cause.PREEMPTED)
+        commands = self._stop(cause, first.notice, now, rank=first.rank, wait_s=0.5 * self._gang.notice_s)
+        if self._gang.incarnation:
+            self._kill_at = min(self._kill_at, now + 0.8 * self._gang.notice_s)
+            self._term_at = min(self._term_at, self._kill_at)
+        return commands
 
     def _stop(
         self,
@@ -370,15 +370,13 @@ class GangCore:
 
     def _await_stop(self, now: float) -> list[Command]:
         number = self.order.attempt
-        ended = self._ended(number)
-        lost = [
-            r for r in range(self._gang.num_replicas) if r in self._lost_at and now >= self._lost_at[r] + LOST_AFTER_S
-        ]
-        if len(set(ended) | set(lost)) == self._gang.num_replicas or now >= self._give_up_at:
+        ended = self.roster.ended(number)
+        if len(set(ended).union(self.roster.lost(now))) == self._gang.num_replicas or now >= self._give_up_at:
             if len(ended) == self._gang.num_replicas and all(end.cause == Cause.OK for end in ended.values()):
                 return self._finish(End(str(Cause.OK)), now)
             return self._finish(self._first_end(ended), now)
-        level = StopLevel.KILL if now >= self._kill_at else StopLevel.TERM if now >= self._term_at else StopLevel.ASK
+        is_killing = now >= self._kill_at or are_heads_over(ended, self._gang.num_heads)
+        level = StopLevel.KILL if is_killing else StopLevel.TERM if now >= self._term_at else StopLevel.ASK
         if level > self.order.level:
             return self._set(now, level=level)
         return []
@@ -395,7 +393,8 @@ class GangCore:
         return attempt is not None and attempt.is_listening
 
     def _finish(self, end: End, now: float) -> list[Command]:
-        self._end_attempt(self.order.attempt, end)
+        if not is_anothers(self._ledger.task().attempts.get(self.order.attempt), self._gang.incarnation):
+            self._end_attempt(self.order.attempt, end)
         return self._go_on(now)
 
     def _end_attempt(self, number: int, end: End, job: int = 0) -> None:
@@ -406,16 +405,20 @@ class GangCore:
     def _go_on(self, now: float) -> list[Command]:
         """What follows the attempt's end; a leader that came later passes the gate itself before the next one."""
         task = self._ledger.task()
+        newest = task.newest_attempt
+        is_taken_over = is_anothers(newest, self._gang.incarnation) and newest is not None and newest.end is None
+        if self._is_superseded or is_taken_over:
+            return self._leave(EXIT_RESUMABLE)  # a later start of the job decides, and queues what comes after
         decision = decide(task, self._gang.budgets)
         if decision.verdict is not None:
             return self._end_task(decision.verdict, decision.cause, decision.message, now)
-        if any(status.notice for status in self._statuses.values()):
-            return self._leave(EXIT_RESUMABLE)
         over = self._end_if_time_is_over(now)
         if over:
             return over
+        if self._must_leave(task, now):
+            return self._leave_link(task, now)
         self._attempt_end, self._settle_at = None, 0.0
-        self._job_deadline = self._time_deadline = 0.0
+        self._deadlines.clear()
         return self._set(
             now,
             attempt=_next(task),
@@ -426,8 +429,31 @@ class GangCore:
             port=0,
         )
 
+    def _must_leave(self, task: Task, now: float) -> bool:
+        """Whether the next attempt is the next link's: this one has to go, lost a node, or has too little time left."""
+        if self._is_superseded or self.roster.notice() is not None:
+            return True
+        newest = task.newest_attempt
+        if not self._gang.incarnation or newest is None or newest.end is None:
+            return False
+        was_gathered_here = not newest.started_at and self._is_gate_open
+        is_ours = newest.incarnation == self._gang.incarnation or was_gathered_here
+        if is_ours and cause_of(newest.end.cause) in _ENDS_LINK:
+            return True
+        return self._deadlines.is_link_too_short(now)
+
+    def _leave_link(self, task: Task, now: float) -> list[Command]:
+        """Leave the rest to the next link; after the last one the task is over."""
+        last = end_of_chain(task, self._gang.link, self._gang.max_links)
+        if last is not None and last.verdict is not None and not self._is_superseded:
+            return self._end_task(last.verdict, last.cause, last.message, now)
+        return [HandOver(), *self._leave(EXIT_RESUMABLE)]
+
     def _end_task(self, verdict: State, cause: str, message: str, now: float) -> list[Command]:
         attempt = self._ledger.task().newest_attempt
+        if self.predecessor and attempt is not None and attempt.end is None:  # nobody waits for it any more
+            end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=attempt.last_seen_at)
+            self._end_attempt(attempt.number, end, attempt.job)
         self._ledger.append(
             events.TASK_ENDED,
             job=self._gang.job,
@@ -446,28 +472,14 @@ class GangCore:
     def _set(self, now: float, **changes: object) -> list[Command]:
         if "step" in changes:
             self._phase_at = now
-        self.order = self.order.but(deadline=self._wall_deadline(), **changes)
+        self.order = self.order.but(deadline=self._deadlines.wall(), **changes)
         return [SendOrder(self.order)]
-
-    def _ended(self, number: int) -> dict[int, End]:
-        return {
-            rank: status.end
-            for rank, status in sorted(self._statuses.items())
-            if status.attempt == number and status.phase is Phase.ENDED and status.end is not None
-        }
 
     def _respawn(self, now: float) -> list[Command]:
         """Start supervisors that are not there; at once in the first gathering, with patience later."""
         if not self._gang.can_respawn or self.order.step is not Step.GATHER:
             return []
-        commands: list[Command] = []
-        for rank in range(self._gang.num_replicas):
-            is_here = rank in self._statuses and rank not in self._lost_at
-            since = self._respawned_at.get(rank, now - RESPAWN_AFTER_S)
-            if not is_here and now >= since + RESPAWN_AFTER_S:
-                self._respawned_at[rank] = now
-                commands.append(Respawn(rank))
-        return commands
+        return [Respawn(rank) for rank in self.roster.due_for_respawn(now)]
 
 
 def _precedence(end: End) -> tuple[bool, float, int]:

@@ -1,12 +1,16 @@
-"""What a task waits for before it starts: the tasks it comes after, then its share of the machine."""
+"""What a task waits for before it starts: the tasks it comes after, its environment, its share of the machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.record.state import RunFacts, State
 from windlass.supervise.job import JobDocument
 from windlass.supervise.leases import acquire, machine, release
+
+if TYPE_CHECKING:
+    from windlass.supervise.build_watch import BuildWatch
 
 __all__ = ["Gate"]
 
@@ -24,6 +28,7 @@ class Gate:
         self._folder = job_folder
         self._holder = holder
         self._label = f"{job.run}/{job.task}"
+        self._build = _watch(job) if job.environment else None
         self.gpus: tuple[str, ...] = ()
 
     @property
@@ -39,11 +44,17 @@ class Gate:
                 return name
         return ""
 
+    def failed_environment(self, now: float) -> str:
+        """Why the task's environment cannot come any more, or an empty string; looks before `reason` tells of it."""
+        return self._build.look(now) if self._build is not None else ""
+
     def reason(self, facts: RunFacts) -> str:
         """Why the task may not start yet; empty when it may, and then its leases are held."""
         waiting = [name for name in self._job.after if facts.task(name).state is not State.SUCCEEDED]
         if waiting:
             return "waits for " + ", ".join(f"task {name}" for name in waiting)
+        if self._build is not None and self._build.reason:
+            return self._build.reason
         return self.take()
 
     def take(self) -> str:
@@ -57,3 +68,9 @@ class Gate:
         """Give the leases back."""
         if self._needs_lease:
             release(self._job.lease, self._folder)
+
+
+def _watch(job: JobDocument) -> BuildWatch:
+    from windlass.supervise.build_watch import BuildWatch as Watch  # lazy: only sites have environments to wait for
+
+    return Watch(job.environment, job.build_lock)

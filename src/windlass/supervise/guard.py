@@ -15,13 +15,18 @@ import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
-from windlass.core.files import write_atomic
+from windlass.core.files import take_lock, write_atomic
 from windlass.core.process import ProcessId, boot_id, identify, is_alive, send_signal
 from windlass.supervise.channel import Channel
+from windlass.supervise.fence import Ruling
 from windlass.supervise.guard_file import guard_path
-from windlass.supervise.linux import become_subreaper, create_memory_file
+from windlass.supervise.linux import become_subreaper, create_memory_file, set_process_name
+
+if TYPE_CHECKING:
+    from windlass.supervise.board import Board
+    from windlass.supervise.warden import Keeper, Post
 
 __all__ = ["FORWARDED", "Held", "guard", "is_gone", "other_replicas"]
 
@@ -45,15 +50,25 @@ class Held:
 
     Attributes:
         exits: file in memory with (pid, wait status) of processes that were reaped, opened for appending.
+        board: where the warden's rulings are; None where the attempt is not fenced.
     """
 
     channel: Channel
     exits: int
     guard_pid: int
+    board: Board | None = None
 
     def note_exit(self, pid: int, status: int) -> None:
         """Keep a wait status for a supervisor that comes later; one write."""
         os.write(self.exits, _ENTRY.pack(pid, status))
+
+    def ruling(self) -> Ruling:
+        """What the warden last said; that all is well where there is none."""
+        return self.board.ruling() if self.board is not None else Ruling()
+
+    def watchers(self) -> set[int]:
+        """The warden, which is below the guard and not the user's; with what is below it."""
+        return {self.board.warden()} - {0} if self.board is not None else set()
 
     def exit_codes(self) -> dict[int, int]:
         """Exit codes (negative: signal) of processes that were reaped by the guard or a supervisor that is gone."""
@@ -78,22 +93,47 @@ def other_replicas(job_folder: Path, rank: int) -> set[int]:
     found: set[int] = set()
     for path in job_folder.glob("guard-*.json"):
         if path != guard_path(job_folder, rank):
-            found.update(ProcessId.parse(text).pid for text in json.loads(path.read_bytes()).values() if text != "None")
+            known = [ProcessId.parse(text) for text in json.loads(path.read_bytes()).values() if text != "None"]
+            found.update(process.pid for process in known if is_alive(process))  # not another machine's number
     return found
 
 
-def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:
+def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int], post: Post | None = None) -> int:
     """Run a supervisor until it leaves by itself; returns its exit code.
 
     One that crashes again and again is given up, and the user's processes are ended with it.
 
     Args:
         supervise: runs in a fork of this process; its return value ends the replica.
+        post: what the replica's warden must know; None: it needs none.
     """
     if not _lock_for_life(job_folder / f"guard-{rank}.lock"):
         return 0
     become_subreaper()
-    held = Held(Channel.create(), _create_exits(), os.getpid())
+    keeper = _create_keeper(post)
+    held = Held(Channel.create(), _create_exits(), os.getpid(), None if keeper is None else keeper.board)
+    if keeper is None:
+        return _keep_supervised(job_folder, rank, held, supervise, None)
+    keeper.start()
+    try:
+        return _keep_supervised(job_folder, rank, held, supervise, keeper)
+    finally:
+        keeper.end()
+
+
+def _create_keeper(post: Post | None) -> Keeper | None:
+    if post is None:
+        return None
+    from windlass.supervise.warden import Keeper  # lazy: only for attempts that are fenced
+
+    set_process_name(post.guard_name)
+    return Keeper(post)
+
+
+def _keep_supervised(
+    job_folder: Path, rank: int, held: Held, supervise: Callable[[Held], int], keeper: Keeper | None
+) -> int:
+    """Start supervisors, one after the other, until one leaves by itself or too many crashed."""
     notices = _Notices()
     crashes: list[float] = []
     num_quick = 0
@@ -101,7 +141,7 @@ def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int]) -> int:
         started = time.monotonic()
         pid = _fork(job_folder, rank, held, supervise)
         notices.forward_to(pid)
-        status = _reap(pid, held)
+        status = _reap(pid, held, keeper)
         notices.forward_to(0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) != _CRASHED:
             return os.WEXITSTATUS(status)
@@ -148,12 +188,15 @@ def _end_users(job_folder: Path, rank: int) -> None:
 
 
 def _lock_for_life(path: Path) -> bool:
-    """Whether this is the only guard of the replica; the lock passes to the supervisor and ends with both."""
+    """Whether this is the only guard of the replica; the lock passes to the supervisor and ends with both.
+
+    Raises PreconditionError where the file system has no locks.
+    """
     descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(descriptor, path)
             return True
         except BlockingIOError:  # also while somebody only looks whether it is held
             if time.monotonic() > deadline:
@@ -170,10 +213,14 @@ def _fork(job_folder: Path, rank: int, held: Held, supervise: Callable[[Held], i
         try:
             for number in FORWARDED:
                 signal.signal(number, signal.SIG_DFL)
+            if held.board is not None:
+                set_process_name("windlass-super")
             code = supervise(held)
         finally:
             os._exit(code)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    if held.board is not None:
+        held.board.set_supervisor(pid)
     identities = {"guard": str(identify(os.getpid())), "supervisor": str(identify(pid))}
     write_atomic(guard_path(job_folder, rank), json.dumps(identities).encode(), is_durable=False)
     return pid
@@ -185,8 +232,8 @@ def _create_exits() -> int:
     return descriptor
 
 
-def _reap(supervisor: int, held: Held) -> int:
-    """Wait for the supervisor, noting everybody else's end for the next one."""
+def _reap(supervisor: int, held: Held, keeper: Keeper | None) -> int:
+    """Wait for the supervisor, noting everybody else's end for the next one; a warden that died has a successor."""
     while True:
         try:
             pid, status = os.waitpid(-1, 0)
@@ -194,4 +241,5 @@ def _reap(supervisor: int, held: Held) -> int:
             return _CRASHED << 8
         if pid == supervisor:
             return status
-        held.note_exit(pid, status)
+        if keeper is None or not keeper.restart_if(pid):
+            held.note_exit(pid, status)

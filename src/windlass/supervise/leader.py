@@ -19,13 +19,17 @@ from windlass.supervise.election import Leadership, publish_claim
 from windlass.supervise.gang import Gang, GangCore
 from windlass.supervise.gate import Gate
 from windlass.supervise.guard import is_gone
+from windlass.supervise.incarnation import LOCAL, Incarnation
 from windlass.supervise.job import JobDocument
 from windlass.supervise.ledger import JournalLedger
-from windlass.supervise.link import Server
-from windlass.supervise.messages import Command, Order, Status
+from windlass.supervise.messages import Command, Order, Phase, Status
+from windlass.supervise.pace import Stragglers
+from windlass.supervise.wire import Server
 
 if TYPE_CHECKING:
     import subprocess
+
+    from windlass.supervise.links import Links
 
 __all__ = ["Leader"]
 
@@ -39,6 +43,8 @@ class Leader:
     Args:
         run: executes the core's commands.
         job_folder: where claims are; the argument a respawned replica is started with.
+        incarnation: the start of the job that this replica belongs to.
+        address: where it can be reached.
     """
 
     def __init__(
@@ -46,6 +52,8 @@ class Leader:
         job: JobDocument,
         job_folder: Path,
         *,
+        incarnation: Incarnation = LOCAL,
+        address: str = _THIS_MACHINE,
         epoch: int,
         holder: str,
         ledger: JournalLedger,
@@ -55,24 +63,28 @@ class Leader:
     ) -> None:
         self.epoch = epoch
         self._job, self._folder, self._ledger, self._clock, self._run = job, job_folder, ledger, clock, run
+        self._incarnation, self._address = incarnation, address
         self._gate = Gate(job, job_folder, holder)
+        self._links = self._make_links(ledger, selector) if incarnation.name else None
         self._server = (
-            Server(job.host_address, job.token, selector, self.on_status, self._on_lost)
-            if job.num_replicas > 1
-            else None
+            Server(address, job.token, selector, self.on_status, self._on_lost) if job.num_replicas > 1 else None
         )
+        self._stragglers = Stragglers(job.straggler)
         self._entries: dict[str, float] = {}
+        self._ended: tuple[int, set[int]] = (0, set())
         self._entries_at = 0.0
         self._respawned: list[subprocess.Popen[bytes]] = []
         gang = Gang(
             job=job.job,
             num_replicas=job.num_replicas,
+            num_heads=job.num_heads,
             budgets=Budgets(job.interrupted, job.failed),
             ready_timeout_s=job.ready_timeout_s,
             grace_s=job.grace_s,
-            per_job_s=job.per_job_s,
+            per_job_s=job.queue.time_s or job.per_job_s,
             time_s=job.time_s,
-            can_respawn=job.num_replicas > 1,
+            can_respawn=job.num_replicas > 1 and job.is_on_one_machine,
+            **self._links.of_gang() if self._links is not None else {},
         )
         self.core = GangCore(gang, epoch=epoch, ledger=ledger, now=clock.monotonic(), wall=clock.now())
 
@@ -81,11 +93,25 @@ class Leader:
         """Whether something is about to be decided within a second."""
         return self.core.is_settling or self.core.order.level > 0
 
+    @property
+    def helpers(self) -> set[int]:
+        """Processes of its own, which end with no attempt."""
+        return self._links.helpers if self._links is not None else set()
+
+    def _make_links(self, ledger: JournalLedger, selector: selectors.BaseSelector) -> Links:
+        from windlass.supervise.errands import ChildErrands  # lazy: on one machine there are no links
+        from windlass.supervise.links import Links
+
+        is_slow = self._job.chain.scheduler == "slurm"
+        errands = ChildErrands(selector, self.tick) if is_slow else None
+        return Links(self._job, self._folder, self._incarnation, ledger, errands=errands)
+
     def claim(self, rank: int, host: str, process: str) -> bool:
         """Make this leader known; False when another replica was quicker."""
-        if self._server is None:
+        if self._server is None and self._links is None:
             return True
-        leadership = Leadership(self.epoch, rank, host, self._job.host_address, self._server.port, process)
+        port = self._server.port if self._server is not None else 0
+        leadership = Leadership(self.epoch, rank, host, self._address, port, process, self._incarnation.name)
         return publish_claim(self._folder, leadership)
 
     def start(self) -> None:
@@ -100,7 +126,18 @@ class Leader:
 
     def on_status(self, status: Status) -> None:
         """A replica's state, over the socket or from this very process."""
+        if status.notice and self._links is not None:
+            status = self._links.explain(status)
+        if self._job.checkpoint_pattern and not self.core.is_over:
+            self._look_when_all_have_ended(status)
+        slow = self._stragglers.look(status.attempt, status.rank, status.step_s)
+        if slow:
+            self._note(f"replica {status.rank} on {status.host} {slow}")
         self._run(self.core.on_status(status, self._clock.monotonic()))
+
+    def on_superseded(self) -> None:
+        """The scheduler started the job anew."""
+        self._run(self.core.on_superseded(self._clock.monotonic()))
 
     def _on_lost(self, rank: int) -> None:
         self._run(self.core.on_disconnected(rank, self._clock.monotonic()))
@@ -113,6 +150,8 @@ class Leader:
         elif self._server is not None and not self.core.is_over:
             self._look_for_the_gone(now)
             self.send(self.core.order)
+        if self._links is not None and not self.core.is_over:
+            self._links.tick(now)
         self._run(self.core.on_tick(now))
         if self._job.checkpoint_pattern and not self.core.is_over and now >= self._entries_at + _ENTRIES_EVERY_S:
             self._entries_at = now
@@ -120,19 +159,41 @@ class Leader:
 
     def _look_for_the_gone(self, now: float) -> None:
         """Where all replicas are on one machine, the dead need not be waited for."""
-        if self._job.host_address != _THIS_MACHINE:
+        if not self._job.is_on_one_machine:
             return
-        for rank in self.core.absent:
+        for rank in self.core.roster.absent:
             if is_gone(self._folder, rank):
-                self._run(self.core.on_gone(rank, now))
+                self.core.roster.on_gone(rank, now)
 
     def _look_at_gate(self, now: float) -> None:
         self._ledger.poll()
+        if self.core.predecessor and self._links is not None:
+            gone = self._links.look_at_predecessor(self.core.predecessor, now)
+            if gone is not None:
+                self._run(self.core.on_predecessor_gone(*gone, now))
+            return
         failed = self._gate.failed_upstream(self._ledger.facts)
         if failed:
             self._run(self.core.on_upstream_failed(failed, now))
             return
-        self._run(self.core.on_gate(self._gate.reason(self._ledger.facts), now))
+        broken = self._gate.failed_environment(now)
+        if broken:
+            self._run(self.core.on_setup_failed(broken, now))
+            return
+        reason = self._gate.reason(self._ledger.facts)
+        if not reason and self._links is not None and not self._links.queue_next(now):
+            return  # its answer brings us here again, before anything of the user's runs: a dying job queues nothing
+        self._run(self.core.on_gate(reason, now))
+
+    def _look_when_all_have_ended(self, status: Status) -> None:
+        """What the last process of an attempt left behind changes no more: it counts before the attempt's end does."""
+        if status.attempt != self.core.order.attempt or status.phase is not Phase.ENDED:
+            return
+        attempt, ended = self._ended
+        self._ended = (status.attempt, {status.rank, *(ended if attempt == status.attempt else ())})
+        if len(self._ended[1]) == self._job.num_replicas:
+            self._look_for_entries()
+            self._look_for_entries()
 
     def _look_for_entries(self) -> None:
         """Record entries that match the task's checkpoint pattern once they have stopped changing."""
@@ -178,9 +239,21 @@ class Leader:
             self._gate.close()
         except OSError as error:  # the entry ends with this job's processes
             self._note(f"the leases could not be given back: {error}")
+        if self._links is not None:
+            self._links.cancel_rest()
+            self._links.let_others_go()
         is_new = self._job.task not in facts.outputs
         if is_new and facts.task(self._job.task).state is State.SUCCEEDED and os.path.isdir(self._job.out):
             self._record_outputs()
+        if self._links is not None:
+            self._links.end_job()
+
+    def hand_over(self) -> None:
+        """The next link goes on with the task."""
+        if self._links is not None:
+            self._links.leave()
+            if self._job.chain.mode != "requeue":
+                self._links.end_job()
 
     def _remove_delivery(self) -> None:
         from windlass.supervise.delivery import remove_delivery  # lazy: most jobs have no secrets
@@ -208,9 +281,11 @@ class Leader:
             self._ledger.append(events.NOTE, message=message)
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket, and ask nobody any more."""
         if self._server is not None:
             self._server.close()
+        if self._links is not None:
+            self._links.close()
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:

@@ -13,6 +13,8 @@ from windlass.record.state import RunFacts, Task
 
 __all__ = ["JournalLedger"]
 
+_FRESH_EVERY_S = 5.0
+
 
 class JournalLedger:
     """One replica's ledger over the run's journal folder.
@@ -21,16 +23,26 @@ class JournalLedger:
     metrics left out, since they are many and decide nothing.
 
     Args:
+        incarnation: the start of the job; each has a file of its own to write.
         on_record: sees each record of this replica that arrives from now on; `history` has those from before.
     """
 
     def __init__(
-        self, folder: Path, task: str, writer: str, clock: Clock, *, on_record: Callable[[Record], None]
+        self,
+        folder: Path,
+        task: str,
+        rank: int,
+        clock: Clock,
+        *,
+        incarnation: str = "",
+        on_record: Callable[[Record], None],
     ) -> None:
-        self._task = task
+        self._task, self._clock, self._is_shared = task, clock, bool(incarnation)
+        self._fresh_at = float("-inf")
+        writer = f"{task}.{rank}.{incarnation}" if incarnation else f"{task}.{rank}"
         self._writer = JournalWriter(folder, writer, clock, has_reserve=True)
         self._folder = folder
-        self._own = JournalReader(folder, prefix=f"{writer}.")
+        self._own = JournalReader(folder, prefix=f"{task}.{rank}.")
         self._all: JournalReader | None = None
         self._on_record = on_record
         self.facts = RunFacts()
@@ -38,20 +50,32 @@ class JournalLedger:
         for record in self.history:
             self.facts.apply(record)
 
+    def refresh(self) -> None:
+        """Take in what anybody has appended, also what a network file system would show only later; call it to decide."""
+        self._fresh_at = float("-inf")
+        self.poll()
+
     def poll(self) -> None:
-        """Take in what was appended by anybody since the last call."""
+        """Take in what was appended by anybody since the last call; where others share the folder, all every 5 s."""
         own = self._own.poll()
         for record in own:
             self._on_record(record)
-        for record in own if self._all is None else self._all.poll():
+        for record in own if self._all is None else self._all.poll(is_fresh=self._is_due()):
             self.facts.apply(record)
+
+    def _is_due(self) -> bool:
+        now = self._clock.monotonic()
+        if not self._is_shared or now < self._fresh_at + _FRESH_EVERY_S:
+            return False
+        self._fresh_at = now
+        return True
 
     def widen(self) -> None:
         """From now on know the whole run: this replica leads, or has lost its leader. Idempotent."""
         if self._all is None:
             self._all = JournalReader(self._folder, skip=(events.METRICS,))
             self.facts = RunFacts()
-            self.poll()
+            self.refresh()
 
     def task(self) -> Task:
         """The facts of this task, fresh from the files."""

@@ -11,8 +11,17 @@ import fcntl
 import os
 import sys
 
-__all__ = ["become_subreaper", "create_memory_file", "enlarge_pipe", "splice_to_file"]
+__all__ = [
+    "become_subreaper",
+    "create_memory_file",
+    "die_with_parent",
+    "enlarge_pipe",
+    "set_process_name",
+    "splice_to_file",
+]
 
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _SPLICE_F_NONBLOCK = 2
 _F_SETPIPE_SZ = 1031
@@ -22,6 +31,17 @@ _MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - made by tempfile, without a name
 def become_subreaper() -> bool:
     """Make orphaned descendants children of this process; False where the system cannot."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(number: int) -> bool:
+    """Get this signal when the process that forked this one dies; False where the system cannot."""
+    return _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def set_process_name(name: str) -> bool:
+    """What process tables call this process, at most 15 characters; children inherit it until they execute."""
+    text = ctypes.create_string_buffer(name.encode())
+    return _prctl(_PR_SET_NAME, ctypes.addressof(text))
 
 
 def _prctl(option: int, argument: int) -> bool:

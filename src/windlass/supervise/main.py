@@ -1,37 +1,182 @@
-"""Entry of the zipapp: `windlass.pyz guard JOB_FOLDER RANK`, or `wait` to be told that on standard input."""
+"""Entry of the zipapp.
+
+`guard JOB_FOLDER RANK` runs a replica on this machine, `wait` is told that on standard input, `link JOB_FOLDER LINK`
+runs this node's replica of a scheduler's job, and `beaker JOB_FOLDER` that of Beaker's. `build RECIPE FOLDER [--check]` makes a site's environment there, `data-build` prepares data, `contain` makes a container,
+`check FOLDER` looks at a node for `windlass site check`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from windlass.core.errors import PreconditionError
 from windlass.supervise.guard import guard
+from windlass.supervise.incarnation import LOCAL, Incarnation, enter_link
+from windlass.supervise.job import JobDocument
+
+if TYPE_CHECKING:
+    from windlass.supervise.warden import Post
 
 __all__ = ["main"]
 
+_NOT_BEGUN = 1
 _GC_THRESHOLD = 10_000
 """A start makes many objects and drops few: looking through them every 700 would delay user code by some ms."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run the guard of one replica in this process; blocks until the replica is not needed any more."""
+    """Run one command of the zipapp in this process; returns its exit code, 2 for a command there is not."""
     gc.set_threshold(_GC_THRESHOLD)
     if arguments == ["wait"]:
         arguments = _wait_to_be_told()
         if not arguments:
             return 0
-    if len(arguments) != 3 or arguments[0] != "guard":
-        return 2
-    folder, rank = Path(arguments[1]), int(arguments[2])
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if (command, len(rest)) in (("guard", 2), ("link", 2), ("beaker", 1)):
+        return _replica(command, rest)
+    if (command, len(rest)) in (("beaker-bundle", 3), ("beaker-show", 2)):
+        return _bundle(command, [Path(word) for word in rest])
+    if command == "failed" and len(rest) == 4:
+        from windlass.supervise.setup_failure import end_link  # lazy: most links begin
+
+        return end_link(Path(rest[0]), int(rest[1]), rest[2], rest[3], os.environ)
+    if command == "check" and len(rest) == 1:
+        from windlass.supervise.node_check import check_node  # lazy: no replica needs it
+
+        return check_node(Path(rest[0]), os.environ)
+    if command in ("ray", "ray-start", "mpi", "ranks"):
+        return _launcher(command, rest)
+    if command == "data-build":
+        from windlass.supervise.data_build import data_build_main  # lazy: few tasks prepare data
+
+        return data_build_main(rest, dict(os.environ))
+    if command == "contain" and len(rest) > 3:
+        from windlass.supervise.container import contain_main  # lazy: most replicas are no container
+
+        return contain_main(rest, os.environ)
+    if command == "build":
+        from windlass.supervise.build import build_main  # lazy: no replica needs it
+
+        return build_main(rest)
+    if command in ("unpack", "deliver", "sync", "fetch") and not rest:
+        from windlass.supervise.porter import serve  # lazy: no job needs it
+
+        os.umask(0o077)
+        return serve(command, sys.stdin.buffer, sys.stdout.buffer)
+    return 2
+
+
+def _replica(command: str, rest: list[str]) -> int:
+    """A replica, however it was started."""
+    if command == "guard":
+        return _guard(Path(rest[0]), int(rest[1]), LOCAL)
+    return _link(Path(rest[0]), int(rest[1])) if command == "link" else _beaker(Path(rest[0]))
+
+
+def _bundle(command: str, rest: list[Path]) -> int:
+    """A replica whose job came as a dataset of Beaker; lazy: few do."""
+    from windlass.supervise.bundle import bundle_main, show_main
+
+    if command == "beaker-show":
+        return show_main(rest[0], rest[1], lambda: _beaker(rest[0]))
+    try:
+        return bundle_main(rest[0], rest[1], rest[2], os.environ)
+    except PreconditionError as error:
+        sys.stderr.write(f"windlass: {error.message}\n  hint: {error.hint}\n")
+        return _NOT_BEGUN
+
+
+def _launcher(command: str, rest: list[str]) -> int:
+    """What stands around the user's command in a replica; lazy: most tasks have none."""
+    environ = dict(os.environ)
+    if command == "ray":
+        from windlass.supervise.ray_cluster import ray_main
+
+        return ray_main(rest, environ)
+    if command == "ray-start":
+        from windlass.supervise.ray_start import ray_start_main
+
+        return ray_start_main(rest)
+    if command == "mpi":
+        from windlass.supervise.host_file import mpi_main
+
+        return mpi_main(rest, environ)
+    from windlass.supervise.ranks import ranks_main
+
+    return ranks_main(rest, environ)
+
+
+def _guard(folder: Path, rank: int, incarnation: Incarnation) -> int:
+    """The guard of one replica; blocks until the replica is not needed any more."""
 
     def supervise(held: object) -> int:
         from windlass.supervise.supervisor import supervise as run  # lazy: the guard stays small
 
-        return run(folder, rank, held)  # type: ignore[arg-type]
+        return run(folder, rank, held, incarnation)  # type: ignore[arg-type]
 
-    return guard(folder, rank, supervise)
+    return guard(incarnation.folder(folder), rank, supervise, _post(folder, rank, incarnation.name))
+
+
+def _post(folder: Path, rank: int, incarnation: str) -> Post | None:
+    """What a warden must know; None where the job asks for no fencing, or cannot be read (the supervisor says so)."""
+    with contextlib.suppress(OSError, PreconditionError):
+        job = JobDocument.read(folder / "job.json")
+        if job.fencing.renew_s:
+            from windlass.supervise.warden import Post  # lazy: as the guard does
+
+            return Post(folder, rank, job.token, incarnation, job.fencing)
+    return None
+
+
+def _link(folder: Path, link: int) -> int:
+    """This node's replica of a job of a scheduler; a job that is the link for the second time leaves at once."""
+    incarnation = enter_link(folder, link, os.environ)
+    if incarnation is None:
+        return 0
+    if _is_staged(folder):
+        from windlass.supervise.staging import stage_for_link  # lazy: few sites want it
+
+        stage_for_link(folder)
+    return _guard(folder, int(os.environ["SLURM_PROCID"]), incarnation)
+
+
+def _beaker(folder: Path) -> int:
+    """This replica of a job of Beaker; one whose experiment is not that of the job leaves at once."""
+    from windlass.supervise.beaker import (
+        hand_over_secrets,
+        leave_no_folder,
+        restart_clean,
+        start_of,
+    )  # lazy: Beaker's jobs alone
+
+    try:
+        if hand_over_secrets(folder, os.environ):
+            restart_clean(folder, os.environ)
+        start = start_of(folder, os.environ)
+    except PreconditionError as error:
+        sys.stderr.write(f"windlass: {error.message}\n  hint: {error.hint}\n")
+        return _NOT_BEGUN
+    if start is None:
+        return 0
+    from windlass.supervise.echo import Echo, run_below  # lazy: as above
+
+    rank, incarnation = start.rank, start.incarnation
+    try:
+        return run_below(Echo(start.logs, start.task, rank), lambda: _guard(folder, rank, incarnation))
+    finally:
+        leave_no_folder(folder)
+
+
+def _is_staged(folder: Path) -> bool:
+    with contextlib.suppress(OSError, PreconditionError):
+        return bool(JobDocument.read(folder / "job.json").stage)
+    return False
 
 
 def _wait_to_be_told() -> list[str]:

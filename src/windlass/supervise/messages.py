@@ -18,6 +18,7 @@ from windlass.record.state import End, Task
 
 __all__ = [
     "Command",
+    "HandOver",
     "KillTree",
     "Leave",
     "Ledger",
@@ -73,6 +74,8 @@ class Status:
         attempt: the attempt that `phase` and `end` are about.
         port: a port that was free on this replica's host when it became ready.
         notice: why its node wants the job to stop (a signal to the supervisor), empty otherwise.
+        notice_cause: what the scheduler says that is; empty: not known.
+        step_s: seconds that its code takes for a step, as it reports them; 0: not known.
     """
 
     rank: int
@@ -83,6 +86,8 @@ class Status:
     port: int = 0
     end: End | None = None
     notice: str = ""
+    notice_cause: str = ""
+    step_s: float = 0.0
 
     def to_data(self) -> dict[str, Any]:
         """The JSON form."""
@@ -107,6 +112,7 @@ class Order:
         deadline: wall time at which this job ends, 0 for none.
         code: exit code with which to leave.
         gpus: ids leased for the whole gang, comma separated; replica r takes the r-th share.
+        hosts: `name=address` of every replica by rank, comma separated; empty from a leader that took over.
     """
 
     epoch: int
@@ -120,6 +126,7 @@ class Order:
     deadline: float = 0.0
     code: int = 0
     gpus: str = ""
+    hosts: str = ""
 
     def to_data(self) -> dict[str, Any]:
         """The JSON form."""
@@ -139,6 +146,9 @@ class Order:
 
 class Ledger(Protocol):
     """The journal as a core sees it: the facts of its own task, and a pen."""
+
+    def refresh(self) -> None:
+        """Take in what anybody has appended, also what a network file system would show only later."""
 
     def task(self) -> Task:
         """The facts as of now, own records included."""
@@ -211,6 +221,12 @@ class Release:
     __slots__ = ()
 
 
+class HandOver:
+    """The next link of the job goes on with the task: prepare it, where the backend can."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Leave:
     """Exit the supervisor with this code."""
@@ -218,4 +234,6 @@ class Leave:
     code: int
 
 
-Command = Union[Spawn, OpenGate, SignalProcess, KillTree, WriteControl, SendStatus, SendOrder, Respawn, Release, Leave]
+Command = Union[
+    Spawn, OpenGate, SignalProcess, KillTree, WriteControl, SendStatus, SendOrder, Respawn, Release, HandOver, Leave
+]

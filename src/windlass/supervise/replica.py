@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from windlass.record import events
-from windlass.record.causes import Cause
+from windlass.record.causes import EXIT_RESUMABLE, Cause
 from windlass.record.state import End, State
 from windlass.supervise.messages import (
     Command,
@@ -30,6 +30,7 @@ from windlass.supervise.messages import (
     StopLevel,
     WriteControl,
 )
+from windlass.supervise.pace import Pace
 
 __all__ = ["ReplicaCore"]
 
@@ -40,19 +41,27 @@ class ReplicaCore:
     Args:
         rank: this replica's number within the gang.
         grace_s: seconds between SIGTERM and SIGKILL, also counted when the leader is silent.
+        incarnation: the start of the job it belongs to; processes of another are not its own.
+
+    Attributes:
+        unfit: what is wrong with this node; set, it takes no attempt and says so.
     """
 
-    def __init__(self, rank: int, *, job: int, host: str, address: str, grace_s: float, ledger: Ledger) -> None:
+    def __init__(
+        self, rank: int, *, job: int, host: str, address: str, grace_s: float, ledger: Ledger, incarnation: str = ""
+    ) -> None:
         self.rank = rank
         self.job = job
         self.phase = Phase.IDLE
         self.attempt = 0
         self.order = Order(epoch=0)
         self.end: End | None = None
-        self.notice = ""
+        self.notice = self.unfit = ""
+        self.pace = Pace()
         self._host, self._address, self._port = host, address, 0
         self._grace_s = grace_s
         self._ledger = ledger
+        self._incarnation = incarnation
         self._level = StopLevel.NONE
         self._kill_at = 0.0
         self._stall: End | None = None
@@ -66,7 +75,9 @@ class ReplicaCore:
         """
         for number in sorted(self._ledger.task().attempts, reverse=True):
             replica = self._ledger.task().attempts[number].replicas.get(self.rank)
-            if replica is None or not (replica.is_starting or replica.end):
+            if replica is None or replica.incarnation != self._incarnation:
+                continue
+            if not (replica.is_starting or replica.end):
                 continue
             self.attempt, self.end = number, replica.end
             self.phase = Phase.ENDED if replica.end else Phase.STARTED
@@ -85,6 +96,7 @@ class ReplicaCore:
             port=self._port,
             end=self.end,
             notice=self.notice,
+            step_s=self.pace.step_s,
         )
 
     def needs_port(self, order: Order) -> bool:
@@ -147,6 +159,10 @@ class ReplicaCore:
             return []
         return [*self._clear(), Leave(0 if task.end is not None and task.end[0] is State.SUCCEEDED else 1)]
 
+    def on_superseded(self) -> list[Command]:
+        """The job was started anew, and this start's leader is gone: nothing of it may go on."""
+        return [*self._clear(), Leave(EXIT_RESUMABLE)]
+
     def on_notice(self, reason: str) -> list[Command]:
         """The node told the supervisor that it must go (a signal); the leader decides for the gang."""
         self.notice = reason
@@ -162,9 +178,15 @@ class ReplicaCore:
     def _become_ready(self, attempt: int, port: int) -> None:
         self.attempt, self.phase, self.end, self._port = attempt, Phase.READY, None, port
         self._level, self._kill_at, self._stall = StopLevel.NONE, 0.0, None
+        if self.unfit:
+            self.phase = Phase.ENDED
+            self.end = End(str(Cause.NODE_UNHEALTHY), rank=self.rank, host=self._host, message=self.unfit)
+        self.pace = Pace()
 
     def _start(self, order: Order) -> list[Command]:
-        self._ledger.append(events.PROCESS_STARTING, attempt=self.attempt, rank=self.rank)
+        self._ledger.append(
+            events.PROCESS_STARTING, attempt=self.attempt, rank=self.rank, incarnation=self._incarnation
+        )
         self.phase, self._has_process = Phase.STARTED, True
         return [Spawn(self.attempt, order.address, order.port)]
 

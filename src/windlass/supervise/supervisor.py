@@ -4,47 +4,55 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import selectors
 import signal
-import socket
 from collections import deque
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.core.clock import Clock, SystemClock
 from windlass.core.errors import AccessError
-from windlass.core.files import write_atomic
-from windlass.core.process import ProcessId, identify, is_alive
+from windlass.core.process import ProcessId, is_alive
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.redact import Redactor
 from windlass.record.state import End
 from windlass.supervise import messages
+from windlass.supervise.address import free_port, own_address, own_host
+from windlass.supervise.control import ControlFile
+from windlass.supervise.crash import keep_crash
 from windlass.supervise.delivery import secret_values, secret_variables
-from windlass.supervise.election import Candidate, newest_claim
-from windlass.supervise.environment import TOKEN_NAME, replace_tokens, user_environment
-from windlass.supervise.guard import FORWARDED, Held, is_gone, other_replicas
+from windlass.supervise.election import Candidate, Claims, read_claims
+from windlass.supervise.fence import Standing
+from windlass.supervise.guard import Held, is_gone, other_replicas
+from windlass.supervise.incarnation import LOCAL, Incarnation
 from windlass.supervise.job import JobDocument
-from windlass.supervise.leader import Leader
 from windlass.supervise.leases import holder_of_this_process
 from windlass.supervise.ledger import JournalLedger
-from windlass.supervise.link import Follower
 from windlass.supervise.linux import become_subreaper
 from windlass.supervise.messages import Command, Order, Phase, Status, Step
+from windlass.supervise.preflight import preflight
 from windlass.supervise.replica import ReplicaCore
+from windlass.supervise.scratch import clear_scratch
+from windlass.supervise.signals import Signals
+from windlass.supervise.user_command import user_command
 from windlass.supervise.user_process import UserProcess, sweep_left_overs
 from windlass.supervise.watchdog import Watchdog
+from windlass.supervise.wire import Follower
 from windlass.supervise.withholder import Withholder
+
+if TYPE_CHECKING:
+    from windlass.supervise.leader import Leader
 
 __all__ = ["Supervisor"]
 
 _TICK_S = 1.0
 _QUICK_TICK_S = 0.05
 _JOIN_TICK_S = 0.02
+_JOIN_TICK_PER_NODE_S, _LONGEST_JOIN_TICK_S = 0.005, 0.1  # at most 200 looks a second of a gang at its shared files
 _STOPPED_AFTER_S = 5.0
-_MAX_CRASH_BYTES = 64 << 10
 _REPORTS = (events.PROGRESS, events.METRICS, events.CHECKPOINT)
 
 
@@ -53,14 +61,24 @@ class Supervisor:
 
     Args:
         job_folder: `<run>/jobs/<task>-<k>` with job.json.
-        held: what the guard keeps for all incarnations.
+        held: what the guard keeps for all supervisors that it starts.
+        incarnation: the start of the job that this replica belongs to.
     """
 
-    def __init__(self, job_folder: Path, rank: int, held: Held, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        job_folder: Path,
+        rank: int,
+        held: Held,
+        incarnation: Incarnation = LOCAL,
+        clock: Clock | None = None,
+    ) -> None:
         self._clock = clock or SystemClock()
         self._folder, self._rank, self._held = job_folder, rank, held
+        self._incarnation, self._place = incarnation, incarnation.folder(job_folder)
         self._job = JobDocument.read(job_folder / "job.json")
-        self._host = socket.gethostname()
+        self._host = own_host()
+        self._address = self._job.host_address or own_address(self._job.interface)
         self._selector = selectors.DefaultSelector()
         self._queue: deque[Command] = deque()
         self._is_running_queue = False
@@ -68,34 +86,39 @@ class Supervisor:
         self._process: UserProcess | None = None
         self._watchdog = Watchdog(self._job.stall_floor_s)
         self._stopped_since = 0.0
+        self._lost_s = held.ruling().lost_s
         self._is_listening = False
         self._noted: set[str] = set()
         self._redactor, self._secret_problem = self._make_redactor()
-        self._control = self._scratch() / "control.json"
-        writer = f"{self._job.task}.{rank}"
+        self._control = ControlFile(self._job, rank, incarnation)
         journal = Path(self._job.run_dir) / "journal"
-        self._ledger = JournalLedger(journal, self._job.task, writer, self._clock, on_record=self._on_record)
+        self._ledger = JournalLedger(
+            journal, self._job.task, rank, self._clock, incarnation=incarnation.name, on_record=self._on_record
+        )
         self._ledger.widen()
         self._core = ReplicaCore(
             rank,
             job=self._job.job,
             host=self._host,
-            address=self._job.host_address,
+            address=self._address,
             grace_s=self._job.grace_s,
             ledger=self._ledger,
+            incarnation=incarnation.name,
         )
+        self._core.unfit = preflight(self._job, incarnation, self._address)
         self._candidate = Candidate(rank, self._clock.monotonic())
         self._follower = Follower(rank, self._job.token, self._selector, self._on_order)
         self._leader: Leader | None = None
         self._has_been_led = False
-        self._waker, self._wakened = socket.socketpair()
+        self._signals = Signals()
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
         """The whole life of this supervisor; returns the code its guard leaves with."""
         become_subreaper()
-        self._listen_to_signals()
+        self._signals.listen()
+        self._selector.register(self._signals.socket, selectors.EVENT_READ, self._on_signals)
         self._restore()
         ticked_at = float("-inf")
         while self._exit_code is None:
@@ -111,7 +134,8 @@ class Supervisor:
 
     def _timeout_s(self) -> float:
         if self._leader is None and not self._follower.is_connected:
-            return _JOIN_TICK_S
+            num_nodes = 1 if self._job.is_on_one_machine else self._job.num_replicas
+            return max(_JOIN_TICK_S, min(_LONGEST_JOIN_TICK_S, _JOIN_TICK_PER_NODE_S * num_nodes))
         if self._leader is not None and self._leader.wants_quick_tick:
             return _QUICK_TICK_S
         return _TICK_S
@@ -126,17 +150,8 @@ class Supervisor:
         if self._leader is not None:
             self._leader.tick()
 
-    def _listen_to_signals(self) -> None:
-        self._waker.setblocking(False)
-        self._wakened.setblocking(False)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, *FORWARDED):
-            signal.signal(number, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)  # the guard began us with them blocked
-        self._selector.register(self._wakened, selectors.EVENT_READ, self._on_signals)
-
     def _on_signals(self) -> None:
-        for number in set(self._wakened.recv(4096)):
+        for number in self._signals.take():
             if number == signal.SIGCHLD:
                 self._look_at_process(self._clock.monotonic())
             elif number != signal.SIGHUP:
@@ -160,9 +175,7 @@ class Supervisor:
             self._leader.close()
         self._follower.close()
         self._ledger.close()
-        import shutil  # lazy: 4 ms that nobody waits for here
-
-        shutil.rmtree(str(self._control.parent), ignore_errors=True)
+        self._control.remove()
 
     # --- leading and following -----------------------------------------------------------------------------------
 
@@ -179,30 +192,52 @@ class Supervisor:
             self._run_commands(self._core.on_alone())
             if self._exit_code is not None:
                 return
-        newest = newest_claim(self._folder) if self._job.num_replicas > 1 else None
-        if newest is not None and newest.host == self._host and is_gone(self._folder, newest.rank):
+        claims = self._claims()
+        if claims.is_superseded:
+            self._run_commands(self._core.on_superseded())
+            return
+        own = claims.own
+        if own is not None and self._can_see(own.host) and is_gone(self._place, own.rank):
             self._candidate.on_leader_gone(now)
-        epoch = self._candidate.epoch_to_claim(now, newest)
+        epoch = self._candidate.epoch_to_claim(now, claims)
         if epoch:
             self._lead(epoch)
-        elif newest is not None and newest.rank != self._rank and self._follower.connect(newest.address, newest.port):
+        elif own is not None and own.rank != self._rank and self._follower.connect(own.address, own.port):
             self._candidate.on_connected(now)
             self._follower.send(self._core.status())
 
+    def _can_see(self, host: str) -> bool:
+        """Whether processes of a host are among those seen here; each replica of Beaker is a container of its own."""
+        return host == self._host and self._job.chain.scheduler != "beaker"
+
+    def _claims(self) -> Claims:
+        """Who leads and who led; one replica of one machine needs no claim."""
+        is_alone = self._job.num_replicas == 1 and not self._incarnation.name
+        return Claims() if is_alone else read_claims(self._folder, self._incarnation.name)
+
     def _yield_if_outvoted(self, now: float) -> None:
-        """Follow another replica that claimed a higher epoch while this one could not be reached."""
+        """Follow another replica that claimed a higher epoch while this one could not be reached.
+
+        A claim of a later start of the job ends the gang instead.
+        """
         assert self._leader is not None
-        newest = newest_claim(self._folder) if self._job.num_replicas > 1 else None
-        if self._candidate.must_yield(self._leader.epoch, newest):
+        claims = self._claims()
+        if claims.is_superseded:
+            self._leader.on_superseded()
+        elif self._candidate.must_yield(self._leader.epoch, claims):
             self._leader.close()
             self._leader = None
             self._candidate.on_connected(now)
 
     def _lead(self, epoch: int) -> None:
+        from windlass.supervise.leader import Leader  # lazy: one replica of a gang leads
+
         holder = holder_of_this_process(self._held.guard_pid)
         leader = Leader(
             self._job,
             self._folder,
+            incarnation=self._incarnation,
+            address=self._address,
             epoch=epoch,
             holder=holder,
             ledger=self._ledger,
@@ -219,12 +254,8 @@ class Supervisor:
         leader.on_status(self._core.status())
 
     def _on_order(self, order: Order) -> None:
-        port = self._free_port() if self._core.needs_port(order) else 0
+        port = free_port(self._address) if self._core.needs_port(order) else 0
         self._run_commands(self._core.on_order(order, self._clock.monotonic(), port))
-
-    def _free_port(self) -> int:
-        with socket.create_server((self._job.host_address, 0)) as server:
-            return int(server.getsockname()[1])
 
     # --- the user's process --------------------------------------------------------------------------------------
 
@@ -250,6 +281,8 @@ class Supervisor:
         attempts = self._ledger.task().attempts.values()
         known = [attempt.replicas[self._rank].process for attempt in attempts if self._rank in attempt.replicas]
         sweep_left_overs(self._job, self._rank, self._held, known)
+        for attempt in self._ledger.task().attempts:
+            self._clear_scratch(attempt)
 
     def _new_process(self, attempt: int) -> UserProcess:
         return UserProcess(self._job, self._rank, attempt, self._held, self._redactor, self._clock, self._host)
@@ -281,6 +314,12 @@ class Supervisor:
         """What the watchdog says; a process in state T is found without any report."""
         assert self._process is not None
         if not self._job.is_stall_watched:
+            return None
+        ruling = self._held.ruling()
+        self._watchdog.forgive(ruling.lost_s - self._lost_s, now)
+        self._lost_s = ruling.lost_s
+        if ruling.standing is not Standing.FREE:  # the code is stopped by its warden, or may hang as we did
+            self._stopped_since = 0.0
             return None
         if self._process.stopped_by_signal():
             self._stopped_since = self._stopped_since or now
@@ -315,6 +354,8 @@ class Supervisor:
             phase = {events.METRICS: "step", events.CHECKPOINT: "save"}.get(record.kind) or data["phase"]
             step = data["step"] if data["step"] is not None else -1
             self._watchdog.on_report(phase, step, at)
+            if phase == "step":
+                self._core.pace.on_step(step, record.at)
 
     # --- commands ------------------------------------------------------------------------------------------------
 
@@ -350,6 +391,8 @@ class Supervisor:
             self._leader.respawn(command.rank)
         elif isinstance(command, messages.Release) and self._leader is not None:
             self._leader.release()
+        elif isinstance(command, messages.HandOver) and self._leader is not None:
+            self._leader.hand_over()
         elif isinstance(command, messages.Leave):
             self._exit_code = command.code
 
@@ -369,8 +412,7 @@ class Supervisor:
             self._run_commands(self._core.on_spawn_failed(self._end_of_secrets(self._secret_problem or str(error))))
         except OSError as error:
             self._drop_process()
-            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            cause = Cause.DISK_FULL if is_full else Cause.START_FAILED
+            cause = Cause.DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT) else Cause.START_FAILED
             end = End(str(cause), 127, self._rank, self._host, str(error), at=self._clock.now())
             self._run_commands(self._core.on_spawn_failed(end))
         else:
@@ -385,15 +427,9 @@ class Supervisor:
         for folder in (self._job.out, self._job.checkpoints):
             os.makedirs(folder, exist_ok=True)
         self._process = self._new_process(command.attempt)
-        tokens = {
-            "leader.address": command.address,
-            "leader.port": str(command.port),
-            "rank": str(self._rank),
-            "attempt": str(command.attempt),
-        }
-        argv = [replace_tokens(word, tokens) for word in self._job.replicas[self._rank].argv]
-        env = user_environment(self._job, self._rank, tokens=tokens, ours=self._our_variables(), secrets=secrets)
-        return self._process.spawn(argv, env), argv
+        order, ours = self._core.order, self._control.variables
+        run = user_command(self._job, self._folder, self._rank, command.attempt, order, ours=ours, secrets=secrets)
+        return self._process.spawn(run.argv, run.env), run.words
 
     def _drop_process(self) -> None:
         """Between attempts nobody takes output."""
@@ -408,26 +444,6 @@ class Supervisor:
             end = End(str(Cause.START_FAILED), 127, self._rank, self._host, problem, at=self._clock.now())
             self._run_commands(self._core.on_spawn_failed(end))
 
-    def _our_variables(self) -> dict[str, str]:
-        ours = {
-            "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
-            "WINDLASS_CONTROL": str(self._control),
-            "WINDLASS_CHECKPOINT_PATTERN": self._job.checkpoint_pattern,
-            "WINDLASS_RESUME": "1" if self._job.is_resuming else "0",
-            TOKEN_NAME: f"{self._job.token}.{self._rank}",
-        }
-        for variable, is_file in (("WINDLASS_SECRET_NAMES", False), ("WINDLASS_SECRET_FILES", True)):
-            names = [use.name for use in self._job.secrets if use.is_file is is_file]
-            if names:
-                ours[variable] = ",".join(names)
-        if self._job.checkpoint_every_s:
-            ours["WINDLASS_CHECKPOINT_EVERY"] = f"{self._job.checkpoint_every_s:g}"
-        if self._job.lease.folder:
-            gpus = [gpu for gpu in self._core.order.gpus.split(",") if gpu]
-            share = len(gpus) // self._job.num_replicas
-            ours["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[self._rank * share : (self._rank + 1) * share])
-        return ours
-
     def _kill_tree(self) -> None:
         """End everything of the attempt, complete its log, tell the core."""
         if self._process is None or self._core.phase is not Phase.STARTED:
@@ -436,12 +452,20 @@ class Supervisor:
         if left:
             pids = ", ".join(map(str, left))
             self._note(f"attempt {self._core.attempt}: could not end process {pids} on {self._host}; it may live on")
+        self._clear_scratch(self._core.attempt)
         finish = self._finish()
         order = self._core.order
         stop_cause = order.cause if order.step is Step.STOP and order.attempt == self._core.attempt else ""
         end = self._process.end(finish=finish, stop_cause=stop_cause)
         self._drop_process()
         self._run_commands(self._core.on_ended(end))
+
+    def _clear_scratch(self, attempt: int) -> None:
+        """Keep the logs that lie on this node's own disk, and remove the rest of what is there."""
+        logs = Path(self._job.run_dir) / "logs" / str(attempt) / self._job.task
+        problem = clear_scratch(self._job.token, self._rank, attempt, logs, self._redactor)
+        if problem:
+            self._note(problem)
 
     def _finish(self) -> tuple[int, str, str] | None:
         """What this replica's code said by `report.finish`; the worst of its local ranks."""
@@ -450,7 +474,8 @@ class Supervisor:
         return said and (said[0], self._redactor.redact_text(said[1]), self._redactor.redact_text(said[2]))
 
     def _other_replicas(self) -> set[int]:
-        return other_replicas(self._folder, self._rank)
+        ours = self._leader.helpers if self._leader is not None else set()
+        return ours | other_replicas(self._place, self._rank) | self._held.watchers()
 
     def _note(self, message: str) -> None:
         """Tell people, once."""
@@ -460,38 +485,16 @@ class Supervisor:
         with contextlib.suppress(OSError):  # a disk without room for it shows elsewhere
             self._ledger.append(events.NOTE, message=message)
 
-    def _scratch(self) -> Path:
-        root = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the folder below is random and ours alone
-        return Path(root, f"windlass-{os.getuid()}-{self._job.token[:12]}-{self._rank}")
-
     def _write_control(self, command: messages.WriteControl) -> None:
-        content = {
-            "stop": command.is_stop_wanted,
-            "checkpoint": command.checkpoint,
-            "deadline": command.deadline or None,
-            "reason": command.reason,
-        }
-        try:
-            self._control.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomic(self._control, json.dumps(content).encode(), is_durable=False)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            self._note(f"the code cannot be told to save or stop through {self._control}: {reason}")
+        problem = self._control.write(command)
+        if problem:
+            self._note(problem)
 
 
-def supervise(job_folder: Path, rank: int, held: Held) -> int:
+def supervise(job_folder: Path, rank: int, held: Held, incarnation: Incarnation = LOCAL) -> int:
     """Run a supervisor; a bug of ours is written beside job.json and ends it with 70, so the guard starts it again."""
     try:
-        return Supervisor(job_folder, rank, held).run()
+        return Supervisor(job_folder, rank, held, incarnation).run()
     except BaseException:
-        import traceback  # lazy: only for our own bugs
-
-        _keep_crash(job_folder / f"supervisor-{rank}.crash", f"--- {identify(os.getpid())}\n{traceback.format_exc()}")
+        keep_crash(incarnation.folder(job_folder) / f"supervisor-{rank}.crash")
         raise
-
-
-def _keep_crash(path: Path, text: str) -> None:
-    """Write a crash behind the earlier ones, of which the newest are kept."""
-    with contextlib.suppress(OSError):  # nothing may hide the crash itself
-        earlier = path.read_bytes()[-_MAX_CRASH_BYTES:] if path.exists() else b""
-        write_atomic(path, earlier + text.encode(errors="replace"), is_durable=False)

@@ -6,21 +6,24 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
 from windlass.core.clock import Clock
-from windlass.core.process import ProcessId, descendants, identify, is_alive, send_signal
+from windlass.core.process import ProcessId, identify, is_alive, send_signal
 from windlass.record.causes import Cause
 from windlass.record.redact import Redactor
 from windlass.record.state import End
 from windlass.supervise.classify import Evidence, classify
 from windlass.supervise.environment import TOKEN_NAME
+from windlass.supervise.fence import Standing
 from windlass.supervise.guard import Held
 from windlass.supervise.job import JobDocument
-from windlass.supervise.memory import proportional_bytes
+from windlass.supervise.memory import OomWatch, proportional_bytes
 from windlass.supervise.pump import LogPump
 from windlass.supervise.spawn import Child, spawn
+from windlass.supervise.termination import parent_of, targets_of
 from windlass.supervise.tree import below, end_all, resident_bytes, sweep
 
 __all__ = ["UserProcess", "sweep_left_overs"]
@@ -29,6 +32,8 @@ _STATUS_WAIT_S = 2.0
 _DISK_FULL_PATIENCE_S = 10.0
 _NO_ROOM_BYTES = 64 * 1024
 _NUM_LINES = 200
+_NUM_TAIL_LINES = 20
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _WEIGH_SHARE = 10.0
 """Weighing the memory of big processes takes long: at most this part of the time."""
 
@@ -46,7 +51,7 @@ class UserProcess:
         self._child: Child | None = None
         self._process: ProcessId | None = None
         self._code: int | None = None
-        self._num_oom_kills = _oom_kills()
+        self._oom_watch = OomWatch(is_contained=bool(job.container.image))
         self._memory_note = ""
         self._weigh_at = 0.0
         self._blocked_since = 0.0
@@ -59,7 +64,8 @@ class UserProcess:
 
     def spawn(self, argv: list[str], env: Mapping[str, str]) -> str:
         """Fork the process behind its gate; returns its identity. Raises OSError when the system cannot fork."""
-        self._child = spawn(argv, env, self._job.cwd, self._held.channel.write_fd)
+        cwd = "/" if self._job.container.image else self._job.cwd
+        self._child = spawn(argv, env, cwd, self._held.channel.write_fd)
         self._process = ProcessId.parse(self._child.process)
         return self._child.process
 
@@ -81,7 +87,7 @@ class UserProcess:
         assert self._process is not None
         if self._reap():
             return True
-        return _parent(self._process.pid) != os.getpid() and self._has_exited_elsewhere()
+        return parent_of(self._process.pid) != os.getpid() and self._has_exited_elsewhere()
 
     def _reap(self) -> bool:
         """Take dead children away, the user's orphans included; returns whether the root process was among them."""
@@ -114,20 +120,14 @@ class UserProcess:
         return True
 
     def terminate(self) -> None:
-        """SIGTERM to the user's process; when that is the shell we wrapped around a line, to its children.
-
-        The shell itself gets the signal too when it has a trap for it, and only then: without one it would die and
-        leave its children alone.
-        """
+        """SIGTERM to the user's process; when that is the shell we wrapped around a line, to its children."""
         if self._process is None or not is_alive(self._process):
             return
         root = self._process.pid
-        targets = [pid for pid in descendants(root) if _parent(pid) == root] if self._is_shell(root) else []
-        if not targets or _catches(root, signal.SIGTERM):
-            targets.append(root)
+        targets = targets_of(root, is_shell=self._job.is_shell)
         self._terminated = [found for found in map(identify, targets) if found is not None]
         for pid in targets:
-            _terminate(pid)
+            self._terminate(pid)
 
     def insist(self) -> None:
         """Some time after `terminate`: a shell that went on to its next command when the first had left goes too."""
@@ -135,11 +135,13 @@ class UserProcess:
             return
         self._terminated = []
         if is_alive(self._process):
-            _terminate(self._process.pid)
+            self._terminate(self._process.pid)
 
-    def _is_shell(self, root: int) -> bool:
-        """Whether the root is still the shell we started: some become their last command."""
-        return self._job.is_shell and _command_line(root)[:1] == list(self._job.replicas[self._rank].argv[:1])
+    def _terminate(self, pid: int) -> None:
+        """SIGTERM, and SIGCONT so that it is heard; what the warden holds hears it when it may go on."""
+        send_signal(pid, signal.SIGTERM)
+        if self._held.ruling().standing is not Standing.STOPPED:
+            send_signal(pid, signal.SIGCONT)
 
     def kill(self, keep: set[int]) -> list[int]:
         """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds.
@@ -147,6 +149,7 @@ class UserProcess:
         Returns:
             What lives still: it may not be signalled, or hangs in the kernel.
         """
+        self._end_container()
         left = end_all(self._roots(), lambda: keep)
         if os.getppid() != self._held.guard_pid:  # what the dead guard had adopted is below neither of us
             roots = [str(self._process)] if self._process is not None else []
@@ -154,7 +157,22 @@ class UserProcess:
         deadline = time.monotonic() + _STATUS_WAIT_S
         while not self.has_exited() and time.monotonic() < deadline:
             time.sleep(0.01)
+        if self._job.container.image:
+            _sweep_containers(self._job, self._rank)
         return left
+
+    def _end_container(self) -> None:
+        """Kill what is in the container first: its client then writes what it still has, and ends by itself."""
+        if not self._job.container.image or self.has_exited():
+            return
+        from windlass.supervise.container_engine import Engine  # lazy: seldom needed
+
+        engine = Engine(self._job.container.engine, self._job.container.variables)
+        engine.signal(f"{self._job.token}.{self._rank}", "KILL")
+        deadline = time.monotonic() + _STATUS_WAIT_S
+        while not self.has_exited() and time.monotonic() < deadline:
+            self.pump()
+            time.sleep(0.01)
 
     def pump(self) -> bool:
         """Bring output into the log; False while the disk is full."""
@@ -175,9 +193,11 @@ class UserProcess:
         Args:
             others: guards and supervisors of other replicas, whose memory is not this one's.
         """
+        if self._process is not None:
+            self._oom_watch.look_at(self._process.pid, now)
         if self._blocked_since and now > self._blocked_since + _DISK_FULL_PATIENCE_S:
             return self._end_of(Cause.DISK_FULL, "no space left on device for the log")
-        if self._job.memory_bytes:
+        if self._job.memory_bytes and not self._job.container.image:
             return self._too_much_memory(now, others)
         return None
 
@@ -199,15 +219,25 @@ class UserProcess:
         lines = tuple(self._pump.last_lines(_NUM_LINES))
         self._pump.close()
         code = -int(signal.SIGKILL) if self._code is None else self._code
+        fenced = self._why_fenced() if code == -signal.SIGKILL and not stop_cause else ""
+        if fenced:
+            return replace(self._end_of(Cause.NODE_LOST, fenced), code=code, tail=lines[-_NUM_TAIL_LINES:])
         evidence = Evidence(
             stop_cause=stop_cause,
             finish=finish,
-            was_out_of_memory=_oom_kills() > self._num_oom_kills,
+            was_out_of_memory=self._oom_watch.has_struck(),
             memory_note=self._memory_note,
             was_disk_full=result.is_blocked or _has_no_room(self._job.out) or _has_no_room(self._job.checkpoints),
             lines=lines,
         )
-        return classify(code, evidence, rank=self._rank, host=self._host, at=self._clock.now())
+        end = classify(code, evidence, rank=self._rank, host=self._host, at=self._clock.now())
+        is_build_at_fault = self._job.builds and end.cause == Cause.USER_ERROR
+        return replace(end, cause=str(Cause.DATA_FAILED)) if is_build_at_fault else end
+
+    def _why_fenced(self) -> str:
+        """Why the warden killed this process; empty when it did not."""
+        started_at = self._process.start_ticks / _TICKS_PER_S if self._process is not None else 0.0
+        return self._held.ruling().why_killed(started_at)
 
     def stopped_by_signal(self) -> bool:
         """Whether the root process is in state T (SIGSTOP)."""
@@ -229,7 +259,15 @@ def sweep_left_overs(job: JobDocument, rank: int, held: Held, roots: Iterable[st
     Args:
         roots: identities of the user processes that the journal knows of this replica.
     """
+    if job.container.image:
+        _sweep_containers(job, rank)
     return sweep(TOKEN_NAME, f"{job.token}.{rank}", {os.getpid(), held.guard_pid}, roots=roots)
+
+
+def _sweep_containers(job: JobDocument, rank: int) -> None:
+    from windlass.supervise.container_engine import Engine  # lazy: seldom needed
+
+    Engine(job.container.engine, job.container.variables).sweep(job.token, rank)
 
 
 def _has_no_room(folder: str) -> bool:
@@ -238,41 +276,3 @@ def _has_no_room(folder: str) -> bool:
     except OSError:
         return False
     return found.f_bavail * found.f_frsize < _NO_ROOM_BYTES
-
-
-def _terminate(pid: int) -> None:
-    send_signal(pid, signal.SIGTERM)
-    send_signal(pid, signal.SIGCONT)
-
-
-def _command_line(pid: int) -> list[str]:
-    try:
-        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-
-
-def _catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal; source: proc(5), status, SigCgt."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    mask = next((line.split()[1] for line in text.splitlines() if line.startswith("SigCgt:")), "0")
-    return bool(int(mask, 16) >> (number - 1) & 1)
-
-
-def _oom_kills() -> int:
-    """How many processes the kernel has killed for memory on this machine; source: /proc/vmstat, oom_kill."""
-    try:
-        text = Path("/proc/vmstat").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)

@@ -43,6 +43,10 @@ class Watchdog:
             self._counts[self._phase] = self._counts.get(self._phase, 0) + 1
         self._phase, self._step, self._at = phase, step, now
 
+    def forgive(self, seconds: float, now: float) -> None:
+        """The code could not have reported for so long: that silence does not count."""
+        self._at = min(self._at + seconds, now)
+
     def limit_s(self, phase: str) -> float:
         """Seconds of silence after which this phase counts as stalled."""
         if self._counts.get(phase, 0) < _NUM_TO_LEARN:

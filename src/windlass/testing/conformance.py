@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,15 +30,20 @@ from windlass.supervise.job import JobDocument, ReplicaCommand
 
 __all__ = ["BackendConformance", "JobBench"]
 
-_DEADLINE_S = 60.0
+_DEADLINE_S = 300.0
 _POLL_S = 0.02
 
 
 class JobBench:
-    """Makes small jobs in a run's folder, and waits for what the journal says of them."""
+    """Makes small jobs in a run's folder, and waits for what the journal says of them.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        dress: adds to a job what its backend needs and the plan would say: a queue, a chain, fencing.
+    """
+
+    def __init__(self, folder: Path, dress: Callable[[JobDocument], JobDocument] = lambda document: document) -> None:
         self.folder = folder
+        self._dress = dress
         self._documents: list[JobDocument] = []
         self.archive = ensure_archive(folder / "archives")
 
@@ -61,6 +66,7 @@ class JobBench:
             out=str(self.folder / "out"),
             checkpoints=str(self.folder / "checkpoints"),
         )
+        document = self._dress(document)
         tasks = {"main": {"after": [], "replicas": num_replicas, "interrupted": 50, "failed": failed}}
         writer = JournalWriter(self.folder / "journal", f"client-{job}", SystemClock())
         if job == 1:
@@ -92,7 +98,7 @@ class JobBench:
         return self.facts().state
 
     def wait_until(self, is_true: object) -> None:
-        """Wait until a predicate of the facts holds; fails the test after a minute."""
+        """Wait until a predicate of the facts holds; fails the test after five minutes."""
         assert callable(is_true)
         deadline = time.monotonic() + _DEADLINE_S
         while not is_true(self.facts()):
@@ -122,14 +128,18 @@ class BackendConformance:
         """The backend under test; a subclass gives it."""
         pytest.fail("a subclass of BackendConformance must give a `backend` fixture")
 
+    def dress(self, document: JobDocument) -> JobDocument:
+        """What the backend needs in a job beside what all have; a subclass may add it."""
+        return document
+
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Iterator[JobBench]:
         """A run's folder to make jobs in; afterwards nothing of them may live."""
         folder = tmp_path / "conformance-00000000"
         folder.mkdir()
-        bench = JobBench(folder)
+        bench = JobBench(folder, self.dress)
         yield bench
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + _DEADLINE_S
         while bench.survivors() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         assert bench.survivors() == []

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from itertools import groupby
 
 from windlass.cli.phrases import brief
 from windlass.cli.screen import emit, emit_json, paint, printable, tell
 from windlass.cli.verb import json_option, run_argument, verb
-from windlass.runs.compare import Difference, diff
+from windlass.launch.difference import explained
+from windlass.runs.compare import difference_text
 from windlass.runs.home import Home
 from windlass.runs.store import find
 
 __all__ = ["diff_command"]
 
-_WIDTH = 120
+_WIDTH = 200
+_STYLES = {"+": "green", "-": "red"}
 
 
 @verb("windlass diff hello-7hq2mx4p last", "windlass diff hello-7hq2mx4p last --json", name="diff")
@@ -22,12 +23,26 @@ _WIDTH = 120
 @run_argument("b")
 @json_option
 def diff_command(a: str, b: str, is_json: bool) -> None:
-    """Compare two runs: code, environment, data, parameters, resources, hardware, outputs."""
+    """Compare two runs by cause: code, environment, data, parameters, resources, hardware, outputs.
+
+    Each difference is told once, where it was made: code with its files and lines, an environment by its packages and
+    images, data by entry and file. What differs in any two runs, such as ids and times, is left out.
+    """
     home = Home.default()
     first, second = find(home, a), find(home, b)
-    found = diff(first, second)
+    found = explained(first, second, home)
     if is_json:
-        changes = [{"cause": str(d.cause), "path": d.path, "before": d.before, "after": d.after} for d in found]
+        changes = [
+            {
+                "cause": str(each.cause),
+                "path": each.path,
+                "before": each.before,
+                "after": each.after,
+                "details": list(each.details),
+                "files": list(each.files),
+            }
+            for each in found
+        ]
         emit_json("windlass.diff/1", {"a": first.id, "b": second.id, "differences": changes})
         return
     if not found:
@@ -38,17 +53,8 @@ def diff_command(a: str, b: str, is_json: bool) -> None:
     for cause, differences in groupby(found, key=lambda difference: difference.cause):
         emit(paint(str(cause), "bold"))
         for difference in differences:
-            emit(f"  {_line(difference)}")
-
-
-def _line(difference: Difference) -> str:
-    before, after = _shown(difference.before), _shown(difference.after)
-    if difference.before is None:
-        return paint(f"+ {difference.path}: {after}", "green")
-    if difference.after is None:
-        return paint(f"- {difference.path}: {before}", "red")
-    return f"~ {difference.path}: {before} -> {after}"
-
-
-def _shown(value: object) -> str:
-    return printable(brief(json.dumps(value, ensure_ascii=False), _WIDTH))
+            line = printable(brief(difference_text(difference), _WIDTH))
+            style = _STYLES.get(line[0])
+            emit(f"  {paint(line, style) if style else line}")
+            for detail in difference.details:
+                emit(f"      {printable(detail)}")

@@ -10,7 +10,7 @@ import click
 from windlass.cli.screen import tell
 from windlass.cli.starting import TEMPLATES, commit_files, repository_of, write_template
 from windlass.cli.verb import verb
-from windlass.core.errors import PreconditionError
+from windlass.core.errors import PreconditionError, UsageError
 
 __all__ = ["init_command"]
 
@@ -18,19 +18,24 @@ __all__ = ["init_command"]
 @verb(
     "windlass init hello && cd hello && windlass launch experiment.yaml",
     "windlass init ddp --template torch-ddp",
+    "windlass init hello --docker",
     name="init",
 )
 @click.argument("name", type=click.Path(path_type=Path))
 @click.option(
     "--template", type=click.Choice(TEMPLATES), default="hello", show_default=True, help="What to start from."
 )
-def init_command(name: Path, template: str) -> None:
+@click.option("--docker", is_flag=True, help="With a Dockerfile: dependencies from the lock, then the code.")
+def init_command(name: Path, template: str, docker: bool) -> None:
     """Make a folder with a small experiment that runs as it is.
 
     Outside a repository it also makes one and commits, so that there is a commit to pin. Overwrites nothing.
     """
+    if docker and template != "hello":
+        hint = "windlass init NAME --docker; then change the code, and `uv add` what it needs"
+        raise UsageError(f"--docker builds from a lock file, and the template `{template}` has none", hint=hint)
     folder = name.expanduser().absolute()
-    files = write_template(template, folder)
+    files = write_template(template, folder, in_image=docker)
     for file in files:
         tell(f"  {name / file}")
     _commit(folder, name, files)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.completing import complete_experiment
-from windlass.cli.planning import PlanningVerb, options_of, planning_options, required_file
+from windlass.cli.planning import PlanFlags, PlanningVerb, planning_options, required_file
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, verb
 from windlass.core.errors import PreconditionError, UsageError
@@ -24,6 +24,7 @@ __all__ = ["launch_command"]
     "windlass launch experiment.yaml",
     "windlass launch experiment.yaml tasks.train.nodes=2 params.lr=3e-3 -d",
     "windlass launch --gpus 1 -- python train.py --lr 3e-3",
+    "windlass launch experiment.yaml --each params.seed=1,2,3,4 --on isambard",
     "windlass launch nightly.yaml --if-changed    # in cron or CI",
     name="launch",
     cls=PlanningVerb,
@@ -32,6 +33,13 @@ __all__ = ["launch_command"]
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
 @detach_option
 @planning_options
+@click.option("--render", is_flag=True, help="Print the script that would be submitted, byte for byte, and do nothing.")
+@click.option(
+    "--each",
+    metavar="KEY=A,B,...",
+    multiple=True,
+    help="One run per value, and per combination of several; a scheduler gets them as one job array.",
+)
 @click.option("--if-changed", is_flag=True, help="Do nothing when a run of the same plan succeeded or still goes on.")
 @click.option("--name", default="", help="Name of the experiment; of a COMMAND's by default its program's.")
 @click.option("--gpus", metavar="N", default="", help="GPUs per node of a COMMAND: `1` or `4 x gh200`.")
@@ -44,11 +52,9 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
     file: str | None,
     overrides: tuple[str, ...],
     detach: bool,
-    on: str,
-    snapshot: bool,
-    allow_dirty: bool,
-    best_effort: bool,
-    debug: bool,
+    flags: PlanFlags,
+    render: bool,
+    each: tuple[str, ...],
     if_changed: bool,
     name: str,
     gpus: str,
@@ -68,17 +74,30 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
     if command is None:
         path = required_file(context, file)
         _check_file_only(gpus=gpus, nodes=nodes, env_uv=env_uv)
-    options = options_of(
-        on=on, snapshot=snapshot, allow_dirty=allow_dirty, best_effort=best_effort, debug=debug, is_dry=False
-    )
-    if not if_changed:
+    options = flags.options(is_dry=render)
+    if not (if_changed or render or each or flags.on not in ("", "local")):
         _start_guard_early()
+    named = (*overrides, *([f"name={name}"] if name else []))
+    if each:
+        from windlass.cli.many import launch_each  # lazy: only this option
+
+        if command is not None:
+            raise UsageError("`--each` goes with a FILE, not with a command", hint="write a file", code="usage")
+        if render or if_changed:
+            message = f"`--each` makes several runs, and `{'--render' if render else '--if-changed'}` is about one"
+            raise UsageError(message, hint="give the value as an override: params.seed=1", code="usage")
+        return launch_each(path, named, each, options, is_json=is_json)
     if command is None:
         from windlass.launch import prepare_file  # lazy: after the cheap checks
 
-        prepared = prepare_file(path, (*overrides, *([f"name={name}"] if name else [])), options)
+        prepared = prepare_file(path, named, options)
     else:
         prepared = _prepare_command(command, overrides, options, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
+    if render:
+        from windlass.cli.rendering import emit_scripts  # lazy: only this option
+
+        emit_scripts(prepared)
+        return 0
     if if_changed and _is_unchanged(prepared, is_json=is_json):
         return 0
     return _start(prepared, is_detached=detach, is_json=is_json)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import click
 
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
-from windlass.cli.finding import found_run, reconciled
+from windlass.cli.finding import found_run, fresh_logs, reconciled
 from windlass.cli.log_merge import merged_lines
 from windlass.cli.moments import as_moment
 from windlass.cli.screen import emit, paint, tell, write_raw
@@ -77,6 +77,7 @@ def logs_command(
             tell(f"{folder.id} goes on: windlass logs {folder.id} --follow | windlass stop {folder.id}")
             return EXIT_INTERRUPTED
         return 0
+    fresh_logs(folder, home)
     found = _chosen(logs.list_logs(folder, task=task, rank=rank, attempt=attempt or None), is_newest=attempt is None)
     if not found:
         _say_nothing(folder, facts, attempt)
@@ -162,14 +163,20 @@ def _follow(
     is_json: bool,
 ) -> None:
     """Print what is there and what comes, until the run is at its end."""
+    from windlass.launch.listening import Listening  # lazy: only with --follow
+
     clock = SystemClock()
     facts = run.facts()
     first = {name: max(each.attempts, default=1) for name, each in facts.tasks.items()}
     num_replicas = sum(each.num_replicas for name, each in facts.tasks.items() if task in (None, name))
     follower = logs.Follower(run, task=task, rank=rank, attempt=attempt or None, since=since)
+    listening = Listening(run, home)
     num_polls = 0
     while True:
+        listening.look()
         is_over = run.facts().state.is_terminal
+        if is_over:
+            listening.look(is_last=True)
         for line in follower.rest() if is_over else follower.poll():
             if attempt is not None or line.attempt >= first.get(line.task, 1):
                 _print_line(line, is_labelled=rank is None and num_replicas > 1, is_json=is_json)

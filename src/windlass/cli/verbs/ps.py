@@ -25,6 +25,7 @@ _LIMIT = 20
 _LIVE = tuple(str(state) for state in State if not state.is_terminal)
 _STATES = (*(str(state) for state in State), UNKNOWN)
 _NOTE_WIDTH = 60
+_SILENT_S = 60.0
 
 
 @verb("windlass ps", "windlass ps --state failed --since 2d", "windlass ps --all --json", name="ps")
@@ -51,7 +52,7 @@ def ps_command(
     if is_json:
         emit_json("windlass.ps/1", {"runs": [asdict(row) for row in shown], "is_complete": is_complete})
         return
-    _print(shown)
+    _print(shown, home)
     if not is_complete:
         tell(f"the newest {most}; --all shows the others")
 
@@ -61,29 +62,43 @@ def _fresh_index(home: Home) -> Index:
     index = Index(home)
     index.refresh()
     live = index.rows(states=_LIVE)
+    told: set[str] = set()
     for row in live:
-        reconciled(RunFolder(home.runs / row.id), home)
+        reconciled(RunFolder(home.runs / row.id), home, told)
     if live:
         index.refresh()
     return index
 
 
-def _print(rows: list[Row]) -> None:
+def _print(rows: list[Row], home: Home) -> None:
     if not rows:
         tell("no runs found; `windlass launch FILE` starts one")
         return
     now = time.time()
-    lines = table(("run", "state", "created", "took", "tries", "note"), [_columns(row, now) for row in rows])
+    lines = table(("run", "state", "created", "took", "tries", "note"), [_columns(row, home, now) for row in rows])
     emit(paint(lines[0], "bold"))
     for line, row in zip(lines[1:], rows, strict=True):
         style = STATE_STYLES.get(State(row.state)) if row.state != UNKNOWN else None
         emit(line.replace(f" {row.state} ", f" {paint(row.state, style)} ", 1) if style else line)
 
 
-def _columns(row: Row, now: float) -> tuple[str, ...]:
+def _columns(row: Row, home: Home, now: float) -> tuple[str, ...]:
     took = duration((row.ended_at or now) - row.created_at) if row.created_at else ""
     created = ago(row.created_at, now) if row.created_at else ""
-    return (row.id, row.state, created, took, str(row.num_attempts), printable(brief(_note(row), _NOTE_WIDTH)))
+    return (
+        row.id,
+        row.state,
+        created,
+        took,
+        str(row.num_attempts),
+        printable(brief(_silence(row, home, now) + _note(row), _NOTE_WIDTH)),
+    )
+
+
+def _silence(row: Row, home: Home, now: float) -> str:
+    """How long the site of a run that may go on has not been heard, where that is long."""
+    heard = 0.0 if row.is_terminal else RunFolder(home.runs / row.id).heard_at()
+    return f"last heard {ago(heard, now)}; " if heard and now - heard > _SILENT_S else ""
 
 
 def _note(row: Row) -> str:

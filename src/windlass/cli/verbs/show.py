@@ -2,35 +2,91 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from windlass.cli.finding import found_run
 from windlass.cli.run_page import run_data, run_page
 from windlass.cli.screen import emit, emit_json
 from windlass.cli.verb import json_option, run_argument, verb
+from windlass.core.errors import NotFoundError, UsageError
+from windlass.record.state import RunFacts
+from windlass.runs.store import RunFolder
 
 __all__ = ["show_command"]
 
 
-@verb("windlass show last", "windlass show hello-7hq2mx4p --json", "windlass show last --provenance", name="show")
+@verb(
+    "windlass show last",
+    "windlass show hello-7hq2mx4p --json",
+    "windlass show last --provenance",
+    "windlass show last --provenance --graph svg > chain.svg",
+    name="show",
+)
 @run_argument()
-@click.option("--provenance", is_flag=True, help="Print the record of what the run was made from, as JSON.")
+@click.option(
+    "--provenance", is_flag=True, help="Show what the run was made from and what it made, each with its digest."
+)
+@click.option(
+    "--graph",
+    type=click.Choice(["mermaid", "svg"]),
+    help="Print the provenance as a graph: Mermaid text or an SVG picture.",
+)
 @json_option
-def show_command(run: str, provenance: bool, is_json: bool) -> None:
+def show_command(run: str, provenance: bool, graph: str | None, is_json: bool) -> None:
     """Show one run: state, cause, attempts, outputs, metrics, and what to type next.
 
     RUN is a run's id, its beginning, at least four of its last letters, the experiment's name for its newest run, or
     `last`.
     """
     folder = found_run(run)
-    if provenance:
-        emit(json.dumps(folder.provenance(), indent=2, ensure_ascii=False))
+    if provenance or graph:
+        _show_provenance(folder, graph, is_json=is_json)
         return
     facts = folder.facts()
+    waits = _waits(folder, facts)
     if is_json:
-        emit_json("windlass.show/1", run_data(folder, facts))
+        emit_json("windlass.show/1", run_data(folder, facts, waits))
         return
-    for line in run_page(folder, facts):
+    for line in run_page(folder, facts, waits):
         emit(line)
+
+
+def _show_provenance(run: RunFolder, graph: str | None, *, is_json: bool) -> None:
+    from windlass.runs.provenance import provenance_chain  # lazy: here and below, only this option
+
+    if graph and is_json:
+        message = "`--graph` and `--json` are two forms of the same"
+        raise UsageError(message, hint="give one of them: --json has the graph's nodes and edges", code="usage")
+    chain = provenance_chain(run)
+    if graph == "mermaid":
+        from windlass.runs.provenance_mermaid import mermaid
+
+        emit(mermaid(chain).rstrip("\n"))
+    elif graph == "svg":
+        from windlass.runs.provenance_svg import svg
+
+        emit(svg(chain).rstrip("\n"))
+    elif is_json:
+        emit_json("windlass.provenance/1", {"run": run.id, **chain.to_data(), "record": _record(run)})
+    else:
+        from windlass.cli.provenance_page import provenance_page
+
+        for line in provenance_page(chain):
+            emit(line)
+
+
+def _record(run: RunFolder) -> dict[str, object] | None:
+    """Everything that was written down at the launch; None where the launch did not come that far."""
+    try:
+        return run.provenance()
+    except NotFoundError:
+        return None
+
+
+def _waits(run: RunFolder, facts: RunFacts) -> dict[str, str]:
+    """Why a scheduler has not started the jobs of tasks that wait; nothing where it cannot be asked."""
+    if not any(task.newest_job and task.is_between for task in facts.tasks.values()):
+        return {}
+    from windlass.launch.waiting import why_waiting  # lazy: most runs wait for nothing
+
+    return why_waiting(run, facts)

@@ -16,7 +16,7 @@ from windlass.pin.code.git import Commit, Git, Repository, last_lines, open_repo
 from windlass.pin.code.pinned import CodePin
 from windlass.pin.code.worktree import find_submodule, index_gitlinks, name_some
 
-__all__ = ["checkout", "resolve_code_folder"]
+__all__ = ["checkout", "find_repository", "resolve_code_folder"]
 
 _LFS_PROCESS = ("filter.lfs.process=git-lfs filter-process",)
 _LFS_SETTINGS = (
@@ -51,7 +51,7 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
     code_folder = resolve_code_folder(pin, folder, destination)
     if pin.kind in ("in-place", "none"):
         return code_folder
-    repository, commit = _find_repository(pin, folder.expanduser().absolute(), store)
+    repository, commit = find_repository(pin, folder.expanduser().absolute(), store)
     destination = destination.absolute()
     if destination.exists() and any(destination.iterdir()):
         _check_same(repository, pin, destination)
@@ -69,7 +69,7 @@ def checkout(pin: CodePin, folder: Path, destination: Path, *, store: Path | Non
     return code_folder
 
 
-def _find_repository(pin: CodePin, folder: Path, store: Path | None) -> tuple[Repository, Commit]:
+def find_repository(pin: CodePin, folder: Path, store: Path | None) -> tuple[Repository, Commit]:
     """The repository that holds the pinned commit: the folder's, else our own store; and the commit."""
     candidates = [folder] if folder.is_dir() else []
     if store is not None and (store / "HEAD").is_file():

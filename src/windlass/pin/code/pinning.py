@@ -189,13 +189,13 @@ def _pin_loose(folder: Path, *, snapshot: bool, allow_dirty: bool, write: bool, 
         )
     from windlass.pin.code.snapshot import take_snapshot  # lazy: as above
 
-    with _loose_repository(folder, store, write=write) as repository:
+    with loose_repository(folder, store, write=write) as repository:
         taken = take_snapshot(repository, write=write)
     return CodePin(kind="snapshot", commit=taken.commit, tree=taken.tree, ref=taken.ref, is_dirty=True)
 
 
 @contextlib.contextmanager
-def _loose_repository(folder: Path, store: Path | None, *, write: bool) -> Iterator[Repository]:
+def loose_repository(folder: Path, store: Path | None, *, write: bool) -> Iterator[Repository]:
     """Our own bare repository, with `folder` as its working tree."""
     with contextlib.ExitStack() as stack:
         if not write:

@@ -24,7 +24,7 @@ from windlass.pin.code.git import Git, Repository, open_repository, private_inde
 from windlass.pin.code.pinned import SNAPSHOT_REFS
 from windlass.pin.code.worktree import check_lfs, index_gitlinks, list_changes, list_converted, name_some
 
-__all__ = ["MAX_FILE_BYTES", "Snapshot", "is_credential_name", "take_snapshot"]
+__all__ = ["MAX_FILE_BYTES", "Snapshot", "is_credential_name", "take_snapshot", "unstored_tree"]
 
 MAX_FILE_BYTES = 100_000_000
 _SNAPSHOT_DATE = "946684800 +0000"  # 2000-01-01; any fixed date serves
@@ -136,6 +136,14 @@ def take_snapshot(repository: Repository, *, write: bool = True) -> Snapshot:
             _store(repository, git, commit)
             repository.aimed.text("update-ref", ref, commit)
     return Snapshot(commit=commit, tree=tree, ref=ref, changes=tuple(changes))
+
+
+@contextlib.contextmanager
+def unstored_tree(repository: Repository) -> Iterator[tuple[Git, str]]:
+    """Git that reads the exact working tree, and the tree's id; nothing is left behind."""
+    with _database(repository, write=False) as database:
+        tree, _ = _build(repository, database)
+        yield database.aim(repository.aimed), tree
 
 
 def is_credential_name(path: str) -> bool:

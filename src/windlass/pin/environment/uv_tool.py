@@ -13,32 +13,11 @@ from pathlib import Path
 
 from windlass.core.errors import PreconditionError
 from windlass.core.process import Completed, run
+from windlass.supervise.recipe import AIMING_VARIABLES
 
 __all__ = ["content_variables", "find_uv", "run_uv"]
 
 BUILD_TIMEOUT_S = 4 * 3600.0
-_AIMING = frozenset(
-    [
-        "VIRTUAL_ENV",
-        "CONDA_PREFIX",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "UV_PROJECT_ENVIRONMENT",
-        "UV_PROJECT",
-        "UV_NO_PROJECT",
-        "UV_WORKING_DIR",
-        "UV_WORKING_DIRECTORY",
-        "UV_FROZEN",
-        "UV_LOCKED",
-        "UV_NO_SYNC",
-        "UV_ISOLATED",
-        "UV_SYSTEM_PYTHON",
-        "UV_BREAK_SYSTEM_PACKAGES",
-        "UV_VENV_CLEAR",
-        "UV_VENV_SEED",
-        "UV_ENV_FILE",
-    ]
-)
 # They change what is installed from one and the same lock file, so they are part of an environment's key.
 _CONTENT = [
     "UV_NO_DEV",
@@ -81,7 +60,7 @@ def run_uv(
         log_file: everything it prints is appended there as it is printed (and not captured).
         is_sync: it installs, so local wheels that pip is told of (PIP_FIND_LINKS) serve uv too.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in _AIMING}
+    environment = {name: value for name, value in os.environ.items() if name not in AIMING_VARIABLES}
     environment |= {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
     if is_sync and environment.get("PIP_FIND_LINKS") and not environment.get("UV_FIND_LINKS"):
         environment["UV_FIND_LINKS"] = ",".join(environment["PIP_FIND_LINKS"].split())

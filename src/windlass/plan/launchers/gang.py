@@ -22,6 +22,8 @@ class Gang:
         path: the task's path in the file, for messages.
         command: the user's command; the planner's tokens are already replaced.
         procs_per_node: as the user set it; None: one per GPU, or one.
+        cpus, memory_bytes: what one node may use; 0: not known.
+        ready_timeout_s: longest wait for all nodes.
     """
 
     path: str
@@ -29,6 +31,9 @@ class Gang:
     nodes: int = 1
     gpus: int = 0
     procs_per_node: int | None = None
+    cpus: float = 0.0
+    memory_bytes: int = 0
+    ready_timeout_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from windlass.backends.protocol import JobState
+from windlass.backends.protocol import JobState, Observation
 from windlass.supervise.job import JobDocument, ReplicaCommand
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.guard import start_guard
@@ -31,6 +31,7 @@ class VirtualJob:
     token: str
     document: JobDocument
     has_started: bool = False
+    is_cancelled: bool = False
     gone_since: float = field(default=-1.0)
 
     @property
@@ -46,6 +47,8 @@ class VirtualJob:
 
     def start(self) -> None:
         """The scheduler starts it, for the first time or again."""
+        if self.is_cancelled:
+            return
         self.has_started = True
         for rank in range(self.task.num_replicas if self.task.is_scheduled_whole else 1):
             self.start_replica(rank)
@@ -67,6 +70,11 @@ class VirtualBackend:
         self._jobs: dict[str, VirtualJob] = {}
         self._num_submissions = 0
         self.hidden_until = 0.0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is queued that nobody waits for; here a job is started soon."""
+        return True
 
     @property
     def jobs(self) -> list[VirtualJob]:
@@ -97,19 +105,27 @@ class VirtualBackend:
             raise LostReplyError
         return f"vj-{token}"
 
-    def observe(self, backend_id: str) -> JobState:
+    def observe(self, backend_id: str) -> Observation:
         """What can be seen of a job."""
+        return Observation(state=self._state(backend_id))
+
+    def _state(self, backend_id: str) -> JobState:
         job = self._jobs.get(backend_id.removeprefix("vj-"))
         if job is None or self._cluster.world.now < self.hidden_until:
             return JobState.UNKNOWN
         if not job.has_started:
-            return JobState.QUEUED
+            return JobState.GONE if job.is_cancelled else JobState.QUEUED
         return JobState.RUNNING if job.is_alive else JobState.GONE
 
     def is_gone(self, backend_id: str) -> bool:
         """The truth, for the monitor: it was started and nothing of it lives."""
         job = self._jobs[backend_id.removeprefix("vj-")]
-        return job.has_started and not job.is_alive
+        return job.is_cancelled or (job.has_started and not job.is_alive)
+
+    def cancel(self, backend_id: str) -> None:
+        """Take a job out of the queue; one that has started meanwhile hears of the stop itself."""
+        job = self._jobs[backend_id.removeprefix("vj-")]
+        job.is_cancelled = not job.has_started
 
     def sweep(self, backend_id: str) -> None:
         """End processes of a job that have no supervisor any more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from windlass.backends.protocol import JobState
+from windlass.backends.protocol import JobState, Observation
 from windlass.launch import reconcile as policy
 from windlass.record import events
 from windlass.record.causes import Cause
@@ -18,6 +18,7 @@ from windlass.testing.simulation.backend import LostReplyError, RefusedError, Vi
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.disk import Crash, Reader, VirtualWriter
 from windlass.testing.simulation.scenario import Scenario
+from windlass.testing.simulation.site_backend import SiteBackend
 
 __all__ = ["Clients"]
 
@@ -37,7 +38,7 @@ class _Client:
 class Clients:
     """Everybody who ever types `windlass`."""
 
-    def __init__(self, cluster: Cluster, backend: VirtualBackend, scenario: Scenario) -> None:
+    def __init__(self, cluster: Cluster, backend: VirtualBackend | SiteBackend, scenario: Scenario) -> None:
         self._cluster, self._world, self._backend = cluster, cluster.world, backend
         self._plans = {task.name: task for task in scenario.tasks}
         self._reader = Reader(cluster.disk)
@@ -45,6 +46,7 @@ class Clients:
         self._locked_by: _Client | None = None
         self._living: list[_Client] = []
         self._num = 0
+        self.have_left = False
 
     @property
     def are_idle(self) -> bool:
@@ -66,6 +68,11 @@ class Clients:
         else:
             self._begin(lambda client: self._again(client, resets_budgets=verb == "retry"))
 
+    def leave(self) -> None:
+        """Everybody is killed, and nobody types anything until they are back."""
+        self.kill()
+        self.have_left = True
+
     def kill(self) -> None:
         """SIGKILL to every command that is on its way."""
         for client in list(self._living):
@@ -74,6 +81,8 @@ class Clients:
     # --- running commands -----------------------------------------------------------------------------------------
 
     def _begin(self, verb: Callable[[_Client], Steps]) -> None:
+        if self.have_left:
+            return
         self._num += 1
         client = _Client(f"client-{self._num}")
         self._living.append(client)
@@ -184,8 +193,8 @@ class Clients:
             yield self._pause()
             yield from self._do(client, *step)
 
-    def _observe(self) -> dict[str, JobState]:
-        seen: dict[str, JobState] = {}
+    def _observe(self) -> dict[str, Observation]:
+        seen: dict[str, Observation] = {}
         for name, task in self._read().tasks.items():
             job = task.jobs.get(task.newest_job)
             is_open = task.end is None or policy.has_loose_ends(task)
@@ -195,11 +204,11 @@ class Clients:
                 self._cluster.monitor.on_observed(f"jobs/{name}-{job.number}", is_gone=truth)
         return seen
 
-    def _next_action(self, seen: dict[str, JobState]) -> tuple[str, policy.Action] | None:
+    def _next_action(self, seen: dict[str, Observation]) -> tuple[str, policy.Action] | None:
         facts = self._read()
         for name, task in facts.tasks.items():
             budgets = Budgets(*facts.budgets.get(name, (50, 0)))
-            action = policy.reconcile(task, seen.get(name, JobState.UNKNOWN), budgets)
+            action = policy.reconcile(task, seen.get(name, Observation(state=JobState.UNKNOWN)), budgets)
             if action is not None:
                 return name, action
         return None
@@ -210,6 +219,8 @@ class Clients:
         elif isinstance(action, policy.NextJob):
             yield from self._intend(client, {name: action.job}, resets_budgets=False)
             yield from self._submit(client, name, action.job)
+        elif isinstance(action, policy.Cancel):
+            self._backend.cancel(self._read().task(name).jobs[action.job].backend_id)
         elif isinstance(action, policy.MarkLost):
             self._backend.sweep(self._read().task(name).jobs[action.job].backend_id)
             self._append(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.supervise.election import Leadership
+from windlass.supervise.election import Claims, Leadership
+from windlass.supervise.fence import pulse_path
 from windlass.testing.simulation.disk import Disk
 from windlass.testing.simulation.invariants import Monitor
 from windlass.testing.simulation.network import Network
@@ -25,7 +28,8 @@ class Cluster:
 
     Attributes:
         claims: leadership files by job folder.
-        guards: the guard that holds the lock for life of a job's replica, by (job folder, rank).
+        guards: the guard that holds the lock for life of a job's replica, by (folder of the start of the job, rank).
+        pulses: contents of pulse files, by job folder and path.
     """
 
     world: World
@@ -36,15 +40,37 @@ class Cluster:
     monitor: Monitor
     claims: dict[str, list[Leadership]] = field(default_factory=dict)
     guards: dict[tuple[str, int], VirtualGuard] = field(default_factory=dict)
+    pulses: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    is_site: bool = False
 
     def is_gone(self, folder: str, rank: int) -> bool:
         """As `guard.is_gone`: both its guard and its supervisor are dead, on the one machine there is."""
         guard = self.guards.get((folder, rank))
-        return len(self.nodes) == 1 and guard is not None and not guard.holds_lock
+        return len(self.nodes) == 1 and not self.is_site and guard is not None and not guard.holds_lock
 
-    def newest_claim(self, folder: str) -> Leadership | None:
-        """As `election.newest_claim`."""
-        return max(self.claims.get(folder, []), key=lambda claim: claim.epoch, default=None)
+    def read_claims(self, folder: str, incarnation: str = "") -> Claims:
+        """As `election.read_claims`."""
+        claims = sorted(self.claims.get(folder, []), key=lambda claim: claim.epoch, reverse=True)
+        own = next((claim for claim in claims if claim.incarnation == incarnation), None)
+        later = [other for other in self._other_jobs(folder, self.claims) if _number(other) > _number(folder)]
+        return Claims(own, claims[0] if claims else None, bool(incarnation and later))
+
+    def beat(self, folder: str, incarnation: str, rank: int) -> None:
+        """A replica's pulse reaches the server."""
+        path = str(pulse_path(Path(folder) / incarnation, rank))
+        self.pulses.setdefault(folder, {})[path] = f"{self.world.now:.6f}".encode()
+
+    def read_pulses(self, folder: Path, own_incarnation: str) -> Mapping[str, bytes]:
+        """As `fence.read_pulses`."""
+        own = str(folder / own_incarnation) + "/"
+        jobs = [str(folder), *self._other_jobs(str(folder), self.pulses)]
+        pulses = [item for job in jobs for item in self.pulses.get(job, {}).items()]
+        return {path: beat for path, beat in pulses if not path.startswith(own)}
+
+    def _other_jobs(self, folder: str, known: Iterable[str]) -> list[str]:
+        """As `election.other_jobs`, of the folders that have something."""
+        task = folder.rpartition("-")[0]
+        return [other for other in known if other != folder and other.rpartition("-")[0] == task]
 
     def publish_claim(self, folder: str, claim: Leadership) -> bool:
         """As `election.publish_claim`."""
@@ -53,3 +79,7 @@ class Cluster:
             return False
         claims.append(claim)
         return True
+
+
+def _number(folder: str) -> int:
+    return int(folder.rpartition("-")[2])

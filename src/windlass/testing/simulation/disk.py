@@ -12,6 +12,7 @@ from windlass.core.clock import Clock
 from windlass.record import frames
 from windlass.record.frames import Record
 from windlass.record.state import RunFacts, Task
+from windlass.testing.simulation.node import Node
 from windlass.testing.simulation.world import World
 
 __all__ = ["Crash", "Disk", "Fate", "LockedError", "VirtualLedger", "VirtualWriter"]
@@ -33,6 +34,7 @@ class Fate(Enum):
     TORN = "torn"
     CRASH_AFTER = "crash-after"
     SLOW = "slow"
+    STALL = "stall"
 
 
 class Disk:
@@ -41,10 +43,15 @@ class Disk:
     Args:
         fate_of: what happens at the n-th append (from 0) of a supervisor or client.
         on_record: told of every record once it is durable.
+        on_stall: told until when a stall lasts that begins with an append.
     """
 
     def __init__(
-        self, world: World, fate_of: Callable[[int, str, str], Fate], on_record: Callable[[Record], None]
+        self,
+        world: World,
+        fate_of: Callable[[int, str, str], Fate],
+        on_record: Callable[[Record], None],
+        on_stall: Callable[[float], None],
     ) -> None:
         self.world = world
         self.files: dict[str, bytearray] = {}
@@ -55,6 +62,7 @@ class Disk:
         self.crashes: set[tuple[str, str]] = set()
         self._fate_of = fate_of
         self._on_record = on_record
+        self.on_stall = on_stall
 
     def next_fate(self, writer: str, kind: str) -> Fate:
         """The fate of the append that is about to be made."""
@@ -99,6 +107,13 @@ class VirtualWriter:
             disk.version += 1
         self._seq = records[-1].seq if records else 0
         self.delay_s = 0.0
+        self.node: Node | None = None
+        self._hanging: list[tuple[bytes, Record]] = []
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether a write has not reached the server yet, and its process waits for it."""
+        return bool(self._hanging)
 
     def append(self, kind: str, **data: object) -> Record:
         """Append one record; durable when this returns.
@@ -118,6 +133,11 @@ class VirtualWriter:
             self._disk.tear(self.name, line)
             raise Crash
         self._seq += 1
+        if fate is Fate.STALL and self.node is not None:
+            self._hang(self.node)
+        if self._is_held_up(fate):
+            self._hanging.append((line, record))
+            return record
         self._disk.write(self.name, line, record)
         if fate is Fate.CRASH_AFTER:
             raise Crash
@@ -126,8 +146,33 @@ class VirtualWriter:
             self.delay_s = self._disk.world.uniform(0.2, 12.0)
         return record
 
+    def _hang(self, node: Node) -> None:
+        """The shared file system stalls for this node while it writes."""
+        seconds = self._disk.world.uniform(3.0, 130.0)
+        self._disk.world.log("fault: the disk of %s stalls for %.1f s", node.name, seconds)
+        node.stall(seconds)
+        self._disk.on_stall(node.stalled_until)
+        self.delay_s = node.stalled_until - self._disk.world.now
+
+    def _is_held_up(self, fate: Fate) -> bool:
+        """Whether the write lands only when the stall is over, and not at once with its answer late."""
+        if self._hanging:
+            return True
+        is_late = fate is Fate.STALL and self.node is not None and self._disk.world.chance(0.6)
+        if is_late:
+            self._disk.world.at(self.delay_s, self._land)
+        return is_late
+
+    def _land(self) -> None:
+        hanging, self._hanging = self._hanging, []
+        for line, record in hanging:
+            self._disk.write(self.name, line, record)
+
     def close(self) -> None:
-        """Unlock the file, as the end of the process does."""
+        """Unlock the file, as the end of the process does; what hangs may still reach the server."""
+        if self._hanging and self._disk.world.chance(0.5):
+            self._land()
+        self._hanging = []
         if self._disk.holders.get(self.name) is self._holder:
             del self._disk.holders[self.name]
 
@@ -169,6 +214,10 @@ class VirtualLedger:
         for record in self.history:
             self.facts.apply(record)
 
+    def refresh(self) -> None:
+        """Take in what is new; the virtual disk remembers nothing old."""
+        self.poll()
+
     def poll(self) -> None:
         """Take in what is new."""
         for record in self._reader.poll():
@@ -182,7 +231,10 @@ class VirtualLedger:
 
     def append(self, kind: str, **data: object) -> Record:
         """Record a fact durably."""
-        return self.writer.append(kind, task=self._task, **data)
+        record = self.writer.append(kind, task=self._task, **data)
+        if self.writer.is_hanging:
+            self.facts.apply(record)
+        return record
 
     def close(self) -> None:
         """Close the pen."""

@@ -11,6 +11,8 @@ from windlass.testing.simulation.disk import Fate
 from windlass.testing.simulation.guard import VirtualGuard
 from windlass.testing.simulation.invariants import Monitor
 from windlass.testing.simulation.scenario import CALM_AT_S, FaultPlan
+from windlass.testing.simulation.site_backend import SiteBackend
+from windlass.testing.simulation.site_job import SiteJob
 
 __all__ = ["Faults", "fate_of"]
 
@@ -22,6 +24,8 @@ def fate_of(plan: FaultPlan, monitor: Monitor) -> Callable[[int, str, str], Fate
         found = plan.appends.get(number, Fate.WRITTEN)
         if found is not Fate.WRITTEN:
             monitor.on_fault()
+            if monitor.chains is not None:
+                monitor.chains.on_fault_everywhere()
         return found
 
     return fate
@@ -30,7 +34,9 @@ def fate_of(plan: FaultPlan, monitor: Monitor) -> Callable[[int, str, str], Fate
 class Faults:
     """Carries a plan out."""
 
-    def __init__(self, cluster: Cluster, backend: VirtualBackend, clients: Clients) -> None:
+    calm_at_s = CALM_AT_S
+
+    def __init__(self, cluster: Cluster, backend: VirtualBackend | SiteBackend, clients: Clients) -> None:
         self._cluster, self._world, self._backend, self._clients = cluster, cluster.world, backend, clients
 
     def schedule(self, plan: FaultPlan) -> None:
@@ -45,7 +51,7 @@ class Faults:
 
     def _until(self, low: float, high: float) -> float:
         """A later time, calm time at the latest, that is announced to the monitor."""
-        until = min(CALM_AT_S, self._world.now + self._world.uniform(low, high))
+        until = min(self.calm_at_s, self._world.now + self._world.uniform(low, high))
         self._cluster.monitor.on_fault(until)
         return until
 
@@ -71,9 +77,9 @@ class Faults:
                 guard.supervisor.kill()
             self._requeue(guard.job)
 
-    def _requeue(self, job: VirtualJob) -> None:
+    def _requeue(self, job: VirtualJob | SiteJob) -> None:
         """Some schedulers start a job again that lost a node."""
-        if self._world.chance(0.4):
+        if isinstance(job, VirtualJob) and self._world.chance(0.4):
             self._world.at(self._world.uniform(2.0, 40.0), self._resurrect_when_gone, job)
 
     def _kill_node(self, number: int) -> None:
@@ -119,6 +125,7 @@ class Faults:
         self._backend.hidden_until = self._until(5.0, 60.0)
 
     def _resurrect(self, number: int) -> None:
+        assert isinstance(self._backend, VirtualBackend)
         jobs = self._backend.jobs
         if jobs:
             self._resurrect_when_gone(jobs[number % len(jobs)])

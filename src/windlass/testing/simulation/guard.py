@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from windlass.supervise.fence import Ruling
+from windlass.supervise.incarnation import LOCAL, Incarnation
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.disk import Crash, LockedError
 from windlass.testing.simulation.node import Node
 from windlass.testing.simulation.process import VirtualProcess
 from windlass.testing.simulation.supervisor import VirtualSupervisor
+from windlass.testing.simulation.warden import VirtualWarden
 
 if TYPE_CHECKING:
     from windlass.testing.simulation.backend import VirtualJob
+    from windlass.testing.simulation.site_job import SiteJob
 
 __all__ = ["VirtualGuard", "start_guard"]
 
@@ -19,13 +24,28 @@ _LOCK_WAIT_S = 5.0
 
 
 class VirtualGuard:
-    """The guard of one replica of one job."""
+    """The guard of one replica of one job.
 
-    def __init__(self, cluster: Cluster, job: VirtualJob, rank: int, node: Node) -> None:
-        self.cluster, self.job, self.rank, self.node = cluster, job, rank, node
+    Args:
+        on_end: told when neither guard nor supervisor lives any more, with the guard's exit code.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: VirtualJob | SiteJob,
+        rank: int,
+        node: Node,
+        incarnation: Incarnation = LOCAL,
+        on_end: Callable[[int], None] | None = None,
+    ) -> None:
+        self.cluster, self.job, self.rank, self.node, self.incarnation = cluster, job, rank, node, incarnation
         self.is_alive = True
         self.supervisor: VirtualSupervisor | None = None
         self.children: list[VirtualProcess] = []
+        self.warden = VirtualWarden(self) if job.document.fencing.renew_s else None
+        self._on_end = on_end
+        self._notices: list[str] = []
 
     @property
     def holds_lock(self) -> bool:
@@ -38,10 +58,59 @@ class VirtualGuard:
             self.is_alive = False
         elif self.is_alive:
             self.cluster.world.at(self.cluster.world.uniform(0.01, 1.0), self.start)
+        self._look_for_the_end(137 if code is None else code)
 
     def kill(self) -> None:
         """SIGKILL to the guard alone; its supervisor goes on."""
         self.is_alive = False
+        self._look_for_the_end(137)
+
+    def kill_all(self) -> None:
+        """SIGKILL to everything of this replica on its node, as a scheduler or the loss of power does it."""
+        if self.warden is not None:
+            self.warden.kill()
+        for process in self.children:
+            process.kill()
+        self.is_alive = False
+        if self.supervisor is not None:
+            self.supervisor.kill()
+        self._look_for_the_end(137)
+
+    def notify(self, reason: str) -> None:
+        """A signal for the supervisor; later supervisors hear of it too."""
+        if reason not in self._notices:
+            self._notices.append(reason)
+        if self.supervisor is not None:
+            self.supervisor.notify(reason)
+
+    def ruling(self) -> Ruling:
+        """What the warden last said; that all is well where there is none."""
+        return self.warden.ruling if self.warden is not None else Ruling()
+
+    def restart_warden(self) -> None:
+        """The warden was killed; the next goes on from its ruling."""
+        if self.warden is None or not self.holds_lock:
+            return
+        self.warden.kill()
+        self.warden = VirtualWarden(self, self.warden.ruling)
+        self.cluster.world.at(self.cluster.world.uniform(0.01, 1.0), self.warden.start)
+
+    def _look_for_the_end(self, code: int) -> None:
+        if self.holds_lock:
+            return
+        if self.warden is not None and self.warden.is_alive:  # it ends what nobody watches any more
+            self.warden.kill()
+            for process in self.children:
+                process.kill()
+        if self._on_end is not None:
+            on_end, self._on_end = self._on_end, None
+            on_end(code)
+
+    def begin(self) -> None:
+        """The guard's first moment."""
+        if self.warden is not None:
+            self.warden.start()
+        self.start()
 
     def start(self) -> None:
         """Fork the supervisor, unless it lives."""
@@ -56,6 +125,9 @@ class VirtualGuard:
             self.supervisor.start()
         except Crash:
             self.supervisor.die()
+            return
+        for reason in self._notices:
+            self.supervisor.notify(reason)
 
 
 def start_guard(cluster: Cluster, job: VirtualJob, rank: int) -> None:

@@ -13,13 +13,16 @@ from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.state import TRANSITIONS, Attempt, End, RunFacts, State, Task
 from windlass.supervise.messages import Order
+from windlass.testing.simulation.node import WALL_START
 from windlass.testing.simulation.oracle import refusal_to_go_on
 from windlass.testing.simulation.scenario import Scenario, TaskPlan
 from windlass.testing.simulation.world import Violation, World
 
 if TYPE_CHECKING:
     from windlass.testing.simulation.backend import VirtualJob
+    from windlass.testing.simulation.chain_watch import ChainWatch
     from windlass.testing.simulation.process import VirtualProcess
+    from windlass.testing.simulation.site_job import SiteJob
     from windlass.testing.simulation.supervisor import VirtualSupervisor
 
 __all__ = ["Monitor"]
@@ -52,6 +55,9 @@ class Monitor:
         self._ended_at: dict[str, float] = {}
         self._superseded_at: dict[str, float] = {}
         self._lively: dict[str, float] = {}
+        self._site = scenario.site
+        self.known_gap = ""
+        self.chains: ChainWatch | None = None
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
@@ -72,8 +78,10 @@ class Monitor:
             self._check_transition(name, before[name], self.facts.task(name))
         if record.kind == events.ATTEMPT_ENDED:
             self._check_cause(record)
+        if self.chains is not None:
+            self.chains.on_record(record)
 
-    def on_ready(self, job: VirtualJob, attempt: int, rank: int) -> None:
+    def on_ready(self, job: VirtualJob | SiteJob, attempt: int, rank: int) -> None:
         """A replica is ready for an attempt."""
         self._ready.setdefault((job.task.name, attempt, rank), self._world.now)
 
@@ -84,7 +92,7 @@ class Monitor:
             self._fail(f"{supervisor.job.task.name}.{supervisor.rank} obeys epoch {order.epoch} after {highest}")
         self._epochs[supervisor] = order.epoch
 
-    def on_submitted(self, job: VirtualJob) -> None:
+    def on_submitted(self, job: VirtualJob | SiteJob) -> None:
         """The backend takes a job that it did not have."""
         known = self.facts.task(job.task.name).jobs.get(job.number)
         if known is None or known.token != job.token:
@@ -104,9 +112,12 @@ class Monitor:
             self._fail(f"user code of {task} attempt {attempt} rank {rank} starts twice")
         self._processes[task, attempt, rank] = process
         other = self._running.get((task, rank))
-        if other is not None and other.is_alive:
+        if other is not None and (
+            other.is_alive if self._site is None else other.runs and not self._is_known_gap(other)
+        ):
             self._fail(f"{task}.{rank}: attempt {attempt} starts while attempt {other.attempt} lives")
         self._running[task, rank] = process
+        self._check_alone(process)
         known = self.facts.task(task).attempts.get(attempt)
         replica = known.replicas.get(rank) if known else None
         if known is None or replica is None or not known.started_at or not replica.is_starting:
@@ -114,6 +125,34 @@ class Monitor:
         elif replica.process != process.identity:
             self._fail(f"{task}.{rank}: attempt {attempt} runs while the journal does not know its process")
         self._check_allowed(task, process.job, f"user code of attempt {attempt} rank {rank}")
+
+    def on_going_on(self, process: VirtualProcess) -> None:
+        """A process that was stopped runs again."""
+        self._check_alone(process)
+
+    def processes_of(self, task: str, attempt: int) -> list[VirtualProcess]:
+        """All that executed user code of an attempt."""
+        return [found for key, found in self._processes.items() if key[:2] == (task, attempt)]
+
+    def living_of(self, task: str) -> list[VirtualProcess]:
+        """User processes of a task that execute now."""
+        return [found for key, found in self._processes.items() if key[0] == task and found.runs]
+
+    def _is_known_gap(self, process: VirtualProcess) -> bool:
+        return self.chains is not None and self.chains.is_known_gap(process)
+
+    def _check_alone(self, process: VirtualProcess) -> None:
+        """At a site: no rank of another attempt executes user code now."""
+        if self._site is None:
+            return
+        for (task, attempt, rank), other in self._processes.items():
+            is_other = task == process.task.name and attempt != process.attempt
+            if is_other and other.runs and not self._is_known_gap(other):
+                self._fail(
+                    f"user code of {task} attempt {process.attempt} rank {process.rank} runs while rank {rank} of attempt {attempt} does"
+                )
+        if self.chains is not None:
+            self.chains.on_user_code(process)
 
     def on_exit(self, process: VirtualProcess) -> None:
         """A process of the user is gone."""
@@ -140,12 +179,23 @@ class Monitor:
         refusal = refusal_to_go_on(task, number, plan.budgets, has_true_time=not self.has_clock_jump)
         if refusal:
             self._fail(f"{name} attempt {number} starts although {refusal}")
-        self._check_allowed(name, record.data["job"], f"attempt {number}")
+        known = task.attempts.get(number)
+        if self._is_late(record) and known is not None and known.started_at:
+            self.known_gap = f"two starts of the job began attempt {number} of {name}"
+        if not self._is_late(record):
+            self._check_allowed(name, record.data["job"], f"attempt {number}")
+
+    def _is_late(self, record: Record) -> bool:
+        """Whether a record reaches the server long after it was made; what it leads to is judged where it happens."""
+        return self._site is not None and self._world.now - (record.at - WALL_START) > _REACTION_S
 
     def _process_starting(self, record: Record) -> None:
         attempt = self.facts.task(record.data["task"]).attempts.get(record.data["attempt"])
         replica = attempt.replicas.get(record.data["rank"]) if attempt else None
-        if replica is not None and replica.is_starting:
+        is_late = self._is_late(
+            record
+        )  # it hung while another start began that attempt; its process is held by its warden
+        if replica is not None and replica.is_starting and not is_late:
             self._fail(f"{record.writer} starts attempt {record.data['attempt']} a second time")
 
     def _job_lost(self, record: Record) -> None:
@@ -173,7 +223,8 @@ class Monitor:
         name, verdict = record.data["task"], State(record.data["verdict"])
         task = self.facts.task(name)
         self._ended_at.setdefault(name, self._world.now)
-        if verdict is State.STOPPED and not task.is_stop_wanted:
+        is_cancelled = self.chains is not None and self.chains.is_cancelled(name)
+        if verdict is State.STOPPED and not task.is_stop_wanted and not is_cancelled:
             self._fail(f"{name} is called stopped, and nobody asked")
         if verdict is State.SUCCEEDED:
             self._check_success(name, record.data["attempt"])
@@ -220,7 +271,8 @@ class Monitor:
         """Long after the last fault every replica that is wanted comes, and none gets lost."""
         calm_s = self._world.now - self.last_fault_at - self._plans[name].ready_timeout_s
         cause = attempt.end.cause if attempt.end is not None else ""
-        if calm_s > _SETTLED_S and cause in (Cause.NEVER_READY, Cause.NODE_LOST):
+        was_hit = self.chains is not None and self.chains.was_hit(name)
+        if calm_s > _SETTLED_S and not was_hit and cause in (Cause.NEVER_READY, Cause.NODE_LOST):
             self._fail(f"{name} attempt {attempt.number} ends by {cause}, {calm_s:.0f} s after things were calm again")
 
     def _check_cause(self, record: Record) -> None:
@@ -236,6 +288,7 @@ class Monitor:
         if (
             first is not None
             and stated.cause not in _ASKED
+            and not (self._site is not None and stated.cause == first.cause)
             and (stated.cause, stated.rank) != (first.cause, first.rank)
         ):
             self._fail(

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from windlass.supervise import gang
 from windlass.supervise.election import Leadership
 from windlass.supervise.gate import Gate
+from windlass.supervise.links import Links
 from windlass.supervise.messages import Order, Status
 from windlass.testing.simulation.network import Connection
+from windlass.testing.simulation.site_job import SiteJob
 
 if TYPE_CHECKING:
     from windlass.testing.simulation.supervisor import VirtualSupervisor
@@ -27,6 +29,7 @@ class VirtualLeader:
         self._connections: list[Connection] = []
         job = supervisor.job
         self._gate = Gate(job.document, Path(job.folder), "")
+        self._links = _links(supervisor)
         task = job.task
         self.core = gang.GangCore(
             gang.Gang(
@@ -37,7 +40,8 @@ class VirtualLeader:
                 grace_s=task.grace_s,
                 per_job_s=task.per_job_s,
                 time_s=task.time_s,
-                can_respawn=task.num_replicas > 1,
+                can_respawn=task.num_replicas > 1 and self._links is None,
+                **self._links.of_gang() if self._links is not None else {},
             ),
             epoch=epoch,
             ledger=self._ledger,
@@ -53,10 +57,10 @@ class VirtualLeader:
     def claim(self) -> bool:
         """Make this leader known; False when another replica was quicker."""
         supervisor = self._supervisor
-        if supervisor.job.task.num_replicas == 1:
+        if supervisor.job.task.num_replicas == 1 and self._links is None:
             return True
-        node = supervisor.node
-        claim = Leadership(self.epoch, supervisor.rank, node.name, node.address, 29400, "")
+        node, name = supervisor.node, supervisor.incarnation.name
+        claim = Leadership(self.epoch, supervisor.rank, node.name, node.address, 29400, "", name)
         return self._cluster.publish_claim(supervisor.job.folder, claim)
 
     def start(self) -> None:
@@ -66,7 +70,13 @@ class VirtualLeader:
 
     def on_status(self, status: Status) -> None:
         """A replica's state."""
+        if status.notice and self._links is not None:
+            status = self._links.explain(status)
         self._supervisor.run(self.core.on_status(status, self._clock.monotonic()))
+
+    def on_superseded(self) -> None:
+        """The scheduler started the job anew."""
+        self._supervisor.run(self.core.on_superseded(self._clock.monotonic()))
 
     def on_lost(self, connection: Connection) -> None:
         """A connection broke; a rank that has a newer one is not lost."""
@@ -79,7 +89,7 @@ class VirtualLeader:
     def admit(self, connection: Connection) -> None:
         """A replica connected: it gets the newest order."""
         self._connections.append(connection)
-        self._cluster.network.send_order(connection, self.core.order)
+        self._cluster.network.send_order(connection, self.core.order, self._supervisor.lag_s)
 
     def tick(self) -> None:
         """Look at the gate, the journal and the deadlines."""
@@ -89,28 +99,63 @@ class VirtualLeader:
         elif not self.core.is_over:
             self._look_for_the_gone(now)
             self.send(self.core.order)
+        if self._links is not None and not self.core.is_over:
+            self._links.tick(now)
         self._supervisor.run(self.core.on_tick(now))
 
     def _look_for_the_gone(self, now: float) -> None:
-        for rank in self.core.absent:
+        for rank in self.core.roster.absent:
             if self._cluster.is_gone(self._supervisor.job.folder, rank):
-                self._supervisor.run(self.core.on_gone(rank, now))
+                self.core.roster.on_gone(rank, now)
 
     def _look_at_gate(self, now: float) -> None:
         self._ledger.poll()
+        if self.core.predecessor and self._links is not None:
+            gone = self._links.look_at_predecessor(self.core.predecessor, now)
+            if gone is not None:
+                self._supervisor.run(self.core.on_predecessor_gone(*gone, now))
+            return
         failed = self._gate.failed_upstream(self._ledger.facts)
         if failed:
             self._supervisor.run(self.core.on_upstream_failed(failed, now))
             return
-        self._supervisor.run(self.core.on_gate(self._gate.reason(self._ledger.facts), now))
+        reason = self._gate.reason(self._ledger.facts)
+        if not reason and self._links is not None:
+            self._links.queue_next(now)
+        self._supervisor.run(self.core.on_gate(reason, now))
 
     def send(self, order: Order) -> Order:
         """Give the order to every other replica; returns it as sent."""
         for connection in self._connections:
-            self._cluster.network.send_order(connection, order)
+            self._cluster.network.send_order(connection, order, self._supervisor.lag_s)
         return order
+
+    def release(self) -> None:
+        """The task ended."""
+        if self._links is not None:
+            self._links.cancel_rest()
+
+    def hand_over(self) -> None:
+        """The next link goes on with the task."""
+        if self._links is not None:
+            self._links.leave()
 
     def respawn(self, rank: int) -> None:
         """Start a replica that is not there."""
         supervisor = self._supervisor
         supervisor.job.start_replica(rank)
+
+
+def _links(supervisor: VirtualSupervisor) -> Links | None:
+    """The shipped `Links` over the virtual scheduler; None for a job that is no link."""
+    incarnation, job = supervisor.incarnation, supervisor.job
+    if not isinstance(job, SiteJob):
+        return None
+    return Links(
+        job.document,
+        Path(job.folder),
+        incarnation,
+        supervisor.ledger,  # type: ignore[arg-type]  # a ledger like the shipped one, over the virtual disk
+        scheduler=job.scheduler_for(supervisor.node, incarnation),
+        read=supervisor.cluster.read_pulses,
+    )

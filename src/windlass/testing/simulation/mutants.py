@@ -1,7 +1,7 @@
 """Policies broken on purpose, one at a time: what the simulation must notice.
 
 Each mutant changes one place of the shipped code for as long as it is entered. A simulation that lets one live for
-500 seeds does not watch what it claims to watch.
+1,500 seeds does not watch what it claims to watch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from windlass.backends.protocol import JobState
+from windlass.backends.protocol import JobState, Observation
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
 from windlass.launch import reconcile as reconcile_module
@@ -21,6 +21,7 @@ from windlass.supervise.gang import GangCore
 from windlass.supervise.messages import Phase, Release, Spawn
 from windlass.supervise.replica import ReplicaCore
 from windlass.testing.simulation.client import Clients
+from windlass.testing.simulation.site_mutants import SITE_MUTANTS
 
 if TYPE_CHECKING:
     from windlass.record.frames import Record
@@ -109,9 +110,9 @@ def _success_forgotten() -> list[Change]:
 def _unknown_is_gone() -> list[Change]:
     """A job that cannot be seen is taken for dead."""
 
-    def reconcile(task: Task, observed: JobState, budgets: retry.Budgets) -> reconcile_module.Action | None:
-        seen = JobState.GONE if observed is JobState.UNKNOWN else observed
-        return _RECONCILE(task, seen, budgets)
+    def reconcile(task: Task, observed: Observation, budgets: retry.Budgets) -> reconcile_module.Action | None:
+        is_unknown = observed.state is JobState.UNKNOWN
+        return _RECONCILE(task, Observation(state=JobState.GONE) if is_unknown else observed, budgets)
 
     return [(reconcile_module, "reconcile", reconcile)]
 
@@ -172,7 +173,7 @@ def _superseded_goes_on() -> list[Change]:
     def leave_if_over(self: GangCore, task: Task) -> list[Command]:
         return _LEAVE_IF_OVER(self, task) if task.end is not None else []
 
-    return [(GangCore, "_leave_if_over", leave_if_over)]
+    return [(GangCore, "_leave_if_over", leave_if_over), (ReplicaCore, "on_alone", lambda self: [])]
 
 
 def _stop_ignored() -> list[Change]:
@@ -193,9 +194,9 @@ def _early_barrier() -> list[Change]:
 
     def gather(self: GangCore, now: float) -> list[Command]:
         number = self.order.attempt
-        ready = [s for s in self._statuses.values() if s.attempt == number and s.phase is Phase.READY]
-        is_enough = len(ready) >= max(1, self._gang.num_replicas - 1) and 0 in self._statuses
-        return self._start_attempt(number, now) if is_enough and not self._ended(number) else _GATHER(self, now)
+        ready = [s for s in self.roster.statuses.values() if s.attempt == number and s.phase is Phase.READY]
+        is_enough = len(ready) >= max(1, self._gang.num_replicas - 1) and 0 in self.roster.statuses
+        return self._start_attempt(number, now) if is_enough and not self.roster.ended(number) else _GATHER(self, now)
 
     return [(GangCore, "_gather", gather)]
 
@@ -204,7 +205,7 @@ def _outvoted_leader_stays() -> list[Change]:
     """A leader that was cut off does not notice that another one was chosen."""
     from windlass.supervise.election import Candidate
 
-    return [(Candidate, "must_yield", staticmethod(lambda epoch, newest: False))]
+    return [(Candidate, "must_yield", staticmethod(lambda epoch, claims: False))]
 
 
 def _doomed_loop() -> list[Change]:
@@ -244,5 +245,6 @@ MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
     "early-barrier": _early_barrier,
     "outvoted-leader-stays": _outvoted_leader_stays,
     "doomed-loop": _doomed_loop,
+    **SITE_MUTANTS,
 }
 """Every mutant by its name; calling it gives the changes it makes."""

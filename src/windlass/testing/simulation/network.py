@@ -64,15 +64,19 @@ class Network:
         self._connections = [other for other in self._connections if other.is_open] + [connection]
         return connection
 
-    def send_status(self, connection: Connection, status: Status) -> None:
-        """Replica to leader."""
-        for delay in self._delays(connection):
-            self._world.at(delay, self._deliver_status, connection, status)
+    def send_status(self, connection: Connection, status: Status, after_s: float = 0.0) -> None:
+        """Replica to leader.
 
-    def send_order(self, connection: Connection, order: Order) -> None:
+        Args:
+            after_s: the sender still hangs for so long before it says it.
+        """
+        for delay in self._delays(connection):
+            self._world.at(after_s + delay, self._deliver_status, connection, status)
+
+    def send_order(self, connection: Connection, order: Order, after_s: float = 0.0) -> None:
         """Leader to replica."""
         for delay in self._delays(connection):
-            self._world.at(delay, self._deliver_order, connection, order, delay >= _LATE_S)
+            self._world.at(after_s + delay, self._deliver_order, connection, order, delay >= _LATE_S)
 
     def close(self, end: Peer) -> None:
         """Break every connection of a process that is gone or has closed its end.

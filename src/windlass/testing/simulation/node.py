@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from windlass.testing.simulation.world import World
 
-__all__ = ["Node", "NodeClock"]
+__all__ = ["WALL_START", "Node", "NodeClock"]
 
-_WALL_START = 1_700_000_000.0
+WALL_START = 1_700_000_000.0
+"""Wall time when a history begins."""
 
 
 class NodeClock:
@@ -19,7 +20,7 @@ class NodeClock:
 
     def now(self) -> float:
         """Wall time on this node."""
-        return _WALL_START + self._world.now + self.offset_s
+        return WALL_START + self._world.now + self.offset_s
 
     def monotonic(self) -> float:
         """Seconds since this node was booted."""
@@ -36,6 +37,9 @@ class Node:
     Attributes:
         isolated_until: other nodes cannot reach it before this time.
         keeps_connections: while isolated, messages wait (a cable is out) instead of connections breaking.
+        stalled_until: whatever touches the shared file system from here hangs until this time.
+        is_cut_from_scheduler: the scheduler cannot reach it.
+        is_down: the scheduler has given it up.
     """
 
     def __init__(self, world: World, number: int) -> None:
@@ -47,11 +51,23 @@ class Node:
         self.up_at = 0.0
         self.isolated_until = 0.0
         self.keeps_connections = False
+        self.stalled_until = 0.0
+        self.is_cut_from_scheduler = False
+        self.is_down = False
 
     @property
     def is_up(self) -> bool:
         """Whether it runs anything."""
         return self._world.now >= self.up_at
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the shared file system hangs here now."""
+        return self._world.now < self.stalled_until
+
+    def stall(self, seconds: float) -> None:
+        """Let the shared file system hang from now on."""
+        self.stalled_until = max(self.stalled_until, self._world.now + seconds)
 
     @property
     def is_isolated(self) -> bool:

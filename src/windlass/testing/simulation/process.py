@@ -36,11 +36,21 @@ class VirtualProcess:
         self._step = self._last = self._end_at = 0
         self._writer: VirtualWriter | None = None
         self._has_reported = self._asked_stop = False
+        self.is_stopped = False
+        self.was_disturbed = False
+        self.incarnation = ""
+        self.started_at = self._world.now
+        self._held: list[Callable[[], None]] = []
 
     @property
     def is_alive(self) -> bool:
         """Whether it exists."""
         return self.code is None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it executes the user's code now: not behind its gate, and not stopped."""
+        return self.is_alive and not self.is_gated and not self.is_stopped
 
     @property
     def cannot_start(self) -> bool:
@@ -53,6 +63,10 @@ class VirtualProcess:
         if self.cannot_start:
             self._exit(127)
             return "no such file: ./train.sh"
+        self._unless_stopped(self._begin)
+        return ""
+
+    def _begin(self) -> None:
         self._table.monitor.on_user_code(self)
         self._step = self._table.steps.get(self.task.name, 0)
         self._last = self._program.num_steps
@@ -62,7 +76,30 @@ class VirtualProcess:
         if self._program.is_cooperating:
             self._report(events.COOPERATES)
         self._world.at(self._world.uniform(0.01, 0.2), self._next)
-        return ""
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        if not self.is_stopped:
+            self._world.log("process %s is stopped", self.identity)
+            self.is_stopped = True
+
+    def let_go(self) -> None:
+        """SIGCONT; what came meanwhile happens now."""
+        if not self.is_stopped or not self.is_alive:
+            return
+        self._world.log("process %s goes on", self.identity)
+        self.is_stopped = False
+        if not self.is_gated:
+            self._table.monitor.on_going_on(self)
+        held, self._held = self._held, []
+        for action in held:
+            action()
+
+    def _unless_stopped(self, action: Callable[[], None]) -> None:
+        if self.is_stopped:
+            self._held.append(action)
+        else:
+            action()
 
     def ask(self) -> None:
         """The control file says stop."""
@@ -70,26 +107,45 @@ class VirtualProcess:
 
     def terminate(self) -> None:
         """SIGTERM."""
+        self.was_disturbed = True
+        self._unless_stopped(self._on_term)
+
+    def _on_term(self) -> None:
+        if not self.is_alive or self.is_gated:
+            self._exit(-15)
+            return
         how = self._behaviour.on_term
         self._world.log("process %s gets SIGTERM: %s", self.identity, how)
         if how == "exit":
-            self._world.at(0.01, self._exit, -15)
+            self._world.at(0.01, self._exit_running, -15)
         elif how == "save":
             self._world.at(self._behaviour.term_s, self._save_and_exit, 75)
         elif how == "finish":
-            self._world.at(self._behaviour.term_s, self._exit, 0)
+            self._world.at(self._behaviour.term_s, self._exit_running, 0)
 
     def kill(self) -> None:
         """SIGKILL."""
+        if self.is_alive:
+            self.was_disturbed = True
         self._exit(-9)
 
     def abort(self) -> None:
         """SIGABRT, from a library of its own that lost a peer."""
         if not self.is_gated:
-            self._exit(-6)
+            self._exit_running(-6)
+
+    def _exit_running(self, code: int) -> None:
+        """Leave, unless stopped: then when it may go on."""
+        self._unless_stopped(lambda: self._exit(code))
 
     def _next(self) -> None:
         if not self.is_alive:
+            return
+        if self.is_stopped:
+            self._held.append(self._next)
+            return
+        if self.node.is_stalled:
+            self._world.at(self.node.stalled_until - self._world.now, self._next)
             return
         if self._asked_stop and self._program.is_cooperating:
             self._save_and_exit(75)
@@ -117,6 +173,12 @@ class VirtualProcess:
         self._exit({"done": 0, "code": ending.number, "signal": -ending.number, "hang": 1}[ending.kind])
 
     def _save_and_exit(self, code: int) -> None:
+        if self.is_stopped:
+            self._held.append(lambda: self._save_and_exit(code))
+            return
+        if self.node.is_stalled and self.is_alive:
+            self._world.at(self.node.stalled_until - self._world.now, self._save_and_exit, code)
+            return
         if self.is_alive and self.rank == 0 and self._program.checkpoint_every:
             self._checkpoint()
         self._exit(code)
@@ -176,9 +238,10 @@ class ProcessTable:
         """Everything that lives."""
         return [process for process in self._all.values() if process.is_alive]
 
-    def of(self, token: str, rank: int) -> list[VirtualProcess]:
-        """Living processes that carry a job's token for a rank."""
-        return [process for process in self.living() if process.token == token and process.rank == rank]
+    def of(self, token: str, rank: int, node: Node | None = None) -> list[VirtualProcess]:
+        """Living processes that carry a job's token for a rank, on one node or any."""
+        found = [process for process in self.living() if process.token == token and process.rank == rank]
+        return [process for process in found if node is None or process.node is node]
 
     def cascade(self, process: VirtualProcess) -> None:
         """Let the peers of a process that failed abort within a quarter of a second."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from windlass.record.retry import Budgets
 from windlass.testing.simulation.disk import Fate
+from windlass.testing.simulation.site_plan import SitePlan, draw_site, draw_site_events
 
 __all__ = ["Behaviour", "Ending", "FaultPlan", "Program", "Scenario", "TaskPlan", "draw"]
 
@@ -133,21 +134,31 @@ class Scenario:
     Attributes:
         is_one_machine: all replicas are virtual nodes of one machine, where one can see which processes live.
         wishes: (time, verb) of people: stop, checkpoint-stop, retry, resume.
+        site: the Slurm site it happens at; None: each job is one process tree.
     """
 
     tasks: tuple[TaskPlan, ...]
     is_one_machine: bool
     faults: FaultPlan
     wishes: tuple[tuple[float, str], ...]
+    site: SitePlan | None = None
 
     @property
     def num_nodes(self) -> int:
-        """Machines needed: one, or rank r of every task lives on node r."""
+        """Machines needed: one, or rank r of every task lives on node r; a site has room for all tasks and more."""
+        if self.site is not None:
+            return sum(task.num_replicas for task in self.tasks) + self.site.num_spare
         return 1 if self.is_one_machine else max(task.num_replicas for task in self.tasks)
+
+
+SHARE_OF_SITES = 0.33
+"""Of all seeds; a history at a site takes three times as long to live through."""
 
 
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
+    if Random(f"place/{seed}").random() < SHARE_OF_SITES:
+        return _draw_at_site(Random(f"site/{seed}"))
     random = Random(f"scenario/{seed}")
     num_tasks = random.choices((1, 2, 3), (6, 3, 1))[0]
     tasks: list[TaskPlan] = []
@@ -162,6 +173,50 @@ def draw(seed: int) -> Scenario:
         is_one_machine=is_one_machine,
         faults=_no_faults() if is_calm else _faults(random),
         wishes=_wishes(random),
+    )
+
+
+def _draw_at_site(random: Random) -> Scenario:
+    num_tasks = random.choices((1, 2), (6, 4))[0]
+    tasks: list[TaskPlan] = []
+    for number in range(num_tasks):
+        after = tuple(task.name for task in tasks if random.random() < 0.8)
+        tasks.append(_task_at_site(random, f"t{number}", after))
+    is_calm = random.random() < 0.1
+    faults = _no_faults() if is_calm else _faults_at_site(random)
+    wishes = _wishes(random) if random.random() < 0.6 else ()
+    return Scenario(tasks=tuple(tasks), is_one_machine=False, faults=faults, wishes=wishes, site=draw_site(random))
+
+
+def _task_at_site(random: Random, name: str, after: tuple[str, ...]) -> TaskPlan:
+    task = _task(random, name, after)
+    program = replace(
+        task.program,
+        num_steps=random.randrange(6, 90),
+        step_s=random.choice((1.0, 2.0, 4.0)),
+        failure_rate=random.choice((0.0, 0.0, 0.1, 0.4, 1.0)),
+    )
+    return replace(
+        task,
+        program=program,
+        num_replicas=random.choices((1, 2, 3), (3, 4, 1))[0],
+        budgets=Budgets(random.choice((50, 50, 50, 3)), random.choice((0, 1, 2))),
+        ready_timeout_s=60.0,
+        grace_s=random.choice((5.0, 10.0)),
+        per_job_s=80.0 if after else random.choice((100.0, 150.0, 240.0)),
+        time_s=random.uniform(50.0, 400.0) if random.random() < 0.1 else None,
+    )
+
+
+def _faults_at_site(random: Random) -> FaultPlan:
+    num_crashes = random.choices((0, 1, 2), (5, 4, 1))[0]
+    crashes = (*_CRASHES, Fate.STALL, Fate.STALL)
+    return FaultPlan(
+        appends={random.randrange(45): random.choice(crashes) for _ in range(num_crashes)},
+        events=draw_site_events(random),
+        lost_replies=frozenset(number for number in range(6) if random.random() < 0.1),
+        is_refusing=random.random() < 0.01,
+        queue_s=0.0,
     )
 
 

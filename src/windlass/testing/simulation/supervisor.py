@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.record import events
@@ -16,6 +17,7 @@ from windlass.record.frames import Record
 from windlass.record.state import End
 from windlass.supervise import election, messages, replica
 from windlass.supervise.classify import Evidence, classify
+from windlass.supervise.fence import Standing
 from windlass.supervise.messages import Command, Order, Phase, Status, Step
 from windlass.supervise.watchdog import Watchdog
 from windlass.testing.simulation.disk import Crash, VirtualLedger
@@ -31,7 +33,9 @@ __all__ = ["VirtualSupervisor"]
 _TICK_S = 1.0
 _QUICK_TICK_S = 0.1
 _JOIN_TICK_S = 0.25
+_LINGER_S = 0.05
 _STALL_FLOOR_S = 12.0
+_SITE_STALL_FLOOR_S = 40.0
 _REPORTS = (events.PROGRESS, events.METRICS, events.CHECKPOINT)
 
 
@@ -44,6 +48,7 @@ class VirtualSupervisor:
 
     def __init__(self, guard: VirtualGuard) -> None:
         self.guard, self.job, self.rank, self.node = guard, guard.job, guard.rank, guard.node
+        self.incarnation = guard.incarnation
         self.cluster, self.world, self.clock = guard.cluster, guard.cluster.world, guard.node.clock
         self.is_alive = True
         self.leader: VirtualLeader | None = None
@@ -54,9 +59,13 @@ class VirtualSupervisor:
         self._exit_code: int | None = None
         self._has_been_led = False
         self._busy_until = 0.0
-        self._watchdog = Watchdog(_STALL_FLOOR_S)
-        task = self.job.task.name
-        self.ledger = VirtualLedger(self.cluster.disk, task, f"{task}.{self.rank}", self.clock, self, self._on_record)
+        self._floor_s = _SITE_STALL_FLOOR_S if self.incarnation.name else _STALL_FLOOR_S
+        self._watchdog = Watchdog(self._floor_s)
+        self._lost_s = guard.ruling().lost_s
+        task, name = self.job.task.name, self.incarnation.name
+        writer = f"{task}.{self.rank}.{name}" if name else f"{task}.{self.rank}"
+        self.ledger = VirtualLedger(self.cluster.disk, task, writer, self.clock, self, self._on_record)
+        self.ledger.writer.node = self.node if name else None
         self._core = replica.ReplicaCore(
             self.rank,
             job=self.job.number,
@@ -64,6 +73,7 @@ class VirtualSupervisor:
             address=self.node.address,
             grace_s=self.job.task.grace_s,
             ledger=self.ledger,
+            incarnation=name,
         )
         self._candidate = election.Candidate(self.rank, self.clock.monotonic())
 
@@ -79,9 +89,13 @@ class VirtualSupervisor:
         """Let the supervisor handle one event, after whatever still blocks it."""
         if not self.is_alive:
             return
+        if self.node.is_stalled:  # it hangs in the first look at the journal
+            self._busy_until = max(self._busy_until, self.node.stalled_until)
         if self.world.now < self._busy_until:
             self.world.at(self._busy_until - self.world.now, self.enter, action, *args)
             return
+        if self._exit_code is not None:
+            return  # it is about to leave
         try:
             action(*args)
         except Crash:
@@ -98,7 +112,10 @@ class VirtualSupervisor:
             "%s.%d: supervisor %s", self.job.task.name, self.rank, "crashes" if code is None else f"leaves with {code}"
         )
         self.ledger.close()
-        self.cluster.network.close(self)
+        if code is None:
+            self.cluster.network.close(self)
+        else:  # what it said last is still delivered
+            self.world.at(_LINGER_S, self.cluster.network.close, self)
         if self.process is not None and self.process.is_gated:
             self.process.kill()
         self.guard.on_supervisor_end(code)
@@ -110,6 +127,11 @@ class VirtualSupervisor:
     def notify(self, reason: str) -> None:
         """SIGTERM to the supervisor."""
         self.enter(lambda: self._run_commands(self._core.on_notice(reason)))
+
+    @property
+    def lag_s(self) -> float:
+        """How long it still hangs in a write, before anything that follows is done."""
+        return self.ledger.writer.delay_s if self.ledger.writer.is_hanging else 0.0
 
     def _loop(self) -> None:
         if not self.is_alive:
@@ -140,7 +162,9 @@ class VirtualSupervisor:
             self.world.log("%s.%d: the disk takes %.1f s", self.job.task.name, self.rank, delay_s)
             self._busy_until = self.world.now + delay_s
         self.cluster.monitor.on_order(self, self._core.order)
-        if self._exit_code is not None:
+        if self._exit_code is not None and delay_s:
+            self.world.at(delay_s, self.die, self._exit_code)
+        elif self._exit_code is not None:
             self.die(self._exit_code)
 
     # --- leading and following -----------------------------------------------------------------------------------
@@ -157,21 +181,31 @@ class VirtualSupervisor:
             self._run_commands(self._core.on_alone())
             if self._exit_code is not None:
                 return
-        newest = self.cluster.newest_claim(self.job.folder) if self.job.task.num_replicas > 1 else None
+        claims = self._claims()
+        if claims.is_superseded:
+            self._run_commands(self._core.on_superseded())
+            return
+        newest = claims.own
         if newest is not None and self.cluster.is_gone(self.job.folder, newest.rank):
             self._candidate.on_leader_gone(now)
-        epoch = self._candidate.epoch_to_claim(now, newest)
+        epoch = self._candidate.epoch_to_claim(now, claims)
         if epoch:
             self._lead(epoch)
         elif newest is not None and newest.rank != self.rank and self._connect(newest):
             self._candidate.on_connected(now)
             self._send_status(self._core.status())
 
+    def _claims(self) -> election.Claims:
+        is_alone = self.job.task.num_replicas == 1 and not self.incarnation.name
+        return election.Claims() if is_alone else self.cluster.read_claims(self.job.folder, self.incarnation.name)
+
     def _yield_if_outvoted(self, now: float) -> None:
         assert self.leader is not None
-        newest = self.cluster.newest_claim(self.job.folder) if self.job.task.num_replicas > 1 else None
-        if self._candidate.must_yield(self.leader.epoch, newest):
-            self.world.log("%s.%d: yields to epoch %s", self.job.task.name, self.rank, newest)
+        claims = self._claims()
+        if claims.is_superseded:
+            self.leader.on_superseded()
+        elif self._candidate.must_yield(self.leader.epoch, claims):
+            self.world.log("%s.%d: yields to epoch %s", self.job.task.name, self.rank, claims.newest)
             self.cluster.network.close(self)
             self.leader = None
             self._candidate.on_connected(now)
@@ -186,7 +220,7 @@ class VirtualSupervisor:
         leader.on_status(self._core.status())
 
     def _connect(self, claim: election.Leadership) -> bool:
-        guard = self.cluster.guards.get((self.job.folder, claim.rank))
+        guard = self.cluster.guards.get((str(self.incarnation.folder(Path(self.job.folder))), claim.rank))
         supervisor = guard.supervisor if guard is not None else None
         if supervisor is None or supervisor.leader is None or supervisor.leader.epoch != claim.epoch:
             return False
@@ -234,6 +268,7 @@ class VirtualSupervisor:
         if self.ledger.task().attempts and not self._is_adopted():
             self._sweep_left_overs()
         self.ledger.history.clear()
+        self._has_been_led = bool(self.incarnation.name) and bool(self.ledger.task().attempts)
 
     def _adopt(self, identity: str) -> None:
         self.process = self.cluster.processes.find(identity)
@@ -246,7 +281,7 @@ class VirtualSupervisor:
         return self.process is not None and self.process.is_alive and self.process in self.guard.children
 
     def _sweep_left_overs(self) -> None:
-        for process in self.cluster.processes.of(self.job.token, self.rank):
+        for process in self.cluster.processes.of(self.job.token, self.rank, self.node):
             process.kill()
 
     def _look_at_process(self, now: float) -> None:
@@ -263,6 +298,11 @@ class VirtualSupervisor:
         return self._core.phase is Phase.STARTED
 
     def _stall(self, now: float) -> End | None:
+        ruling = self.guard.ruling()
+        self._watchdog.forgive(ruling.lost_s - self._lost_s, now)
+        self._lost_s = ruling.lost_s
+        if ruling.standing is not Standing.FREE:
+            return None
         self.ledger.poll()
         message = self._watchdog.verdict(now)
         if not message:
@@ -320,11 +360,27 @@ class VirtualSupervisor:
         elif isinstance(command, messages.WriteControl):
             if command.is_stop_wanted and self.process is not None:
                 self.process.ask()
-        elif isinstance(command, messages.Respawn) and self.leader is not None:
-            self.leader.respawn(command.rank)
         elif isinstance(command, messages.Leave):
-            self.cluster.monitor.on_leave(self, command.code)
+            if not self.lag_s:
+                self.cluster.monitor.on_leave(self, command.code)
             self._exit_code = command.code
+        elif self.leader is not None:
+            self._execute_as_leader(self.leader, command)
+
+    def _execute_as_leader(self, leader: VirtualLeader, command: Command) -> None:
+        if isinstance(command, messages.Respawn):
+            leader.respawn(command.rank)
+        elif isinstance(command, messages.Release):
+            self._when_written(leader.release)
+        elif isinstance(command, messages.HandOver):
+            self._when_written(leader.hand_over)
+
+    def _when_written(self, action: Callable[[], None]) -> None:
+        """Do what comes after a record, when it is on the server."""
+        if self.lag_s:
+            self.world.at(self.lag_s, lambda: action() if self.is_alive else None)
+        else:
+            action()
 
     def _send_status(self, status: Status) -> None:
         if status.phase is Phase.READY:
@@ -332,10 +388,10 @@ class VirtualSupervisor:
         if self.leader is not None:
             self.leader.on_status(status)
         elif self.connection is not None:
-            self.cluster.network.send_status(self.connection, status)
+            self.cluster.network.send_status(self.connection, status, self.lag_s)
 
     def _spawn(self, command: messages.Spawn) -> None:
-        self._watchdog = Watchdog(_STALL_FLOOR_S)
+        self._watchdog = Watchdog(self._floor_s)
         process = VirtualProcess(
             self.cluster.processes,
             task=self.job.task,
@@ -345,6 +401,7 @@ class VirtualSupervisor:
             rank=self.rank,
             node=self.node,
         )
+        process.incarnation = self.incarnation.name
         self.cluster.processes.add(process)
         self.guard.children.append(process)
         self.process = process
@@ -385,6 +442,15 @@ class VirtualSupervisor:
             stop_cause=order.cause if is_stopped else "",
             finish=self.ledger.facts.finishes.get((self.job.task.name, self._core.attempt, self.rank)),
         )
+        fenced = self._why_fenced() if code == -9 and not evidence.stop_cause else ""
         end = classify(code, evidence, rank=self.rank, host=self.node.name, at=self.clock.now())
+        if fenced:
+            end = End(str(Cause.NODE_LOST), code, self.rank, self.node.name, fenced, at=self.clock.now())
         self.process = None
         self._run_commands(self._core.on_ended(end))
+
+    def _why_fenced(self) -> str:
+        if self.process is None:
+            return ""
+        boot_s = self.clock.monotonic() - self.world.now
+        return self.guard.ruling().why_killed(self.process.started_at + boot_s)

@@ -1,0 +1,154 @@
+"""The Beaker backend: a job is an experiment of one task, whose replicas are the nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePath
+
+from windlass.backends.beaker.causes import cause_of_job, words_of_end
+from windlass.backends.beaker.script import SETUP_NOTE
+from windlass.backends.beaker.seen import JobSeen, Seen
+from windlass.backends.beaker.service import BeakerService
+from windlass.backends.beaker.spec import experiment_name, experiment_spec
+from windlass.backends.beaker.submission import submit
+from windlass.backends.protocol import JobState, Observation, Rendered, Submission
+from windlass.core.errors import (
+    AccessError,
+    InternalError,
+    NotFoundError,
+    PreconditionError,
+    UnreachableError,
+    UsageError,
+)
+from windlass.record.causes import Cause
+from windlass.sites import Profile
+from windlass.supervise.job import JobDocument
+
+__all__ = ["SPEC_FILE", "BeakerBackend", "service_of"]
+
+SPEC_FILE = "beaker.json"
+"""The experiment's spec, beside job.json."""
+
+Push = Callable[[Path, PurePath], None]
+"""See `windlass.backends.slurm.submission.Push`."""
+
+_WAITING = {"submitted", "queued", "initializing", "ready_to_start"}
+
+
+def service_of(profile: Profile) -> BeakerService:
+    """Beaker as a site's profile means it; asks nothing yet."""
+    config = profile.beaker.config
+    return BeakerService(environ={**os.environ, "BEAKER_CONFIG": config} if config else None)
+
+
+class BeakerBackend:
+    """Makes experiments at a Beaker site.
+
+    Args:
+        push: brings a job's folder to where its jobs find it, before the experiment is made.
+        service: by default what the profile says.
+    """
+
+    name = "beaker"
+
+    def __init__(self, profile: Profile, *, push: Push | None = None, service: BeakerService | None = None) -> None:
+        self._profile = profile
+        self._service = service or service_of(profile)
+        self._push = push
+        self._ends: dict[str, Observation] = {}
+
+    def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
+        """job.json, the spec, and the name under which it is sent."""
+        if not document.beaker.workspace:
+            raise InternalError(f"job {document.job} of task {document.task} names no workspace of Beaker")
+        site = PurePath(document.run_dir) / "jobs" / folder.name
+        files = {
+            "job.json": json.dumps(document.to_data(), indent=1, sort_keys=True) + "\n",
+            SPEC_FILE: json.dumps(experiment_spec(document, site, archive), indent=1, sort_keys=True) + "\n",
+        }
+        argv = ("windlass", "beaker", "submit", SPEC_FILE, f"--workspace={document.beaker.workspace}")
+        return Rendered(
+            folder=folder, files=files, argv=(*argv, f"--name={experiment_name(document)}"), token=document.token
+        )
+
+    def submit(self, rendered: Rendered) -> Submission:
+        """Make the experiment, once; its secrets are looked for before."""
+        return submit(self._service, rendered, self._push, profile_name=self._profile.name)
+
+    def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
+        """One listing for all that have not ended; how one ended is asked for once."""
+        found = {job.backend_id: self._ends[job.backend_id] for job in jobs if job.backend_id in self._ends}
+        open_jobs = [job for job in jobs if job.backend_id not in found]
+        if not open_jobs:
+            return found
+        try:
+            seen = self._service.observe([job.backend_id for job in open_jobs], workspace=self._workspace())
+            return found | {job.backend_id: self._observation(job, seen.get(job.backend_id)) for job in open_jobs}
+        except (AccessError, NotFoundError, PreconditionError, UnreachableError, UsageError) as error:
+            unknown = Observation(state=JobState.UNKNOWN, detail=error.message)
+            return found | {job.backend_id: unknown for job in open_jobs}
+
+    def cancel(self, job: Submission) -> None:
+        """End the experiment, and wait until Beaker has closed its books on it. Idempotent."""
+        try:
+            self._service.cancel(job.backend_id, "by windlass")
+        except NotFoundError:
+            return  # deleted by hand: nothing of it runs
+
+    def explain(self, job: Submission) -> str:
+        """Why replicas do not run yet, in the scheduler's own words; empty when all do.
+
+        Raises:
+            UnreachableError: Beaker does not answer.
+        """
+        try:
+            return "; ".join(self._service.why(job.backend_id))
+        except NotFoundError:
+            return ""  # deleted by hand: it waits for nothing
+
+    def _workspace(self) -> str:
+        return self._profile.beaker.workspace
+
+    def _observation(self, job: Submission, seen: Seen | None) -> Observation:
+        if seen is None:
+            end = Observation(state=JobState.GONE, detail="Beaker does not know the experiment any more")
+        elif seen.is_over:
+            end = self._end(job, seen)
+        else:
+            return _alive(seen)
+        if end.state is JobState.GONE:
+            self._ends[job.backend_id] = end
+        return end
+
+    def _end(self, job: Submission, seen: Seen) -> Observation:
+        """How an experiment ended; one whose jobs are still being closed runs on."""
+        jobs = self._service.jobs(job.backend_id)
+        latest = {one.task_id: one for one in jobs}
+        if any(not one.is_over for one in latest.values()):
+            return Observation(state=JobState.RUNNING, detail=f"experiment {job.backend_id} is being closed")
+        note = job.folder / SETUP_NOTE
+        if note.exists():
+            return Observation(state=JobState.GONE, detail=note.read_text().strip(), cause=str(Cause.SETUP_FAILED))
+        if seen.status == "succeeded":
+            return Observation(state=JobState.GONE, detail="succeeded")
+        first = _culprit(tuple(latest.values()))
+        if first is None:
+            cause = str(Cause.CANCELLED) if seen.status == "canceled" else ""
+            return Observation(state=JobState.GONE, detail=seen.canceled_for or seen.status, cause=cause)
+        cause = cause_of_job(first)
+        known = "" if cause in (Cause.UNKNOWN, Cause.OK) else str(cause)
+        return Observation(state=JobState.GONE, detail=words_of_end(first), cause=known)
+
+
+def _alive(seen: Seen) -> Observation:
+    state = JobState.QUEUED if seen.status in _WAITING else JobState.RUNNING
+    return Observation(state=state, detail=f"experiment {seen.id} is {seen.status.replace('_', ' ')}")
+
+
+def _culprit(jobs: Sequence[JobSeen]) -> JobSeen | None:
+    """The replica that ended first for a reason of its own; others ended because of it."""
+    ended = [job for job in jobs if job.canceled_code or job.exit_code != 0]
+    own = [job for job in ended if not job.canceled_code.startswith("sibling")]
+    return min(own or ended, key=lambda job: (job.exited_ns or job.finalized_ns, job.rank), default=None)

@@ -1,0 +1,110 @@
+"""One account's connection to Beaker, opened at the first question; every question has a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from windlass.backends.beaker.account import BeakerAccount, read_account
+from windlass.core.errors import InternalError, PreconditionError, WindlassError
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.client import BeakerClient
+
+__all__ = ["Connection"]
+
+
+class Connection:
+    """What the parts of the service share.
+
+    Args:
+        account: whose; None: that of the environment, read at the first question.
+        deadline_s: longest time of a question.
+        environ: where the account is read; None: this process's.
+    """
+
+    def __init__(
+        self,
+        account: BeakerAccount | None = None,
+        *,
+        deadline_s: float = 30.0,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.deadline_s = deadline_s
+        self._environ = environ
+        self._account = account
+        self._client: BeakerClient | None = None
+        self._ids: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def account(self) -> BeakerAccount:
+        """Whose connection it is; raises AccessError, PreconditionError as `read_account`."""
+        if self._account is None:
+            self._account = read_account(self._environ)
+        return self._account
+
+    def close(self) -> None:
+        """Let go of the connections; the next question opens new ones."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    @contextlib.contextmanager
+    def asking(self, what: str, limit_s: float | None = None) -> Iterator[BeakerClient]:
+        """The client, for one question.
+
+        Args:
+            what: what is being done, for messages: `cancelling experiment 01J...`.
+
+        Raises:
+            WindlassError: whatever goes wrong inside, in our words; see `refusals.translate`.
+        """
+        client = self._opened()
+        from windlass.backends.beaker.client import deadline  # lazy: grpc and requests cost half a second
+        from windlass.backends.beaker.refusals import REFUSALS, translate  # lazy: as above
+
+        with deadline(what, limit_s or self.deadline_s):
+            try:
+                yield client
+            except WindlassError:
+                raise
+            except REFUSALS as error:
+                raise translate(error, what) from error
+
+    def _opened(self) -> BeakerClient:
+        with self._lock:
+            if self._client is None:
+                try:
+                    from windlass.backends.beaker.client import (
+                        BeakerClient,
+                    )  # lazy: grpc and requests cost half a second
+                except ModuleNotFoundError as error:
+                    raise _not_installed(error) from error
+                self._client = BeakerClient(self.account, limit_s=self.deadline_s)
+            return self._client
+
+    def _id(self, kind: str, name: str, resolve: Callable[[], Any]) -> str:
+        """An id that is asked for once."""
+        if (kind, name) not in self._ids:
+            self._ids[kind, name] = str(resolve())
+        return self._ids[kind, name]
+
+    def _workspace_id(self, client: BeakerClient, workspace: str) -> str:
+        """The id of a workspace; empty is the default one."""
+        return self._id("workspace", workspace, lambda: client.workspace.resolve_workspace_id(workspace or None))
+
+    def _organization_id(self, client: BeakerClient, workspace: str = "") -> str:
+        """The id of a workspace's organization; without one, of the default one."""
+        name = workspace.partition("/")[0] if "/" in workspace else ""
+        return self._id("organization", name, lambda: client.organization.resolve_org_id(name or None))
+
+
+def _not_installed(error: ModuleNotFoundError) -> WindlassError:
+    if (error.name or "").startswith("windlass"):
+        return InternalError(str(error))
+    message = f"Beaker's client is not installed: there is no module `{error.name}`"
+    return PreconditionError(message, hint="pip install 'windlass[beaker]'", code="beaker-not-installed")

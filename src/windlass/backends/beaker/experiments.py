@@ -1,0 +1,282 @@
+"""Experiments: made once whatever happens to the reply, watched, cancelled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windlass.backends.beaker.connection import Connection
+from windlass.backends.beaker.names import fresh_name, work_of
+from windlass.backends.beaker.seen import EventSeen, JobSeen, Seen, Workload
+from windlass.backends.beaker.waiting import reasons_of, slots_in_use
+from windlass.core.errors import NotFoundError, PreconditionError
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.client import BeakerClient
+
+__all__ = ["CREATE_S", "Experiments"]
+
+CREATE_S = 300.0
+"""Longest time of making an experiment, repetitions and looking for a lost one included."""
+
+_POST_S = 60.0
+_MAX_PAGES = 20
+_FIRST_PAUSE_S = 0.2
+_LONGEST_PAUSE_S = 5.0
+_CANCEL_S = 300.0
+
+
+class Experiments(Connection):
+    """The part of the service that speaks of experiments and their jobs."""
+
+    def create(
+        self, spec: Mapping[str, Any], *, workspace: str = "", name: str = "", is_mine: bool = False
+    ) -> Workload:
+        """Make an experiment exactly once: a reply that is lost is found again by the name.
+
+        Args:
+            spec: as it is sent; nothing in it is changed or dropped.
+            workspace: full name; empty: the account's default.
+            name: unique among the author's experiments; empty: one is made up.
+            is_mine: the name says what the experiment is, so one that is there already and does the same is taken.
+
+        Raises:
+            PreconditionError: refused (`beaker-refused`), or the name is another experiment's (`beaker-name-taken`).
+            UnreachableError: nobody knows whether it was made; call again with the same name.
+        """
+        name = name or fresh_name(spec)
+        with self.asking(f"creating experiment `{name}`", max(CREATE_S, self.deadline_s)) as client:
+            workspace_id = self._workspace_id(client, workspace)
+            pause_s = _FIRST_PAUSE_S
+            while True:
+                made = self._post(client, spec, workspace_id, name, is_mine=is_mine)
+                if made:
+                    return self._workload(client, made, name)
+                is_mine = True  # the reply is lost: what has the name now may well be ours
+                time.sleep(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+
+    def find(self, workspace: str, name: str) -> Workload | None:
+        """Our own experiment of that name, or None.
+
+        Args:
+            workspace: where it must be; empty: anywhere.
+        """
+        with self.asking(f"looking for experiment `{name}`") as client:
+            seen = self._named(client, name)
+            if seen is None or (workspace and seen.workspace_id != self._workspace_id(client, workspace)):
+                return None
+            return self._workload(client, seen.id, name)
+
+    def get(self, experiment: str) -> Seen:
+        """An experiment by its id or by `AUTHOR/NAME`; raises NotFoundError."""
+        with self.asking(f"looking at experiment {experiment}") as client:
+            return _seen(client.workload.get(experiment))
+
+    def spec(self, experiment: str) -> dict[str, Any]:
+        """The spec of an experiment, as Beaker keeps it."""
+        with self.asking(f"reading the spec of experiment {experiment}") as client:
+            return self._spec(client, experiment)
+
+    def observe(self, ids: Sequence[str], *, workspace: str = "") -> Mapping[str, Seen]:
+        """The states of experiments; those that Beaker does not know are left out.
+
+        Several are asked for with one listing (50 to a page, newest first), and by themselves where it is too far back.
+        """
+        wanted = list(dict.fromkeys(ids))
+        with self.asking(f"looking at {len(wanted)} experiments") as client:
+            found = self._listed(client, set(wanted), workspace) if len(wanted) > 1 else {}
+            for experiment in wanted:
+                if experiment not in found:
+                    seen = self._maybe(client, experiment)
+                    if seen is not None:
+                        found[experiment] = seen
+        return found
+
+    def jobs(self, experiment: str) -> tuple[JobSeen, ...]:
+        """All jobs of an experiment: by task, each with every attempt, oldest first."""
+        with self.asking(f"listing the jobs of experiment {experiment}") as client:
+            return self._jobs(client, experiment)
+
+    def events(self, job: str) -> tuple[EventSeen, ...]:
+        """What happened to a job, oldest first."""
+        with self.asking(f"reading the events of job {job}") as client:
+            return self._events(client, job)
+
+    def why(self, experiment: str) -> tuple[str, ...]:
+        """Why replicas of an experiment do not run yet, in the scheduler's own words; empty when all do."""
+        with self.asking(f"asking why experiment {experiment} waits") as client:
+            latest = {job.task_id: job for job in self._jobs(client, experiment)}
+            waiting = [job for job in latest.values() if not job.is_over and not job.started_ns]
+            events = {job.id: self._events(client, job.id) for job in waiting}
+            slots = ""
+            if any(not job.scheduled_ns for job in waiting):
+                slots = slots_in_use(client.reading.workspace_of(self._home_of(client, experiment)))
+        return reasons_of(tuple(latest.values()), events, slots)
+
+    def cancel(self, experiment: str, reason: str = "", *, waits: bool = True) -> None:
+        """End an experiment, and wait until Beaker has closed its books on it. Idempotent.
+
+        Args:
+            reason: noted in the description: Beaker's own call takes none.
+
+        Raises:
+            UnreachableError: it was told to end and has not within five minutes (`beaker-slow`).
+        """
+        with self.asking(f"cancelling experiment {experiment}", _CANCEL_S) as client:
+            seen = _seen(client.workload.get(experiment))
+            if not seen.is_over:
+                self._tell_to_end(client, seen, reason)
+            pause_s = _FIRST_PAUSE_S
+            while waits and not self._is_closed(client, experiment):
+                time.sleep(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
+
+    def _post(
+        self, client: BeakerClient, spec: Mapping[str, Any], workspace_id: str, name: str, *, is_mine: bool
+    ) -> str:
+        """The id of the new experiment; empty: nobody knows whether there is one, and there is none of the name."""
+        try:
+            reply = client.experiment.http_request(
+                f"workspaces/{workspace_id}/experiments",
+                method="POST",
+                query={"name": name},
+                data=dict(spec),
+                exceptions_for_status={409: client.errors.BeakerExperimentConflict(name)},
+                timeout=_POST_S,
+            )
+            return str(reply.json()["id"])
+        except client.errors.BeakerExperimentConflict:
+            if not is_mine:
+                raise
+            return self._adopt(client, spec, name)
+        except (client.errors.RequestException, KeyError) as error:
+            if 400 <= getattr(getattr(error, "response", None), "status_code", 0) < 500:
+                raise  # refused: in no way lost
+            seen = self._named(client, name)
+            return self._adopt(client, spec, name) if seen is not None else ""
+
+    def _adopt(self, client: BeakerClient, spec: Mapping[str, Any], name: str) -> str:
+        """The id of the experiment that has our name, when it does what ours does."""
+        seen = self._named(client, name)
+        if seen is None:
+            hint = "choose another name: --name NAME"
+            message = f"the name `{name}` is taken at Beaker by an experiment of somebody else"
+            raise PreconditionError(message, hint=hint, code="beaker-name-taken")
+        if work_of(self._spec(client, seen.id)) != work_of(spec):
+            hint = f"choose another name: --name NAME; look at it: windlass beaker show {seen.id}"
+            message = f"the name `{name}` is taken at Beaker by experiment {seen.id}, which does something else"
+            raise PreconditionError(message, hint=hint, code="beaker-name-taken")
+        return seen.id
+
+    def _named(self, client: BeakerClient, name: str) -> Seen | None:
+        """Our own experiment of that name."""
+        author = self._id("user", "", lambda: client.user.get().name)
+        try:
+            return _seen(client.workload.get(f"{author}/{name}"))
+        except client.errors.BeakerNotFoundError:
+            return None
+
+    def _maybe(self, client: BeakerClient, experiment: str) -> Seen | None:
+        try:
+            return _seen(client.workload.get(experiment))
+        except client.errors.BeakerNotFoundError:
+            return None
+
+    def _workload(self, client: BeakerClient, experiment: str, name: str) -> Workload:
+        return Workload(id=experiment, name=name, url=f"{client.config.agent_address}/ex/{experiment}")
+
+    def _spec(self, client: BeakerClient, experiment: str) -> dict[str, Any]:
+        import yaml  # lazy: PyYAML costs 25 ms
+
+        messages = client.messages
+        request = messages.GetExperimentYamlSpecRequest(
+            experiment_id=client.experiment.resolve_experiment_id(experiment)
+        )
+        text = client.rpc("GetExperimentYamlSpec", request).experiment_spec
+        data = yaml.safe_load(text)
+        return dict(data) if isinstance(data, dict) else {}
+
+    def _listed(self, client: BeakerClient, wanted: set[str], workspace: str) -> dict[str, Seen]:
+        messages = client.messages
+        options = messages.ListWorkloadsRequest.Opts
+        request = messages.ListWorkloadsRequest(
+            options=options(
+                organization_id=self._organization_id(client, workspace),
+                workspace_id=self._workspace_id(client, workspace) if workspace else None,
+                workload_type=messages.WorkloadType.WORKLOAD_TYPE_EXPERIMENT,
+                author_id=None if workspace else self._id("user-id", "", lambda: client.user.get().id),
+                sort_clause=options.SortClause(sort_order=messages.SortOrder.SORT_ORDER_DESCENDING, created={}),
+                page_size=client.workload.MAX_PAGE_SIZE,
+            )
+        )
+        found: dict[str, Seen] = {}
+        for number, page in enumerate(client.pages("ListWorkloads", request), start=1):
+            found.update({seen.id: seen for seen in map(_seen, page.workloads) if seen.id in wanted})
+            if len(found) == len(wanted) or number == _MAX_PAGES:
+                break
+        return found
+
+    def _jobs(self, client: BeakerClient, experiment: str) -> tuple[JobSeen, ...]:
+        messages = client.messages
+        options = messages.ListJobsRequest.Opts
+        organization = self._organization_id(client)
+        found: list[JobSeen] = []
+        for task in client.workload.get(experiment).experiment.tasks:
+            request = messages.ListJobsRequest(
+                options=options(
+                    organization_id=organization,
+                    task_id=task.id,
+                    sort_clause=options.SortClause(sort_order=messages.SortOrder.SORT_ORDER_ASCENDING, created={}),
+                    page_size=client.job.MAX_PAGE_SIZE,
+                )
+            )
+            jobs = [job for page in client.pages("ListJobs", request) for job in page.jobs]
+            jobs.sort(key=lambda job: job.status.created.ToNanoseconds())
+            found += [client.reading.job_of(job, task.name, number) for number, job in enumerate(jobs, start=1)]
+        return tuple(sorted(found, key=lambda job: (job.rank, job.task, job.attempt)))
+
+    def _events(self, client: BeakerClient, job: str) -> tuple[EventSeen, ...]:
+        messages = client.messages
+        options = messages.ListSummarizedJobEventsRequest.Opts
+        request = messages.ListSummarizedJobEventsRequest(
+            options=options(
+                job_id=job,
+                sort_clause=options.SortClause(
+                    sort_order=messages.SortOrder.SORT_ORDER_ASCENDING, latest_occurrence={}
+                ),
+                page_size=client.job.MAX_PAGE_SIZE,
+            )
+        )
+        pages = client.pages("ListSummarizedJobEvents", request)
+        found = [client.reading.event_of(event) for page in pages for event in page.summarized_job_events]
+        return tuple(sorted(found, key=lambda event: event.last_ns))
+
+    def _home_of(self, client: BeakerClient, experiment: str) -> Any:
+        """The workspace of an experiment, as a message."""
+        home = client.workload.get(experiment).experiment.workspace_id
+        return client.rpc("GetWorkspace", client.messages.GetWorkspaceRequest(workspace_id=home)).workspace
+
+    def _tell_to_end(self, client: BeakerClient, seen: Seen, reason: str) -> None:
+        messages = client.messages
+        if reason and reason not in seen.description:
+            words = f"{seen.description} [cancelled: {reason}]".strip()
+            change = messages.UpdateWorkloadRequest(workload_id=seen.id, description=words)
+            client.rpc("UpdateWorkload", change, is_idempotent=True)
+        request = messages.CancelWorkloadsRequest(workload_ids=[seen.id])
+        client.rpc("CancelWorkloads", request, is_idempotent=True)
+
+    def _is_closed(self, client: BeakerClient, experiment: str) -> bool:
+        if not _seen(client.workload.get(experiment)).is_over:
+            return False
+        return all(job.is_over for job in self._jobs(client, experiment))
+
+
+def _seen(workload: Any) -> Seen:
+    from windlass.backends.beaker.reading import seen_of  # lazy: grpc costs half a second
+
+    if not workload.HasField("experiment"):
+        message = f"{workload.environment.id} is a session of Beaker, not an experiment"
+        raise NotFoundError(message, hint="", code="beaker-not-found")
+    return seen_of(workload)

@@ -1,0 +1,92 @@
+"""What Beaker's refusals mean to a person: the client's exceptions, and grpc's own, as our errors."""
+
+from __future__ import annotations
+
+import re
+
+import grpc  # type: ignore[import-untyped]
+from beaker import exceptions as beaker
+from requests.exceptions import HTTPError, RequestException
+
+from windlass.core.errors import (
+    AccessError,
+    NotFoundError,
+    PreconditionError,
+    UnreachableError,
+    UsageError,
+    WindlassError,
+)
+
+__all__ = ["REFUSALS", "status_of", "translate"]
+
+REFUSALS: tuple[type[Exception], ...] = (
+    beaker.BeakerError,
+    grpc.RpcError,
+    RequestException,
+    NotImplementedError,  # what the client makes of a call that the server does not have
+    ValueError,  # what the client makes of a name that is none
+)
+"""Everything that the client raises of its own accord."""
+
+_REFUSED = "correct what Beaker names, and say it again"
+_STATUS = re.compile(r"\[code=(\d+)\] ?")
+_NEW_TOKEN = (
+    "get a new one from your user page of Beaker, then: export BEAKER_TOKEN=...; see: windlass beaker config check"  # noqa: S105
+)
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status of an error; 0 where it has none."""
+    if isinstance(error, HTTPError) and error.response is not None:
+        return int(error.response.status_code)
+    match = _STATUS.match(str(error))
+    return int(match[1]) if match else 0
+
+
+def translate(error: Exception, what: str) -> WindlassError:
+    """The error to raise instead.
+
+    Args:
+        what: what was being done, as in `cancelling experiment 01J...`.
+    """
+    code = error.code() if isinstance(error, grpc.Call) else None
+    status, words = status_of(error), _words(error)
+    if code is grpc.StatusCode.UNAUTHENTICATED or status == 401:
+        return AccessError(f"Beaker does not take the token, {what}: {words}", hint=_NEW_TOKEN, code="beaker-token")
+    if isinstance(error, beaker.BeakerPermissionsError) or status == 403:
+        hint = "ask its owner for the right, or name another: --workspace ORGANIZATION/NAME"
+        return AccessError(f"Beaker does not allow it, {what}: {words}", hint=hint, code="beaker-forbidden")
+    if isinstance(error, (beaker.BeakerWorkspaceNotSet, beaker.BeakerOrganizationNotSet)):
+        hint = "name it: --workspace ORGANIZATION/NAME; or for always: windlass beaker workspace default NAME"
+        return UsageError(f"which workspace of Beaker is meant, {what}?", hint=hint, code="beaker-workspace")
+    if isinstance(error, beaker.BeakerNotFoundError) or status == 404:
+        return NotFoundError(f"Beaker does not know it, {what}: {words}", hint=_spelt(words), code="beaker-not-found")
+    if isinstance(error, beaker.BeakerNameConflictError):
+        hint = "choose another name: --name NAME"
+        return PreconditionError(f"the name is taken at Beaker, {what}: {words}", hint=hint, code="beaker-name-taken")
+    if isinstance(error, (beaker.BeakerServerError, RequestException)) or code in _PASSING:
+        return UnreachableError(
+            f"Beaker failed, {what}: {words}", hint="try again in a while", code="beaker-unreachable"
+        )
+    return PreconditionError(f"Beaker refuses it, {what}: {words}", hint=_REFUSED, code="beaker-refused")
+
+
+_PASSING = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+)
+
+
+def _words(error: Exception) -> str:
+    """What Beaker said, in one line."""
+    said = error.details() if isinstance(error, grpc.Call) else _STATUS.sub("", str(error))
+    return " ".join(str(said or type(error).__name__).split())[:1000]
+
+
+def _spelt(words: str) -> str:
+    return "is it spelt as Beaker spells it, and in that workspace?" if words else ""

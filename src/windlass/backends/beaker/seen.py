@@ -1,0 +1,175 @@
+"""What Beaker tells of its things, as plain values; times are nanoseconds since 1970, 0 where it has not happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "ENDED",
+    "EventSeen",
+    "FileSeen",
+    "GroupSeen",
+    "ImageSeen",
+    "JobSeen",
+    "LogLine",
+    "Seen",
+    "Workload",
+    "WorkspaceSeen",
+]
+
+ENDED = frozenset({"canceled", "succeeded", "failed"})
+"""Statuses that do not change any more, unless somebody restarts the experiment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """An experiment that is there.
+
+    Attributes:
+        name: full name without the author.
+        url: its page on Beaker's own site.
+    """
+
+    id: str
+    name: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The state of an experiment.
+
+    Attributes:
+        status: Beaker's word: submitted, queued, initializing, ready_to_start, running, stopping, uploading_results,
+            canceled, succeeded, failed.
+        tasks: id of each task (each replica is one), in the order of the ranks.
+        canceled_for: who or what cancelled it, in Beaker's words.
+    """
+
+    id: str
+    name: str
+    status: str
+    tasks: Sequence[str] = ()
+    description: str = ""
+    workspace_id: str = ""
+    author_id: str = ""
+    created_ns: int = 0
+    canceled_for: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.status in ENDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSeen:
+    """One start of one replica: Beaker makes a new job of a task after a preemption or a retry.
+
+    Attributes:
+        task: name of the task.
+        attempt: how many jobs of its task were made before it, plus one.
+        canceled_code: why it was cancelled, such as `system_preemption`; empty: it was not.
+        retry_of: the first job of the same task, where this one is a later one.
+        results: dataset with its results.
+        scheduling: what the scheduler last said against it.
+    """
+
+    id: str
+    task: str
+    task_id: str
+    rank: int
+    size: int
+    attempt: int
+    status: str
+    is_leader: bool = False
+    node: str = ""
+    created_ns: int = 0
+    scheduled_ns: int = 0
+    ready_ns: int = 0
+    started_ns: int = 0
+    exited_ns: int = 0
+    finalized_ns: int = 0
+    exit_code: int | None = None
+    message: str = ""
+    canceled_for: str = ""
+    canceled_code: str = ""
+    scheduling: str = ""
+    retry_of: str = ""
+    results: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether Beaker has closed its books on it; until then logs and results still come."""
+        return self.finalized_ns > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSeen:
+    """Something that happened to a job so many times."""
+
+    status: str
+    message: str
+    num_times: int
+    first_ns: int
+    last_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """What a job printed, a line or a part of one, and when Beaker took it."""
+
+    at_ns: int
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSeen:
+    """A file of a dataset; its path is relative to the dataset's root."""
+
+    path: str
+    size: int
+    updated_ns: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSeen:
+    """An image of Beaker.
+
+    Attributes:
+        docker_id: digest of the image's configuration, `sha256:...`: the same id is the same image.
+        is_committed: whether all of it is there; it does not change any more.
+    """
+
+    id: str
+    name: str
+    docker_id: str
+    description: str = ""
+    docker_tag: str = ""
+    is_committed: bool = True
+    created_ns: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceSeen:
+    """A workspace; a slot is a GPU, and a limit of 0 is none."""
+
+    id: str
+    name: str
+    description: str = ""
+    budget_id: str = ""
+    is_archived: bool = False
+    slot_limits: Mapping[str, int]
+    slots_used: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSeen:
+    """A group of experiments that are compared."""
+
+    id: str
+    name: str
+    description: str = ""

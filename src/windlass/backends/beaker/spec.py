@@ -1,0 +1,122 @@
+"""One job of windlass as one experiment of Beaker: a task with a replica for each node."""
+
+from __future__ import annotations
+
+import math
+from pathlib import PurePath
+from typing import Any
+
+from windlass.backends.beaker.names import beaker_name
+from windlass.backends.beaker.script import BUNDLE_PATH, command_of
+from windlass.core.merge_patch import merge
+from windlass.supervise.job import BeakerAsk, JobDocument
+from windlass.supervise.slurm_jobs import mark_of
+
+__all__ = ["experiment_name", "experiment_spec"]
+
+_MAX_NAME = 120
+_NS = 1_000_000_000
+_LONGEST_START_S = 48 * 3600.0
+"""Most that Beaker takes as `synchronizedStartTimeout`."""
+
+
+def experiment_name(document: JobDocument) -> str:
+    """The name of a job's experiment: the same for the same job, and no other's."""
+    mark = mark_of(document.token)[:12]
+    told = f"{document.run}-{document.task}-{document.job}"
+    return f"{beaker_name(told, _MAX_NAME - len(mark) - 1)}-{mark}"
+
+
+def experiment_spec(document: JobDocument, folder: PurePath, archive: PurePath) -> dict[str, Any]:
+    """The spec as it is sent, the user's own keys put into it. Pure.
+
+    Args:
+        folder: the job's folder as the job sees it.
+        archive: the zipapp as the job sees it.
+    """
+    ask = document.beaker
+    spec: dict[str, Any] = {
+        "version": "v2",
+        "description": ask.description or f"windlass: {document.run}, {document.task}, job {document.job}",
+        **({"budget": ask.budget} if ask.budget else {}),
+        **({"groups": list(ask.groups)} if ask.groups else {}),
+        "retry": {"allowedTaskRetries": 0},
+        "tasks": [merge(_task(document, folder, archive), ask.task)],
+    }
+    merged = merge(spec, ask.experiment)
+    assert isinstance(merged, dict)
+    return merged
+
+
+def _task(document: JobDocument, folder: PurePath, archive: PurePath) -> dict[str, Any]:
+    ask, kind = document.beaker, document.beaker.image.partition(":")
+    task: dict[str, Any] = {
+        "name": document.task,
+        "image": {kind[0]: kind[2]},
+        "command": command_of(document, folder, archive),
+        "envVars": [{"name": name, "secret": secret} for name, secret in sorted(ask.secrets.items())],
+        "datasets": [*map(dict, ask.datasets), *_bundle(ask)],
+        "result": {"path": ask.results},
+        "resources": _resources(ask),
+        "context": _context(document),
+        "constraints": _constraints(ask),
+        **_gang(document),
+    }
+    if document.per_job_s:
+        task["timeout"] = math.ceil(document.per_job_s) * _NS
+    return {key: value for key, value in task.items() if value not in ([], {})}
+
+
+def _bundle(ask: BeakerAsk) -> list[dict[str, Any]]:
+    return [{"mountPath": BUNDLE_PATH, "source": {"beaker": ask.bundle}}] if ask.bundle else []
+
+
+def _resources(ask: BeakerAsk) -> dict[str, Any]:
+    found = {
+        "gpuCount": ask.gpus,
+        "cpuCount": ask.cpus,
+        "memory": _size(ask.memory_bytes),
+        "sharedMemory": _size(ask.shared_memory_bytes),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _size(num_bytes: int) -> str:
+    """A size in Beaker's words; rounded up to a MiB."""
+    if not num_bytes:
+        return ""
+    if num_bytes % (1 << 30) == 0:
+        return f"{num_bytes >> 30}GiB"
+    return f"{math.ceil(num_bytes / (1 << 20))}MiB"
+
+
+def _context(document: JobDocument) -> dict[str, Any]:
+    """Priority and preemption in the present form; the old key `preemptible` is refused beside the new ones.
+
+    A task that must not be preempted is protected for as long as it may run; where that is not known, Beaker's own
+    default holds.
+    """
+    ask = document.beaker
+    found: dict[str, Any] = {"priority": ask.priority, "autoResume": True}
+    protected_s = 0.0 if ask.is_preemptible else document.per_job_s or document.time_s
+    return found if protected_s is None else {**found, "minRuntime": math.ceil(protected_s) * _NS}
+
+
+def _constraints(ask: BeakerAsk) -> dict[str, Any]:
+    found = {"cluster": list(ask.clusters), "hostname": list(ask.hostnames)}
+    return {key: value for key, value in found.items() if value}
+
+
+def _gang(document: JobDocument) -> dict[str, Any]:
+    """What makes the replicas one job."""
+    if document.num_replicas == 1:
+        return {}
+    start_s = min(_LONGEST_START_S, max(1.0, document.ready_timeout_s))
+    return {
+        "replicas": document.num_replicas,
+        "leaderSelection": True,
+        "hostNetworking": True,
+        "propagateFailure": True,
+        "propagatePreemption": True,
+        "synchronizedStartTimeout": math.ceil(start_s) * _NS,
+    }

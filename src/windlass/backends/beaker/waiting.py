@@ -1,0 +1,72 @@
+"""Why an experiment does not run yet, in words: what the scheduler says of its replicas, those alike together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from windlass.backends.beaker.seen import EventSeen, JobSeen, WorkspaceSeen
+
+__all__ = ["reasons_of", "slots_in_use"]
+
+
+def reasons_of(jobs: Sequence[JobSeen], events: Mapping[str, Sequence[EventSeen]], slots: str = "") -> tuple[str, ...]:
+    """A sentence for each reason.
+
+    Args:
+        jobs: the latest job of each replica.
+        events: by job, of those that have not started, oldest first.
+        slots: see `slots_in_use`; said of what is not scheduled where the scheduler says nothing of slots.
+    """
+    alike: dict[str, list[JobSeen]] = {}
+    for job in jobs:
+        if job.id in events:
+            alike.setdefault(_reason(job, events[job.id], slots), []).append(job)
+    return tuple(f"{_who(members, len(jobs))} {words}" for words, members in alike.items())
+
+
+def slots_in_use(workspace: WorkspaceSeen) -> str:
+    """Which of a workspace's limits are reached, in words; empty: none is. A slot is a GPU."""
+    reached = [
+        f"{workspace.slots_used.get(kind, 0)} of {limit} slots that are {kind}"
+        for kind, limit in workspace.slot_limits.items()
+        if limit and workspace.slots_used.get(kind, 0) >= limit
+    ]
+    return f"workspace {workspace.name} uses {' and '.join(reached)}" if reached else ""
+
+
+def _reason(job: JobSeen, events: Sequence[EventSeen], slots: str) -> str:
+    said = _said(job, events)
+    if not job.scheduled_ns:
+        if slots and "slot" not in said:
+            said = f"{said}; {slots}" if said else slots
+        return f"not scheduled: {said or 'Beaker has not looked at it yet'}"
+    if not job.ready_ns:
+        return f"scheduled and not ready: {said or 'its image and data are being fetched'}"
+    return "ready, waiting for the other replicas" if job.size > 1 else "ready and about to start"
+
+
+def _said(job: JobSeen, events: Sequence[EventSeen]) -> str:
+    """The newest words of the scheduler or of the machine."""
+    told = [event.message for event in events if event.message]
+    return " ".join((told[-1] if told else job.scheduling or job.message).split())
+
+
+def _who(members: Sequence[JobSeen], num_jobs: int) -> str:
+    if num_jobs == 1:
+        return "it is"
+    ranks = sorted(job.rank for job in members)
+    if len(ranks) == 1:
+        return f"replica {ranks[0]} is"
+    runs = _runs(ranks)
+    return "replicas " + ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in runs) + " are"
+
+
+def _runs(ranks: Sequence[int]) -> list[tuple[int, int]]:
+    """Numbers as runs of neighbours."""
+    runs: list[tuple[int, int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], rank)
+        else:
+            runs.append((rank, rank))
+    return runs

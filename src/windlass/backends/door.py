@@ -1,0 +1,287 @@
+"""The way to a site: run a command there and hear its answer, on this machine or over ssh."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from windlass.backends.exchange import Exchanged, exchange
+from windlass.core.errors import AccessError, PreconditionError, UnreachableError
+from windlass.sites import Profile
+
+__all__ = ["Answer", "Door", "LocalDoor", "RawAnswer", "SshDoor", "door_of"]
+
+LIMIT_BYTES = 64 << 20
+_ALLOWED = re.compile(r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TZ|TMPDIR|SLURM_CONF)\Z")
+_CANNOT_RUN = 127
+_SSH_FAILED = 255
+_CLOSE_S = 10.0
+_CONFIG_NAME = "WINDLASS_SSH_CONFIG"
+_NOT_LITERAL = re.compile(r"[^A-Za-z0-9_@+=:,./ -]")
+# The command comes as $1 in octal, for the login shell there may be any; the mark ends what its start-up files print.
+# 255 stays ssh's own code. Names of Slurm's variables must not reach its programs: the profile says what they say.
+_WRAPPER = (
+    "printf %s {mark}; "
+    'unset _ $(env | cut -d= -f1 | grep -E "^(SLURM|SBATCH|SRUN|SALLOC|SQUEUE|SACCT|SINFO|SCANCEL|SCONTROL)_"'
+    ' | grep -vx SLURM_CONF); eval "$(printf "$1")"; c=$?; [ $c != 255 ] || c=254; exit $c'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a command at a site ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """As `Answer`, with the bytes of standard output."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+class Door(Protocol):
+    """A way to a site."""
+
+    @property
+    def name(self) -> str:
+        """The site's address, for people."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the site's files are this machine's."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Run a command there to its end. Blocking; a command that fails, or is not there (127), is an answer.
+
+        Args:
+            stdin: what it reads, or the file with that; the only way for secrets.
+            env: more variables, not secret: others there may see them.
+
+        Raises:
+            UnreachableError: the way is broken, or there was no answer in time; the command may still have run.
+            PreconditionError: it printed more than anything of ours reads.
+        """
+
+    def run_bytes(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> RawAnswer:
+        """As `run`, with standard output as it was printed."""
+
+
+class _TextDoor(ABC):
+    """What is the same for every door: text is bytes decoded."""
+
+    @abstractmethod
+    def run_bytes(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> RawAnswer:
+        """As `Door.run_bytes`."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """See `Door.run`."""
+        raw = self.run_bytes(argv, stdin=stdin, timeout_s=timeout_s, env=env)
+        return Answer(raw.code, raw.out.decode(errors="replace"), raw.err)
+
+
+class LocalDoor(_TextDoor):
+    """The site is this machine; commands get a few variables of ours, and none of Slurm's but SLURM_CONF."""
+
+    name = "this machine"
+    is_local = True
+
+    def run_bytes(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> RawAnswer:
+        """See `Door.run_bytes`."""
+        scrubbed = {name: value for name, value in os.environ.items() if _ALLOWED.match(name)}
+        try:
+            done = _exchanged(self.name, argv, argv, stdin, {**scrubbed, **(env or {})}, timeout_s)
+        except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+            return RawAnswer(_CANNOT_RUN, b"", f"{argv[0]}: {error.strerror}")
+        return RawAnswer(done.code, done.out, done.err)
+
+
+class SshDoor(_TextDoor):
+    """A login node over the OpenSSH client; all commands share one connection, which outlives them by ten minutes.
+
+    Args:
+        target: `user@host`, or a name in the user's ssh configuration.
+        config: a configuration file instead of the user's (`ssh -F`); `$WINDLASS_SSH_CONFIG` by default.
+        alive_s: three times so long without a sign of life of the other end is the end of the connection.
+    """
+
+    is_local = False
+
+    def __init__(
+        self, target: str, *, config: Path | None = None, connect_timeout_s: int = 10, alive_s: int = 5
+    ) -> None:
+        self.name = target
+        stated = os.environ.get(_CONFIG_NAME, "")
+        self._config = config or (Path(stated) if stated else None)
+        self._connect_timeout_s = connect_timeout_s
+        self._alive_s = alive_s
+
+    def run_bytes(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> RawAnswer:
+        """See `Door.run_bytes`."""
+        mark = f"windlass-{os.urandom(8).hex()}:"
+        variables = [f"{name}={value}" for name, value in (env or {}).items()]
+        command = [*(["env", *variables] if variables else []), *argv]
+        ssh = [*self._ssh(), _remote_line(command, mark)]
+        try:
+            done = _exchanged(self.name, ssh, argv, stdin, _without_secrets(), timeout_s)
+        except FileNotFoundError as error:
+            hint = "install the OpenSSH client and try again"
+            raise PreconditionError(
+                "`ssh` is not installed or not on the PATH", hint=hint, code="program-missing"
+            ) from error
+        _, found, out = done.out.partition(mark.encode())
+        if done.code == _SSH_FAILED or not found:
+            raise _unreachable(self.name, done.err, done.code)
+        return RawAnswer(done.code, out, done.err)
+
+    def close(self) -> None:
+        """End the shared connection, if there is one; the next command makes another."""
+        exchange(self._ssh("-O", "exit"), timeout_s=_CLOSE_S, limit_bytes=LIMIT_BYTES)
+
+    def _ssh(self, *more: str) -> list[str]:
+        options = {
+            "BatchMode": "yes",
+            "StrictHostKeyChecking": "yes",
+            "ConnectTimeout": self._connect_timeout_s,
+            "ServerAliveInterval": self._alive_s,
+            "ServerAliveCountMax": 3,
+            "ControlMaster": "auto",
+            "ControlPersist": 600,
+            "ControlPath": self._control_path(),
+            "ForwardX11": "no",
+            "ForwardAgent": "no",
+            "LogLevel": "ERROR",
+            "RemoteCommand": "none",
+        }
+        stated = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        return ["ssh", *(["-F", str(self._config)] if self._config else []), "-T", *stated, *more, "--", self.name]
+
+    def _control_path(self) -> str:
+        """One socket per address and configuration; `%C` tells apart what the configuration makes of the address."""
+        key = hashlib.sha256(f"{self.name}\0{self._config}".encode()).hexdigest()[:8]
+        return f"{_socket_folder()}/{key}-%C"
+
+
+def door_of(profile: Profile) -> Door:
+    """The way to the site of a profile."""
+    return SshDoor(profile.ssh) if profile.ssh else LocalDoor()
+
+
+def _exchanged(
+    name: str,
+    argv: Sequence[str],
+    shown: Sequence[str],
+    stdin: bytes | Path,
+    env: Mapping[str, str] | None,
+    timeout_s: float,
+) -> Exchanged:
+    words = " ".join(shown)[:80]
+    try:
+        return exchange(argv, stdin=stdin, env=env, timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)
+    except TimeoutError as error:
+        message = f"{name} did not answer `{words}` within {timeout_s:g} s"
+        raise UnreachableError(message, hint="try again in a while", code="site-unreachable") from error
+    except OverflowError as error:
+        raise PreconditionError(f"{name}: `{words}`: {error}", code="site-answer-broken") from error
+
+
+def _without_secrets() -> dict[str, str]:
+    """Our environment for ssh, whose configuration may send any of it on (`SendEnv`)."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
+
+
+def _remote_line(command: Sequence[str], mark: str) -> str:
+    """One line that means the same to every login shell: no character of the command is special to any."""
+    encoded = _NOT_LITERAL.sub(_octal, shlex.join(command))
+    return f"exec /bin/sh -c '{_WRAPPER.format(mark=mark)}' sh '{encoded}'"
+
+
+def _octal(match: re.Match[str]) -> str:
+    return "".join(f"\\{byte:03o}" for byte in os.fsencode(match[0]))
+
+
+def _socket_folder() -> Path:
+    """A folder of ours alone with a short name: a socket's path has at most 107 letters."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    is_fit = runtime.is_absolute() and runtime.is_dir() and len(str(runtime)) <= 24
+    folder = runtime / "windlass-ssh" if is_fit else Path(f"/tmp/windlass-ssh-{os.geteuid()}")  # noqa: S108 - checked
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise AccessError(f"{folder} is not a folder of yours alone", hint=f"rm -rf {folder}", code="not-allowed")
+    return folder
+
+
+def _unreachable(name: str, err: str, code: int) -> UnreachableError:
+    """What ssh's own words mean, and what helps; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
+    said = [line for line in err.strip().splitlines() if line.strip(" @")]
+    last = said[-1] if said else f"ssh ended with {code} and said nothing"
+    hint = f"try it by hand: ssh {name} true"
+    if "IDENTIFICATION HAS CHANGED" in err:
+        last = "its host key is another one than ssh knows; somebody may be listening in between"
+        hint = (
+            f"ask the site whether it has new keys; if so `ssh-keygen -R {name.rpartition('@')[2]}`, then `ssh {name}`"
+        )
+    elif "Host key verification failed" in err or "host key is known for" in err:
+        last = "ssh does not know its host key"
+        hint = f"`ssh {name}` once, and compare the fingerprint with the one that the site publishes"
+    elif "Permission denied" in err:
+        hint = f"`ssh {name}` must log in without a question: load your key with ssh-add, or renew its certificate"
+    elif "Could not resolve hostname" in err:
+        hint = f"is `{name}` spelled right, and the network up?"
+    return UnreachableError(f"cannot reach {name}: {last}", hint=hint, code="site-unreachable")

@@ -1,0 +1,118 @@
+"""Run one program with bytes in and bytes out, bounded in time and in what it may answer."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Exchanged", "exchange"]
+
+_PIECE_BYTES = 1 << 16
+_STDERR_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanged:
+    """How a program ended and what it said; of standard error the first 64 KiB."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+def exchange(
+    argv: Sequence[str],
+    *,
+    stdin: bytes | Path = b"",
+    env: Mapping[str, str] | None = None,
+    timeout_s: float,
+    limit_bytes: int,
+) -> Exchanged:
+    """Run a program to its end in a session of its own. Blocking.
+
+    What it leaves behind in the background is not waited for, even where that holds its pipes.
+
+    Args:
+        stdin: what it reads, or the file with that.
+
+    Raises:
+        TimeoutError: it ran longer; it and its children were killed.
+        OverflowError: it printed more than `limit_bytes`; it and its children were killed.
+        OSError: it cannot be started.
+    """
+    with _opened(stdin) as source:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if env is None else dict(env),
+            start_new_session=True,
+        )
+    try:
+        return _collected(process, time.monotonic() + timeout_s, limit_bytes)
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    finally:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stderr.close()
+
+
+@contextlib.contextmanager
+def _opened(stdin: bytes | Path) -> Iterator[int]:
+    """A file descriptor at the beginning of the input; bytes never touch a disk, for they may be secret."""
+    if isinstance(stdin, Path):
+        descriptor = os.open(stdin, os.O_RDONLY | os.O_CLOEXEC)
+    else:
+        descriptor = os.memfd_create("windlass-stdin")
+    try:
+        if not isinstance(stdin, Path):
+            view = memoryview(stdin)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _collected(process: subprocess.Popen[bytes], deadline: float, limit_bytes: int) -> Exchanged:
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, err = bytearray(), bytearray()
+    has_ended = False
+    with selectors.DefaultSelector() as selector, open(os.pidfd_open(process.pid), "rb") as ending:
+        selector.register(process.stdout, selectors.EVENT_READ, out)
+        selector.register(process.stderr, selectors.EVENT_READ, err)
+        selector.register(ending, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(0 if has_ended else max(0.0, deadline - time.monotonic()))
+            if has_ended and not ready:
+                break
+            for key, _ in ready:
+                if key.data is None:
+                    has_ended = True
+                    selector.unregister(ending)
+                    continue
+                piece = os.read(key.fd, _PIECE_BYTES)
+                if not piece:
+                    selector.unregister(key.fileobj)
+                elif key.data is out or len(err) < _STDERR_BYTES:
+                    key.data.extend(piece)
+            if len(out) > limit_bytes:
+                raise OverflowError(f"it printed more than {limit_bytes} bytes")
+            if time.monotonic() >= deadline:
+                raise TimeoutError
+    return Exchanged(code=process.wait(), out=bytes(out), err=err[:_STDERR_BYTES].decode(errors="replace"))

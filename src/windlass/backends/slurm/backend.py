@@ -1,0 +1,195 @@
+"""The Slurm backend: a job is a chain of Slurm jobs, its links; one is queued by us, the others by those before them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from windlass.backends.door import Door, door_of
+from windlass.backends.protocol import JobState, Observation, Rendered, Submission
+from windlass.backends.slurm.array import links_of, submit_many
+from windlass.backends.slurm.commands import Past, SlurmCommands
+from windlass.backends.slurm.failed_start import why_turned_down
+from windlass.backends.slurm.reasons import HELD, can_start, why_it_waits
+from windlass.backends.slurm.script import SCRIPT, SETUP_NOTE, first_argv, job_script, submit_argv
+from windlass.backends.slurm.submission import Push, site_folder, submit
+from windlass.backends.slurm.version import OLDEST, SlurmVersion
+from windlass.backends.slurm.watch import Look, forget, look
+from windlass.core.errors import PreconditionError, UnreachableError
+from windlass.record.causes import Cause
+from windlass.sites import Profile
+from windlass.supervise.job import JobDocument
+from windlass.supervise.slurm_jobs import Ended, SlurmJob, mark_of
+
+__all__ = ["SlurmBackend"]
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+_KILL_AFTER_S = 5.0
+_GIVE_UP_AFTER_S = 120.0
+
+
+class SlurmBackend:
+    """Queues jobs at a Slurm site.
+
+    Args:
+        door: the way to the site; by default what the profile says.
+        push: brings a job's folder to a site whose files are not this machine's, before anything is queued.
+    """
+
+    name = "slurm"
+
+    def __init__(self, profile: Profile, *, door: Door | None = None, push: Push | None = None) -> None:
+        self._profile = profile
+        self._commands = SlurmCommands(profile, door or door_of(profile))
+        self._push = push
+
+    def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
+        """job.json, the batch script, and the command line that queues link 1."""
+        site, mark = site_folder(document, folder), mark_of(document.token)
+        queue = document.queue
+        if not queue.name:
+            queue = dataclasses.replace(queue, name=f"{document.run}.{document.task}.{document.job}.{mark[:6]}")
+        chain = dataclasses.replace(
+            document.chain, scheduler="slurm", mark=mark, bin=document.chain.bin or self._profile.scheduler.bin
+        )
+        document = dataclasses.replace(document, queue=queue, chain=chain)
+        chain = dataclasses.replace(chain, submit=submit_argv(document, site, mark, "${link}"))
+        document = dataclasses.replace(document, chain=chain)
+        version = SlurmVersion.parse(self._profile.scheduler.version) or OLDEST
+        files = {
+            "job.json": json.dumps(document.to_data(), indent=1, sort_keys=True) + "\n",
+            SCRIPT: job_script(document, site, archive, version),
+        }
+        return Rendered(folder=folder, files=files, argv=first_argv(document, site, mark), token=document.token)
+
+    def submit(self, rendered: Rendered) -> Submission:
+        """Queue link 1, and as many after it as the plan wants; a lost reply is found again."""
+        return submit(self._commands, rendered, self._push)
+
+    def submit_many(self, rendered: Sequence[Rendered]) -> Sequence[Submission]:
+        """Queue jobs of one shape as tasks of job arrays, the others one by one; each is found by its own mark."""
+        return submit_many(self._commands, rendered, self._push)
+
+    def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
+        """One question to the queue for all of them, and one to accounting for those that are not in it."""
+        asked_at = time.monotonic()
+        try:
+            seen = look(self._commands)
+            if any(not _living(seen, job) for job in jobs):
+                seen = look(self._commands, not_before=asked_at)
+            gone = [job for job in jobs if not _links(seen, job)]
+            past = self._past(gone)
+            return {job.backend_id: self._observation(job, _links(seen, job), past.get(job.backend_id)) for job in jobs}
+        except (UnreachableError, PreconditionError) as error:
+            return {job.backend_id: Observation(state=JobState.UNKNOWN, detail=error.message) for job in jobs}
+
+    def cancel(self, job: Submission) -> None:
+        """End all links, first those that wait; SIGTERM, and SIGKILL for those that live on. Waits until none is left."""
+        began_at, pause_s = time.monotonic(), _FIRST_PAUSE_S
+        told: dict[str, float] = {}
+        kill_after_s = self._profile.scheduler.kill_wait + _KILL_AFTER_S
+        while True:
+            forget(self._commands)
+            now = time.monotonic()
+            living = sorted(_living(look(self._commands, not_before=now), job), key=lambda link: not link.is_waiting)
+            if not living:
+                return
+            if now - began_at > kill_after_s + _GIVE_UP_AFTER_S:
+                raise UnreachableError(
+                    f"Slurm has been told to end {', '.join(link.id for link in living)}, and has not yet",
+                    hint="a node of it may be down; try again in a while",
+                    code="slurm-slow",
+                )
+            self._end(living, told, now, kill_after_s)
+            time.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
+
+    def let_go(self, job: Submission) -> None:
+        """See `CanHold.let_go`."""
+        waiting = [link.id for link in _living(look(self._commands), job) if link.is_waiting and link.link == 1]
+        if waiting:
+            self._commands.release(waiting)
+            forget(self._commands)
+
+    def explain(self, job: Submission) -> str:
+        """Why the first link that waits does, and when Slurm expects it to start; empty while one runs.
+
+        Raises:
+            UnreachableError: Slurm does not answer.
+        """
+        living = _living(look(self._commands), job)
+        if not living or any(not link.is_waiting for link in living):
+            return ""
+        return _why(living[0], job)
+
+    def _end(self, living: Sequence[SlurmJob], told: dict[str, float], now: float, kill_after_s: float) -> None:
+        new = [link.id for link in living if link.id not in told]
+        stubborn = [link.id for link in living if now - told.get(link.id, now) > kill_after_s]
+        if new:
+            self._commands.cancel(new)
+            told.update(dict.fromkeys(new, now))
+        if stubborn:
+            self._commands.cancel(stubborn, "KILL")
+            told.update(dict.fromkeys(stubborn, now))
+
+    def _observation(self, job: Submission, links: Sequence[SlurmJob], past: Past | None) -> Observation:
+        living = [link for link in links if not link.is_over]
+        if living:
+            return _alive(job, living)
+        note = job.folder / SETUP_NOTE
+        if note.exists():
+            return Observation(state=JobState.GONE, detail=note.read_text().strip(), cause=str(Cause.SETUP_FAILED))
+        have_run = [link for link in links if link.nodes] or links  # those that never ran were cancelled at the end
+        last = have_run[-1] if have_run else past
+        refusal = why_turned_down(self._commands, last, job.folder) if last is not None else None
+        if refusal is not None:
+            return Observation(state=JobState.GONE, detail=refusal.message, cause=str(refusal.cause))
+        return _gone(last.ended if last is not None else None, job)
+
+    def _past(self, jobs: Sequence[Submission]) -> Mapping[str, Past]:
+        """What accounting remembers of jobs that the controller has forgotten, by their folder's name in the queue."""
+        names = {_document(job).queue.name: job.backend_id for job in jobs}
+        found = self._commands.past(sorted(names)) if names else []
+        return {names[job.name]: job for job in found if job.name in names and job.has_run}
+
+
+def _links(seen: Look, job: Submission) -> Sequence[SlurmJob]:
+    return links_of(seen, job, job.locator.partition("#")[2] or mark_of(_document(job).token))
+
+
+def _living(seen: Look, job: Submission) -> list[SlurmJob]:
+    return [link for link in _links(seen, job) if not link.is_over]
+
+
+def _alive(job: Submission, living: Sequence[SlurmJob]) -> Observation:
+    running = [link for link in living if not link.is_waiting]
+    if running:
+        words = f"link {running[0].link} is {running[0].state.lower()} on {running[0].nodes or 'its nodes'}"
+        return Observation(state=JobState.RUNNING, detail=words)
+    words = f"link {living[0].link} waits: {_why(living[0], job)}"
+    cause = "" if can_start(living[0]) else str(Cause.UNSCHEDULABLE)
+    return Observation(state=JobState.QUEUED, detail=words, cause=cause)
+
+
+def _why(link: SlurmJob, job: Submission) -> str:
+    """Why a link waits; the tasks before it are what link 1 of a job that we hold waits for."""
+    document = _document(job) if link.reason == HELD and link.link == 1 else None
+    return why_it_waits(link, document.after if document is not None and document.queue.hold else ())
+
+
+def _gone(ended: Ended | None, job: Submission) -> Observation:
+    if ended is None:
+        return Observation(state=JobState.GONE, detail="Slurm does not know it any more")
+    cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)
+    words = ended.message
+    if ended.cause is Cause.NODE_UNHEALTHY:  # nearly always: Slurm could not open the job's output there
+        words += f"; do all nodes see {site_folder(_document(job), job.folder)}?"
+    return Observation(state=JobState.GONE, detail=words, cause=cause)
+
+
+def _document(job: Submission) -> JobDocument:
+    return JobDocument.read(job.folder / "job.json")

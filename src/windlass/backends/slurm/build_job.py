@@ -1,0 +1,120 @@
+"""The job that builds an environment on a compute node, for sites whose login nodes are another machine."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from windlass.backends.door import Door
+from windlass.backends.slurm.commands import SlurmCommands
+from windlass.backends.slurm.options import option_lines, share_options, time_option, where_options
+from windlass.core.errors import PreconditionError
+from windlass.sites import Partition, Profile
+from windlass.supervise.job import Queue
+from windlass.supervise.slurm_jobs import program_path
+
+__all__ = ["BuildJob", "build_script", "ensure_build_queued"]
+
+_TIME_S = 4 * 3600.0
+_CPUS = 16
+_MEMORY_BYTES = 64 << 30
+# A job's variables are kept in Slurm's state folder: only such as hold no secret.
+_EXPORTED = ("HOME", "USER", "LOGNAME", "PATH", "SHELL", "LANG", "UV_CACHE_DIR", "UV_OFFLINE", "UV_PYTHON_INSTALL_DIR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildJob:
+    """What a build job is asked for.
+
+    Attributes:
+        key: of the environment; jobs of one key have one name, so that a second client finds the first one's.
+        recipe: file that the builder reads, as the site sees it.
+        envs: folder of the environments.
+        archive: the zipapp.
+        account: empty: the scheduler's default.
+    """
+
+    key: str
+    recipe: PurePosixPath
+    envs: PurePosixPath
+    archive: PurePosixPath
+    partition: str = ""
+    qos: str = ""
+    account: str = ""
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return f"windlass-build-{self.key[:16]}"
+
+
+def build_script(job: BuildJob, profile: Profile) -> str:
+    """The batch script, byte for byte as it is submitted; pure."""
+    queue = _queue_of(job, profile)
+    options = [
+        f"--job-name={job.name}",
+        f"--output={str(job.envs).replace('%', '%%')}/{job.key}.job.log",
+        "--open-mode=append",
+        "--requeue",
+        f"--export={','.join(_EXPORTED)}",
+        *time_option(queue.time_s),
+        *where_options(queue),
+        *share_options(queue),
+        *queue.options,
+    ]
+    builder = [profile.env.python, "-I", "-S", str(job.archive), "build", str(job.recipe), str(job.envs)]
+    step = [program_path(profile.scheduler.bin, "srun"), "--nodes=1", "--ntasks=1", "--export=ALL", *builder]
+    return "\n".join(["#!/bin/sh", *option_lines(options), f"exec {shlex.join(step)}", ""])
+
+
+def _queue_of(job: BuildJob, profile: Profile) -> Queue:
+    """A share of a node that compiles in reasonable time; one GPU, since some imports fail without."""
+    scheduler, there = profile.scheduler, profile.partitions.get(job.partition, Partition())
+    return Queue(
+        name=job.name,
+        partition=job.partition,
+        qos=job.qos,
+        account=job.account,
+        time_s=min(_TIME_S, there.time_max or _TIME_S),
+        gpus_per_node=1 if there.gpus else 0,
+        gpu_option=scheduler.gpu_option,
+        gres_type=there.gres,
+        cpus_per_node=min(_CPUS, there.cpus),
+        memory_bytes=min(_MEMORY_BYTES, there.memory) if scheduler.asks_memory else 0,
+        exclusive=scheduler.exclusive,
+        exclude=tuple(entry.host for entry in scheduler.exclude),
+        options=scheduler.options,
+    )
+
+
+def ensure_build_queued(job: BuildJob, profile: Profile, door: Door, variables: Mapping[str, str]) -> str:
+    """Id of the build job of this key that is queued or running; queued when there is none. Blocking, idempotent.
+
+    Two clients at the same moment may queue two; the second one finds the environment built and leaves.
+
+    Args:
+        variables: of the client; those that the script exports reach the job.
+
+    Raises:
+        PreconditionError: the scheduler refused it.
+        UnreachableError: the site did not answer.
+    """
+    commands = SlurmCommands(profile, door)
+    living = [found.id for found in commands.jobs(job.name) if not found.is_over]
+    if living:
+        return living[0]
+    argv, script = [commands.program("sbatch"), "--parsable"], build_script(job, profile).encode()
+    try:
+        return commands.submit(argv, _queue_of(job, profile), script=script, env=variables)
+    except PreconditionError as error:
+        if error.code != "slurm-refused":
+            raise
+        named = profile.env.build_partition
+        remedy = f"is `{named}`" if named else "names none, so it is the tasks' own"
+        raise PreconditionError(
+            f"`{profile.name}` did not take the job that builds the environment: {error.message}",
+            hint=f"{error.hint}; `env.build_partition` of the profile {remedy}",
+            code="build-not-queued",
+        ) from error

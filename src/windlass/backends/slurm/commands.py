@@ -1,0 +1,181 @@
+"""Slurm's programs at one site, asked through its door, and their answers as values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from windlass.backends.door import Answer, Door
+from windlass.backends.slurm.refusals import refusal, unreachable
+from windlass.backends.slurm.version import OLDEST, SlurmVersion
+from windlass.core.errors import PreconditionError
+from windlass.sites import Profile
+from windlass.supervise.job import Queue
+from windlass.supervise.slurm_jobs import LISTING_OF_ALL, Ended, SlurmJob, cause_of_end, program_path, read_listing
+
+__all__ = ["Past", "SlurmCommands", "completion_file", "read_completions", "read_past"]
+
+_TIMEOUT_S = 60.0
+_CANNOT_RUN = 127
+_PAST_COLUMNS = ("JobID", "JobName", "State", "ExitCode", "NodeList")
+_PAST_SINCE = "now-60days"
+_NO_NODES = "None assigned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """A job as accounting remembers it."""
+
+    id: str
+    name: str
+    ended: Ended | None
+    nodes: str
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it ever had a node; one that ended without was only a submission turned down."""
+        return bool(self.nodes)
+
+
+class SlurmCommands:
+    """What we ask of Slurm; every call blocks for one command and raises UnreachableError when nobody answers."""
+
+    def __init__(self, profile: Profile, door: Door) -> None:
+        self.profile, self.door = profile, door
+        self._version = SlurmVersion.parse(profile.scheduler.version)
+        self._user = ""
+        self._completions: str | None = None
+
+    @property
+    def version(self) -> SlurmVersion:
+        """Of the profile, which was probed; asked for once where it says none."""
+        if self._version is None:
+            self._version = SlurmVersion.parse(self._run("sbatch", "--version").out) or OLDEST
+        return self._version
+
+    def jobs(self, name: str = "") -> list[SlurmJob]:
+        """All jobs of the user that the controller knows, those that ended lately too; or only those of a name."""
+        program, *options = LISTING_OF_ALL
+        whose = "--me" if self.version.has_me else f"--user={self._who()}"
+        return read_listing(self._run(program, *options, whose, *([f"--name={name}"] if name else [])).out)
+
+    def past(self, names: Sequence[str]) -> list[Past]:
+        """What accounting says of jobs of these names, or the completion file of a site without; empty without both."""
+        if not names:
+            return []
+        if not self.profile.scheduler.accounting:
+            return self._completed(names)
+        options = ["-X", "-n", "-P", "--name=" + ",".join(names), f"--starttime={_PAST_SINCE}"]
+        return read_past(self._run("sacct", *options, "--format=" + ",".join(_PAST_COLUMNS)).out)
+
+    def submit(
+        self, argv: Sequence[str], queue: Queue, *, script: bytes = b"", env: Mapping[str, str] | None = None
+    ) -> str:
+        """Queue a job; its id.
+
+        Args:
+            script: where the command line names none.
+            env: variables for sbatch beside those that a door lets through.
+
+        Raises:
+            UnreachableError: it may be in the queue, or not.
+            PreconditionError: it is not, and never will be.
+        """
+        answer = self.door.run(argv, stdin=script, timeout_s=_TIMEOUT_S, env=env)
+        number = answer.out.strip().partition(";")[0].rpartition("\n")[2]
+        if answer.code or not number.isdigit():
+            raise refusal(answer, queue, self.profile)
+        return number
+
+    def cancel(self, ids: Sequence[str], signal: str = "") -> None:
+        """End jobs of ours; one that is over already is none to complain about.
+
+        Args:
+            signal: `KILL` for an end without notice, of all processes of the job.
+        """
+        options = [f"--signal={signal}", "--full"] if signal else []
+        self._run("scancel", "--quiet", *options, *ids, may_fail=True)
+
+    def reasons(self, nodes: str) -> list[str]:
+        """Why nodes of a list are out of use, in Slurm's words or an administrator's; nothing of those that are in use."""
+        lines = self._run("sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%E").out.splitlines()
+        return sorted({line.strip() for line in lines} - {"", "none"})
+
+    def release(self, ids: Sequence[str]) -> None:
+        """Let jobs that are held by us go on to wait for room; one that is over is none to complain about."""
+        self._run("scontrol", "release", *ids, may_fail=True)
+
+    def check_guard(self) -> None:
+        """Run the site's own check, which every submission must pass; raises PreconditionError when it does not."""
+        guard = self.profile.scheduler.submit_guard
+        if not guard:
+            return
+        answer = self.door.run(guard, timeout_s=_TIMEOUT_S)
+        if answer.code:
+            said = " ".join((answer.err or answer.out).split()) or f"exit code {answer.code}"
+            raise PreconditionError(
+                f"`{' '.join(guard)}` of site {self.profile.name} does not let the job pass: {said}",
+                hint="do what it says, or change `scheduler.submit_guard` of the profile",
+                code="submit-guard-failed",
+            )
+
+    def program(self, name: str) -> str:
+        """How one of Slurm's programs is called there."""
+        return program_path(self.profile.scheduler.bin, name)
+
+    def _completed(self, names: Sequence[str]) -> list[Past]:
+        if self._completions is None:
+            self._completions = completion_file(self._run("scontrol", "show", "config").out)
+        if not self._completions:
+            return []
+        wanted = [word for name in names for word in ("-e", f" Name={name} ")]
+        answer = self.door.run(["grep", "-a", "-F", *wanted, self._completions], timeout_s=_TIMEOUT_S)
+        return read_completions(answer.out)
+
+    def _who(self) -> str:
+        self._user = self._user or self.door.run(["id", "-un"], timeout_s=_TIMEOUT_S).out.strip()
+        return self._user
+
+    def _run(self, name: str, *options: str, may_fail: bool = False) -> Answer:
+        answer = self.door.run([self.program(name), *options], timeout_s=_TIMEOUT_S)
+        if answer.code and (not may_fail or answer.code == _CANNOT_RUN):
+            raise unreachable(name, answer, self.profile.name)
+        return answer
+
+
+def read_past(text: str) -> list[Past]:
+    """The jobs in an answer of sacct."""
+    rows = [line.split("|") for line in text.splitlines()]
+    return [
+        Past(
+            id=row[0],
+            name=row[1],
+            ended=cause_of_end(row[2], _exit_of(row[2], row[3])),
+            nodes="" if row[4] == _NO_NODES else row[4],
+        )
+        for row in rows
+        if len(row) == len(_PAST_COLUMNS)
+    ]
+
+
+def completion_file(config: str) -> str:
+    """Where a controller notes jobs that ended, from `scontrol show config`; empty where it does so in no text file."""
+    said = dict(re.findall(r"^(JobComp(?:Type|Loc))\s*=\s*(\S+)", config, re.MULTILINE))
+    return str(said.get("JobCompLoc", "")) if said.get("JobCompType") == "jobcomp/filetxt" else ""
+
+
+def read_completions(text: str) -> list[Past]:
+    """The jobs in lines of Slurm's job completion file; source: plugin jobcomp/filetxt, 22.05."""
+    found = []
+    for line in text.splitlines():
+        said = dict(re.findall(r"(?:^| )(JobId|Name|JobState|NodeList|ExitCode)=(\S*)", line))
+        if {"JobId", "Name", "JobState"} <= said.keys():
+            ended = cause_of_end(said["JobState"], _exit_of(said["JobState"], said.get("ExitCode", "")))
+            nodes = said.get("NodeList", "").replace("(null)", "")
+            found.append(Past(id=said["JobId"], name=said["Name"], ended=ended, nodes=nodes))
+    return found
+
+
+def _exit_of(state: str, code: str) -> str:
+    return f"exit code {code}" if state == "FAILED" else ""

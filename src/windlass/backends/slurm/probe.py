@@ -1,0 +1,297 @@
+"""Ask a machine with Slurm what it is: one script, one round trip, and a profile of what it said."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from windlass.backends.door import Door
+from windlass.backends.slurm.inventory import (
+    parse_associations,
+    parse_config,
+    parse_nodes,
+    parse_partitions,
+    parse_qualities,
+    partition_of,
+    priorities_of,
+)
+from windlass.core.errors import PreconditionError, UnreachableError
+from windlass.sites.consistency import fact_exists
+from windlass.sites.profile import (
+    Containers,
+    FileSystem,
+    Network,
+    Partition,
+    Profile,
+    Scheduler,
+    SiteEnvironment,
+    Source,
+)
+
+__all__ = ["SCRIPT", "Section", "probe", "profile_of", "sections_of"]
+
+_TIMEOUT_S = 180.0
+_NOT_THERE = 127
+_MIN_PYTHON = (3, 9)
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "fuse.ceph",
+        "wekafs",
+        "panfs",
+        "cvmfs",
+        "fuse.juicefs",
+        "pvfs2",
+    }
+)
+# `ask NAME COMMAND` prints what a command says between two lines; a command that hangs does not hang the probe.
+SCRIPT = r"""
+ask() { n=$1; shift; printf '\n@@windlass begin %s\n' "$n"; timeout 40 "$@" </dev/null; printf '\n@@windlass end %s\n' "$?"; }
+me=$(id -un)
+export me
+ask user id -un
+ask machine uname -m
+ask partitions sh -c 'scontrol show partition -o 2>&1'
+ask nodes sh -c 'scontrol show node -o 2>&1'
+ask config sh -c 'scontrol show config 2>&1'
+ask qos sh -c 'sacctmgr -nP show qos format=name,priority,preempt,maxwall 2>/dev/null'
+ask assoc sh -c 'sacctmgr -nP show assoc where user="$me" format=account,qos,defaultqos 2>/dev/null'
+ask account sh -c 'sacctmgr -nP show user "$me" format=defaultaccount 2>/dev/null'
+ask programs sh -c 'for p in scontrol sbatch apptainer singularity enroot uv; do
+  f=$(command -v $p) && echo "$p $f"; done; true'
+ask pythons sh -c 'for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do
+  v=$($p -c "import sys; print(*sys.version_info[:3], sep=chr(46))" 2>/dev/null) && echo "$p $v"; done; true'
+ask modules bash -lc 'module -t avail 2>&1 | head -n 2000'
+ask folders sh -c 'for v in SCRATCH PSCRATCH WORK PROJECT PROJECTDIR HOME TMPDIR; do
+  eval "d=\$$v"; [ -n "$d" ] && [ -d "$d" ] && echo "$v $(df -PT "$d" | tail -n 1 | awk "{print \$2, \$5}") $d"; done
+  echo "/tmp $(df -PT /tmp | tail -n 1 | awk "{print \$2, \$5}") /tmp"'
+ask network sh -c 'ls /sys/class/net; ls /sys/class/infiniband 2>/dev/null; true'
+"""
+_SECTION = re.compile(r"^@@windlass begin (\S+)\n(.*?)\n?^@@windlass end (\d+)$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one of the script's commands said."""
+
+    code: int
+    text: str
+
+
+def probe(door: Door, name: str, *, ssh: str = "", today: str, base: Profile | None = None) -> Profile:
+    """Ask a site and write down what it says. Blocking: seconds, and one round trip; changes nothing there.
+
+    Args:
+        ssh: `user@host` of the door, for the profile; empty: this machine.
+        today: YYYY-MM-DD, the date of the facts.
+        base: a profile whose lore is kept (variables, modules, overrides); facts that were measured replace its own.
+
+    Raises:
+        UnreachableError: the site, or its Slurm, does not answer.
+        PreconditionError: there is no Slurm there.
+    """
+    answer = door.run(["sh"], stdin=SCRIPT.encode(), timeout_s=_TIMEOUT_S)
+    return profile_of(sections_of(answer.out), name, ssh=ssh, today=today, base=base)
+
+
+def sections_of(text: str) -> dict[str, Section]:
+    """What each of the script's commands said, by name."""
+    return {match[1]: Section(int(match[3]), match[2]) for match in _SECTION.finditer(text)}
+
+
+def profile_of(
+    sections: Mapping[str, Section], name: str, *, ssh: str = "", today: str, base: Profile | None = None
+) -> Profile:
+    """The profile of what a site said; pure. See `probe`."""
+    _require_slurm(sections, ssh)
+    base = base or Profile(name=name)
+    partitions = _partitions(sections, base)
+    user = _text(sections, "user").strip()
+    profile = replace(
+        base,
+        name=name,
+        ssh=ssh,
+        partitions=partitions,
+        scheduler=_scheduler(sections, partitions, base.scheduler),
+        net=_network(sections, base.net),
+        fs=_files(sections, user, base.fs),
+        env=_software(sections, base.env, partitions),
+        containers=_containers(sections, base.containers),
+    )
+    return replace(profile, sources=(*_still_true(base, profile), *_measured(profile, base, ssh, today)))
+
+
+def _require_slurm(sections: Mapping[str, Section], ssh: str) -> None:
+    where = ssh or "this machine"
+    if "scontrol" not in _programs(sections):
+        hint = "name its login node: windlass site add NAME --ssh USER@HOST" if not ssh else "is it a login node?"
+        raise PreconditionError(f"no Slurm on {where}: `scontrol` is not on the PATH", hint=hint, code="no-slurm")
+    for name in ("partitions", "nodes", "config"):
+        section = sections.get(name, Section(_NOT_THERE, ""))
+        if section.code:
+            said = (section.text.strip().splitlines() or ["nothing"])[-1]
+            hint = "try it there by hand: scontrol show partition"
+            raise UnreachableError(f"Slurm on {where} does not answer: {said}", hint=hint, code="slurm-down")
+
+
+def _partitions(sections: Mapping[str, Section], base: Profile) -> dict[str, Partition]:
+    config = parse_config(_text(sections, "config"))
+    nodes = parse_nodes(_text(sections, "nodes"))
+    records = parse_partitions(_text(sections, "partitions"))
+    qualities = parse_qualities(_text(sections, "qos"))
+    return {
+        record.name: _laid_over(
+            base.partitions.get(record.name, Partition()), partition_of(record, nodes, records, qualities, config)
+        )
+        for record in records
+        if record.is_open
+    }
+
+
+def _laid_over(base: Partition, found: Partition) -> Partition:
+    """What was found, and where nothing was found what was known before."""
+    values = {field.name: getattr(found, field.name) or getattr(base, field.name) for field in fields(Partition)}
+    gpus = base.gpus if found.gpus is None else found.gpus
+    # Gres may say `h100` where people say `gh200`: the name that somebody wrote stays.
+    return Partition(**{**values, "gpus": gpus, "gpu_type": base.gpu_type or found.gpu_type})
+
+
+def _scheduler(sections: Mapping[str, Section], partitions: Mapping[str, Partition], base: Scheduler) -> Scheduler:
+    config = parse_config(_text(sections, "config"))
+    records = {record.name: record for record in parse_partitions(_text(sections, "partitions")) if record.is_open}
+    accounting = config.get("AccountingStorageType", "").endswith("slurmdbd")
+    qualities = parse_qualities(_text(sections, "qos")) if accounting else []
+    associations = parse_associations(_text(sections, "assoc")) if accounting else []
+    usable = sorted({qos for association in associations for qos in association.qos})
+    accounts = tuple(sorted({association.account for association in associations}))
+    default = next((record.name for record in records.values() if record.is_default), "")
+    partition = base.partition if base.partition in records else default
+    account = _text(sections, "account").strip() if accounting else ""
+    priority, preemptible = priorities_of(partitions, qualities, usable, config)
+    kill_wait = re.match(r"(\d+) sec", config.get("KillWait", ""))
+    return replace(
+        base,
+        version=config.get("SLURM_VERSION", base.version),
+        partition=partition,
+        account=account if account in accounts else base.account,
+        accounts=accounts,
+        qos=base.qos if base.qos in usable else "",
+        qos_known=tuple(usable or sorted(quality.name for quality in qualities)),
+        accounting=accounting,
+        exclusive=base.exclusive or (partition in records and records[partition].is_exclusive),
+        submits_in_jobs=records[partition].is_submitting if partition in records else base.submits_in_jobs,
+        asks_memory=base.asks_memory and "MEMORY" in config.get("SelectTypeParameters", "MEMORY").upper(),
+        kill_wait=float(kill_wait[1]) if kill_wait else base.kill_wait,
+        priority=base.priority or priority,
+        preemptible=base.preemptible or preemptible,
+    )
+
+
+def _network(sections: Mapping[str, Section], base: Network) -> Network:
+    """The fabric that the login node's devices speak of; compute nodes may differ, `site check` tells."""
+    names = _text(sections, "network").split()
+    if any(name.startswith("hsn") for name in names):
+        return replace(base, interface=base.interface or "hsn", interconnect=base.interconnect or "slingshot")
+    if any(re.match(r"ib\d", name) for name in names):
+        return replace(base, interface=base.interface or "ib", interconnect=base.interconnect or "infiniband")
+    return base
+
+
+def _files(sections: Mapping[str, Section], user: str, base: FileSystem) -> FileSystem:
+    rows = [line.split(maxsplit=3) for line in _text(sections, "folders").splitlines() if len(line.split()) >= 4]
+    found = {row[0]: (row[1], row[3]) for row in rows}
+    order = [name for name in found if name not in ("TMPDIR", "/tmp")]  # noqa: S108 - a name in a listing
+    shared = [name for name in order if found[name][0] in _NETWORK_FILE_SYSTEMS]
+    chosen = (shared or order[-1:] or [""])[0]
+    local = found.get("TMPDIR") or found.get("/tmp")  # noqa: S108 - the same
+    is_memory = local is not None and local[0] in ("tmpfs", "ramfs")
+    return replace(
+        base,
+        shared=base.shared or (_for_everybody(found[chosen][1], user) if chosen else ""),
+        node_local=_for_everybody(local[1], user) if local and base == FileSystem() else base.node_local,
+        node_local_is_memory=base.node_local_is_memory or is_memory,
+    )
+
+
+def _for_everybody(path: str, user: str) -> str:
+    """The path with `${user}` where a part of it is the user's name, so that colleagues can use the profile."""
+    parts = posixpath.normpath(path).split("/")
+    return "/".join("${user}" if part == user and index > 1 else part for index, part in enumerate(parts))
+
+
+def _software(
+    sections: Mapping[str, Section], base: SiteEnvironment, partitions: Mapping[str, Partition]
+) -> SiteEnvironment:
+    pythons = [line.split() for line in _text(sections, "pythons").splitlines() if len(line.split()) == 2]
+    fit = [name for name, version in pythons if _version(version) >= _MIN_PYTHON]
+    machine = _text(sections, "machine").strip()
+    others = {partition.arch for partition in partitions.values() if partition.arch}
+    is_alien = bool(machine and others) and machine not in others
+    return replace(
+        base,
+        python=fit[0] if fit and base.python == "python3" else base.python,
+        build="compute" if is_alien else base.build,
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())
+
+
+def _containers(sections: Mapping[str, Section], base: Containers) -> Containers:
+    programs = _programs(sections)
+    if base.kind != "none":
+        return base
+    if "apptainer" in programs:
+        return Containers(kind="apptainer")
+    if "singularity" in programs:
+        return Containers(kind="apptainer", program="singularity")
+    return Containers(kind="enroot") if "enroot" in programs else base
+
+
+_ASKED = "as Slurm said, asked "
+
+
+def _still_true(base: Profile, profile: Profile) -> list[Source]:
+    """The base's sources without facts whose fields are gone."""
+    kept = [
+        replace(source, facts=tuple(fact for fact in source.facts if fact_exists(profile, fact)))
+        for source in base.sources
+        if not (source.status == "measured" and source.note.startswith(_ASKED))
+    ]
+    return [source for source in kept if source.facts]
+
+
+def _measured(profile: Profile, base: Profile, ssh: str, today: str) -> list[Source]:
+    where = f"by `windlass site add` at {ssh}" if ssh else "by `windlass site add` on the machine itself"
+    asked = Source(
+        facts=("partitions", "scheduler"),
+        seen=today,
+        status="measured",
+        note=f"{_ASKED}{where}; what it does not know is as the other sources say",
+    )
+    guessed = []
+    if profile.fs != base.fs:
+        guessed.append("fs")
+    if profile.net != base.net:
+        guessed.append("net.interface")
+    if not guessed:
+        return [asked]
+    note = "guessed from the login node; `windlass site check` proves it on compute nodes"
+    return [asked, Source(facts=tuple(guessed), seen=today, status="unverified", note=note)]
+
+
+def _programs(sections: Mapping[str, Section]) -> Sequence[str]:
+    return [line.split()[0] for line in _text(sections, "programs").splitlines() if line.strip()]
+
+
+def _text(sections: Mapping[str, Section], name: str) -> str:
+    section = sections.get(name)
+    return section.text if section is not None and section.code == 0 else ""

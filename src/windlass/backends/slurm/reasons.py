@@ -1,0 +1,141 @@
+"""Why a job waits, in words: Slurm's reasons, what each means to the person who waits, and when it may start.
+
+Source: squeue(1), JOB REASON CODES, and the names in Slurm's own table (22.05 to 25.05).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from windlass.supervise.slurm_jobs import SlurmJob
+
+__all__ = ["HELD", "can_start", "why_it_waits"]
+
+HELD = "JobHeldUser"
+"""The user holds it, or we do, for the tasks that it comes after."""
+
+_WORDS = {
+    "": "Slurm has not looked at it yet",
+    "Resources": "it is next, and waits for nodes to become free",
+    "Priority": "jobs with a higher priority are ahead of it",
+    "Dependency": "it waits for an earlier link of the same run to end",
+    "BeginTime": "Slurm holds it back until its begin time; a job that was started again waits some two minutes",
+    "Licenses": "it waits for a licence",
+    "Reservation": "it waits for its reservation to begin",
+    "Prolog": "its nodes are being prepared",
+    "Cleaning": "its nodes are still being cleaned up after its earlier start",
+    "NodeDown": "a node that it needs is down",
+    "FrontEndDown": "no front end node is up",
+    "PartitionDown": "its partition is down for now",
+    "PartitionInactive": "its partition starts no jobs for now",
+    "BurstBufferResources": "it waits for room in the burst buffer",
+    "BurstBufferStageIn": "its data is being staged in",
+    "JobArrayTaskLimit": "so many tasks of the same array may run at once",
+    HELD: "you hold it: `scontrol release {id}` lets it go",
+    "JobHeldAdmin": "an administrator of the site holds it; ask them",
+    "JobHoldMaxRequeue": "it was started again too often, so Slurm holds it: `scontrol release {id}` lets it go",
+    "MaxRequeueExceeded": "it was started again too often, so Slurm holds it: `scontrol release {id}` lets it go",
+    "ReservationDeleted": "its reservation is gone, so it never starts; cancel it",
+    "DependencyNeverSatisfied": "what it waits for can never happen, so it never starts; cancel it",
+    "PartitionTimeLimit": "its walltime is above the partition's limit, so it never starts; give `limit.per_job` less",
+    "PartitionNodeLimit": "the partition does not give one job so many nodes, so it never starts; ask for fewer",
+    "PartitionConfig": "the limits or the nodes of the partition do not allow what it asks for, so it never starts",
+    "BadConstraints": "no node is what it asks for, so it never starts",
+    "InvalidAccount": "its account is not valid any more, so it does not start",
+    "InvalidQOS": "its QOS is not valid any more, so it does not start",
+    "AccountNotAllowed": "its account may not use this partition",
+    "QOSNotAllowed": "its QOS may not be used in this partition",
+    "AssociationJobLimit": "your account runs as many jobs as it may",
+    "AssociationResourceLimit": "your account uses as much as it may",
+    "AssociationTimeLimit": "your account has used up its time",
+    "QOSJobLimit": "its QOS runs as many jobs as it may",
+    "QOSResourceLimit": "its QOS uses as much as it may",
+    "QOSTimeLimit": "its QOS has used up its time",
+    "QOSUsageThreshold": "usage of its QOS is above the threshold",
+    "MaxMemPerLimit": "it asks for more memory than the site allows a job of its size",
+    "SystemFailure": "Slurm failed to start it; the site must look",
+    "NonZeroExitCode": "its earlier start failed",
+}
+_PREFIXES = (
+    ("ReqNodeNotAvail", "a node that it must have is not available{rest}: down, drained, reserved or in maintenance"),
+    ("job requeued in held state", "Slurm put it back into the queue and holds it: `scontrol release {id}` lets it go"),
+    ("launch failed requeued held", "a node failed to start it, so Slurm holds it: `scontrol release {id}` lets it go"),
+    ("Nodes required for job are DOWN", "nodes that it needs are down, drained or reserved"),
+)
+_LIMITS = re.compile(
+    r"(?P<whose>QOS|Assoc)(?P<kind>Grp|Max|Min)(?P<what>GRES|Gres|Cpu|CPU|Node|Memory|Mem|Wall|Jobs?|Submit|Billing|BB|License"
+    r"|Energy|Unknown)\w*?(?P<per>PerUser|PerAccount|PA|PU|PerJob|PJ|PerNode|PN)?(?:Run)?(?:Minutes|Mins)?(?:Limit)?$",
+    re.IGNORECASE,
+)
+_WHAT = {
+    "gres": "GPUs",
+    "cpu": "CPUs",
+    "node": "nodes",
+    "memory": "memory",
+    "mem": "memory",
+    "wall": "walltime",
+    "job": "jobs",
+    "jobs": "jobs",
+    "submit": "submitted jobs",
+    "billing": "billing units",
+    "bb": "burst buffer",
+    "license": "licences",
+    "energy": "energy",
+}
+_PER = {"peruser": "one user", "pu": "one user", "peraccount": "one account", "pa": "one account"}
+_NEVER = re.compile(r"never starts|does not start|may not")
+
+
+def why_it_waits(job: SlurmJob, after: Sequence[str] = ()) -> str:
+    """Why a job waits and when Slurm expects it to start, as one sentence; Slurm's own word is in it.
+
+    Args:
+        after: tasks for which we hold the job.
+    """
+    word = job.reason.partition(",")[0].strip()
+    words = f"it waits for task {' and task '.join(after)}" if word == HELD and after else _words(job, word)
+    said = f" (Slurm: {job.reason})" if job.reason else ""
+    start = f"; expected to start {_moment(job.start)}" if job.start and not _NEVER.search(words) else ""
+    return words + said + start
+
+
+def can_start(job: SlurmJob) -> bool:
+    """Whether waiting helps; False where Slurm's reason is one that time does not change."""
+    return not _NEVER.search(_words(job, job.reason.partition(",")[0].strip()))
+
+
+def _words(job: SlurmJob, word: str) -> str:
+    if word in _WORDS:
+        return _WORDS[word].format(id=job.id)
+    for prefix, words in _PREFIXES:
+        if job.reason.startswith(prefix):
+            rest = job.reason.partition(":")[2].rstrip(")")
+            return words.format(id=job.id, rest=f" ({rest})" if rest else "")
+    return _limit(word) or "Slurm gives a reason of its own"
+
+
+def _limit(word: str) -> str:
+    """`QOSMaxGRESPerUser` and its some hundred relatives, taken apart."""
+    match = _LIMITS.match(word)
+    if match is None:
+        return ""
+    whose = "its QOS" if match["whose"].lower() == "qos" else "your account"
+    what = _WHAT.get(match["what"].lower(), "resources")
+    if "minutes" in word.lower() or "mins" in word.lower():
+        what = f"time on {what}"
+    per = (match["per"] or "").lower()
+    if match["kind"].lower() == "min":
+        return f"it asks for fewer {what} than {whose} demands, so it never starts"
+    if per in ("perjob", "pj", "pernode", "pn"):
+        return f"it asks for more {what} than {whose} allows one job, so it never starts"
+    who = _PER.get(per) or ("the whole group" if match["kind"].lower() == "grp" else "one user")
+    return f"{whose} lets {who} use no more {what} at once"
+
+
+def _moment(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return text

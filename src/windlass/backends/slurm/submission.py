@@ -1,0 +1,140 @@
+"""Queueing a job exactly once, whatever dies in between.
+
+Before the first sbatch the job's folder is on disk. Whoever finds it and no result (after a crash, on another machine)
+looks for a job with our mark: in the queue, in the job's folder (a link that began has written its id there), in accounting; only then it submits again. A
+duplicate that appears even later finds `link-1.json` taken and leaves before it has done anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePath
+
+from windlass.backends.protocol import Rendered, Submission
+from windlass.backends.slurm.commands import SlurmCommands
+from windlass.backends.slurm.script import SCRIPT, first_argv, submit_argv
+from windlass.backends.slurm.watch import forget
+from windlass.core.errors import PreconditionError, UnreachableError
+from windlass.core.files import lock, read_json, write_atomic, write_json
+from windlass.supervise.incarnation import link_path
+from windlass.supervise.job import JobDocument
+
+__all__ = [
+    "Push",
+    "known_submission",
+    "note_submission",
+    "site_folder",
+    "submission_of",
+    "submit",
+    "was_written",
+    "write_files",
+]
+
+Push = Callable[[Path, PurePath], None]
+"""Brings a job's folder here to that folder at the site; blocks, and raises UnreachableError. Idempotent."""
+
+_SUBMITTED = "submitted.json"
+_LOCK = "submit.lock"
+_LOCK_S = 300.0
+
+
+def site_folder(document: JobDocument, folder: Path) -> PurePath:
+    """The job's folder as the site sees it."""
+    return PurePath(document.run_dir) / "jobs" / folder.name
+
+
+def submission_of(profile_name: str, number: str, mark: str, folder: Path) -> Submission:
+    """A job as we name it: Slurm's id of its first link; the mark finds all of them."""
+    return Submission(backend_id=number, locator=f"slurm://{profile_name}/{number}#{mark}", folder=folder)
+
+
+def submit(commands: SlurmCommands, rendered: Rendered, push: Push | None) -> Submission:
+    """See `Backend.submit`."""
+    folder = rendered.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(folder / _LOCK, timeout_s=_LOCK_S):
+        known = known_submission(folder)
+        if known is not None:
+            return known
+        is_new = not was_written(folder)
+        document = write_files(rendered)
+        links, goes_on = ({}, True) if is_new else _find(commands, document, folder)
+        if not links:
+            commands.check_guard()
+        if push is not None:
+            push(folder, site_folder(document, folder))
+        links = _queue(commands, document, folder, links) if goes_on else links
+        found = submission_of(commands.profile.name, links[min(links)], document.chain.mark, folder)
+        note_submission(found)
+        forget(commands)
+        return found
+
+
+def was_written(folder: Path) -> bool:
+    """Whether anybody was at this job before, and so may have queued it: a call that died, or another machine."""
+    return folder.exists() and any(entry.name != _LOCK for entry in folder.iterdir())
+
+
+def write_files(rendered: Rendered) -> JobDocument:
+    """Put a rendered job into its folder; what it says."""
+    rendered.folder.mkdir(parents=True, exist_ok=True)
+    for name, content in rendered.files.items():
+        write_atomic(rendered.folder / name, content.encode(), syncs_folder=name == SCRIPT)
+    return JobDocument.read(rendered.folder / "job.json")
+
+
+def note_submission(job: Submission) -> None:
+    """Remember that a job is queued."""
+    write_json(job.folder / _SUBMITTED, {"id": job.backend_id, "locator": job.locator})
+
+
+def known_submission(folder: Path) -> Submission | None:
+    """The job that an earlier call queued, or None; raises PreconditionError when its note is damaged."""
+    if not (folder / _SUBMITTED).exists():
+        return None
+    try:
+        said = read_json(folder / _SUBMITTED)
+        assert isinstance(said, dict)
+        return Submission(backend_id=said["id"], locator=said["locator"], folder=folder)
+    except (ValueError, KeyError, AssertionError) as error:
+        raise PreconditionError(f"{folder / _SUBMITTED} is damaged: {error}", code="job-broken") from error
+
+
+def _queue(commands: SlurmCommands, document: JobDocument, folder: Path, found: Mapping[int, str]) -> dict[int, str]:
+    """The links that are there already and those that are missing, by number."""
+    links = dict(found)
+    try:
+        for number in range(1, max(1, document.queue.num_queued) + 1):
+            if number not in links:
+                links[number] = _queue_one(commands, document, folder, number)
+    except PreconditionError:
+        if links and document.chain.can_submit:
+            return links  # the links that run queue what is missing, or say why they cannot
+        if links:
+            commands.cancel(list(links.values()))
+        raise
+    except UnreachableError:
+        if links and document.chain.can_submit:
+            return links
+        raise
+    return links
+
+
+def _queue_one(commands: SlurmCommands, document: JobDocument, folder: Path, number: int) -> str:
+    there, mark = site_folder(document, folder), document.chain.mark
+    argv = first_argv(document, there, mark) if number == 1 else submit_argv(document, there, mark, number)
+    return commands.submit(argv, document.queue)
+
+
+def _find(commands: SlurmCommands, document: JobDocument, folder: Path) -> tuple[dict[int, str], bool]:
+    """Links of an earlier call whose reply was lost, and whether the chain still lives (or never began)."""
+    name, mark = document.queue.name, document.chain.mark
+    ours = [job for job in commands.jobs(name) if job.mark == mark and not job.was_refused]
+    if ours:
+        return {job.link: job.id for job in reversed(ours)}, not all(job.is_over for job in ours)
+    begun = link_path(folder, 1)
+    if begun.exists():
+        return {1: str(json.loads(begun.read_bytes())["id"])}, False
+    past = [job.id for job in commands.past([name]) if job.has_run or job.ended is None]
+    return ({1: past[0]}, False) if past else ({}, True)

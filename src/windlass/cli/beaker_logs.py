@@ -1,0 +1,90 @@
+"""`windlass beaker logs` and `windlass beaker fetch`: what the jobs of an experiment printed, and what they left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.screen import emit, printable, tell, write_raw
+from windlass.cli.verb import verb
+from windlass.core.errors import NotFoundError, PreconditionError
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.seen import JobSeen, LogLine
+
+__all__ = ["fetch_command", "logs_command"]
+
+
+@verb(
+    "windlass beaker logs 01J8XYZ",
+    "windlass beaker logs --follow 01J8XYZ --replica 0",
+    "windlass beaker logs 01J8XYZ --save logs/",
+    name="logs",
+)
+@click.argument("experiment")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the experiment is over, over preemptions too.")
+@click.option("--replica", "ranks", type=click.IntRange(min=0), multiple=True, help="Only this one; may be repeated.")
+@click.option(
+    "--save", type=click.Path(path_type=Path), metavar="FOLDER", help="Keep them here; again adds what is new."
+)
+def logs_command(experiment: str, follow: bool, ranks: tuple[int, ...], save: Path | None) -> None:
+    """Print what the jobs of an experiment printed, every replica and every attempt."""
+    from windlass.backends.beaker.following import follow_all, keep_all  # lazy: a help page needs none of it
+    from windlass.backends.beaker.service import BeakerService
+
+    service = BeakerService()
+    seen = service.get(experiment)
+    told = _Printer(is_prefixed=len(seen.tasks) > 1)
+    if save is None:
+        follow_all(service, seen.id, told, ranks=ranks, follow=follow)
+        return
+    _open_folder(save)
+    files = keep_all(service, seen.id, save, ranks=ranks, follow=follow, **({"told": told} if follow else {}))
+    tell(f"{len(files)} logs in {save}")
+
+
+@verb(
+    "windlass beaker fetch 01J8XYZ results/", "windlass beaker fetch 01J8XYZ results/ --only checkpoints/", name="fetch"
+)
+@click.argument("experiment")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--replica", "rank", type=click.IntRange(min=0), default=0, show_default=True, help="Whose results.")
+@click.option("--only", default="", metavar="PREFIX", help="Only files whose path begins so.")
+def fetch_command(experiment: str, folder: Path, rank: int, only: str) -> None:
+    """Bring the results of a replica's latest job; files that are here in full are left alone."""
+    from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
+
+    service = BeakerService()
+    jobs = [job for job in service.jobs(experiment) if job.rank == rank and job.results]
+    if not jobs:
+        hint = f"windlass beaker show {experiment}"
+        raise NotFoundError(f"replica {rank} of {experiment} has no results", hint=hint, code="beaker-not-found")
+    _open_folder(folder)
+    for path in service.download(jobs[-1].results, folder, prefix=only):
+        emit(printable(str(path)))
+
+
+def _open_folder(folder: Path) -> None:
+    """Make a folder that files will be written to; raises PreconditionError where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        why = "" if os.access(folder, os.W_OK) else "Permission denied"
+    except OSError as error:
+        why = error.strerror or str(error)
+    if why:
+        message = f"`{folder}` is no folder that can be written to: {why}"
+        raise PreconditionError(message, hint="name another folder", code="file-unwritable")
+
+
+class _Printer:
+    """Prints lines; with several replicas each line says whose it is."""
+
+    def __init__(self, *, is_prefixed: bool) -> None:
+        self._is_prefixed = is_prefixed
+
+    def __call__(self, job: JobSeen, line: LogLine) -> None:
+        prefix = f"[{job.rank}.{job.attempt}] ".encode() if self._is_prefixed else b""
+        write_raw(prefix + line.message.removesuffix(b"\n") + b"\n")

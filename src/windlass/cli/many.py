@@ -1,0 +1,44 @@
+"""`windlass launch --each KEY=A,B`: one run per value, submitted together and left alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.cli.screen import emit, emit_json, tell
+from windlass.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from windlass.launch import Options
+
+__all__ = ["launch_each"]
+
+
+def launch_each(path: Path, overrides: Sequence[str], each: Sequence[str], options: Options, *, is_json: bool) -> int:
+    """Launch one run per combination of values; prints their ids, one a line."""
+    from windlass.launch import launch_many, prepare_file  # lazy: after the cheap checks
+
+    prepared = [prepare_file(path, (*overrides, *point), options) for point in combinations(each)]
+    runs = launch_many(prepared, log=tell)
+    if is_json:
+        emit_json("windlass.launch-each/1", {"runs": [run.id for run in runs]})
+        return 0
+    for run, point in zip(runs, combinations(each), strict=True):
+        emit(run.id)
+        tell(f"  {' '.join(point)}")
+    tell(f"  windlass ps {prepared[0].plan.name} | windlass stop RUN")
+    return 0
+
+
+def combinations(each: Sequence[str]) -> list[tuple[str, ...]]:
+    """`["a=1,2", "b=x"]` as `[("a=1", "b=x"), ("a=2", "b=x")]`; raises UsageError for what has no values."""
+    axes = []
+    for text in each:
+        key, equals, values = text.partition("=")
+        found = [value for value in values.split(",") if value]
+        if not (key and equals and found):
+            raise UsageError(f"`--each {text}` names no values", hint="--each params.seed=1,2,3", code="usage")
+        axes.append([f"{key}={value}" for value in found])
+    return list(itertools.product(*axes))

@@ -1,0 +1,113 @@
+"""The place that a launch goes to instead of Beaker, as far as the conversion asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windlass.sites import Profile
+
+__all__ = ["Destination", "destination_at", "destination_of", "is_this_machine"]
+
+_MACHINE = ("local", "docker", "podman")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A place and what the names of Beaker mean there.
+
+    Attributes:
+        name: as `--on` takes it, without a partition.
+        kind: `local`, `docker`, `slurm` or `beaker`.
+        partition: as the command line names it; empty: the clusters decide, or the place.
+        gpus: of a node, by partition; an empty name is the partition that jobs get by themselves.
+        priorities: that the place knows; `normal` is always one.
+        paths: folder there by the beginning of a path of Beaker's jobs.
+        clusters: partition by the name of a cluster; `*` is any other.
+        present: beginnings of paths that are the same there.
+    """
+
+    name: str = "local"
+    kind: str = "local"
+    partition: str = ""
+    gpus: Mapping[str, int | None] = field(default_factory=dict)
+    priorities: frozenset[str] = frozenset({"normal"})
+    paths: Mapping[str, str] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    present: tuple[str, ...] = ()
+
+    def partitions(self, clusters: tuple[str, ...]) -> tuple[str, ...]:
+        """The partitions to choose from for a job that may run on these clusters; empty: the place's own choice."""
+        if self.partition:
+            return (self.partition,)
+        if self.kind == "beaker" and len(clusters) == 1 and clusters[0] in self.gpus:
+            return clusters
+        found = (self.clusters.get(cluster, self.clusters.get("*", "")) for cluster in clusters)
+        return tuple(dict.fromkeys(partition for partition in found if partition))
+
+    def gpus_per_node(self, partitions: tuple[str, ...]) -> int | None:
+        """GPUs of a node of the first of these partitions; None: not known."""
+        return self.gpus.get(partitions[0] if partitions else "")
+
+    def where(self, partitions: tuple[str, ...]) -> tuple[str, ...]:
+        """What `where` says in an experiment."""
+        return tuple(f"{self.name}/{partition}" for partition in partitions) or (self.name,)
+
+
+def is_this_machine(name: str) -> bool:
+    """Whether a place is this machine, which has no profile."""
+    return name in _MACHINE
+
+
+def destination_at(
+    on: str, home: Path, *, paths: Mapping[str, str] | None = None, present: tuple[str, ...] = ()
+) -> Destination:
+    """The place of `--on SITE[/PARTITION]`, with what its profile says about the names of Beaker.
+
+    Args:
+        home: of windlass, where the profiles are.
+        paths: more paths, from the command line; they win.
+        present: beginnings of paths that are the same on this machine.
+
+    Raises:
+        UsageError: no such site.
+        SpecError: its profile is broken.
+    """
+    name, _, partition = on.partition("/")
+    if is_this_machine(name):
+        return Destination(name=name, kind="local" if name == "local" else "docker", paths=paths or {}, present=present)
+    from windlass.sites import find_site  # lazy: brings the profiles
+
+    return destination_of(find_site(name, home), partition=partition, paths=paths)
+
+
+def destination_of(profile: Profile, *, partition: str = "", paths: Mapping[str, str] | None = None) -> Destination:
+    """What a site says of itself.
+
+    Args:
+        partition: as the command line names it.
+        paths: more paths, from the command line; they win.
+    """
+    is_beaker = profile.kind == "beaker"
+    return Destination(
+        name=profile.name,
+        kind=profile.kind,
+        partition=partition,
+        gpus=_gpus(profile),
+        priorities=frozenset({"normal", *profile.scheduler.priority, *(_ALL if is_beaker else ())}),
+        paths={**profile.brought.paths, **(paths or {})},
+        clusters=profile.brought.clusters,
+        present=tuple(mount.path for mount in profile.beaker.mounts) if is_beaker else (),
+    )
+
+
+_ALL = ("low", "high", "urgent")
+
+
+def _gpus(profile: Profile) -> dict[str, int | None]:
+    found = {name: partition.gpus for name, partition in profile.partitions.items()}
+    only = next(iter(found)) if len(found) == 1 else ""
+    return {**found, "": found.get(profile.scheduler.partition or only)}

@@ -1,0 +1,53 @@
+"""What comes up while a launch becomes an experiment: notes for its user, and problems that refuse it, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from windlass.core.errors import Problem, SpecError
+from windlass.spec import Experiment, checked
+
+__all__ = ["Brought", "Findings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """The experiment that a launch became, and what a user should be told, a sentence each."""
+
+    experiment: Experiment
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Findings:
+    """Notes and problems in the order they came up.
+
+    Attributes:
+        code: of the problems that `refuse` makes.
+    """
+
+    code: str
+    notes: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def note(self, *notes: str) -> None:
+        """Keep something that a user should be told."""
+        self.notes += notes
+
+    def refuse(self, message: str, hint: str) -> None:
+        """Keep a reason why the launch cannot be brought there."""
+        self.problems.append(Problem(message, self.code, hint=hint))
+
+    def check(self) -> None:
+        """Raises SpecError with every problem, each once."""
+        if self.problems:
+            raise SpecError(dict.fromkeys(self.problems))
+
+    def brought(self, experiment: Experiment) -> Brought:
+        """The experiment, checked, with the notes, each once; raises SpecError."""
+        return Brought(experiment=checked(experiment), notes=tuple(dict.fromkeys(self.notes)))
+
+    def add(self, problems: Iterable[Problem]) -> None:
+        """Keep problems that somebody else found."""
+        self.problems += problems

@@ -1,0 +1,123 @@
+"""Paths that Beaker's jobs see, in lines and values, as the paths of another place.
+
+A folder of the run itself (`${out}`) stands in the line as a mark until it is known whether bash will read the line:
+bash gets a variable in the quotes that its place needs, a list of arguments gets the token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from windlass.compat.elsewhere.bash_line import BashLine
+from windlass.plan.shell import Quote, ShellScanner, quote_value
+from windlass.spec import Command
+
+__all__ = ["CACHE", "CHECKPOINTS", "CODE", "OUT", "Mark", "Relocation", "command_of", "escaped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A folder of the run: the mark in a line, the token that it is, and the variable that holds the same."""
+
+    text: str
+    token: str
+    variable: str
+
+
+OUT = Mark(text="@windlass.out@", token="${out}", variable="WINDLASS_OUT")  # noqa: S106 - no password
+CHECKPOINTS = Mark(text="@windlass.ckpt@", token="${checkpoints}", variable="WINDLASS_CHECKPOINTS")  # noqa: S106
+CODE = Mark(text="@windlass.code@", token="${code}", variable="WINDLASS_CODE")  # noqa: S106
+CACHE = Mark(text="@windlass.cache@", token="${data.cache}", variable="DATASET_CACHE")  # noqa: S106
+_MARKS = {mark.text: mark for mark in (OUT, CHECKPOINTS, CODE, CACHE)}
+_ANY_MARK = re.compile("|".join(map(re.escape, _MARKS)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relocation:
+    """Which beginnings of paths become what.
+
+    Attributes:
+        paths: folder, or mark, by the beginning of a path.
+        roots: beginnings of paths of Beaker's storage.
+        present: beginnings of paths that are the same there.
+    """
+
+    paths: Mapping[str, str]
+    roots: tuple[str, ...] = ()
+    present: tuple[str, ...] = ()
+    _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Make the pattern once: the longest beginning first, and only whole names of folders."""
+        words = sorted({path.rstrip("/") for path in (*self.paths, *self.roots, *self.present)}, key=len, reverse=True)
+        text = "|".join(re.escape(word) for word in words if word) or r"(?!)"
+        object.__setattr__(self, "_pattern", re.compile(rf"(?<![\w./-])(?:{text})(?![\w.-])"))
+
+    def line(self, text: str) -> str:
+        """The line with all paths that are known there replaced, in the quotes that each place needs."""
+        scanner, done, position = ShellScanner(), "", 0
+        for match in self._pattern.finditer(text):
+            scanner.feed(text[position : match.start()])
+            target = self._target(match.group())
+            done += text[position : match.start()]
+            done += match.group() if target is None else quote_value(target, scanner.quote)
+            scanner.feed(match.group())
+            position = match.end()
+        return done + text[position:]
+
+    def value(self, text: str) -> str:
+        """The same for the value of a variable, in the words of an experiment file."""
+        replaced = self._pattern.sub(lambda match: self._target(match.group()) or match.group(), escaped(text))
+        return _ANY_MARK.sub(lambda match: _MARKS[match.group()].token, replaced)
+
+    def strangers(self, text: str) -> tuple[str, ...]:
+        """The paths of Beaker's storage in a text that nothing is known about there, whole."""
+        found = []
+        for match in self._pattern.finditer(text):
+            if self._target(match.group()) is None and not self._is_present(match.group()):
+                rest = re.match(r"[^\s'\"`;|&()<>,}]*", text[match.end() :])
+                found.append(match.group() + (rest.group() if rest else ""))
+        return tuple(dict.fromkeys(found))
+
+    def _target(self, path: str) -> str | None:
+        """What a path becomes, by the longest beginning that is known."""
+        for known in sorted(self.paths, key=len, reverse=True):
+            if _is_below(path, known):
+                return self.paths[known].rstrip("/") + path[len(known.rstrip("/")) :] or "/"
+        return None
+
+    def _is_present(self, path: str) -> bool:
+        return any(_is_below(path, each) for each in self.present)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    start = folder.rstrip("/")
+    return path == start or path.startswith(start + "/")
+
+
+def escaped(text: str) -> str:
+    """Text that stands for itself in an experiment file."""
+    return text.replace("${", "$${")
+
+
+def command_of(line: BashLine) -> Command:
+    """The command of a task: arguments where no shell is needed, else the line for bash, as on Beaker."""
+    argv = line.argv
+    if argv is not None:
+        return tuple(_ANY_MARK.sub(lambda match: _MARKS[match.group()].token, escaped(word)) for word in argv)
+    scanner, done, position = ShellScanner(), "", 0
+    for match in _ANY_MARK.finditer(line.text):
+        scanner.feed(line.text[position : match.start()])
+        done += escaped(line.text[position : match.start()]) + _inserted(_MARKS[match.group()], scanner.quote)
+        scanner.feed(match.group())
+        position = match.end()
+    return ("bash", "-c", done + escaped(line.text[position:]))
+
+
+def _inserted(mark: Mark, quote: Quote) -> str:
+    """The variable of a mark, in one piece for bash wherever it stands."""
+    if quote is Quote.DOUBLE:
+        return f"$${{{mark.variable}}}"
+    return f'"${mark.variable}"' if quote is Quote.BARE else f"'\"${mark.variable}\"'"

@@ -1,0 +1,89 @@
+"""What a launch asks of Beaker before it is sent, and what it writes there; no service is known here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["Account", "Cluster"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A cluster that takes batch jobs: `organization/name`, other names of it, tags."""
+
+    organization: str
+    name: str
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    takes_batch_jobs: bool = True
+
+    @property
+    def full_name(self) -> str:
+        """The name with its organization, as a constraint is written."""
+        return f"{self.organization}/{self.name}"
+
+
+class Account(Protocol):
+    """A user's Beaker in one workspace. Every call may block for a round trip and raises WindlassError."""
+
+    @property
+    def workspace(self) -> str:
+        """Full name of the workspace."""
+        ...
+
+    @property
+    def user(self) -> str:
+        """Name of the user."""
+        ...
+
+    @property
+    def organization(self) -> str:
+        """The organization that names without one belong to."""
+        ...
+
+    def has_budget(self) -> bool:
+        """Whether the workspace has a budget of its own."""
+        ...
+
+    def clusters(self) -> Sequence[Cluster]:
+        """All clusters, in Beaker's order."""
+        ...
+
+    def gpu_type(self, cluster: Cluster) -> str:
+        """GPU type of a cluster, such as `NVIDIA H100`; empty where it is not known."""
+        ...
+
+    def secrets(self) -> Collection[str]:
+        """Names of the workspace's secrets."""
+        ...
+
+    def image_id(self, name: str) -> str | None:
+        """Id of an image."""
+        ...
+
+    def dataset_id(self, name: str) -> str | None:
+        """Id of a dataset."""
+        ...
+
+    def group(self, name: str) -> str | None:
+        """Full name of a group."""
+        ...
+
+    def has_experiment(self, name: str) -> bool:
+        """Whether an experiment of this name is there."""
+        ...
+
+    def write_secret(self, name: str, value: str) -> None:
+        """Write a secret; the same twice is the same."""
+        ...
+
+    def create_group(self, name: str) -> str:
+        """Make a group; returns its full name."""
+        ...
+
+    def create_dataset(self, name: str, source: Path) -> str:
+        """Upload a file or folder as the dataset `name`, unless it is there; returns its id."""
+        ...

@@ -1,0 +1,26 @@
+"""Durations as gantry reads them: `1h30m`, `2 hours`, `2d`, `90` (seconds)."""
+
+from __future__ import annotations
+
+from windlass.core.errors import UsageError
+from windlass.plan.beaker_quantities import NS_PER_S, parse_duration_ns
+
+__all__ = ["to_nanoseconds", "to_seconds"]
+
+
+def to_nanoseconds(option: str, text: str) -> int:
+    """Nanoseconds of the value of `option`.
+
+    Raises:
+        UsageError: no duration, or more than Beaker's 64 bits hold.
+    """
+    try:
+        return parse_duration_ns(text, knows_days=True)
+    except ValueError as error:
+        message = f"`{option} {text}` is no duration that can be meant: {error}"
+        raise UsageError(message, hint=f"such as `{option} 1h30m`", code="bad-value") from None
+
+
+def to_seconds(option: str, text: str) -> float:
+    """Seconds of the value of `option`; raises as `to_nanoseconds`."""
+    return to_nanoseconds(option, text) / NS_PER_S

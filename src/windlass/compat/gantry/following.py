@@ -1,0 +1,237 @@
+"""Watching an experiment to its end: logs as they come, over preemptions, with limits on waiting and on silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from windlass.backends.beaker.following import PATIENCE_S, Away, Tail
+from windlass.core.clock import Clock, SystemClock
+from windlass.core.errors import UnreachableError, UsageError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.seen import JobSeen, LogLine, Seen
+
+__all__ = ["Following", "Watched", "follow"]
+
+_POLL_S = 1.0
+_WARN_AGAIN_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """How a launch is watched.
+
+    Attributes:
+        timeout_s: longest wait for the end; 0: do not wait; None: for ever.
+        is_canceled_with_us: whether what ends us, or a limit, cancels the experiment too.
+    """
+
+    show_logs: bool = False
+    timeout_s: float | None = 0
+    start_timeout_s: float | None = None
+    inactive_timeout_s: float | None = None
+    inactive_soft_timeout_s: float | None = None
+    is_canceled_with_us: bool = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is anything to wait for."""
+        return self.timeout_s is None or self.timeout_s > 0
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        show_logs: bool | None = None,
+        timeout_s: float | None = None,
+        start_timeout_s: float | None = None,
+        inactive_timeout_s: float | None = None,
+        inactive_soft_timeout_s: float | None = None,
+        is_canceled_with_us: bool = False,
+    ) -> Following:
+        """With gantry's defaults: logs wait for ever, waiting shows logs, -1 is for ever.
+
+        Raises:
+            UsageError: logs without waiting, or limits of silence without logs.
+        """
+        if timeout_s is None:
+            timeout_s = -1 if show_logs else 0
+        if show_logs is None:
+            show_logs = timeout_s != 0
+        if show_logs and timeout_s == 0:
+            message = "`--show-logs` with `--timeout 0`: logs are shown while one waits"
+            raise UsageError(message, hint="leave `--timeout` out", code="options-conflict")
+        limits = (start_timeout_s, inactive_timeout_s, inactive_soft_timeout_s)
+        if timeout_s == 0 and any(limit is not None for limit in limits):
+            message = "limits on starting or on silence hold only while somebody watches"
+            raise UsageError(message, hint="add `--show-logs` or `--timeout -1`", code="options-conflict")
+        return cls(
+            show_logs=show_logs,
+            timeout_s=None if timeout_s < 0 else timeout_s,
+            start_timeout_s=start_timeout_s,
+            inactive_timeout_s=inactive_timeout_s,
+            inactive_soft_timeout_s=inactive_soft_timeout_s,
+            is_canceled_with_us=is_canceled_with_us,
+        )
+
+
+class Watched(Protocol):
+    """What watching asks of Beaker; `BeakerService` has it."""
+
+    def observe(self, ids: Sequence[str]) -> Mapping[str, Seen]:
+        """States of experiments."""
+        ...
+
+    def jobs(self, experiment: str) -> tuple[JobSeen, ...]:
+        """All jobs, by rank and attempt."""
+        ...
+
+    def why(self, experiment: str) -> tuple[str, ...]:
+        """Why it does not run yet."""
+        ...
+
+    def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[LogLine]:
+        """Lines of a job."""
+        ...
+
+    def cancel(self, experiment: str, reason: str = "") -> None:
+        """End it."""
+        ...
+
+
+def follow(
+    service: Watched,
+    experiment: str,
+    following: Following,
+    *,
+    tell: Callable[[str], None],
+    emit: Callable[[bytes], None],
+    on_line: Callable[[bytes, float], None] | None = None,
+    on_pause: Callable[[float], None] | None = None,
+    clock: Clock | None = None,
+) -> JobSeen | None:
+    """Watch the first replica until the experiment has ended; returns its last job.
+
+    Args:
+        on_line, on_pause: called with each line, and after each look, with monotonic time; may raise WaitTimeoutError.
+
+    Raises:
+        WaitTimeoutError: a limit of `following` is over; the experiment is cancelled where it says so.
+    """
+    watch = _Watch(service, experiment, following, tell, emit, clock or SystemClock())
+    try:
+        return watch.run(on_line or (lambda line, now: None), on_pause or (lambda now: None))
+    except WaitTimeoutError as error:
+        if following.is_canceled_with_us:
+            service.cancel(experiment, error.message)
+            tell(f"canceled: {error.message}")
+        raise
+
+
+class _Watch:
+    def __init__(
+        self,
+        service: Watched,
+        experiment: str,
+        following: Following,
+        tell: Callable[[str], None],
+        emit: Callable[[bytes], None],
+        clock: Clock,
+    ) -> None:
+        self.service = service
+        self.experiment = experiment
+        self.following = following
+        self.tell = tell
+        self.emit = emit
+        self.clock = clock
+        self.began = self.heard = clock.monotonic()
+        self.warned = float("-inf")
+        self.tails: dict[str, Tail] = {}
+        self.told: set[tuple[str, str]] = set()
+        self.has_started = False
+
+    def run(self, on_line: Callable[[bytes, float], None], on_pause: Callable[[float], None]) -> JobSeen | None:
+        away = Away(PATIENCE_S, now=self.clock.monotonic)
+        while True:
+            try:
+                is_over, last = self._look(on_line)
+            except UnreachableError as error:
+                away.note(error)
+            else:
+                away.since = None
+                if is_over:
+                    return last
+                self._check_limits()
+                on_pause(self.clock.monotonic())
+            self.clock.sleep(_POLL_S)
+
+    def _look(self, on_line: Callable[[bytes, float], None]) -> tuple[bool, JobSeen | None]:
+        """Tell what is new; returns whether all is over, and the newest attempt of the first replica."""
+        jobs = [job for job in self.service.jobs(self.experiment) if job.rank == 0]
+        for job in jobs[:-1]:
+            self._finish(job, on_line)
+        last = jobs[-1] if jobs else None
+        if last is not None and last.started_ns:
+            self._start(last)
+            self._read(last, on_line)
+        else:
+            self._explain()
+        seen = self.service.observe([self.experiment]).get(self.experiment)
+        is_over = (seen is None or seen.is_over) and (last is None or last.is_over)
+        if is_over and last is not None and last.started_ns:
+            self._read(last, on_line)
+        return is_over, last
+
+    def _start(self, job: JobSeen) -> None:
+        if job.id not in self.tails:
+            self.tails[job.id] = Tail(self.service, job.id)
+            self.has_started = True
+            self.heard = self.clock.monotonic()
+            self.tell(f"attempt {job.attempt} runs" + (f" on {job.node}" if job.node else ""))
+
+    def _finish(self, job: JobSeen, on_line: Callable[[bytes, float], None]) -> None:
+        """Read the rest of an attempt that another one came after."""
+        if ("over", job.id) in self.told or not job.is_over:
+            return
+        self.told.add(("over", job.id))
+        if job.started_ns:
+            self._start(job)
+            self._read(job, on_line)
+        why = job.canceled_code or (f"exit code {job.exit_code}" if job.exit_code is not None else job.status)
+        self.tell(f"attempt {job.attempt} is over ({why.replace('_', ' ')}); Beaker starts it again")
+
+    def _read(self, job: JobSeen, on_line: Callable[[bytes, float], None]) -> None:
+        if not self.following.show_logs:
+            return
+        for line in self.tails[job.id].read():
+            self.heard = self.clock.monotonic()
+            self.emit(line.message if line.message.endswith(b"\n") else line.message + b"\n")
+            on_line(line.message, self.heard)
+
+    def _explain(self) -> None:
+        for reason in self.service.why(self.experiment):
+            if ("why", reason) not in self.told:
+                self.told.add(("why", reason))
+                self.tell(f"waits: {reason}")
+
+    def _check_limits(self) -> None:
+        following, now = self.following, self.clock.monotonic()
+        waited, silent = now - self.began, now - self.heard
+        if following.timeout_s is not None and waited > following.timeout_s:
+            raise _over(f"it has not ended within {following.timeout_s:g} s")
+        if not self.has_started:
+            if following.start_timeout_s is not None and waited > following.start_timeout_s:
+                raise _over(f"it has not started within {following.start_timeout_s:g} s")
+            return
+        if following.inactive_timeout_s is not None and silent > following.inactive_timeout_s:
+            raise _over(f"it has printed nothing for {following.inactive_timeout_s:g} s")
+        soft = following.inactive_soft_timeout_s
+        if soft is not None and silent > soft and now - self.warned > max(soft, _WARN_AGAIN_S):
+            self.warned = now
+            self.tell(f"warning: it has printed nothing for {silent:.0f} s")
+
+
+def _over(message: str) -> WaitTimeoutError:
+    return WaitTimeoutError(message, hint="windlass beaker show EXPERIMENT says how it stands", code="timed-out")

@@ -1,0 +1,153 @@
+"""What is mounted in the job and which variables it gets, read from `SOURCE:/MOUNT` and `NAME=VALUE`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from windlass.compat.gantry.recipe import Pair, Recipe
+from windlass.core.errors import UsageError
+
+__all__ = ["Inputs", "Mount", "SecretVariable", "read_inputs"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A source, the part of it that is wanted, and the path where the job sees it."""
+
+    source: str
+    path: str
+    sub_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretVariable:
+    """A variable from a secret; without `secret`, the one of its name, or one made from your own variable."""
+
+    name: str
+    secret: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """All of a recipe's inputs, read and checked; nothing is looked up."""
+
+    datasets: tuple[Mount, ...]
+    secrets: tuple[Mount, ...]
+    mounts: tuple[Mount, ...]
+    weka: tuple[Mount, ...]
+    uploads: tuple[Mount, ...]
+    variables: tuple[tuple[str, str], ...]
+    secret_variables: tuple[SecretVariable, ...]
+
+
+def read_inputs(recipe: Recipe, environ: Mapping[str, str]) -> Inputs:
+    """Read every input of a recipe.
+
+    Raises:
+        UsageError: a malformed word, a relative mount, two at the same path, a variable given twice or unknown here.
+    """
+    inputs = Inputs(
+        datasets=tuple(_dataset(text) for text in recipe.datasets or ()),
+        secrets=tuple(_mount("--dataset-secret", pair, "SECRET:/MOUNT") for pair in recipe.dataset_secrets or ()),
+        mounts=tuple(_mount("--mount", pair, "HOST:/MOUNT") for pair in recipe.mounts or ()),
+        weka=tuple(_mount("--weka", pair, "BUCKET:/MOUNT") for pair in recipe.weka or ()),
+        uploads=tuple(_upload(pair) for pair in recipe.uploads or ()),
+        variables=_variables(recipe, environ),
+        secret_variables=tuple(_secret(pair) for pair in recipe.env_secrets or ()),
+    )
+    _check_paths([*inputs.datasets, *inputs.secrets, *inputs.mounts, *inputs.weka, *inputs.uploads])
+    _check_names(inputs)
+    return inputs
+
+
+def _dataset(text: str) -> Mount:
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(parts):
+        hint = "--dataset NAME:/MOUNT or --dataset NAME:SUB/PATH:/MOUNT"
+        raise UsageError(f"`--dataset {text}` is no dataset", hint=hint, code="bad-mount")
+    sub_path = parts[1] if len(parts) == 3 else None
+    return Mount(source=parts[0], sub_path=sub_path, path=_absolute("--dataset", text, parts[-1]))
+
+
+def _mount(option: str, pair: Pair, form: str) -> Mount:
+    text = pair if isinstance(pair, str) else ":".join(pair)
+    source, _, path = text.partition(":") if isinstance(pair, str) else (pair[0], ":", pair[1])
+    if not source or not path:
+        raise UsageError(f"`{option} {text}` says not what or not where", hint=f"{option} {form}", code="bad-mount")
+    return Mount(source=source, path=_absolute(option, text, path))
+
+
+def _upload(pair: Pair) -> Mount:
+    mount = _mount("--upload", pair, "PATH:/MOUNT")
+    if PurePosixPath(mount.path).suffix:
+        message = f"`--upload {mount.source}:{mount.path}` looks like a file, and a dataset is mounted as a folder"
+        hint = f"--upload {mount.source}:{PurePosixPath(mount.path).parent}"
+        raise UsageError(message, hint=hint, code="bad-mount")
+    return mount
+
+
+def _absolute(option: str, text: str, path: str) -> str:
+    if not PurePosixPath(path).is_absolute():
+        message = f"`{option} {text}`: the mount `{path}` is no absolute path"
+        raise UsageError(message, hint=f"write `/{path}`", code="bad-mount")
+    return path
+
+
+def _check_paths(mounts: Sequence[Mount]) -> None:
+    seen: dict[str, Mount] = {}
+    for mount in mounts:
+        plain = str(PurePosixPath(mount.path)).lower()  # Beaker refuses paths that differ by case alone
+        if plain in seen:
+            message = f"`{seen[plain].source}` and `{mount.source}` are both mounted at `{mount.path}`"
+            raise UsageError(message, hint="give each a path of its own", code="bad-mount")
+        seen[plain] = mount
+
+
+def _variables(recipe: Recipe, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    found = [_variable(pair, environ) for pair in recipe.env_vars or ()]
+    if recipe.uv_cache_dir is not None:
+        found.append(("UV_CACHE_DIR", recipe.uv_cache_dir))
+    return tuple(found)
+
+
+def _variable(pair: Pair, environ: Mapping[str, str]) -> tuple[str, str]:
+    if not isinstance(pair, str):
+        return _named("--env", pair[0]), pair[1]
+    name, has_value, value = pair.partition("=")
+    if has_value:
+        return _named("--env", name), value
+    if name not in environ:
+        hint = f"write `--env {name or 'NAME'}=VALUE`, or export it"
+        raise UsageError(f"`--env {pair}` has no value, and you have no such variable", hint=hint, code="bad-variable")
+    return _named("--env", name), environ[name]
+
+
+def _secret(pair: Pair) -> SecretVariable:
+    name, has_secret, secret = pair.partition("=") if isinstance(pair, str) else (pair[0], "=", pair[1])
+    if has_secret and not secret:
+        message = f"`--env-secret {name}=` names no secret"
+        raise UsageError(message, hint=f"write `--env-secret {name}=SECRET`", code="bad-variable")
+    return SecretVariable(name=_named("--env-secret", name), secret=secret if has_secret else None)
+
+
+def _named(option: str, name: str) -> str:
+    if not _NAME.match(name):
+        hint = "letters, digits and `_`, the first no digit"
+        raise UsageError(f"`{option}`: `{name}` is no name of a variable", hint=hint, code="bad-variable")
+    return name
+
+
+def _check_names(inputs: Inputs) -> None:
+    names: dict[str, str] = {}
+    given = [("--env", name) for name, _ in inputs.variables]
+    given += [("--env-secret", variable.name) for variable in inputs.secret_variables]
+    for option, name in given:
+        if name in names:
+            message = f"the variable `{name}` is set twice, by `{names[name]}` and `{option}`"
+            raise UsageError(message, hint="keep one of them", code="bad-variable")
+        names[name] = option

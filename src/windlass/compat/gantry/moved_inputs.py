@@ -1,0 +1,62 @@
+"""Where the inputs of a gantry job are at another place: mounts, uploads, datasets, Weka's buckets; or why they are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windlass.compat.elsewhere.destination import Destination
+from windlass.compat.elsewhere.findings import Findings
+from windlass.compat.elsewhere.relocation import OUT, Relocation
+from windlass.compat.gantry.mounts import Mount
+from windlass.compat.gantry.request import Request
+
+__all__ = ["paths_there"]
+
+
+def paths_there(request: Request, place: Destination, folder: Path, findings: Findings) -> Relocation:
+    """What the paths of the job become; inputs that are nowhere there are refused.
+
+    Args:
+        folder: the checkout on this machine, which uploads are in.
+    """
+    inputs = request.inputs
+    paths = {request.recipe.results: OUT.text, **place.paths}
+    if place.kind == "beaker":  # its jobs get the mounts themselves
+        for mount in inputs.uploads:
+            hint = "put it on storage that the site mounts, or commit it"
+            findings.refuse(f"`--upload {mount.source}:{mount.path}`: with `--on` nothing is uploaded", hint)
+        return Relocation(paths=paths, present=place.present)
+    known = _Known(paths, place.present, request.recipe.results)
+    for mount in inputs.mounts:
+        if mount not in known:
+            paths[mount.path] = mount.source
+            findings.note(f"--mount {mount.source}:{mount.path}: the task uses {mount.source} itself")
+    for mount in inputs.uploads:
+        if place.kind == "local":
+            paths[mount.path] = str((folder / mount.source).resolve())
+        elif mount not in known:
+            _refuse("--upload", mount, findings)
+    for option, mounts in (("--dataset", inputs.datasets), ("--weka", inputs.weka)):
+        for mount in mounts:
+            if mount not in known:
+                _refuse(option, mount, findings)
+    for mount in inputs.secrets:
+        hint = f"`--env-secret NAME={mount.source}`, and read the variable"
+        findings.refuse(f"`--dataset-secret {mount.source}:{mount.path}`: a secret is no file there", hint)
+    return Relocation(paths=paths, present=place.present)
+
+
+class _Known:
+    """The mounts whose folder there is known: from the profile, from another mount, or because it is the same."""
+
+    def __init__(self, paths: dict[str, str], present: tuple[str, ...], results: str) -> None:
+        self._paths, self._present, self._results = paths, present, results
+
+    def __contains__(self, mount: Mount) -> bool:
+        known = (*(path for path in self._paths if path != self._results), *self._present)
+        return any(mount.path == each or mount.path.startswith(each.rstrip("/") + "/") for each in known)
+
+
+def _refuse(option: str, mount: Mount, findings: Findings) -> None:
+    hint = f"say where it is in the site's profile: `brought: {{paths: {{{mount.path}: /FOLDER}}}}`"
+    findings.refuse(f"`{option} {mount.source}:{mount.path}` is Beaker's, and nothing is known of it there", hint)

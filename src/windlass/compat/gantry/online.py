@@ -1,0 +1,141 @@
+"""An account at Beaker itself, asked through the service of the backend."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.compat.gantry.account import Cluster
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.service import BeakerService
+
+__all__ = ["BeakerAccount"]
+
+
+class BeakerAccount:
+    """One user's Beaker in one workspace; see `account.Account`.
+
+    Args:
+        service: shared with what submits.
+        workspace: full name; empty is the default of Beaker's settings.
+    """
+
+    def __init__(self, service: BeakerService, workspace: str = "") -> None:
+        self.service = service
+        self._asked = workspace
+
+    @cached_property
+    def _workspace(self) -> tuple[str, bool]:
+        with self.service.asking(f"looking at workspace `{self._asked or 'of your settings'}`") as client:
+            found = client.workspace.get(self._asked or None)
+            return found.name, bool(found.budget_id)
+
+    @property
+    def workspace(self) -> str:
+        """Full name of the workspace."""
+        return self._workspace[0]
+
+    @cached_property
+    def user(self) -> str:
+        """Name of the user."""
+        with self.service.asking("asking who you are") as client:
+            return str(client.user.get().name)
+
+    @cached_property
+    def organization(self) -> str:
+        """The organization of names without one."""
+        return self.service.account.default_org or self.workspace.partition("/")[0]
+
+    def has_budget(self) -> bool:
+        """Whether the workspace has a budget of its own."""
+        return self._workspace[1]
+
+    @cached_property
+    def _clusters(self) -> tuple[Cluster, ...]:
+        with self.service.asking("listing clusters") as client:
+            return tuple(
+                Cluster(
+                    organization=each.organization_name,
+                    name=each.name,
+                    aliases=tuple(each.aliases),
+                    tags=tuple(each.tags),
+                    takes_batch_jobs=not (
+                        each.HasField("max_task_timeout") and each.max_task_timeout.ToMilliseconds() == 0
+                    ),
+                )
+                for each in client.cluster.list()
+            )
+
+    def clusters(self) -> Sequence[Cluster]:
+        """All clusters, in Beaker's order."""
+        return self._clusters
+
+    def gpu_type(self, cluster: Cluster) -> str:
+        """GPU type of a cluster's first node, such as `NVIDIA H100`."""
+        with self.service.asking(f"looking at the nodes of {cluster.full_name}") as client:
+            from beaker.types import BeakerGpuType  # lazy: the client costs half a second
+
+            for node in client.node.list(cluster=client.cluster.get(cluster.full_name), limit=1):
+                kinds = {int(kind): kind.name for kind in BeakerGpuType}
+                return kinds.get(node.node_resources.gpu_type, "").replace("_", " ")
+        return ""
+
+    def secrets(self) -> Collection[str]:
+        """Names of the workspace's secrets."""
+        return self.service.secrets(self.workspace)
+
+    def image_id(self, name: str) -> str | None:
+        """Id of an image."""
+        with self.service.asking(f"looking for image `{name}`") as client:
+            from beaker.exceptions import BeakerImageNotFound  # lazy: the client costs half a second
+
+            try:
+                return str(client.image.get(name).id)
+            except BeakerImageNotFound:
+                return None
+
+    def dataset_id(self, name: str) -> str | None:
+        """Id of a dataset."""
+        with self.service.asking(f"looking for dataset `{name}`") as client:
+            from beaker.exceptions import BeakerDatasetNotFound  # lazy: the client costs half a second
+
+            try:
+                return str(client.dataset.get(name).id)
+            except BeakerDatasetNotFound:
+                return None
+
+    def group(self, name: str) -> str | None:
+        """Full name of a group of the workspace: `owner/name`, or the first one called `name`."""
+        plain = name.partition("/")[2] or name
+        with self.service.asking(f"looking for group `{name}`") as client:
+            workspace = client.workspace.get(self.workspace)
+            for group in client.group.list(workspace=workspace, name_or_description=plain):
+                if name in (group.full_name, group.name):
+                    return str(group.full_name)
+        return None
+
+    def has_experiment(self, name: str) -> bool:
+        """Whether you have an experiment of this name."""
+        return self.service.find("", name) is not None
+
+    def write_secret(self, name: str, value: str) -> None:
+        """Write a secret."""
+        self.service.write_secret(name, value, workspace=self.workspace)
+
+    def create_group(self, name: str) -> str:
+        """Make a group; returns its full name."""
+        with self.service.asking(f"making group `{name}`") as client:
+            return str(client.group.create(name, workspace=client.workspace.get(self.workspace)).full_name)
+
+    def create_dataset(self, name: str, source: Path) -> str:
+        """Upload a file or folder, unless it is there."""
+        if source.is_dir():
+            return self.service.create_dataset(name, source, workspace=self.workspace)
+        with tempfile.TemporaryDirectory(prefix="windlass-upload-") as temporary:
+            shutil.copy2(source, temporary)
+            return self.service.create_dataset(name, Path(temporary), workspace=self.workspace)

@@ -1,0 +1,178 @@
+"""The options of `gantry run` as one table: names, the recipe's field, what kind of value, what becomes of it.
+
+Source: `gantry run --help` of beaker-gantry 3.7.0 (90 options).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["OPTIONS", "SECTIONS", "Kind", "Option", "names"]
+
+Kind = Literal["text", "whole", "number", "many", "flag", "switch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: `names` turn it on or take a value, `off_names` turn it off; `note` is said where it is not honoured."""
+
+    names: tuple[str, ...]
+    field: str
+    kind: Kind
+    help: str
+    off_names: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    metavar: str = ""
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """The long name, which people look for; of an option that only turns something off, that one."""
+        return next((name for name in self.names if name.startswith("--")), "") or self.off_names[0]
+
+
+def _text(names: str, field: str, help: str, metavar: str = "TEXT", *choices: str, note: str = "") -> Option:  # noqa: A002
+    return Option(
+        names=tuple(names.split()), field=field, kind="text", help=help, metavar=metavar, choices=choices, note=note
+    )
+
+
+def _many(names: str, field: str, help: str, metavar: str = "TEXT", note: str = "") -> Option:  # noqa: A002
+    return Option(names=tuple(names.split()), field=field, kind="many", help=help, metavar=metavar, note=note)
+
+
+def _whole(names: str, field: str, help: str) -> Option:  # noqa: A002
+    return Option(names=tuple(names.split()), field=field, kind="whole", help=help, metavar="N")
+
+
+def _flag(names: str, field: str, help: str, note: str = "") -> Option:  # noqa: A002
+    return Option(names=tuple(names.split()), field=field, kind="flag", help=help, note=note)
+
+
+def _switch(on: str, off: str, field: str, help: str) -> Option:  # noqa: A002
+    return Option(names=tuple(on.split()), off_names=tuple(off.split()), field=field, kind="switch", help=help)
+
+
+_FOLLOWING = "works while the launch is followed; windlass does not run it: watch with `windlass beaker logs`"
+_NO_CALLBACKS = "callbacks of gantry are not run; what a job says of itself is in `windlass beaker show`"
+
+SECTIONS: dict[str, tuple[Option, ...]] = {
+    "Workload": (
+        _text("-n --name", "name", "Name of the experiment. Default: made from the repository and the command."),
+        _text("-d --description", "description", "What it is for."),
+        _text("-w --workspace", "workspace", "Beaker workspace. Default: [tool.gantry], then Beaker's own settings."),
+        _text("-b --budget", "budget", "Budget account. Default: [tool.gantry], then the workspace's."),
+        _many("--group", "group_names", "Group the experiment belongs to; several allowed."),
+    ),
+    "Launch": (
+        _switch("--show-logs", "--no-logs", "show_logs", "Print the logs until the end."),
+        _text("--timeout", "timeout", "How long to wait for the end: -1 for ever, 0 not at all, or a duration."),
+        _text("--start-timeout", "start_timeout", "Cancel where it has not started within this time.", "TIME"),
+        _text("--inactive-timeout", "inactive_timeout", "Cancel where the logs are silent for this time.", "TIME"),
+        _text("--inactive-soft-timeout", "inactive_soft_timeout", "Warn where they are silent for this time.", "TIME"),
+        _flag("--allow-dirty", "allow_dirty", "Launch although changes are not committed; they do not come along."),
+        _flag("-y --yes", "yes", "Ask nothing."),
+        _flag("--dry-run", "dry_run", "Print what would be sent; touch and ask nothing."),
+        _text("--save-spec", "save_spec", "Write the Beaker spec to this file.", "FILE"),
+    ),
+    "Callbacks (of gantry; accepted with a note)": (
+        _many("--callback-module", "callback_modules", "Python module with callbacks.", note=_NO_CALLBACKS),
+        _many("--callback", "callback_configs", "Callback by name or settings.", note=_NO_CALLBACKS),
+        _text("--slack-webhook-url", "slack_webhook_url", "Where to report.", "URL", note=_FOLLOWING),
+    ),
+    "Placement": (
+        _many("-c --cluster", "clusters", "Cluster, or a pattern such as 'ai2/*-h100'; several allowed."),
+        _many("--gpu-type", "gpu_types", "Clusters with this GPU, such as h100."),
+        _text("--interconnect", "interconnect", "Clusters with this interconnect.", "KIND", "ib", "tcpxo"),
+        _many("--tag", "tags", "Clusters that have every one of these tags."),
+        _many("--hostname", "hostnames", "Only these hosts; not together with the others."),
+    ),
+    "Resources (of each replica)": (
+        Option(names=("--cpus",), field="cpus", kind="number", help="CPU cores.", metavar="N"),
+        _whole("--gpus", "gpus", "GPUs."),
+        _text("--memory", "memory", "Memory, such as 2.5GiB.", "SIZE"),
+        _text("--shared-memory", "shared_memory", "Size of /dev/shm.", "SIZE"),
+    ),
+    "Inputs": (
+        _text("--beaker-image", "beaker_image", "Image of Beaker. Default: gantry's own image.", "NAME"),
+        _text("--docker-image", "docker_image", "Public Docker image.", "NAME"),
+        _many("--dataset", "datasets", "Dataset and where it is mounted.", "NAME[:SUB/PATH]:/MOUNT"),
+        _many("-m --mount", "mounts", "Folder of the host and where it is mounted.", "HOST:/MOUNT"),
+        _many("--weka", "weka", "Weka bucket; only clusters with Weka are used then.", "BUCKET:/MOUNT"),
+        _many("-u --upload", "uploads", "Local file or folder to upload, and where it is mounted.", "PATH:/MOUNT"),
+        _many("--env", "env_vars", "Variable; without a value, yours.", "NAME[=VALUE]"),
+        _many("--env-secret --secret-env", "env_secrets", "Variable from a secret of the workspace.", "NAME[=SECRET]"),
+        _many("--dataset-secret", "dataset_secrets", "Secret as a file.", "SECRET:/MOUNT"),
+        _text("--ref", "ref", "Commit to run. Default: the last one."),
+        _text("--branch", "branch", "Branch to record. Default: the active one."),
+        _text("--remote", "remote", "GitHub repository to run without a checkout: account/name.", "REPO"),
+        _text("--gh-token-secret", "gh_token_secret", "Secret with a GitHub token, for a private repository.", "NAME"),
+        _text("--aws-config-secret", "aws_config_secret", "Secret with an AWS config file.", "NAME"),
+        _text("--aws-credentials-secret", "aws_credentials_secret", "Secret with an AWS credentials file.", "NAME"),
+        _text("--google-credentials-secret", "google_credentials_secret", "Secret with Google credentials.", "NAME"),
+    ),
+    "Outputs": (_text("--results", "results", "Folder of the results. Default: /results.", "PATH"),),
+    "Task": (
+        _text("-t --task-name", "task_name", "Name of the task. Default: main."),
+        _text("--priority", "priority", "Priority.", "LEVEL", "low", "normal", "high", "urgent", "immediate"),
+        _text("--task-timeout", "task_timeout", "Longest run time of a job.", "TIME"),
+        _text("--min-runtime", "min_runtime", "Time before which nobody may take the nodes.", "TIME"),
+        Option(
+            names=(),
+            off_names=("--no-auto-resume",),
+            field="auto_resume",
+            kind="switch",
+            help="Stay down after a preemption.",
+        ),
+        _switch("--preemptible", "--not-preemptible", "preemptible", "Old form of the two above."),
+        _whole("--retries", "retries", "How often Beaker starts a failed task again."),
+    ),
+    "Several nodes": (
+        _whole("--replicas", "replicas", "Replicas of the task."),
+        _switch("--leader-selection", "--no-leader-selection", "leader_selection", "The first replica leads."),
+        _switch("--host-networking", "--no-host-networking", "host_networking", "Use the network of the host."),
+        _switch("--propagate-failure", "--no-propagate-failure", "propagate_failure", "One fails, all stop."),
+        _switch("--propagate-preemption", "--no-propagate-preemption", "propagate_preemption", "One goes, all go."),
+        _text("--synchronized-start-timeout", "synchronized_start_timeout", "Start together within this.", "TIME"),
+        _flag("--skip-tcpxo-setup", "skip_tcpxo_setup", "Old name of --skip-nccl-setup."),
+        _flag("--skip-nccl-setup", "skip_nccl_setup", "Leave the variables of NCCL alone."),
+    ),
+    "Runtime": (
+        _text("--runtime-dir", "runtime_dir", "Folder of the checkout in the job. Default: /gantry-runtime.", "PATH"),
+        _text("--exec-method", "exec_method", "How the command is run. Default: exec.", "HOW", "exec", "bash"),
+        _flag("--torchrun", "torchrun", "Start the command by torchrun, across all replicas."),
+        _text("--pre-setup", "pre_setup", "Command, or *.sh to source, before everything else.", "COMMAND"),
+        _text("--post-setup", "post_setup", "Command, or *.sh to source, before yours.", "COMMAND"),
+    ),
+    "Python": (
+        _text("--python-manager", "python_manager", "What makes the environment.", "TOOL", "uv", "conda"),
+        _text("--default-python-version", "default_python_version", "Python of a new environment.", "VERSION"),
+        _flag("--system-python", "system_python", "Install into the image's own Python."),
+        _text("--install", "install", "Command, or *.sh to source, that installs the project.", "COMMAND"),
+        _flag("--no-python", "no_python", "Make no Python environment."),
+        _text("--uv-venv", "uv_venv", "Virtual environment of the image to use.", "PATH"),
+        _many("--uv-extra", "uv_extras", "Extra of the project; without any, all of them.", "NAME"),
+        _switch("--uv-all-extras", "--uv-no-extras", "uv_all_extras", "All extras, or none."),
+        _text("--uv-torch-backend", "uv_torch_backend", "Builds of PyTorch that uv takes: auto, cpu, cu128.", "NAME"),
+        _text("--uv-cache-dir", "uv_cache_dir", "Cache of uv.", "PATH"),
+        _text("--conda-file", "conda_file", "Environment file of conda.", "FILE"),
+        _text("--conda-env", "conda_env", "Environment of conda on the image.", "NAME"),
+    ),
+    "windlass": (
+        _text("--emit", "emit", "Print the experiment, Beaker's spec or the plan, and do nothing.", "WHAT", "spec", "beaker", "plan"),
+        _text("--on", "on", "Run it at this site of windlass instead of sending it to Beaker as it is.", "SITE"),
+        _flag("--online", "is_online", "With --dry-run or --emit: resolve names by asking Beaker; still write nothing."),
+    ),
+}  # fmt: skip
+"""Options in the order of the help page."""
+
+OPTIONS: tuple[Option, ...] = tuple(option for options in SECTIONS.values() for option in options)
+
+
+def names() -> Iterator[tuple[str, Option, bool]]:
+    """Every name with its option, and whether it turns it on."""
+    for option in OPTIONS:
+        yield from ((name, option, True) for name in option.names)
+        yield from ((name, option, False) for name in option.off_names)

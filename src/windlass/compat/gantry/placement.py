@@ -1,0 +1,88 @@
+"""Which clusters a launch may use: patterns, tags and GPU types to the names of clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from windlass.compat.gantry.account import Account, Cluster
+from windlass.compat.gantry.recipe import Recipe
+from windlass.core.errors import NotFoundError
+from windlass.core.names import nearest
+
+__all__ = ["WEKA_TAG", "Wishes", "place", "wishes_of"]
+
+WEKA_TAG = "storage:weka"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What clusters must be like; each empty one does not restrict."""
+
+    patterns: tuple[str, ...]
+    tags: tuple[str, ...]
+    gpu_types: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.patterns or self.tags or self.gpu_types)
+
+    @property
+    def needs_beaker(self) -> bool:
+        """Whether names of clusters come out only where Beaker is asked."""
+        return bool(self.tags or self.gpu_types or any("*" in pattern for pattern in self.patterns))
+
+    def __str__(self) -> str:
+        lists = (("name", self.patterns), ("tag", self.tags), ("GPU", self.gpu_types))
+        return "; ".join(f"{what} {', '.join(values)}" for what, values in lists if values)
+
+
+def wishes_of(recipe: Recipe) -> Wishes:
+    """A recipe's wishes; Weka buckets need clusters with Weka, unless hosts are named."""
+    tags = [*(recipe.tags or ())]
+    if recipe.weka and not recipe.hostnames and WEKA_TAG not in tags:
+        tags.append(WEKA_TAG)
+    if recipe.interconnect:
+        tags.append(f"interconnect:{recipe.interconnect}")
+    return Wishes(patterns=tuple(recipe.clusters or ()), tags=tuple(tags), gpu_types=tuple(recipe.gpu_types or ()))
+
+
+def place(wishes: Wishes, account: Account) -> tuple[str, ...]:
+    """Names of the clusters that fulfil every wish, in Beaker's order.
+
+    Raises:
+        NotFoundError: a pattern that matches none, or no cluster is left.
+    """
+    known = [cluster for cluster in account.clusters() if cluster.takes_batch_jobs]
+    for pattern in wishes.patterns:
+        if not any(_is_named(cluster, pattern, account.organization) for cluster in known):
+            close = nearest(pattern, [cluster.full_name for cluster in known])
+            hint = f"did you mean `{close}`?" if close else "`windlass beaker` shows what there is; globs need `*`"
+            raise NotFoundError(f"no cluster is called `{pattern}`", hint=hint, code="no-cluster")
+    checks: list[tuple[Sequence[str], Callable[[Cluster], bool]]] = [
+        (wishes.patterns, lambda each: any(_is_named(each, one, account.organization) for one in wishes.patterns)),
+        (wishes.tags, lambda each: set(wishes.tags) <= set(each.tags)),
+        (wishes.gpu_types, lambda each: _has_gpu(account.gpu_type(each), wishes.gpu_types)),
+    ]
+    for wish, is_fulfilled in checks:
+        known = [cluster for cluster in known if is_fulfilled(cluster)] if wish else known
+    if not known:
+        hint = "name another cluster, or fewer tags and GPU types"
+        raise NotFoundError(f"no cluster has all of: {wishes}", hint=hint, code="no-cluster")
+    return tuple(cluster.full_name for cluster in known)
+
+
+def _is_named(cluster: Cluster, pattern: str, organization: str) -> bool:
+    """Whether a name, or a pattern with `*`, means this cluster; a name without organization is of the user's."""
+    wanted, has_organization, name = pattern.partition("/")
+    if not has_organization:
+        wanted, name = organization, pattern
+    if cluster.organization != wanted:
+        return False
+    names = (*cluster.aliases, cluster.name)
+    return any(fnmatchcase(each, name) for each in names) if "*" in name else name in names
+
+
+def _has_gpu(gpu_type: str, wanted: Sequence[str]) -> bool:
+    return any(each.lower() in gpu_type.lower() for each in wanted) if gpu_type else False

@@ -1,0 +1,236 @@
+"""A recipe to what would be sent (reads only), and to an experiment at Beaker."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.compat.gantry.account import Account
+from windlass.compat.gantry.checkout import Checkout, checkout_of, is_public, read_remote
+from windlass.compat.gantry.following import Following, follow
+from windlass.compat.gantry.mounts import Inputs, Mount, read_inputs
+from windlass.compat.gantry.recipe import Recipe
+from windlass.compat.gantry.resolution import Resolved, resolve
+from windlass.compat.gantry.spec import build_spec
+from windlass.core.errors import PreconditionError
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.seen import JobSeen, Workload
+    from windlass.backends.beaker.service import BeakerService
+
+__all__ = ["Launched", "Request", "launch", "prepare", "submit", "yaml_of"]
+
+_LONGEST_NAME = 100
+_UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What would be sent: the spec and its name, with everything it was made from."""
+
+    recipe: Recipe
+    inputs: Inputs
+    checkout: Checkout
+    resolved: Resolved
+    name: str
+    spec: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """What was sent, the experiment, and the first replica's last job where its end was waited for."""
+
+    request: Request
+    workload: Workload
+    job: JobSeen | None = None
+
+
+def prepare(
+    recipe: Recipe,
+    *,
+    account: Account | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Request:
+    """Everything a launch decides. Without an account nothing is asked but git here; with one, names are resolved.
+
+    Raises:
+        WindlassError: what the recipe contradicts, git refuses, or Beaker does not have.
+    """
+    environ = os.environ if environ is None else environ
+    recipe.check()
+    inputs = read_inputs(recipe, environ)
+    checkout = _checkout(recipe, folder or Path.cwd(), is_online=account is not None)
+    resolved = resolve(recipe, inputs, checkout, account=account, environ=environ)
+    name = recipe.name or _default_name(recipe, checkout)
+    notes = list(resolved.notes)
+    if account is not None:
+        name = _free_name(account, name)
+    if checkout.files is None:
+        notes.append(f"the files of {checkout.repo} are looked at when it is sent; a Python project is assumed")
+    if checkout.is_dirty:
+        notes.append("changes that are not committed do not come along")
+    spec = build_spec(recipe, inputs, checkout, resolved, name=name)
+    return Request(
+        recipe=recipe,
+        inputs=inputs,
+        checkout=checkout,
+        resolved=resolved,
+        name=name,
+        spec=spec,
+        notes=tuple(notes),
+    )
+
+
+def submit(request: Request, account: Account, service: BeakerService) -> Workload:
+    """Write what the request needs, then send it, once whatever happens to the reply.
+
+    Raises:
+        WindlassError: of the service.
+    """
+    ids: dict[str, str] = {}
+    for write in request.resolved.writes:
+        if write.kind == "secret":
+            account.write_secret(write.name, write.value)
+        elif write.kind == "group":
+            account.create_group(write.name)
+        else:
+            ids[write.name] = account.create_dataset(write.name, Path(write.value))
+    uploads = tuple(
+        Mount(source=ids.get(each.source, each.source), path=each.path) for each in request.resolved.uploads
+    )
+    resolved = replace(request.resolved, uploads=uploads)
+    spec = build_spec(request.recipe, request.inputs, request.checkout, resolved, name=request.name)
+    return service.create(spec, workspace=account.workspace, name=request.name)
+
+
+def launch(
+    recipe: Recipe,
+    *,
+    following: Following | None = None,
+    service: BeakerService | None = None,
+    tell: Callable[[str], None] | None = None,
+    emit: Callable[[bytes], None] | None = None,
+    on_line: Callable[[bytes, float], None] | None = None,
+    on_pause: Callable[[float], None] | None = None,
+    on_made: Callable[[Request, Workload], None] | None = None,
+) -> Launched:
+    """Send a recipe to Beaker and watch it as `following` says.
+
+    Args:
+        service: by default one of its own, closed at the end.
+        tell, emit: where words and lines of the log go; by default standard error and standard output.
+        on_line, on_pause: see `following.follow`.
+        on_made: called as soon as the experiment is there, before it is watched.
+
+    Raises:
+        WindlassError: of `prepare`, of the service, and WaitTimeoutError where a limit is over.
+    """
+    from windlass.compat.gantry.online import BeakerAccount  # lazy: only a launch talks to Beaker
+
+    if service is None:
+        from windlass.backends.beaker.service import BeakerService  # lazy: as above
+
+        with contextlib.closing(BeakerService()) as own:
+            return launch(
+                recipe,
+                following=following,
+                service=own,
+                tell=tell,
+                emit=emit,
+                on_line=on_line,
+                on_pause=on_pause,
+                on_made=on_made,
+            )
+    say = tell or _tell
+    account = BeakerAccount(service, recipe.workspace or "")
+    request = prepare(recipe, account=account)
+    if recipe.save_spec:
+        save_spec(request, Path(recipe.save_spec), may_overwrite=bool(recipe.yes))
+    for note in request.notes:
+        say(f"note: {note}")
+    workload = submit(request, account, service)
+    say(f"{workload.name}  {workload.url}")
+    if on_made is not None:
+        on_made(request, workload)
+    if following is None or not following.is_wanted:
+        return Launched(request=request, workload=workload)
+    job = follow(service, workload.id, following, tell=say, emit=emit or _emit, on_line=on_line, on_pause=on_pause)
+    return Launched(request=request, workload=workload, job=job)
+
+
+def save_spec(request: Request, path: Path, *, may_overwrite: bool) -> None:
+    """Write the spec as YAML.
+
+    Raises:
+        PreconditionError: the file is there and may not be overwritten.
+    """
+    if path.exists() and not may_overwrite:
+        message = f"`--save-spec {path}`: the file is there already"
+        raise PreconditionError(message, hint="add `--yes`, or write another name", code="spec-file-exists")
+    path.write_text(yaml_of(request.spec), encoding="utf-8")
+
+
+def yaml_of(spec: Mapping[str, Any]) -> str:
+    """A spec as a file that Beaker's tools read; texts of several lines stand as such."""
+    import yaml  # lazy: PyYAML costs 25 ms
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    return yaml.dump(dict(spec), Dumper=Dumper, sort_keys=False, width=1000, allow_unicode=True)
+
+
+def _checkout(recipe: Recipe, folder: Path, *, is_online: bool) -> Checkout:
+    if recipe.git_repo is not None:
+        checkout = recipe.git_repo
+    elif recipe.remote is not None:
+        checkout = read_remote(recipe.remote, ref=recipe.ref, branch=recipe.branch, is_online=is_online)
+    else:
+        checkout = checkout_of(folder, ref=recipe.ref, branch=recipe.branch, is_online=is_online)
+    if checkout.is_dirty and recipe.ref is None and not recipe.allow_dirty:
+        message = f"{folder} has changes that are not committed, and the job fetches a commit"
+        raise PreconditionError(message, hint="git commit, and push; or add `--allow-dirty`", code="dirty-tree")
+    if is_online and checkout.is_public is None:
+        return replace(checkout, is_public=is_public(checkout.url))
+    return checkout
+
+
+def _default_name(recipe: Recipe, checkout: Checkout) -> str:
+    """A name that says what runs; the same launch of the same commit has the same one."""
+    told = asdict(replace(recipe, git_repo=None, callbacks=None, save_spec=None, yes=None))
+    digest = hashlib.sha256(json.dumps([told, checkout.ref], default=str).encode()).hexdigest()
+    words = f"{checkout.repo.rpartition('/')[2]}-{recipe.task_name}"
+    return f"{_UNFIT.sub('-', words).strip('-.')[: _LONGEST_NAME - 9]}-{digest[:8]}"
+
+
+def _free_name(account: Account, name: str) -> str:
+    """The name, or with a number from 2 on that is free."""
+    number, free = 1, name
+    while account.has_experiment(free):
+        number += 1 if number < 10 else number // 2  # a nightly name may be taken a thousand times
+        free = f"{name}-{number}"
+    return free
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _emit(line: bytes) -> None:
+    sys.stdout.write(line.decode(errors="replace"))
+    sys.stdout.flush()

@@ -1,0 +1,217 @@
+"""A recipe's names made definite: ids and full names where Beaker can be asked, as given with a note where not."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.compat.gantry.account import Account
+from windlass.compat.gantry.checkout import Checkout
+from windlass.compat.gantry.mounts import Inputs, Mount, SecretVariable
+from windlass.compat.gantry.placement import place, wishes_of
+from windlass.compat.gantry.recipe import Recipe
+from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UsageError
+from windlass.core.names import nearest
+
+__all__ = ["DEFAULT_IMAGE", "GANTRY_VERSION", "Resolved", "Write", "resolve"]
+
+GANTRY_VERSION = "3.7.0"
+"""The gantry whose behaviour this is."""
+DEFAULT_IMAGE = "beaker-py/gantry"
+_CREDENTIALS = (
+    ("GANTRY_AWS_CONFIG", "aws_config_secret"),
+    ("GANTRY_AWS_CREDENTIALS", "aws_credentials_secret"),
+    ("GANTRY_GOOGLE_CREDENTIALS", "google_credentials_secret"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """Something a launch makes at Beaker before it is sent: a secret, a group, a dataset."""
+
+    kind: str
+    name: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    def __repr__(self) -> str:
+        return f"Write({self})"  # never the value of a secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """What the spec is made of beyond the recipe itself, what to write first, and what was not looked up."""
+
+    image: Mapping[str, str]
+    clusters: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    datasets: tuple[Mount, ...] = ()
+    uploads: tuple[Mount, ...] = ()
+    secret_variables: tuple[tuple[str, str], ...] = ()
+    token_secret: str | None = None
+    writes: tuple[Write, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def resolve(
+    recipe: Recipe, inputs: Inputs, checkout: Checkout, *, account: Account | None, environ: Mapping[str, str]
+) -> Resolved:
+    """Make names definite; reads from `account`, writes nothing.
+
+    Raises:
+        NotFoundError: no such image, dataset, cluster, or group of another user.
+        AccessError: a secret that is neither in the workspace nor yours.
+        PreconditionError: nobody pays: no budget.
+    """
+    found = _Resolution(recipe, account, environ)
+    return Resolved(
+        image=found.image(),
+        clusters=found.clusters(),
+        groups=tuple(found.group(name) for name in recipe.group_names or ()),
+        datasets=tuple(found.dataset(mount) for mount in inputs.datasets),
+        uploads=tuple(found.upload(mount) for mount in inputs.uploads),
+        token_secret=found.token(checkout, inputs),
+        secret_variables=found.secret_variables(inputs),
+        writes=tuple(found.writes),
+        notes=tuple(found.notes),
+    )
+
+
+class _Resolution:
+    """One resolution under way: collects notes and writes."""
+
+    def __init__(self, recipe: Recipe, account: Account | None, environ: Mapping[str, str]) -> None:
+        self.recipe = recipe
+        self.account = account
+        self.environ = environ
+        self.notes: list[str] = []
+        self.writes: list[Write] = []
+        self._secrets: Collection[str] = ()
+        if account is None:
+            return
+        if recipe.budget is None and not account.has_budget():
+            message = f"the workspace {account.workspace} has no budget"
+            raise PreconditionError(message, hint="add `--budget ORG/NAME`", code="no-budget")
+        self._secrets = frozenset(account.secrets())
+
+    def image(self) -> dict[str, str]:
+        recipe, account = self.recipe, self.account
+        if recipe.docker_image is not None:
+            return {"docker": recipe.docker_image}
+        if recipe.beaker_image is None:
+            versioned = f"{DEFAULT_IMAGE}-v{GANTRY_VERSION}"
+            is_there = account is not None and account.image_id(versioned) is not None
+            return {"beaker": versioned if is_there else DEFAULT_IMAGE}
+        if account is None or recipe.beaker_image == DEFAULT_IMAGE:
+            if account is None:
+                self.notes.append(f"the image {recipe.beaker_image} is looked up when it is sent")
+            return {"beaker": recipe.beaker_image}
+        found = account.image_id(recipe.beaker_image)
+        if found is None:
+            hint = "`--docker-image` is for public images"
+            raise NotFoundError(f"Beaker has no image `{recipe.beaker_image}`", hint=hint, code="beaker-no-image")
+        return {"beaker": found}
+
+    def clusters(self) -> tuple[str, ...]:
+        wishes = wishes_of(self.recipe)
+        if not wishes:
+            return ()
+        if self.account is not None:
+            return place(wishes, self.account)
+        if wishes.needs_beaker:
+            self.notes.append(f"clusters are chosen when it is sent: {wishes}")
+        return wishes.patterns
+
+    def group(self, name: str) -> str:
+        if self.account is None:
+            self.notes.append(f"the group {name} is looked up when it is sent")
+            return name
+        found = self.account.group(name)
+        if found is not None:
+            return found
+        owner, has_owner, own = name.partition("/")
+        if has_owner and owner != self.account.user:
+            raise NotFoundError(f"Beaker has no group `{name}`", hint="ask its owner to make it", code="no-group")
+        own = own if has_owner else name
+        self.writes.append(Write(kind="group", name=own))
+        return f"{self.account.user}/{own}"
+
+    def dataset(self, mount: Mount) -> Mount:
+        if self.account is None:
+            self.notes.append(f"the dataset {mount.source} is looked up when it is sent")
+            return mount
+        found = self.account.dataset_id(mount.source)
+        if found is None:
+            raise NotFoundError(f"Beaker has no dataset `{mount.source}`", hint="check its name", code="no-dataset")
+        return Mount(source=found, path=mount.path, sub_path=mount.sub_path)
+
+    def upload(self, mount: Mount) -> Mount:
+        name = _name_of_upload(Path(mount.source))
+        self.writes.append(Write(kind="dataset", name=name, value=mount.source))
+        return Mount(source=name, path=mount.path)
+
+    def token(self, checkout: Checkout, inputs: Inputs) -> str | None:
+        names = {variable.name for variable in inputs.secret_variables} | {name for name, _ in inputs.variables}
+        if checkout.is_public or "GITHUB_TOKEN" in names:
+            return None
+        secret = self.recipe.gh_token_secret
+        if self.account is None:
+            self.notes.append(f"whether {checkout.repo} needs a token is asked when it is sent; {secret} is assumed")
+        elif secret not in self._secrets:
+            message = f"{checkout.repo} is private, and {self.account.workspace} has no secret `{secret}`"
+            hint = f"windlass secret set {secret}; windlass beaker secret push {secret}"
+            raise AccessError(message, hint=hint, code="beaker-secret-missing")
+        return secret
+
+    def secret_variables(self, inputs: Inputs) -> tuple[tuple[str, str], ...]:
+        found = [(variable.name, self._secret(variable)) for variable in inputs.secret_variables]
+        for mount in inputs.secrets:
+            self._check(mount.source)
+        for name, field in _CREDENTIALS:
+            secret = getattr(self.recipe, field)
+            if secret is not None:
+                self._check(secret)
+                found.append((name, secret))
+        return tuple(found)
+
+    def _secret(self, variable: SecretVariable) -> str:
+        if variable.secret is not None:
+            self._check(variable.secret)
+            return variable.secret
+        name = variable.name
+        if self.account is None or name in self._secrets:
+            return name
+        value = self.environ.get(name)
+        if not value:
+            self._check(name)
+        assert value
+        secret = f"{name}_{hashlib.sha256(value.encode(errors='ignore')).hexdigest()[:8]}"
+        if secret not in self._secrets:
+            self.writes.append(Write(kind="secret", name=secret, value=value))
+        self.notes.append(f"{name}: the workspace has no such secret; yours is written as {secret}")
+        return secret
+
+    def _check(self, secret: str) -> None:
+        if self.account is None or secret in self._secrets:
+            return
+        close = nearest(secret, self._secrets)
+        hint = f"did you mean `{close}`?" if close else f"windlass beaker secret push {secret}"
+        message = f"the workspace {self.account.workspace} has no secret `{secret}`"
+        raise AccessError(message, hint=hint, code="beaker-secret-missing")
+
+
+def _name_of_upload(source: Path) -> str:
+    """A dataset's name by what is in it, so that the same files are uploaded once."""
+    if not source.exists():
+        raise UsageError(f"`--upload {source}`: no such file", hint="check the path", code="bad-mount")
+    digest = hashlib.sha256()
+    files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
+    for path in files:
+        digest.update(str(path.relative_to(source.parent)).encode() + b"\0")
+        with path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return f"windlass-source-{digest.hexdigest()[:32]}"

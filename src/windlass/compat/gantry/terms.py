@@ -1,0 +1,57 @@
+"""What of a gantry launch is said another way at another place, or only at Beaker: a note each, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from windlass.compat.elsewhere.destination import Destination
+from windlass.compat.elsewhere.findings import Findings
+from windlass.compat.gantry.placement import wishes_of
+from windlass.compat.gantry.recipe import Recipe
+
+__all__ = ["check_at_beaker", "note_on_beaker", "note_on_job"]
+
+
+def note_on_job(recipe: Recipe, findings: Findings) -> None:
+    """What gantry's own job does, and windlass's does another way at every place."""
+    given = {
+        "--no-host-networking": recipe.host_networking is False and "tasks use the network of their host there",
+        "--no-leader-selection": recipe.leader_selection is False and "the first replica is always the leader",
+        "--skip-nccl-setup": recipe.skip_nccl_setup and "windlass sets no variables of NCCL",
+        "--runtime-dir": recipe.runtime_dir != "/gantry-runtime" and "the code is where the place keeps it",
+    }
+    findings.note(*(f"{option}: {said}" for option, said in given.items() if said))
+
+
+def check_at_beaker(recipe: Recipe, place: Destination, findings: Findings, *, has_partition: bool) -> None:
+    """What the profile of a Beaker site says instead, and wishes that only a plain launch turns into clusters."""
+    if recipe.workspace:
+        said = f"the run is made in the workspace of the profile of `{place.name}`"
+        findings.note(f"--workspace {recipe.workspace}: {said}")
+    wishes = wishes_of(replace(recipe, weka=None, clusters=None if has_partition else recipe.clusters))
+    if wishes.needs_beaker:
+        hint = "name clusters in full: `--cluster ORGANIZATION/NAME`; or leave it out, and the profile names them"
+        findings.refuse(f"`--on` asks Beaker for no clusters with: {wishes}", hint)
+
+
+def note_on_beaker(recipe: Recipe, place: Destination, findings: Findings, *, has_partitions: bool) -> None:
+    """What only Beaker knows, in a sentence each."""
+    clusters: Sequence[str] | None = None if has_partitions else recipe.clusters
+    given = {
+        "--workspace": recipe.workspace,
+        "--budget": recipe.budget,
+        "--cluster": clusters,
+        "--gpu-type": recipe.gpu_types,
+        "--tag": recipe.tags,
+        "--interconnect": recipe.interconnect,
+        "--hostname": recipe.hostnames,
+        "--min-runtime": recipe.min_runtime,
+        "--group": (recipe.group_names or ())[1:],
+    }
+    for option, value in given.items():
+        if value:
+            shown = value if isinstance(value, str) else " ".join(value)
+            findings.note(f"{option} {shown} is Beaker's, and has no meaning at `{place.name}`")
+    if recipe.num_replicas and (recipe.propagate_failure is False or recipe.propagate_preemption is False):
+        findings.note("the replicas are one gang there: one that ends in error ends them all")

@@ -1,0 +1,53 @@
+"""Whose command line it is: the user's name on Beaker, what secrets the workspace holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["Account", "KnownAccount", "has_beaker"]
+
+
+class Account(Protocol):
+    """What a launch must know of Beaker; either method may ask it, and raise what its backend raises."""
+
+    @property
+    def is_external(self) -> bool:
+        """Whether there is no account: directories stay as they are, and nothing can be submitted."""
+
+    def user(self) -> str:
+        """The user's name."""
+
+    def secrets(self, workspace: str | None) -> Sequence[str] | None:
+        """Names of the workspace's secrets, of the default one for None; None when they are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownAccount:
+    """An account that is given, not asked for; without a name it is that of somebody without Beaker."""
+
+    name: str = ""
+    secret_names: tuple[str, ...] | None = None
+
+    @property
+    def is_external(self) -> bool:
+        """Whether nobody is named."""
+        return not self.name
+
+    def user(self) -> str:
+        """The given name."""
+        return self.name or "external_user"
+
+    def secrets(self, workspace: str | None) -> Sequence[str] | None:
+        """The given names, whatever the workspace."""
+        return () if self.is_external else self.secret_names
+
+
+def has_beaker(environ: Mapping[str, str]) -> bool:
+    """Whether the official tools are pointed at a configuration or a token; reads none of them."""
+    if environ.get("BEAKER_TOKEN") or environ.get("BEAKER_CONFIG"):
+        return True
+    home = environ.get("HOME")
+    return bool(home) and (Path(str(home)) / ".beaker" / "config.yml").is_file()

@@ -1,0 +1,50 @@
+"""Beaker's images through the official client: found, unnamed, sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.compat.mason.build import StoredImage
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.service import BeakerService
+
+__all__ = ["BeakerImages"]
+
+_UPLOAD_S = 6 * 3600.0
+
+
+class BeakerImages:
+    """The images of an account; see `windlass.compat.mason.build.ImageStore`.
+
+    Sending uses the client's own way, which speaks to Docker's socket (DOCKER_HOST).
+    """
+
+    def __init__(self, service: BeakerService) -> None:
+        self._service = service
+
+    def user(self) -> str:
+        """The user's name."""
+        return self._service.user()
+
+    def find(self, name: str) -> StoredImage | None:
+        """The image of a full name; None where there is none."""
+        from beaker.exceptions import BeakerImageNotFound  # lazy: the client costs half a second
+
+        with self._service.asking(f"looking at the image {name}") as client:
+            try:
+                image = client.image.get(name)
+            except BeakerImageNotFound:
+                return None
+        return StoredImage(id=image.id, description=image.description)
+
+    def unname(self, image: StoredImage) -> None:
+        """Take an image's name away; it stays under its id."""
+        with self._service.asking(f"taking the name of the image {image.id} away") as client:
+            client.image.update(client.image.get(image.id), name="")
+
+    def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:
+        """Send an image of Docker's; blocking, minutes."""
+        with self._service.asking(f"sending the image {name}", _UPLOAD_S) as client:
+            place = client.workspace.get(workspace) if workspace else None
+            client.image.create(name, tag, workspace=place, description=description, commit=True)

@@ -1,0 +1,217 @@
+"""`windlass mason build SCRIPT`: the branch's image for a launch script, built and sent to Beaker where it is not there yet.
+
+The work of open-instruct's image wrapper: the tree must be clean, the image is called after the branch, its description
+says `Git commit: <hash>`, and the script gets the image as its first argument.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError
+from windlass.core.names import nearest
+
+if TYPE_CHECKING:
+    from windlass.pin.code import CodePin
+    from windlass.runs.home import Home
+
+__all__ = ["BranchImage", "BuildOptions", "ImageStore", "StoredImage", "build_branch_image", "read_build", "run_script"]
+
+_PREFIX = "open-instruct-integration-test"
+_CUDA_VERSIONS = ("12", "13")
+_COMMIT = re.compile(r"Git commit: ([0-9a-f]{7,40})")
+_SHORT = 9
+_MAX_NAME = 127
+_EXAMPLE = "windlass mason build [--cuda-version 12|13] SCRIPT [ARGUMENT]..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """What the command line asks for.
+
+    Attributes:
+        workspace: where the image is sent; empty: the account's default one.
+        arguments: of the script, behind the image.
+    """
+
+    script: Path
+    arguments: tuple[str, ...] = ()
+    cuda_version: str = "12"
+    workspace: str = ""
+    dockerfile: str = "Dockerfile"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredImage:
+    """An image that Beaker has."""
+
+    id: str
+    description: str = ""
+
+
+class ImageStore(Protocol):
+    """Beaker's images, for one account; every method may raise what its backend raises."""
+
+    def user(self) -> str:
+        """The user's name, the first part of the image's full name."""
+
+    def find(self, name: str) -> StoredImage | None:
+        """The image of a full name; None where there is none."""
+
+    def unname(self, image: StoredImage) -> None:
+        """Take an image's name away, so that another one can have it; it stays under its id."""
+
+    def upload(self, name: str, tag: str, *, workspace: str, description: str) -> None:
+        """Send an image of this machine's engine; blocking, minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchImage:
+    """The image of a branch.
+
+    Attributes:
+        name: what the script gets: `USER/NAME` on Beaker, else the engine's own tag.
+        is_built, is_uploaded: whether that had to be done.
+    """
+
+    name: str
+    commit: str
+    is_built: bool = False
+    is_uploaded: bool = False
+
+
+def read_build(words: Sequence[str]) -> BuildOptions:
+    """Read the words behind `windlass mason build`; options stand before the script.
+
+    Raises:
+        UsageError: no script, an unknown option, or a CUDA version that there is not.
+    """
+    given: dict[str, str] = {}
+    flags = {"--cuda-version": "cuda_version", "--workspace": "workspace", "--dockerfile": "dockerfile"}
+    position = 0
+    while position < len(words) and words[position].startswith("-"):
+        flag, equals, value = words[position].partition("=")
+        if flag not in flags:
+            close = nearest(flag, flags)
+            hint = f"did you mean `{close}`?" if close else _EXAMPLE
+            raise UsageError(f"`{flag}` is no option of `windlass mason build`", hint=hint, code="mason-unknown-option")
+        if not equals and position + 1 < len(words):
+            position += 1
+            value = words[position]
+        given[flags[flag]] = value
+        position += 1
+    if position >= len(words):
+        raise UsageError("`windlass mason build` needs a launch script", hint=_EXAMPLE, code="missing-argument")
+    if given.get("cuda_version", "12") not in _CUDA_VERSIONS:
+        message = f"`--cuda-version {given['cuda_version']}`: 12 or 13 is expected"
+        raise UsageError(message, hint="--cuda-version 12", code="mason-value")
+    return BuildOptions(script=Path(words[position]), arguments=tuple(words[position + 1 :]), **given)
+
+
+def build_branch_image(
+    options: BuildOptions, folder: Path, home: Home, store: ImageStore | None, *, log: Callable[[str], None]
+) -> BranchImage:
+    """The branch's image, on Beaker where there is an account; idempotent. Blocks while it is built and sent.
+
+    Nothing is built where Beaker has the image of this commit, and nothing is built twice from the same content.
+
+    Args:
+        folder: of the repository.
+        store: None: the image stays in this machine's engine.
+
+    Raises:
+        NotFoundError: there is no such script.
+        PreconditionError: the tree is not clean, there is no repository, or the build fails.
+        WindlassError: the engine or Beaker refuses.
+    """
+    if not (folder / options.script).is_file():
+        raise NotFoundError(f"no such script: `{options.script}`", hint="check the path", code="file-missing")
+    from windlass.pin.code import pin_code  # lazy: brings git
+
+    code = pin_code(folder, store=home.cache / "code.git")
+    tag = image_name(code.branch, options.cuda_version)
+    if store is None:
+        return BranchImage(name=tag, commit=code.commit, is_built=_build(options, code, folder, home, tag, log))
+    name = f"{store.user()}/{tag}"
+    present = store.find(name)
+    if present is not None and _is_of(code.commit, present.description):
+        log(f"Beaker has {name} of commit {code.commit[:_SHORT]}: nothing is built or sent")
+        return BranchImage(name=name, commit=code.commit)
+    is_built = _build(options, code, folder, home, tag, log)
+    if present is not None:
+        store.unname(present)
+    description = f"Git commit: {code.commit[:_SHORT]}; CUDA: {options.cuda_version}"
+    log(f"sending {tag} to Beaker as {name} ({description})")
+    store.upload(tag, tag, workspace=options.workspace, description=description)
+    return BranchImage(name=name, commit=code.commit, is_built=is_built, is_uploaded=True)
+
+
+def run_script(options: BuildOptions, image: BranchImage, folder: Path, environ: Mapping[str, str]) -> int:
+    """Run the launch script with the image as its first argument; returns its exit code."""
+    variables = {
+        "UV_PROJECT_ENVIRONMENT": ".venv-launcher",
+        **environ,
+        "OPEN_INSTRUCT_CUDA_VERSION": options.cuda_version,
+    }
+    argv = ["bash", str(options.script), image.name, *options.arguments]
+    return subprocess.run(argv, cwd=folder, env=variables, check=False).returncode
+
+
+def image_name(branch: str, cuda_version: str) -> str:
+    """The name of a branch's image, as the wrapper makes it; Beaker takes letters, digits, `-`, `_` and `.`."""
+    plain = re.sub(r"[^a-z0-9._-]", "-", branch.lower()).removeprefix("-") or "detached"
+    tail = f"-cuda{cuda_version}"
+    return f"{_PREFIX}-{plain}"[: _MAX_NAME - len(tail)].rstrip("-._") + tail
+
+
+def _is_of(commit: str, description: str) -> bool:
+    found = _COMMIT.search(description)
+    return found is not None and commit.startswith(found.group(1))
+
+
+@dataclass(slots=True)
+class _Heard:
+    """Passes lines on, and knows whether there was one."""
+
+    log: Callable[[str], None]
+    lines: list[str] = field(default_factory=list)
+
+    def __call__(self, line: str) -> None:
+        self.lines.append(line)
+        self.log(line)
+
+
+def _build(
+    options: BuildOptions, code: CodePin, folder: Path, home: Home, tag: str, log: Callable[[str], None]
+) -> bool:
+    """The image in this machine's engine, under its name; returns whether it was built now."""
+    from windlass.pin.image import ImageMaker, ImageSource, ensure_image, find_engine, pin_built  # lazy: brings engines
+
+    engine = find_engine("")
+    source = ImageSource(dockerfile=options.dockerfile, args=_arguments(options, code, folder))
+    store = home.cache / "code.git"
+    pin = pin_built(source, code, folder, engine=engine, has_own_code=True, network="host", store=store)
+    maker = ImageMaker(engine=engine, code=code, folder=folder, cache=home.cache, store=store, log=log)
+    built = ensure_image(pin, maker)
+    done = engine.call("tag", built.image_id, tag)
+    if done.code:
+        message = f"{engine.kind} does not call {built.image_id} `{tag}`: {done.stderr.strip()}"
+        raise PreconditionError(message, hint=f"windlass image show {code.commit[:_SHORT]}", code="engine-failed")
+    return not built.is_hit
+
+
+def _arguments(options: BuildOptions, code: CodePin, folder: Path) -> dict[str, str]:
+    """The wrapper's build arguments, as far as the Dockerfile declares them."""
+    try:
+        text = (folder / options.dockerfile).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        hint = "--dockerfile PATH names another one"
+        raise NotFoundError(f"there is no `{options.dockerfile}`", hint=hint, code="file-missing") from error
+    given = {"GIT_COMMIT": code.commit[:_SHORT], "GIT_BRANCH": code.branch, "CUDA_VERSION": options.cuda_version}
+    declared = set(re.findall(r"^\s*ARG\s+(\w+)", text, re.MULTILINE | re.IGNORECASE))
+    return {name: value for name, value in given.items() if name in declared}

@@ -1,0 +1,145 @@
+"""The dataset cache of open-instruct's training scripts: made before any GPU is asked for.
+
+mason runs such a script here with `--cache_dataset_only` before it submits; so does `cache_here`. Elsewhere the same
+command is a step of prepared data (docs/concepts/prepared-data.md), built once per content where the run runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from windlass.compat.mason.rewriting import TRAININGS
+from windlass.core.errors import PreconditionError
+
+__all__ = ["CACHE_FLAG", "CACHE_FOLDER_FLAG", "build_words", "cache_here", "caching_words", "script_index"]
+
+CACHE_FLAG, CACHE_FOLDER_FLAG = "--cache_dataset_only", "--dataset_local_cache_dir"
+_RUN_ONLY = {
+    "--with_tracking": False,
+    "--checkpoint_state_freq": True,
+    "--checkpoint_state_dir": True,
+    "--gs_checkpoint_state_dir": True,
+}
+"""What mason leaves out, and whether a value follows."""
+_NAMES = ("--exp_name", "--run_name", "--wandb_entity", "--wandb_project_name", "--hf_entity")
+_OF_THE_RUN = {
+    **_RUN_ONLY,
+    **dict.fromkeys(("--output_dir", CACHE_FOLDER_FLAG, *_NAMES), True),
+    CACHE_FLAG: False,
+}
+"""The same for a build, whose folder and key are its own: names of the run say nothing of the data."""
+_PYTHON = re.compile(r"(?:.*/)?python[0-9.]*\Z")
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "config.json")
+_STDERR = 2
+_GSUTIL = ("gsutil", "-o", "GSUtil:parallel_thread_count=1", "-o", "GSUtil:sliced_object_download_threshold=150", "-m")
+
+
+def script_index(words: Sequence[str]) -> int | None:
+    """Where the training script stands that can cache its dataset; None where there is none."""
+    return next((index for index, word in enumerate(words) if word in TRAININGS), None)
+
+
+def caching_words(command: Sequence[str]) -> tuple[str, ...]:
+    """The command that mason would run to cache the dataset; empty for scripts that cannot.
+
+    Args:
+        command: the words of one command, quotes removed.
+    """
+    at = script_index(command)
+    return () if at is None else ("python", *_without(command[at:], _RUN_ONLY), CACHE_FLAG)
+
+
+def build_words(command: Sequence[str]) -> tuple[str, ...]:
+    """The command of a build that leaves the cache in ${out}; empty for scripts that cannot."""
+    at = script_index(command)
+    if at is None:
+        return ()
+    before = [word for word in command[:at] if word not in ("uv", "run", "--no-sync", "-u")]
+    is_plain = len(before) == 1 and _PYTHON.match(before[0])
+    start = (*command[:at], *(() if is_plain else ("python",))) if is_plain or not before else ("python",)
+    return (*start, *_without(command[at:], _OF_THE_RUN), CACHE_FLAG, CACHE_FOLDER_FLAG, "${out}")
+
+
+def _without(words: Sequence[str], flags: Mapping[str, bool]) -> list[str]:
+    """The words without these flags and their values; a flag behind a flag is no value."""
+    kept, index = [], 0
+    while index < len(words):
+        flag, equals, _ = words[index].partition("=")
+        if flag not in flags:
+            kept.append(words[index])
+        elif flags[flag] and not equals and index + 1 < len(words) and not words[index + 1].startswith("--"):
+            index += 1
+        index += 1
+    return kept
+
+
+def cache_here(
+    command: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    tokenizers: Path,
+    log: Callable[[str], None],
+) -> bool:
+    """Cache a command's dataset on this machine, as mason does before it submits; blocking, minutes.
+
+    What the script prints goes to standard error as it comes.
+
+    Args:
+        command: the words of one command, quotes removed.
+        environ: the variables of the script.
+        tokenizers: folder for tokenizers of models that are in a bucket only (`gs://`).
+
+    Returns:
+        Whether there was something to cache.
+
+    Raises:
+        PreconditionError: the script or the download of the tokenizer ended with an error.
+    """
+    words = caching_words(command)
+    if not words:
+        return False
+    words = _with_local_tokenizer(words, environ, tokenizers, log)
+    log(f"caching the dataset first: {shlex.join(words)}")
+    _run(words, environ)
+    log("the dataset is cached")
+    return True
+
+
+def _with_local_tokenizer(
+    words: tuple[str, ...], environ: Mapping[str, str], folder: Path, log: Callable[[str], None]
+) -> tuple[str, ...]:
+    """The command with the tokenizer of a `gs://` model in a folder here; that is all that caching needs of it."""
+    flag = "--model_name_or_path"
+    at = words.index(flag) + 1 if flag in words[:-1] else 0
+    model = words[at].rstrip("/") if at else ""
+    if not model.startswith("gs://"):
+        return words
+    there = folder / f"tokenizer_{hashlib.md5(model.encode(), usedforsecurity=False).hexdigest()[:8]}"
+    if not there.exists():
+        log(f"bringing the tokenizer of {model} to {there}")
+        part = there.with_name(f"{there.name}.part")
+        part.mkdir(parents=True, exist_ok=True)
+        _run((*_GSUTIL, "cp", "-r", *(f"{model}/{name}" for name in _TOKENIZER), f"{part}/"), environ)
+        part.rename(there)
+    return (*words[:at], f"{there}/", *words[at + 1 :])
+
+
+def _run(words: Sequence[str], environ: Mapping[str, str]) -> None:
+    try:
+        code = subprocess.run(words, env=dict(environ), stdout=_STDERR, check=False).returncode
+    except OSError as error:
+        hint = "install it, or leave the cache out: --no_auto_dataset_cache"
+        raise PreconditionError(
+            f"`{words[0]}` cannot be started: {error.strerror}", hint=hint, code="mason-cache-failed"
+        ) from error
+    if code:
+        raise PreconditionError(
+            f"`{shlex.join(words)}` ended with {code}; nothing was submitted",
+            hint="what it printed stands above; --no_auto_dataset_cache submits without a cache",
+            code="mason-cache-failed",
+        )

@@ -1,0 +1,86 @@
+"""What mason knows of clusters, as data (clusters.json): which storage they have, which ones join nodes by a fast network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+__all__ = ["Bucket", "Clusters", "Google", "Weka", "known_clusters"]
+
+_FILE = Path(__file__).with_name("clusters.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A bucket of Weka and where jobs see it."""
+
+    bucket: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weka:
+    """Clusters with Weka: what is mounted, the variables of caches, those of several nodes."""
+
+    clusters: tuple[str, ...]
+    mounts: tuple[Bucket, ...]
+    variables: tuple[str, ...]
+    """NAME=VALUE; `{run_id}` stands for the run's id."""
+    multi_node_variables: tuple[str, ...]
+    root: str
+    """What a path on Weka holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Google:
+    """Clusters on Google Cloud: the bucket of trainings, and where jobs keep copies of what is in buckets."""
+
+    clusters: tuple[str, ...]
+    bucket: str
+    local: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clusters:
+    """All of it."""
+
+    weka: Weka
+    google: Google
+    interconnect: tuple[str, ...]
+
+    def has_weka(self, clusters: Iterable[str]) -> bool:
+        """Whether every one of these clusters has Weka."""
+        return set(clusters) <= set(self.weka.clusters)
+
+    def may_have_weka(self, clusters: Iterable[str]) -> bool:
+        """Whether one of these clusters has Weka."""
+        return not set(self.weka.clusters).isdisjoint(clusters)
+
+    def is_google(self, clusters: Iterable[str]) -> bool:
+        """Whether every one of these clusters is on Google Cloud."""
+        return set(clusters) <= set(self.google.clusters)
+
+    def without_interconnect(self, clusters: Sequence[str]) -> tuple[str, ...]:
+        """Those that are not known to join nodes by a fast network."""
+        return tuple(cluster for cluster in clusters if cluster not in self.interconnect)
+
+
+@cache
+def known_clusters() -> Clusters:
+    """The shipped knowledge, read once."""
+    data = json.loads(_FILE.read_text(encoding="utf-8"))
+    weka, google = data["weka"], data["google"]
+    return Clusters(
+        weka=Weka(
+            clusters=tuple(weka["clusters"]),
+            mounts=tuple(Bucket(**each) for each in weka["mounts"]),
+            variables=tuple(weka["variables"]),
+            multi_node_variables=tuple(weka["multi_node_variables"]),
+            root=weka["root"],
+        ),
+        google=Google(clusters=tuple(google["clusters"]), bucket=google["bucket"], local=google["local"]),
+        interconnect=tuple(data["interconnect"]),
+    )

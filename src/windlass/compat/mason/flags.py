@@ -1,0 +1,271 @@
+"""Every option of the mason command line: mason's own, those it once had, and those of windlass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from windlass.compat.mason import values
+
+__all__ = ["FLAGS", "OWN", "RETIRED", "Flag", "Takes"]
+
+
+class Takes(Enum):
+    """How many values an option takes."""
+
+    NONE = "no value"
+    ONE = "one value"
+    EACH = "one value each time, and it may be given again"
+    SOME = "one value or more"
+    ANY = "any number of values"
+
+
+def _text(text: str) -> str:
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One option: how it is written, what it takes, where its value goes, what it is for."""
+
+    name: str
+    """As typed: `--num_nodes`."""
+    field: str = ""
+    """The field of `MasonOptions` or `OwnOptions`; empty for one that does nothing."""
+    takes: Takes = Takes.ONE
+    metavar: str = "TEXT"
+    read: Callable[[str], Any] = _text
+    help: str
+    note: str = ""
+    """What is said when it is given."""
+    may_be_cut: bool = True
+    """Whether it may be cut short; what mason got after August 2026 may not, or old scripts would mean something else."""
+
+
+def _switch(name: str, help_line: str, *, field: str = "", note: str = "") -> Flag:
+    field = field or ("" if note else name.lstrip("-").replace("-", "_"))
+    return Flag(name=name, field=field, takes=Takes.NONE, metavar="", help=help_line, note=note)
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag(
+        name="--cluster",
+        field="cluster",
+        takes=Takes.SOME,
+        metavar="CLUSTER...",
+        read=values.listed,
+        help="Clusters on which the job may run; given again, they add up. Required.",
+    ),
+    Flag(
+        name="--hostname",
+        field="hostname",
+        takes=Takes.SOME,
+        metavar="HOST...",
+        read=values.listed,
+        help="Hosts on which the job may run; they take the place of the clusters.",
+    ),
+    Flag(
+        name="--max_retries",
+        field="max_retries",
+        metavar="N",
+        read=values.retries,
+        help="How often Beaker tries a failed task again. [0]",
+    ),
+    Flag(name="--budget", field="budget", metavar="ORG/NAME", help="The budget. [the workspace's]"),
+    Flag(name="--gpus", field="gpus", metavar="N", read=values.natural, help="GPUs of a node. [0]"),
+    Flag(
+        name="--shared_memory",
+        field="shared_memory",
+        metavar="SIZE",
+        read=values.size,
+        help="Size of /dev/shm. [10.24gb]",
+    ),
+    Flag(name="--num_nodes", field="num_nodes", metavar="N", read=values.count, help="Nodes of a task. [1]"),
+    Flag(name="--image", field="image", metavar="IMAGE", read=values.filled, help="Beaker image to run in."),
+    Flag(name="--workspace", field="workspace", metavar="ORG/NAME", help="The workspace. [yours, by your config]"),
+    Flag(
+        name="--beaker_datasets",
+        field="beaker_datasets",
+        takes=Takes.ANY,
+        metavar="PATH:ID...",
+        read=values.dataset_mount,
+        help="Datasets of Beaker and where jobs see them; given again, they add up.",
+    ),
+    Flag(
+        name="--extra_weka_buckets",
+        field="extra_weka_buckets",
+        takes=Takes.SOME,
+        metavar="BUCKET...",
+        read=values.bucket,
+        help="More buckets of Weka, each seen at /weka/BUCKET where the clusters have Weka.",
+        may_be_cut=False,
+    ),
+    Flag(
+        name="--description",
+        field="description",
+        help="What the experiment is. [the variable RUN_NAME, or `Beaker-Mason job.`]",
+    ),
+    Flag(
+        name="--task_name",
+        field="task_name",
+        metavar="NAME",
+        read=values.filled,
+        help="Name of the tasks. [beaker_mason]",
+    ),
+    Flag(
+        name="--priority",
+        field="priority",
+        metavar="WORD",
+        read=values.priority,
+        help=f"{', '.join(values.PRIORITIES)}. [normal]",
+    ),
+    _switch("--preemptible", "Let Beaker preempt the job. Deprecated there: --min_runtime 0 says the same."),
+    Flag(
+        name="--min_runtime",
+        field="min_runtime_ns",
+        metavar="TIME",
+        read=values.duration_ns,
+        help="How long a job is safe from preemption, such as 30m.",
+    ),
+    Flag(
+        name="--no_auto_resume",
+        field="no_auto_resume",
+        takes=Takes.NONE,
+        metavar="",
+        help="Do not let Beaker start the job again after a preemption.",
+        may_be_cut=False,
+    ),
+    _switch("--pure_docker_mode", "Run in the image's own folder and PATH, not in this folder with your PATH."),
+    _switch("--mount_docker_socket", "Mount the host's Docker socket."),
+    _switch("--no_hf_cache_env", "Does nothing any more.", note="--no_hf_cache_env does nothing any more"),
+    _switch("--no_mount_nfs", "Does nothing any more.", note="--no_mount_nfs does nothing any more"),
+    _switch("--non_resumable", "Give a run that could be resumed no run id for the tracker."),
+    _switch("--no_auto_dataset_cache", "Do not prepare the dataset before the launch."),
+    Flag(
+        name="--auto_output_dir_path",
+        field="auto_output_dir_path",
+        metavar="PATH",
+        help="Where --output_dir of a training is moved to on Weka clusters; empty: leave it.",
+    ),
+    Flag(
+        name="--auto_checkpoint_state_dir",
+        field="auto_checkpoint_state_dir",
+        metavar="PATH",
+        help="Where --checkpoint_state_dir of a GRPO training is moved to; empty: leave it.",
+    ),
+    Flag(
+        name="--artifact_ttl",
+        field="artifact_ttl",
+        metavar="TIME",
+        help="Adds a last folder `tmp-TIME` to both, which a cleaner may remove after that time.",
+    ),
+    Flag(
+        name="--env",
+        field="env",
+        takes=Takes.EACH,
+        metavar="NAME=VALUE",
+        read=values.variable,
+        help="A variable of the job; may be given again.",
+    ),
+    Flag(
+        name="--secret",
+        field="secret",
+        takes=Takes.EACH,
+        metavar="NAME=SECRET",
+        read=values.secret,
+        help="A variable that holds a secret of the workspace; may be given again.",
+    ),
+    _switch("--no-host-networking", "Do not use the host's network."),
+    Flag(
+        name="--timeout",
+        field="timeout_ns",
+        metavar="TIME",
+        read=values.duration_ns,
+        help="When Beaker ends a job, such as 15m or 2h30m.",
+    ),
+)
+"""mason's options, in its order; they may be cut short as long as one is meant."""
+
+RETIRED: tuple[Flag, ...] = (
+    Flag(
+        name="--gs_model_name",
+        metavar="NAME",
+        help="Retired.",
+        note="--gs_model_name does nothing any more: mason copies no models to buckets",
+    ),
+    _switch("--resumable", "Retired.", note="--resumable is retired: GRPO trainings are resumable of themselves"),
+)
+"""Options of older versions: taken with a note, so that old scripts go on working."""
+
+OWN: tuple[Flag, ...] = (
+    Flag(
+        name="--emit",
+        field="emit",
+        metavar="spec|beaker|plan",
+        read=values.filled,
+        help="Print windlass's experiment, Beaker's spec, or what would happen; submit nothing.",
+    ),
+    Flag(
+        name="--on",
+        field="on",
+        metavar="SITE[/PARTITION]",
+        read=values.filled,
+        help="Run it there instead of on Beaker.",
+    ),
+    Flag(
+        name="--run-id",
+        field="run_id",
+        metavar="ID",
+        read=values.run_id,
+        help="Go on with that run: its checkpoints, its page of the tracker; `auto`: one for each command line.",
+    ),
+    Flag(
+        name="--user",
+        field="user",
+        metavar="NAME",
+        read=values.filled,
+        help="Your name on Beaker, instead of asking it.",
+    ),
+    Flag(
+        name="--has-secret",
+        field="has_secret",
+        takes=Takes.EACH,
+        metavar="NAME",
+        help="A secret that the workspace holds, instead of asking it; may be given again.",
+    ),
+    _switch("--offline", "Ask Beaker nothing (with --emit).", field="is_offline"),
+    _switch("--yes", "Ask nothing; say yes.", field="has_agreed"),
+    Flag(
+        name="--set",
+        field="overrides",
+        takes=Takes.EACH,
+        metavar="KEY=VALUE",
+        help="With --on: change the experiment, such as tasks.main.gpus=4; may be given again.",
+    ),
+    Flag(
+        name="--map",
+        field="paths",
+        takes=Takes.EACH,
+        metavar="PATH=FOLDER",
+        read=values.variable,
+        help="With --on: where a folder of Beaker's storage is there; may be given again.",
+    ),
+    Flag(name="--env-uv", field="env_uv", metavar="DIR", help="With --on: project folder with the lock file."),
+    Flag(name="--env-python", field="env_python", metavar="PATH", help="With --on: interpreter, used as it is."),
+    Flag(name="--env-image", field="env_image", metavar="IMAGE", help="With --on: container image."),
+    Flag(
+        name="--cache",
+        field="cache",
+        metavar="here|there|none",
+        read=values.cache,
+        help="Where a training's dataset is cached: here before, or there as a step of the run (with --on).",
+    ),
+    Flag(name="--name", field="name", metavar="NAME", help="With --on: name of the experiment."),
+    _switch("--snapshot", "With --on: store a dirty tree exactly, and run that.", field="is_snapshot"),
+    _switch("--allow-dirty", "With --on: run a dirty tree in place.", field="is_allow_dirty"),
+    _switch("--best-effort", "With --on: note what the place cannot honour.", field="is_best_effort"),
+    _switch("--detach", "With --on: return at once; the run goes on alone.", field="is_detached"),
+)
+"""Options of windlass; to be written out."""

@@ -1,0 +1,168 @@
+"""`windlass mason ... --on SITE`: from the command line to a plan, and what the command line's user brings for it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass import config
+from windlass.compat.elsewhere.destination import Destination, destination_at, is_this_machine
+from windlass.compat.elsewhere.findings import Brought
+from windlass.compat.mason.account import KnownAccount
+from windlass.compat.mason.elsewhere import to_experiment
+from windlass.compat.mason.reading import MasonLaunch
+from windlass.core.errors import UsageError
+from windlass.spec import Env, Experiment, Image
+
+if TYPE_CHECKING:
+    from windlass.launch import Prepared
+    from windlass.runs.home import Home
+    from windlass.sites import Profile
+
+__all__ = ["beaker_profile", "bring", "cache_datasets", "destination", "elsewhere_account", "prepare_elsewhere"]
+
+
+def elsewhere_account(
+    home: Home, *, asked: Iterable[str] = (), environ: Mapping[str, str] = os.environ
+) -> KnownAccount:
+    """Whose launch it is where Beaker is not asked: this machine's user, and the secrets of windlass's vault.
+
+    Args:
+        asked: secrets that the command line names; whether the vault holds them is for the plan to say.
+    """
+    from windlass.secrets import open_secrets  # lazy: Beaker's own launches need none
+
+    user = environ.get("BEAKER_USER") or getpass.getuser()
+    return KnownAccount(name=user, secret_names=(*open_secrets(home.path, environ).sources(), *asked))
+
+
+def beaker_profile(place: str, home: Home) -> Profile | None:
+    """The profile of a place that is Beaker; None for any other.
+
+    Raises:
+        UsageError: no such site.
+    """
+    name = place.partition("/")[0]
+    if not name or is_this_machine(name):
+        return None
+    from windlass.sites import find_site  # lazy: brings the profiles
+
+    profile = find_site(name, home.path)
+    return profile if profile.kind == "beaker" else None
+
+
+def destination(launch: MasonLaunch, home: Home) -> Destination:
+    """The place of `--on`, with what its profile says about the names of Beaker.
+
+    Raises:
+        UsageError: no such site.
+        SpecError: its profile is broken.
+    """
+    roots = {mount["mountPath"] for task in launch.spec["tasks"] for mount in task["datasets"]}
+    here = tuple(sorted(root for root in roots if Path(root).exists()))
+    return destination_at(launch.own.on or "local", home.path, paths=dict(launch.own.paths), present=here)
+
+
+def bring(launch: MasonLaunch, place: Destination) -> Brought:
+    """The experiment of a command line at a place, with the changes of `--set`. Pure.
+
+    Raises:
+        UsageError: `--cache there` at Beaker itself, or several environments are named.
+        SpecError: the experiment is refused, or a change.
+    """
+    own = launch.own
+    brought = to_experiment(launch, place, env=_env(launch), caches=_cache(launch) == "there", name=own.name)
+    if not own.overrides:
+        return brought
+    text = config.to_yaml(brought.experiment)
+    changed = config.load(Experiment, text, source="windlass mason", overrides=own.overrides).value
+    return replace(brought, experiment=changed)
+
+
+def prepare_elsewhere(
+    launch: MasonLaunch,
+    *,
+    is_dry: bool = False,
+    home: Home | None = None,
+    environ: Mapping[str, str] = os.environ,
+    log: Callable[[str], None] = lambda line: None,
+) -> Prepared:
+    """The plan of a command line with `--on`; `windlass.launch` carries it out.
+
+    Caches datasets here first where `--cache here` says so and it is not dry; that blocks for minutes.
+
+    Raises:
+        WindlassError: the command line, the place, a pin or the plan is refused; nothing was started.
+    """
+    from windlass.launch.prepare import Options, prepare  # lazy: a command line for Beaker plans nothing
+    from windlass.runs.home import Home  # lazy: as above
+
+    home, own = home or Home.default(), launch.own
+    place = destination(launch, home)
+    brought = bring(launch, place)
+    options = Options(
+        on="" if len(brought.experiment.where) > 1 else brought.experiment.where[0],
+        snapshot=own.is_snapshot,
+        allow_dirty=own.is_allow_dirty,
+        best_effort=own.is_best_effort,
+        is_dry=is_dry,
+    )
+    prepared = prepare(brought.experiment, Path(launch.folder), options, overrides=own.overrides, home=home)
+    if _cache(launch) == "here" and not is_dry:  # last: what is refused is refused before minutes of caching
+        cache_datasets(launch, environ=environ, log=log)
+    return replace(prepared, plan=replace(prepared.plan, notes=(*brought.notes, *prepared.plan.notes)))
+
+
+def cache_datasets(
+    launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ, log: Callable[[str], None] = lambda line: None
+) -> int:
+    """Cache the datasets of all commands on this machine, one after the other, as mason does before it submits.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        PreconditionError: one of them ended with an error.
+    """
+    if launch.options.no_auto_dataset_cache or _cache(launch) != "here":
+        return 0
+    from windlass.compat.mason.caching import cache_here  # lazy: most command lines cache nothing
+    from windlass.compat.mason.rewriting import with_defaults  # as typed: folders of the job are not here
+
+    tokenizers = Path(launch.options.auto_output_dir_path or launch.folder) / launch.user
+    return sum(
+        cache_here(with_defaults(command.given), environ=environ, tokenizers=tokenizers, log=log)
+        for command in launch.commands
+        if command.training
+    )
+
+
+def _cache(launch: MasonLaunch) -> str:
+    own = launch.own
+    is_elsewhere = bool(own.on or own.emit in ("spec", "plan"))
+    if not own.cache:
+        return "there" if is_elsewhere else "here"
+    if own.cache == "there" and not is_elsewhere:
+        hint = "add `--on SITE`, or write `--cache here`, or `none`"
+        raise UsageError("`--cache there` goes with `--on`", hint=hint, code="mason-value")
+    return own.cache
+
+
+def _env(launch: MasonLaunch) -> Env | None:
+    own = launch.own
+    given = {"--env-uv": own.env_uv, "--env-python": own.env_python, "--env-image": own.env_image}
+    named = [flag for flag, value in given.items() if value]
+    if len(named) > 1:
+        message = f"{' and '.join(f'`{flag}`' for flag in named)} name several environments"
+        raise UsageError(message, hint="keep one of them", code="mason-conflict")
+    if not named:
+        return None
+    return Env(uv=own.env_uv, python=own.env_python, image=_image(own.env_image))
+
+
+def _image(text: str) -> Image:
+    return Image.from_shorthand(text) if text else Image()

@@ -1,0 +1,234 @@
+"""What starts a line over the nodes of a task: Ray, accelerate, torchrun or nothing, and windlass's way of doing it.
+
+Beaker starts the same line on every replica, and the line finds the others itself: by flags that hold BEAKER_*
+variables, or by a script that is sourced first and brings up Ray. Elsewhere windlass fills these in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from windlass.compat.elsewhere.bash_line import BashLine, Called, Flag
+from windlass.compat.elsewhere.relocation import escaped
+from windlass.core.errors import Problem, SpecError
+
+__all__ = ["Asked", "Started", "start_line"]
+
+_RAY_SETUP = re.compile(r"(?:.*/)?ray_node_setup[A-Za-z0-9_.-]*\Z")
+_RAY_VARIABLES = {"PYTHONPATH": "${code}", "REPO_PATH": "${code}", "NCCL_CUMEM_ENABLE": "0"}
+"""What the set-up leaves behind for the training; source: configs/beaker_configs/ray_node_setup.sh of open-instruct."""
+
+_OWNED = {
+    "accelerate": frozenset({"num-machines", "machine-rank", "main-process-ip", "main-process-port"}),
+    "torchrun": frozenset(
+        {"nnodes", "node-rank", "master-addr", "master-port", "max-restarts", "local-addr"}
+        | {"rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf"}
+    ),
+}
+_SWITCHES = {"accelerate": frozenset[str](), "torchrun": frozenset({"standalone"})}
+_PROCS = {"accelerate": "num-processes", "torchrun": "nproc-per-node"}
+_FILLED = {
+    "accelerate": "--num_machines $WINDLASS_NUM_REPLICAS --machine_rank $WINDLASS_RANK "
+    "--main_process_ip $WINDLASS_LEADER_ADDRESS --main_process_port $WINDLASS_LEADER_PORT "
+    "--num_processes $((WINDLASS_NUM_REPLICAS * {procs}))",
+    "torchrun": "--nnodes $WINDLASS_NUM_REPLICAS --node_rank $WINDLASS_RANK "
+    "--master_addr $WINDLASS_LEADER_ADDRESS --master_port $WINDLASS_LEADER_PORT --nproc_per_node {procs}",
+}
+"""In a line that needs a shell, where no `cluster` can put them."""
+_GPUS = "$WINDLASS_NUM_GPUS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The nodes that a line was written for, and GPUs of each; `there` of a node at the place, None: not known."""
+
+    nodes: int
+    gpus: int
+    there: int | None = None
+
+    @property
+    def is_reshaped(self) -> bool:
+        """Whether the same GPUs are spread over more nodes."""
+        return bool(self.there) and self.gpus > (self.there or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A line, what starts it over the nodes, and the variables that this needs.
+
+    Attributes:
+        vars: values in the words of an experiment file (`${code}`).
+    """
+
+    line: BashLine
+    cluster: str = "none"
+    vars: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def start_line(line: BashLine, asked: Asked) -> Started:
+    """Find what starts a line, and take out what windlass does itself.
+
+    Raises:
+        SpecError: the set-up of Ray cannot be cut off, or sizes in the line do not go with the nodes.
+    """
+    setup = next(_ray_setups(line), None)
+    if setup is not None:
+        return _start_ray(line, setup, asked)
+    notes: tuple[str, ...] = ()
+    spots = [spot for index in range(len(line.commands)) if (spot := _spot(line, index)) is not None]
+    for spot in reversed(spots):
+        line, procs, note = _stripped(line, spot, asked)
+        notes = (*note, *notes)
+        is_whole = len(spots) == 1 and spot.word == 0 and line.argv is not None
+        if is_whole:
+            line = _with_procs(line, spot, procs)
+            return Started(line=line, cluster=spot.launcher, notes=notes)
+        words = _FILLED[spot.launcher].format(procs=procs or (_GPUS if asked.gpus else 1))
+        line = line.insert(line.commands[spot.index].words[spot.last].end, words)
+    return Started(line=line, notes=notes)
+
+
+# --- Ray ----------------------------------------------------------------------------------------------------------
+
+
+def _ray_setups(line: BashLine) -> Iterator[int]:
+    for index, called in enumerate(line.commands):
+        if called.value(0) in ("source", ".") and _RAY_SETUP.match(called.value(1)):
+            yield index
+
+
+def _start_ray(line: BashLine, index: int, asked: Asked) -> Started:
+    script = line.commands[index].value(1)
+    is_followed = index + 1 < len(line.commands) and line.joint(index) in ("&&", ";", "")
+    if not is_followed:
+        hint = f"write `source {script} && python train.py`; windlass brings up Ray itself"
+        raise SpecError(
+            [Problem(f"nothing that can be told apart follows `source {script}`", "mason-ray-setup", None, hint)]
+        )
+    pairs = (word.value.partition("=") for word in line.commands[index].assignments)
+    lifted = {name: escaped(value) for name, _, value in pairs}
+    notes = [f"`source {script}` is left out: `cluster: ray` brings Ray up on all nodes, and ends with the training"]
+    if index and asked.nodes > 1:
+        notes.append("what stands before it runs on the first node alone; on Beaker it ran on each")
+    line = line.without_command(index)
+    _check_ray_sizes(line, asked)
+    return Started(line=line, cluster="ray", vars={**_RAY_VARIABLES, **lifted}, notes=tuple(notes))
+
+
+def _check_ray_sizes(line: BashLine, asked: Asked) -> None:
+    """Refuse learners or engines that take more GPUs of a node than there are."""
+    if not asked.is_reshaped:
+        return
+    there = asked.there or 0
+    for called in line.commands:
+        sizes = _numbers(called, "num-learners-per-node")
+        if any(size > there for size in sizes):
+            fits = [
+                part for size in sizes for part in ([there] * (size // there) + [size % there] * (size % there > 0))
+            ]
+            raise _refusal("--num_learners_per_node " + _said(sizes), there, "--num_learners_per_node " + _said(fits))
+        sizes = _numbers(called, "vllm-tensor-parallel-size")
+        if any(size > there for size in sizes):
+            hint = f"--vllm_tensor_parallel_size {there}, and more of --vllm_num_engines"
+            raise _refusal("--vllm_tensor_parallel_size " + _said(sizes), there, hint)
+
+
+def _numbers(called: Called, name: str) -> list[int]:
+    """The whole numbers that follow a flag."""
+    for index, word in enumerate(called.words):
+        flag, equals, value = word.value.partition("=")
+        if flag.replace("_", "-") != f"--{name}":
+            continue
+        texts = [value] if equals else [each.value for each in called.words[index + 1 :]]
+        end = next((at for at, text in enumerate(texts) if not text.isdecimal()), len(texts))
+        return [int(text) for text in texts[:end]]
+    return []
+
+
+def _said(sizes: list[int]) -> str:
+    return " ".join(map(str, sizes))
+
+
+def _refusal(flag: str, there: int, instead: str) -> SpecError:
+    message = f"`{flag}` takes more GPUs of a node than the {there} that there are"
+    return SpecError([Problem(message, "mason-sizes", None, f"write {instead}")])
+
+
+# --- accelerate and torchrun --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spot:
+    """Where a launcher stands: number of the command, its first and its last word there."""
+
+    launcher: str
+    index: int
+    word: int
+    last: int
+
+
+def _spot(line: BashLine, index: int) -> _Spot | None:
+    words = line.commands[index].words
+    for at, word in enumerate(words):
+        name = word.value.rpartition("/")[2]
+        if name == "accelerate" and line.commands[index].value(at + 1) == "launch":
+            return _Spot(launcher="accelerate", index=index, word=at, last=at + 1)
+        if name in ("accelerate-launch", "torchrun"):
+            return _Spot(launcher=name.partition("-")[0], index=index, word=at, last=at)
+        if name.endswith(".py"):
+            return None
+    return None
+
+
+def _stripped(line: BashLine, spot: _Spot, asked: Asked) -> tuple[BashLine, int, tuple[str, ...]]:
+    """The line without what windlass fills in, the processes of a node where they are not one per GPU, and notes."""
+    called = line.commands[spot.index]
+    start = spot.last + 1
+    owned = called.flags(_OWNED[spot.launcher], switches=_SWITCHES[spot.launcher], start=start)
+    counts = [
+        flag
+        for flag in called.flags([_PROCS[spot.launcher]], start=start)
+        if flag.value.isdecimal() and int(flag.value)
+    ]
+    procs = _procs_of(spot.launcher, counts[-1], owned, asked) if counts else 0
+    _check_nodes(spot.launcher, owned, asked)
+    notes: tuple[str, ...] = ()
+    if owned:
+        said = ", ".join(dict.fromkeys("--" + flag.name.replace("-", "_") for flag in owned))
+        notes = (f"{spot.launcher}: {said} are filled in by windlass",)
+    if spot.launcher == "torchrun" and asked.nodes > 1 and "nnodes" not in {flag.name for flag in owned}:
+        notes += (f"torchrun: the {asked.nodes} nodes train together; without --nnodes each is alone on Beaker",)
+    return line.without([*owned, *counts]), 0 if procs == asked.gpus else procs, notes
+
+
+def _procs_of(launcher: str, count: Flag, owned: list[Flag], asked: Asked) -> int:
+    """Processes of one node; accelerate's own count is that of all nodes once it is told of several machines."""
+    number = int(count.value)
+    machines = next((flag.value for flag in owned if flag.name == "num-machines"), "")
+    if launcher == "accelerate" and machines and asked.nodes > 1 and number % asked.nodes == 0:
+        number //= asked.nodes
+    if asked.is_reshaped and number != asked.gpus:
+        message = f"the command starts {number} processes on each of {asked.nodes} nodes of {asked.gpus} GPUs"
+        hint = f"nodes have {asked.there} GPUs there: ask for --gpus {asked.there}, with --num_nodes to match"
+        raise SpecError([Problem(f"{message}, which cannot be spread over others", "mason-sizes", None, hint)])
+    return number
+
+
+def _check_nodes(launcher: str, owned: list[Flag], asked: Asked) -> None:
+    name = "nnodes" if launcher == "torchrun" else "num-machines"
+    for flag in owned:
+        lowest = flag.value.partition(":")[0]
+        if flag.name == name and lowest.isdecimal() and int(lowest) != asked.nodes:
+            message = f"`--{name.replace('-', '_')} {flag.value}` contradicts --num_nodes {asked.nodes}"
+            raise SpecError([Problem(message, "mason-sizes", None, f"remove it, or write --num_nodes {lowest}")])
+
+
+def _with_procs(line: BashLine, spot: _Spot, procs: int) -> BashLine:
+    """The line with the processes of a node said again, where they are not one per GPU."""
+    if not procs:
+        return line
+    flag = "--num_processes" if spot.launcher == "accelerate" else "--nproc_per_node"
+    return line.insert(line.commands[spot.index].words[spot.last].end, f"{flag} {procs}")

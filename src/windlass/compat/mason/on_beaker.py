@@ -1,0 +1,38 @@
+"""What a mason command line asks Beaker for, at a site of windlass that is Beaker: the kept extension of a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.compat.elsewhere.destination import Destination
+from windlass.compat.mason.options import MasonOptions
+from windlass.compat.mason.reading import MasonLaunch
+
+__all__ = ["asked_of_beaker", "clusters_note"]
+
+
+def asked_of_beaker(launch: MasonLaunch, place: Destination, partitions: tuple[str, ...]) -> dict[str, Any]:
+    """Keys of a task in Beaker's spec that an experiment has no other place for; empty at other places."""
+    if place.kind != "beaker":
+        return {}
+    options, asked = launch.options, dict[str, Any]()
+    if options.hostname:  # any of them; `hosts` of a task is each of them
+        asked["constraints"] = {"hostname": list(options.hostname)}
+    elif not partitions:
+        asked["constraints"] = {"cluster": list(options.cluster)}
+    context: dict[str, Any] = {"priority": "immediate"} if options.priority == "immediate" else {}
+    if options.min_runtime_ns:
+        context["minRuntime"] = options.min_runtime_ns
+    if context:
+        asked["context"] = context
+    mounts = [each for each in launch.spec["tasks"][0]["datasets"] if each["mountPath"] not in place.present]
+    if mounts:
+        asked["datasets"] = mounts
+    return asked
+
+
+def clusters_note(options: MasonOptions, place: Destination) -> list[str]:
+    """What the profile of a Beaker site says instead of the command line."""
+    if place.kind != "beaker" or not options.workspace:
+        return []
+    return [f"--workspace {options.workspace}: the run is made in the workspace of the profile of `{place.name}`"]

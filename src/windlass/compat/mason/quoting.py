@@ -1,0 +1,111 @@
+"""Words of a command to the text of a shell, as mason writes it, with the quoting that mason loses.
+
+mason joins words with blanks, so `$VAR` and `&&` mean something to the job's shell, and so they do here. It puts words with
+`{` or `</` in single quotes, later versions also tags (`<think>`, `<|im_end|>`), and loses the quotes of every other word
+with a blank in it; here such a word stays one word.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["join_words", "kept_whole"]
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_TAG = re.compile(r"(?:--?[\w-]+=)?(?:<[^<>]+>)+")
+_BEFORE_COMMANDS = ("do", "then", "else", "!", "time", "(")
+_OPERATORS = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1", "&>", "2>/dev/null"))
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A word and where it stands."""
+
+    word: str
+    before: str
+    is_start: bool
+    """A command of the shell begins with it."""
+    is_last: bool
+
+
+def join_words(words: Sequence[str]) -> str:
+    """The text for `bash -c`; a command of one word is text for the shell already."""
+    if len(words) == 1 and not _is_marked(words[0]):
+        return words[0]
+    return " ".join(_word(at) if at.word or _is_flag(at.before) else "" for at in _placed(words))
+
+
+def kept_whole(words: Sequence[str]) -> tuple[str, ...]:
+    """The words with a blank in them that stay one word here, and that mason would take apart."""
+    if len(words) == 1:
+        return ()
+    return tuple(at.word for at in _placed(words) if not _is_marked(at.word) and _is_one(at) and at.word.split())
+
+
+def _placed(words: Sequence[str]) -> Iterator[_At]:
+    is_start = True
+    for index, (before, word) in enumerate(zip(["", *words], words, strict=False)):
+        yield _At(word, before, is_start, index == len(words) - 1)
+        is_start = _ends_command(word) or (is_start and _ASSIGNMENT.fullmatch(word) is not None)
+
+
+def _ends_command(word: str) -> bool:
+    """Whether the shell takes what comes behind a word for another command."""
+    return word.endswith((";", "&&", "||", "|", "&")) or word in _BEFORE_COMMANDS
+
+
+def _word(at: _At) -> str:
+    word = at.word
+    if _is_marked(word):
+        return word if _is_quoted(word) else _single(word)
+    if not _is_one(at):
+        return word
+    match = _ASSIGNMENT.fullmatch(word)
+    return f"{match.group(1)}={_quote(match.group(2))}" if match else _quote(word)
+
+
+def _is_one(at: _At) -> bool:
+    """Whether a word needs quotes to stay one word, and is meant to."""
+    word = at.word
+    if word and not any(letter.isspace() for letter in word):
+        return False
+    if word and at.is_start and (at.is_last or not _ASSIGNMENT.fullmatch(word)):
+        return False  # a program and its words, written as one: no program has such a name
+    return not _is_quoted(word) and (_is_flag(at.before) or not _is_script(word))
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and "=" not in word
+
+
+def _is_marked(word: str) -> bool:
+    """Whether mason itself puts a word in quotes: JSON and tags; to the shell `<think>` alone is a redirection."""
+    return "{" in word or "</" in word or _TAG.fullmatch(word) is not None
+
+
+def _is_quoted(word: str) -> bool:
+    """Whether the word brings quotes of its own that make it one word for the shell."""
+    if not word or ("'" not in word and '"' not in word):
+        return False
+    try:
+        return len(shlex.split(word)) == 1 and (word[0] in "'\"" or "='" in word or '="' in word)
+    except ValueError:
+        return False
+
+
+def _is_script(word: str) -> bool:
+    """Whether a word is a piece of a script: it holds operators of the shell that stand alone."""
+    parts = word.split()
+    return any(part in _OPERATORS or part.endswith(";") for part in parts) or "$(" in word or "`" in word
+
+
+def _quote(word: str) -> str:
+    """One word for the shell; variables in it still count, as they do in words without blanks."""
+    return '"' + re.sub(r'([\\"`])', r"\\\1", word) + '"' if "$" in word and "'" not in word else _single(word)
+
+
+def _single(word: str) -> str:
+    return "'" + word.replace("'", "'\"'\"'") + "'"

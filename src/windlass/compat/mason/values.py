@@ -1,0 +1,145 @@
+"""The values of mason's options: text to number, duration, variable, mount; ValueError says what is expected."""
+
+from __future__ import annotations
+
+import re
+
+from windlass.compat.mason.options import DatasetMount
+from windlass.plan.beaker_quantities import parse_duration_ns
+
+__all__ = [
+    "CACHES",
+    "PRIORITIES",
+    "bucket",
+    "cache",
+    "count",
+    "dataset_mount",
+    "duration_ns",
+    "filled",
+    "listed",
+    "natural",
+    "priority",
+    "retries",
+    "run_id",
+    "secret",
+    "size",
+    "variable",
+]
+
+CACHES = ("here", "there", "none")
+PRIORITIES = ("low", "normal", "high", "urgent", "immediate")
+_MAX_COUNT = 2**31 - 1
+_MAX_RETRIES = 10
+_SIZE = re.compile(r"\d+(\.\d+)? ?([kmgtpe]i?)?b?", re.IGNORECASE)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+def duration_ns(text: str) -> int:
+    """Nanoseconds of a duration as Beaker reads it: `90m`, `2h30m`, `1.5 hours`; a bare number is seconds."""
+    try:
+        return parse_duration_ns(text)
+    except ValueError:
+        raise ValueError("a duration is a number with a unit: 90s, 15m, 2h30m") from None
+
+
+def natural(text: str) -> int:
+    """A whole number, 0 or more."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise ValueError("a whole number is expected, 0 or more")
+    if number > _MAX_COUNT:
+        raise ValueError(f"a whole number is expected, {_MAX_COUNT} at most")
+    return number
+
+
+def count(text: str) -> int:
+    """A whole number, 1 or more."""
+    number = natural(text) if text.strip() != "0" else 0
+    if number < 1:
+        raise ValueError("a whole number is expected, 1 or more")
+    return number
+
+
+def retries(text: str) -> int:
+    """How often a task is tried again; Beaker takes ten at most."""
+    number = natural(text)
+    if number > _MAX_RETRIES:
+        raise ValueError(f"Beaker tries a task again {_MAX_RETRIES} times at most")
+    return number
+
+
+def size(text: str) -> str:
+    """A size as Beaker reads it, which stays as it is written."""
+    if not _SIZE.fullmatch(text):
+        raise ValueError("a size is a number with a unit: 10gb, 2.5GiB")
+    return text
+
+
+def priority(text: str) -> str:
+    """One of Beaker's priorities."""
+    if text not in PRIORITIES:
+        raise ValueError(f"a priority is one of {', '.join(PRIORITIES)}")
+    return text
+
+
+def cache(text: str) -> str:
+    """Where a dataset is cached."""
+    if text not in CACHES:
+        raise ValueError(f"one of {', '.join(CACHES)} is expected")
+    return text
+
+
+def filled(text: str) -> str:
+    """A text that says something: an empty one is a variable of a script that was not set."""
+    if not text.strip():
+        raise ValueError("the value is empty; is a variable of your script not set?")
+    return text
+
+
+def listed(text: str) -> str:
+    """One of several names that stand apart by blanks."""
+    if "," in text:
+        raise ValueError("several stand apart by blanks, not by commas")
+    return filled(text)
+
+
+def bucket(text: str) -> str:
+    """The name of a bucket of Weka, which is a folder's name too."""
+    if not _BUCKET.fullmatch(listed(text)):
+        raise ValueError("the name of a bucket is expected, such as oe-training-default")
+    return text
+
+
+def secret(text: str) -> tuple[str, str]:
+    """Name and secret of `NAME=SECRET`."""
+    name, equals, held = text.partition("=")
+    if not equals or not name or not held:
+        raise ValueError("NAME=SECRET is expected")
+    return name, held
+
+
+def variable(text: str) -> tuple[str, str]:
+    """Name and value of `NAME=VALUE`; the value may hold more `=` and may be empty."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError("NAME=VALUE is expected")
+    return name, value
+
+
+def dataset_mount(text: str) -> DatasetMount:
+    """Where and what of `/path:dataset`."""
+    path, colon, dataset = text.partition(":")
+    if not colon or not path.startswith("/") or not dataset or ":" in dataset:
+        raise ValueError("/path:dataset is expected, such as /models:01HQXGAYGCS6D4ZK51K83CM49Y")
+    return DatasetMount(mount_path=path, dataset=dataset)
+
+
+def run_id(text: str) -> str:
+    """An id of a run: letters, digits, `-` and `_`; `auto` is one too."""
+    if not _RUN_ID.fullmatch(text):
+        raise ValueError("an id has letters, digits, `-` and `_`, 63 at most; or write `auto`")
+    return text

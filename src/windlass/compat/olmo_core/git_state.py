@@ -1,0 +1,68 @@
+"""The commit that a configuration launches, as plain fields; made in every process that builds the configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.compat.gantry.checkout import Checkout, checkout_of, repository_of
+from windlass.compat.olmo_core.config_base import Base
+from windlass.core.errors import WindlassError
+
+__all__ = ["GitRepoState"]
+
+
+@dataclass
+class GitRepoState(Base):
+    """A commit of a repository; nothing is checked until it is launched."""
+
+    repo: str
+    repo_url: str
+    ref: str
+    branch: str | None = None
+
+    @classmethod
+    def from_env(
+        cls,
+        ref: str | None = None,
+        branch: str | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> GitRepoState:
+        """The repository here; in a job, where there may be none, what the launch wrote into the environment.
+
+        Raises:
+            PreconditionError: neither.
+        """
+        environ = os.environ if environ is None else environ
+        try:
+            found = checkout_of(folder or Path.cwd(), ref=ref, branch=branch, is_online=False, must_be_pushed=False)
+        except WindlassError:
+            if "GITHUB_REPO" not in environ or "GIT_REF" not in environ:
+                raise
+            repo, url = repository_of(environ.get("WINDLASS_GIT_URL") or environ["GITHUB_REPO"])
+            return cls(repo=repo, repo_url=url, ref=environ["GIT_REF"], branch=environ.get("GIT_BRANCH"))
+        return cls(repo=found.repo, repo_url=found.url, ref=found.ref, branch=found.branch)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether tracked files here differ from the commit that is checked out."""
+        found = checkout_of(Path.cwd(), ref=None, branch=None, is_online=False, must_be_pushed=False)
+        return found.is_dirty
+
+    def to_checkout(self, *, folder: Path | None = None, is_online: bool = False) -> Checkout:
+        """What a launch needs to know of it.
+
+        Raises:
+            WindlassError: the commit is not here, or not on the remote.
+        """
+        found = checkout_of(folder or Path.cwd(), ref=self.ref, branch=self.branch, is_online=is_online)
+        if found.url == self.repo_url:
+            return found
+        repo, url = repository_of(self.repo_url)
+        return Checkout(
+            repo=repo, url=url, ref=self.ref, branch=self.branch, is_dirty=found.is_dirty, files=found.files
+        )

@@ -1,0 +1,96 @@
+"""The images that OLMo-core names, read from the OLMo-core that is installed: they change with its version.
+
+Its launch module is not imported, which would bring torch and gantry along; its source is read.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError
+from windlass.core.names import nearest
+
+__all__ = ["OLMoCoreBeakerImage", "default_image", "owners"]
+
+_CLASS = "OLMoCoreBeakerImage"
+
+
+class _Images(type):
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = _images()
+        if name not in found:
+            close = nearest(name, found)
+            hint = f"did you mean `{close}`?" if close else "pip install ai2-olmo-core, or name the image as a text"
+            raise PreconditionError(f"OLMo-core names no image `{name}`", hint=hint, code="beaker-no-image")
+        return found[name]
+
+    def __iter__(cls) -> Iterator[str]:
+        return iter(_images().values())
+
+
+class OLMoCoreBeakerImage(metaclass=_Images):
+    """Images by OLMo-core's own names for them, such as `OLMoCoreBeakerImage.stable`; each is a text."""
+
+
+def default_image() -> str:
+    """The image where a configuration names none."""
+    return OLMoCoreBeakerImage.stable
+
+
+def owners() -> tuple[str, ...]:
+    """Whose images they are; a name without an owner may be one of theirs."""
+    return tuple(dict.fromkeys(image.partition("/")[0] for image in _images().values() if "/" in image))
+
+
+@cache
+def _images() -> dict[str, str]:
+    found = find_spec("olmo_core")
+    folders = list(found.submodule_search_locations or ()) if found is not None else []
+    for folder in folders:
+        path = Path(folder, "launch", "beaker.py")
+        if path.is_file():
+            return _read(ast.parse(path.read_text(encoding="utf-8")))
+    return {}
+
+
+def _read(module: ast.Module) -> dict[str, str]:
+    constants: dict[str, str] = {}
+    images: dict[str, str] = {}
+    for statement in module.body:
+        if isinstance(statement, ast.ClassDef) and statement.name == _CLASS:
+            for each in statement.body:
+                _assign(each, images, constants)
+        else:
+            _assign(statement, constants, constants)
+    return images
+
+
+def _assign(statement: ast.stmt, into: dict[str, str], known: dict[str, str]) -> None:
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        value = _text(statement.value, known)
+        if value is not None:
+            into[statement.targets[0].id] = value
+
+
+def _text(node: ast.expr, known: dict[str, str]) -> str | None:
+    """The text of an expression made of texts, names of texts, f-strings and `replace`; None for any other."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.FormattedValue(value=value):
+            return _text(value, known)
+        case ast.JoinedStr(values=values):
+            parts = [_text(value, known) for value in values]
+            return None if None in parts else "".join(part or "" for part in parts)
+        case ast.Call(func=ast.Attribute(value=value, attr="replace"), args=[old, new], keywords=[]):
+            base, was, becomes = (_text(each, known) for each in (value, old, new))
+            return None if base is None or was is None or becomes is None else base.replace(was, becomes)
+    return None

@@ -1,0 +1,66 @@
+"""What code asks about the Beaker job it is in, and a client for everything else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from beaker import Beaker
+
+__all__ = [
+    "BeakerPriority",
+    "get_beaker_client",
+    "get_beaker_experiment_id",
+    "is_running_in_beaker",
+    "is_running_in_beaker_batch_job",
+]
+
+_CLIENT_S = 3600.0
+
+
+class BeakerPriority(StrEnum):
+    """Priorities of Beaker; earlier versions of OLMo-core have this."""
+
+    low = "low"
+    normal = "normal"
+    high = "high"
+    urgent = "urgent"
+    immediate = "immediate"
+
+
+def is_running_in_beaker() -> bool:
+    """Whether this process is in a job of Beaker's, or of windlass's with `compat: beaker`."""
+    return "BEAKER_JOB_ID" in os.environ and "BEAKER_NODE_ID" in os.environ
+
+
+def is_running_in_beaker_batch_job() -> bool:
+    """Whether it is in a job that nobody sits at."""
+    return is_running_in_beaker() and os.environ.get("BEAKER_JOB_KIND") == "batch"
+
+
+def get_beaker_experiment_id() -> str | None:
+    """The experiment of this job; None outside of one."""
+    return os.environ.get("BEAKER_EXPERIMENT_ID") if is_running_in_beaker_batch_job() else None
+
+
+@contextmanager
+def get_beaker_client(workspace: str | None = None, check_for_upgrades: bool | None = None) -> Iterator[Beaker]:
+    """The official client, with our time limits, for an hour.
+
+    Args:
+        check_for_upgrades: taken, and never done.
+    """
+    from windlass.backends.beaker.service import BeakerService  # lazy: the client costs half a second
+
+    del check_for_upgrades
+    service = BeakerService()
+    try:
+        with service.asking("a question of the script", _CLIENT_S) as client:
+            client.config.default_workspace = workspace or client.config.default_workspace
+            yield client
+    finally:
+        service.close()

@@ -1,0 +1,90 @@
+"""The rules of mounts: one source each, absolute places that do not overlap, and results of tasks that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+from windlass.compat.spec import keys
+from windlass.config.document import Branch, Items, Leaf, Tree, kind_of
+from windlass.core.errors import Problem
+from windlass.core.names import nearest
+
+__all__ = ["check_datasets"]
+
+_MODES = ("readonly", "readwrite")
+_READ_ONLY = ("beaker", "result", "secret")
+
+
+def check_datasets(task: Branch, path: str, names: Mapping[str, Tree]) -> Iterator[Problem]:
+    """Problems of the mounts of one task; `names` are those of all tasks."""
+    entry = task.find("datasets")
+    mounts: dict[str, str] = {}
+    for at, dataset in enumerate(entry.tree.items if entry is not None and isinstance(entry.tree, Items) else ()):
+        where = f"{path}datasets.{at}"
+        if not isinstance(dataset, Branch):
+            yield Problem(f"{where} must be a mapping, not {kind_of(dataset)}", "beaker-spec", dataset.place, "")
+            continue
+        yield from _texts(dataset, where)
+        yield from _mount(dataset, where, mounts)
+        yield from _source(dataset, where, task, names)
+
+
+def _texts(dataset: Branch, where: str) -> Iterator[Problem]:
+    for key in ("mountPath", "subPath", "mode"):
+        found = dataset.find(key)
+        if found is not None and not (isinstance(found.tree, Leaf) and isinstance(found.tree.value, str | None)):
+            message = f"{where}.{key} must be text, not {kind_of(found.tree)}"
+            yield Problem(message, "beaker-spec", found.tree.place, "")
+    mode = _text(dataset, "mode")
+    if mode and mode not in _MODES:
+        yield Problem(f"{where}.mode is `{mode}`", "beaker-spec", dataset.place, "it is `readonly` or `readwrite`")
+
+
+def _mount(dataset: Branch, where: str, mounts: dict[str, str]) -> Iterator[Problem]:
+    mount = _text(dataset, "mountPath")
+    if not mount.startswith("/"):
+        message = f"{where}.mountPath is `{mount}`" if mount else f"{where} has no mountPath"
+        yield Problem(message, "beaker-spec", dataset.place, "write an absolute path, such as `/data`")
+        return
+    place = str(PurePosixPath(mount.lower()))
+    for other, written in mounts.items():
+        first, second = sorted((PurePosixPath(other), PurePosixPath(place)), key=lambda each: len(each.parts))
+        if second.is_relative_to(first):
+            message = f"{where}.mountPath `{mount}` overlaps `{written}`"
+            hint = "mount them beside one another; capital letters alone make no difference"
+            yield Problem(message, "beaker-spec", dataset.place, hint)
+            break
+    mounts.setdefault(place, mount)
+
+
+def _source(dataset: Branch, where: str, task: Branch, names: Mapping[str, Tree]) -> Iterator[Problem]:
+    entry = dataset.find("source")
+    source = entry.tree if entry is not None else None
+    found = source.entries if isinstance(source, Branch) else ()
+    given = {each.key: _text(source, each.key) for each in found if not _is_empty(each.tree)}
+    if len(given) != 1:
+        has = f"has {' and '.join(given)}" if given else "has none"
+        message = f"{where}.source takes exactly one of {', '.join(keys.SOURCE)}; it {has}"
+        yield Problem(message, "beaker-spec", dataset.place, "keep one of them" if given else "add one of them")
+        return
+    ((kind, value),) = given.items()  # perhaps one that only a newer Beaker knows
+    if kind in keys.SOURCE and not value:
+        yield Problem(f"{where}.source.{kind} must be text", "beaker-spec", dataset.place, "write its name")
+    if kind in _READ_ONLY and _text(dataset, "mode") == "readwrite":
+        message = f"{where}.mode is `readwrite`, and what comes from `{kind}` can only be read"
+        yield Problem(message, "beaker-spec", dataset.place, "remove the mode")
+    if kind == "result" and (value not in names or names[value] is task):
+        close = nearest(value, (name for name in names if names[name] is not task))
+        message = f"{where} waits for the result of `{value}`, which is no other task of this spec"
+        yield Problem(message, "beaker-spec", dataset.place, f"did you mean `{close}`?" if close else "name the task")
+
+
+def _is_empty(tree: Tree) -> bool:
+    return isinstance(tree, Leaf) and tree.value in (None, "")
+
+
+def _text(tree: Tree | None, key: str) -> str:
+    entry = tree.find(key) if isinstance(tree, Branch) else None
+    value = entry.tree.value if entry is not None and isinstance(entry.tree, Leaf) else ""
+    return value if isinstance(value, str) else ""

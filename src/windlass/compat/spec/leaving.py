@@ -1,0 +1,93 @@
+"""What an experiment loses when it leaves windlass as a plain spec: refused where the work changes, else a named note."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windlass.core.errors import Place, Problem, SpecError
+from windlass.plan.beaker_keys import kept_keys
+from windlass.plan.honour import settings
+from windlass.plan.site import Site
+from windlass.spec import Experiment, Image
+
+__all__ = ["LEAVING", "check_export"]
+
+_GOES = ""
+_LAUNCH = "launch it at a Beaker site instead: windlass launch FILE --on SITE"
+_NEEDS_US = f"!only windlass starts it so; write the command as it runs in every replica, or {_LAUNCH}"
+_ENVIRONMENT = f"!Beaker runs an image and builds nothing; name one with `env.image`, or {_LAUNCH}"
+_RECORD = "is windlass's own and stays behind"
+
+LEAVING: Mapping[str, str] = {
+    **dict.fromkeys(("name", "why", "env.vars", "env.image", "env.secrets", "params", "beaker"), _GOES),
+    **dict.fromkeys(("context.priority", "context.preemptible", "context.account", "context.group"), _GOES),
+    **dict.fromkeys(("limit.time", "retry.failed"), _GOES),
+    **dict.fromkeys((f"tasks.*.{key}" for key in ("run", "after", "nodes", "gpus.count", "cpus", "memory")), _GOES),
+    **dict.fromkeys((f"tasks.*.{key}" for key in ("shared_memory", "hosts", "vars", "ready_timeout", "beaker")), _GOES),
+    "tasks.*.compat": _GOES,
+    **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras"), _ENVIRONMENT),
+    **dict.fromkeys(("tasks.*.cluster", "tasks.*.procs_per_node"), _NEEDS_US),
+    **dict.fromkeys((f"tasks.*.bundles.*.{key}" for key in ("count", "gpus", "cpus", "strategy")), _RECORD),
+    "tasks.*.total_gpus": "!Beaker counts per replica; write `nodes` and `gpus`",
+    "tasks.*.gpus.type": "!Beaker chooses GPUs by cluster; write `beaker: {constraints: {cluster: [...]}}` in the task",
+    **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "features")), "Beaker knows no such wish"),
+    "code": "stays behind: the code of a plain job is the image's own",
+    "where": "stays behind: Beaker chooses by `constraints`",
+    **dict.fromkeys(
+        (f"data.*.{key}" for key in ("source", "from", "build", "code", "cpus", "memory", "adapter", "task", "drop")),
+        "stays behind: data of windlass does not go to Beaker; mount it by `datasets`",
+    ),
+    **dict.fromkeys(("limit.per_job", "limit.jobs", "limit.gpu_hours"), "Beaker knows no such limit"),
+    "retry.interrupted": "Beaker counts no interruptions; 0 becomes `autoResume: false`",
+    **dict.fromkeys(("retain.ttl", "retain.checkpoints.last", "sweep"), _RECORD),
+    **dict.fromkeys((f"retain.checkpoints.best.{key}" for key in ("metric", "mode", "keep")), _RECORD),
+    **dict.fromkeys((f"tasks.*.checkpoints.{key}" for key in ("every", "resume", "pattern")), _RECORD),
+    **dict.fromkeys((f"tasks.*.{key}" for key in ("stall.floor", "stall.enabled", "grace")), _RECORD),
+}
+"""By setting: nothing (it goes along), why it stays behind, or with `!` why that would be another experiment."""
+
+
+def check_export(experiment: Experiment) -> tuple[str, ...]:
+    """Notes on what a plain spec does not say of an experiment.
+
+    Raises:
+        SpecError: it would be another experiment; names every such setting.
+    """
+    notes, problems = [], []
+    for pattern, path, value in settings(experiment):
+        text = _SPECIAL[pattern](value) if pattern in _SPECIAL else LEAVING[pattern]
+        if text.startswith("!"):
+            message = f"{path} cannot be written as a plain spec of Beaker"
+            problems.append(Problem(message, "beaker-export", Place(path), text.removeprefix("!")))
+        elif text:
+            notes.append(f"{path} {text}" if text.startswith(("stays", "is ")) else f"{path}: {text}")
+    if not experiment.env.image:
+        message = "the experiment names no image, and Beaker runs nothing else"
+        problems.append(Problem(message, "beaker-export", Place("env.image"), "env.image=beaker:USER/NAME"))
+    if problems:
+        raise SpecError(problems)
+    notes += [
+        f"{key.path}={key.said} has the last word over what the experiment says"
+        for key in kept_keys(experiment, Site(name="Beaker"))
+        if not key.is_met and key.reason.startswith("write ") and ".datasets." not in key.path
+    ]
+    return tuple(notes)
+
+
+def _image(value: Any) -> str:
+    is_named = isinstance(value, Image) and value.name and value == Image(name=value.name)
+    return _GOES if is_named else _ENVIRONMENT
+
+
+def _secrets(value: Any) -> str:
+    files = [use.name for use in value if use.as_ == "file"]
+    wanted = "!Beaker mounts secrets as files by `datasets`: `source: {secret: NAME}` under `beaker` of the task"
+    return wanted if files else _GOES
+
+
+_SPECIAL: Mapping[str, Callable[[Any], str]] = {
+    "env.image": _image,
+    "env.secrets": _secrets,
+    "retry.interrupted": lambda value: _GOES if value == 0 else LEAVING["retry.interrupted"],
+}

@@ -1,0 +1,120 @@
+"""A spec file, YAML or JSON, to plain data with its places; refused with every problem where Beaker would refuse it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from windlass.compat.spec.older_yaml import as_client_reads
+from windlass.compat.spec.rules import problems_of, unknown_keys
+from windlass.config.document import Tree, data_of_tree, tree_of_data
+from windlass.config.load import raise_any
+from windlass.config.yaml_text import compose, decode_text, too_large
+from windlass.core.errors import AccessError, NotFoundError, Place, Problem, SpecError
+from windlass.plan.beaker_quantities import parse_duration_ns
+
+__all__ = ["SpecFile", "checked_spec", "read_spec", "sent"]
+
+_MAX_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecFile:
+    """A spec as it was written.
+
+    Attributes:
+        data: plain data; durations and sizes as the file spells them.
+        notes: what is kept although the spec v2 has no such key.
+    """
+
+    path: Path
+    data: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def read_spec(path: Path) -> SpecFile:
+    """Read a spec file; nothing is sent anywhere.
+
+    Raises:
+        NotFoundError: there is no such file.
+        AccessError: it cannot be read.
+        SpecError: it is no spec that Beaker takes; holds all problems.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        hint = "name a spec file: windlass beaker import SPEC.yaml"
+        raise NotFoundError(f"no such file: `{path}`", hint=hint, code="file-missing") from error
+    except (OSError, ValueError) as error:
+        raise AccessError(f"`{path}` cannot be read: {error}", hint="check the path", code="file-unreadable") from error
+    if len(content) > _MAX_BYTES:
+        raise SpecError([too_large(Place(str(path)), _MAX_BYTES)])
+    tree = _tree(decode_text(content, source=str(path)), str(path))
+    tree = as_client_reads(tree)
+    raise_any(problems_of(tree))
+    notes = tuple(_note(key, close) for key, close in unknown_keys(tree))
+    return SpecFile(path=path, data=cast(dict[str, Any], data_of_tree(tree)), notes=notes)
+
+
+def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, Any]:
+    """The same data, checked like a file; raises SpecError with every problem."""
+    try:
+        tree = tree_of_data(spec, source)
+    except ValueError as error:
+        raise SpecError([Problem(str(error), "beaker-spec", Place(source), "use plain JSON data")]) from error
+    raise_any(problems_of(tree))
+    return cast(dict[str, Any], data_of_tree(tree))
+
+
+def sent(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec as Beaker's client sends it: durations in nanoseconds, words of commands and values of variables as text.
+
+    `preemptible` goes where `minRuntime` or `autoResume` stands beside it: Beaker refuses them together.
+    """
+    data = deepcopy(dict(spec))
+    for task in data.get("tasks") or []:
+        for key in ("timeout", "synchronizedStartTimeout"):
+            _to_nanoseconds(task, key)
+        for key in ("command", "arguments"):
+            if task.get(key):
+                task[key] = [word if isinstance(word, str) else str(word) for word in task[key]]
+        for variable in task.get("envVars") or []:
+            if variable.get("value") is not None:
+                variable["value"] = value_text(variable["value"])
+        context = task.get("context")
+        if isinstance(context, dict):
+            _to_nanoseconds(context, "minRuntime")
+            if context.get("minRuntime") is not None or context.get("autoResume") is not None:
+                context.pop("preemptible", None)
+    return data
+
+
+def value_text(value: object) -> str:
+    """A variable's value as text: `true` for a boolean, the number for a number."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _to_nanoseconds(mapping: dict[str, Any], key: str) -> None:
+    if mapping.get(key) is not None:
+        mapping[key] = parse_duration_ns(mapping[key])
+
+
+def _tree(text: str, source: str) -> Tree:
+    tree, problems = compose(text, source=source, merges=True)  # as the client reads it
+    if tree is None and problems and text.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError):  # otherwise the places of the YAML reader say more
+            return tree_of_data(json.loads(text), source)  # JSON that is no YAML: escapes of half characters, tabs
+    raise_any(problems)
+    if tree is None:
+        raise SpecError([Problem("the file is empty", "empty-file", Place(source), "write `tasks:` lines")])
+    return tree
+
+
+def _note(key: str, close: str) -> str:
+    return f"{key} is no key of Beaker's spec v2 and is kept" + (f"; did you mean `{close}`?" if close else "")

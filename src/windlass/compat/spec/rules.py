@@ -1,0 +1,260 @@
+"""What Beaker asks of a spec, checked before anything is sent: every problem at once, each with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from windlass.compat.spec import keys
+from windlass.compat.spec.datasets import check_datasets
+from windlass.config.document import Branch, Items, Leaf, Tree, kind_of
+from windlass.core.errors import Problem
+from windlass.core.names import nearest
+from windlass.plan.beaker_quantities import NS_PER_S, parse_duration_ns, parse_size_bytes
+
+__all__ = ["problems_of", "unknown_keys"]
+
+_VERSIONS = ("v2", "v2-alpha")
+_MAX_RETRIES = 10
+_MAX_START_NS = 48 * 3600 * NS_PER_S
+_KINDS = {
+    "text": "text",
+    "texts": "a list of texts",
+    "words": "a list of words",
+    "scalar": "text or a number",
+    "number": "a number",
+    "whole": "a whole number",
+    "flag": "`true` or `false`",
+    "duration": "a duration such as `1h30m`",
+    "size": "a size such as `2.5GiB`",
+    "mapping": "a mapping",
+    "list": "a list",
+}
+_HINTS = {
+    "size": "write a unit: `10GiB`",
+    "texts": "write each behind a `- `, or all in `[...]`",
+    "words": "write each behind a `- `, or all in `[...]`",
+    "list": "write each entry behind a `- `",
+    "mapping": "write `key: value` lines",
+    "text": "put it in quotes",
+    "duration": "write a number with a unit: `1h30m`",
+    "flag": "write `true` or `false`, without quotes",
+}
+_OBJECTS = {
+    "image": keys.IMAGE,
+    "result": keys.RESULT,
+    "resources": keys.RESOURCES,
+    "context": keys.CONTEXT,
+    "constraints": keys.CONSTRAINTS,
+}
+
+
+def problems_of(spec: Tree) -> list[Problem]:
+    """Everything that is wrong with a spec; empty for one that Beaker should take."""
+    if not isinstance(spec, Branch):
+        message = f"a spec is a mapping, not {kind_of(spec)}"
+        return [Problem(message, "beaker-spec", spec.place, "begin with `version: v2` and `tasks:`")]
+    newer = list(_version(spec))
+    if newer:
+        return newer  # what a newer version means by its keys is not known
+    return [*_shape(spec, keys.EXPERIMENT, ""), *_retry(spec), *_tasks(spec)]
+
+
+def unknown_keys(spec: Tree) -> Iterator[tuple[str, str]]:
+    """(path, nearest known key or nothing) of every key that the spec v2 does not have; all are kept."""
+    if not isinstance(spec, Branch):
+        return
+    yield from _unknown(spec, keys.EXPERIMENT, "")
+    tasks = _get(spec, "tasks")
+    for at, task in enumerate(tasks.items if isinstance(tasks, Items) else ()):
+        if isinstance(task, Branch):
+            yield from _unknown(task, keys.TASK, f"tasks.{at}.")
+            for key, known in _OBJECTS.items():
+                inner = _get(task, key)
+                if isinstance(inner, Branch) and key != "constraints":
+                    yield from _unknown(inner, known, f"tasks.{at}.{key}.")
+
+
+def _unknown(tree: Branch, known: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
+    for entry in tree.entries:
+        if entry.key not in known:
+            yield path + entry.key, nearest(entry.key, known)
+
+
+def _version(spec: Branch) -> Iterator[Problem]:
+    version = _get(spec, "version")
+    if isinstance(version, Leaf) and version.value is not None and version.value not in _VERSIONS:
+        message = f"the spec has version `{version.text}`; this windlass reads {' and '.join(_VERSIONS)}"
+        hint = "write `version: v2`, or look for a newer windlass: pip install -U windlass"
+        yield Problem(message, "beaker-version", version.place, hint)
+
+
+def _tasks(spec: Branch) -> Iterator[Problem]:
+    tasks = _get(spec, "tasks")
+    if tasks is None or _is_null(tasks) or (isinstance(tasks, Items) and not tasks.items):
+        yield Problem("the spec has no task", "beaker-spec", (tasks or spec).place, "add `tasks:` with one entry")
+        return
+    if not isinstance(tasks, Items):
+        return  # said by its shape
+    names: dict[str, Tree] = {}
+    for at, task in enumerate(tasks.items):
+        if not isinstance(task, Branch):
+            yield Problem(f"tasks.{at} must be a mapping, not {kind_of(task)}", "beaker-spec", task.place, "")
+            continue
+        name = _text(_get(task, "name"))
+        if name and name in names:
+            message = f"two tasks are called `{name}`"
+            yield Problem(message, "beaker-spec", _get(task, "name").place, "give each a name of its own")  # type: ignore[union-attr]  # it has a name
+        names[name] = task
+    for at, task in enumerate(tasks.items):
+        if isinstance(task, Branch):
+            yield from _task(task, f"tasks.{at}.", names)
+
+
+def _task(task: Branch, path: str, names: Mapping[str, Tree]) -> Iterator[Problem]:
+    yield from _shape(task, keys.TASK, path)
+    for key, known in _OBJECTS.items():
+        inner = _get(task, key)
+        if isinstance(inner, Branch):
+            yield from _shape(inner, known, f"{path}{key}.")
+    yield from _one_of(task, "image", ("beaker", "docker"), path)
+    yield from _variables(task, path)
+    yield from check_datasets(task, path, names)
+    yield from _ranges(task, path)
+
+
+def _ranges(task: Branch, path: str) -> Iterator[Problem]:
+    yield from _within(task, "replicas", path, 1, None)
+    resources = _get(task, "resources")
+    if isinstance(resources, Branch):
+        yield from _within(resources, "gpuCount", f"{path}resources.", 0, None)
+        yield from _within(resources, "cpuCount", f"{path}resources.", 0, None)
+    context = _get(task, "context")
+    priority = _get(context, "priority") if isinstance(context, Branch) else None
+    if isinstance(priority, Leaf) and isinstance(priority.value, str) and priority.value not in keys.PRIORITIES:
+        close = nearest(priority.value, keys.PRIORITIES)
+        hint = f"did you mean `{close}`?" if close else f"it is one of: {', '.join(keys.PRIORITIES[:-1])}"
+        yield Problem(f"unknown priority `{priority.value}`", "beaker-spec", priority.place, hint)
+    start = _get(task, "synchronizedStartTimeout")
+    if isinstance(start, Leaf) and start.value is not None and _is_kind(start, "duration"):
+        nanoseconds = parse_duration_ns(start.value)
+        if not 0 < nanoseconds <= _MAX_START_NS:
+            message = (
+                f"{path}synchronizedStartTimeout is `{start.text}`; Beaker waits at most 48h, and more than nothing"
+            )
+            hint = "a bare number counts nanoseconds; write `10m`"
+            yield Problem(message, "beaker-spec", start.place, hint)
+
+
+def _within(tree: Branch, key: str, path: str, low: float, high: float | None) -> Iterator[Problem]:
+    leaf = _get(tree, key)
+    if not isinstance(leaf, Leaf) or isinstance(leaf.value, bool) or not isinstance(leaf.value, int | float):
+        return
+    if not (leaf.value >= low and (high is None or leaf.value <= high)):
+        legal = f"between {low:g} and {high:g}" if high is not None else f"at least {low:g}"
+        yield Problem(f"{path}{key} is `{leaf.text}`", "beaker-spec", leaf.place, f"it must be {legal}")
+
+
+def _retry(spec: Branch) -> Iterator[Problem]:
+    retry = _get(spec, "retry")
+    if isinstance(retry, Branch):
+        yield from _shape(retry, keys.RETRY, "retry.")
+        yield from _within(retry, "allowedTaskRetries", "retry.", 0, _MAX_RETRIES)
+
+
+def _variables(task: Branch, path: str) -> Iterator[Problem]:
+    variables = _get(task, "envVars")
+    seen: set[str] = set()
+    for at, variable in enumerate(variables.items if isinstance(variables, Items) else ()):
+        where = f"{path}envVars.{at}"
+        if not isinstance(variable, Branch):
+            yield Problem(f"{where} must be a mapping, not {kind_of(variable)}", "beaker-spec", variable.place, "")
+            continue
+        yield from _shape(variable, keys.ENV_VAR, f"{where}.")
+        name = _text(_get(variable, "name"))
+        if not name:
+            yield Problem(f"{where} has no name", "beaker-spec", variable.place, "write `name: VARIABLE`")
+        elif name in seen:
+            message = f"the variable `{name}` stands twice in {path}envVars"
+            yield Problem(message, "beaker-spec", variable.place, "keep one of them")
+        seen.add(name)
+        given = [key for key in ("value", "secret") if not _is_null(_get(variable, key))]
+        if len(given) == 2:
+            message = f"the variable `{name}` has a value and a secret"
+            yield Problem(message, "beaker-spec", variable.place, "keep one of them")
+
+
+def _one_of(tree: Branch, key: str, names: tuple[str, ...], path: str) -> Iterator[Problem]:
+    inner = _get(tree, key)
+    if inner is not None and not _is_null(inner) and not isinstance(inner, Branch):
+        return  # said by its shape
+    given = [name for name in names if isinstance(inner, Branch) and not _is_null(_get(inner, name))]
+    if len(given) != 1:
+        found = f"has {' and '.join(given)}" if given else "is missing"
+        message = f"{path}{key} {found}; it takes exactly one of {', '.join(names)}"
+        place = tree.place if inner is None else inner.place
+        yield Problem(message, "beaker-spec", place, f"write `{key}: {{{names[0]}: NAME}}`")
+
+
+def _shape(tree: Branch, known: Mapping[str, str], path: str) -> Iterator[Problem]:
+    for entry in tree.entries:
+        kind = known.get(entry.key)
+        if kind is None or _is_null(entry.tree) or _is_kind(entry.tree, kind):
+            continue
+        hint = _hint(entry.tree, kind)
+        message = f"{path}{entry.key} must be {_KINDS[kind]}, not {kind_of(entry.tree)}"
+        yield Problem(message, "beaker-spec", entry.tree.place, hint)
+
+
+def _hint(tree: Tree, kind: str) -> str:
+    try:
+        if isinstance(tree, Leaf) and isinstance(tree.value, str) and kind in ("duration", "size"):
+            (parse_duration_ns if kind == "duration" else parse_size_bytes)(tree.value)
+    except ValueError as error:
+        return str(error)
+    if isinstance(tree, Leaf) and isinstance(tree.value, str) and "\0" in tree.value:
+        return "remove the NUL character"
+    return "" if kind == "text" and not isinstance(tree, Leaf) else _HINTS.get(kind, "")
+
+
+def _is_kind(tree: Tree, kind: str) -> bool:
+    if kind in ("mapping", "list"):
+        return isinstance(tree, Branch if kind == "mapping" else Items)
+    if kind in ("texts", "words"):
+        inner = "text" if kind == "texts" else "scalar"
+        return isinstance(tree, Items) and all(_is_kind(item, inner) and not _is_null(item) for item in tree.items)
+    return isinstance(tree, Leaf) and _is_scalar(tree.value, kind)
+
+
+def _is_scalar(value: object, kind: str) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        match kind:
+            case "text":
+                return isinstance(value, str) and "\0" not in value
+            case "scalar":
+                return is_number or isinstance(value, bool) or (isinstance(value, str) and "\0" not in value)
+            case "flag":
+                return isinstance(value, bool)
+            case "whole":
+                return isinstance(value, int) and is_number
+            case "number":
+                return is_number
+            case "duration":
+                return is_number or (isinstance(value, str) and parse_duration_ns(value) >= 0)
+            case _:
+                return isinstance(value, str) and parse_size_bytes(value) >= 0
+    except ValueError:
+        return False
+
+
+def _get(tree: Branch, key: str) -> Tree | None:
+    entry = tree.find(key)
+    return None if entry is None else entry.tree
+
+
+def _is_null(tree: Tree | None) -> bool:
+    return tree is None or (isinstance(tree, Leaf) and tree.value is None)
+
+
+def _text(tree: Tree | None) -> str:
+    return tree.value if isinstance(tree, Leaf) and isinstance(tree.value, str) else ""

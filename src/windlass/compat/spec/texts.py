@@ -1,0 +1,52 @@
+"""Text of another system in a file of ours, and back: `${` means something here, and nothing there."""
+
+from __future__ import annotations
+
+from windlass.core.errors import Place, Problem, SpecError
+from windlass.plan.placement import Request
+from windlass.plan.refusal import Refusals
+from windlass.plan.resolve import Scope, resolve_text
+from windlass.plan.scope import scope_of
+from windlass.plan.tokens import Token, parse_tokens, render_tokens
+from windlass.spec import Experiment
+
+__all__ = ["escaped", "plain_text"]
+
+
+def escaped(text: str) -> str:
+    """The text in which `${` stands for itself."""
+    return render_tokens((text,))
+
+
+def plain_text(text: str, path: str, experiment: Experiment, task: str, *, is_shell: bool = False) -> str:
+    """The text as a process outside windlass gets it, parameters filled in.
+
+    Raises:
+        SpecError: it holds a token that only a run of windlass has a value for.
+    """
+    if "${" not in text:
+        return text
+    pieces = _pieces(text, path)
+    if any(isinstance(piece, Token) for piece in pieces):
+        refusals = Refusals({"": Place(path)})
+        pieces = _pieces(resolve_text(text, _scope(experiment, task), refusals, path, is_shell=is_shell), path)
+        refusals.raise_all()
+    for piece in pieces:
+        if isinstance(piece, Token):
+            message = f"`{piece}` in {path} has a value only in a run of windlass"
+            hint = "write what it stands for, or launch at a Beaker site: windlass launch FILE --on SITE"
+            raise SpecError([Problem(message, "beaker-export", Place(path), hint)])
+    return "".join(str(piece) for piece in pieces)
+
+
+def _scope(experiment: Experiment, name: str) -> Scope:
+    task = experiment.tasks[name]
+    request = Request(nodes=task.num_nodes, gpus=task.num_gpus, cpus=task.cpus or 0.0, memory_bytes=task.memory or 0)
+    return scope_of(name, experiment, request)
+
+
+def _pieces(text: str, path: str) -> tuple[str | Token, ...]:
+    try:
+        return parse_tokens(text)
+    except ValueError as error:
+        raise SpecError([Problem(f"{path}: {error}", "wrong-value", Place(path), "write `$${` for `${`")]) from error

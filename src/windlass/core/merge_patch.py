@@ -1,0 +1,117 @@
+"""Merge patches (RFC 7386) of JSON data, with the two things that a merge patch cannot say.
+
+A null that stays is `{"$literal": null}`: what stands there is taken exactly as it is. And two lists whose items are
+mappings with a `name` or a `mountPath` are merged item by item; any other list replaces what was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["LITERAL", "is_literal", "merge", "patch_between", "same"]
+
+LITERAL = "$literal"
+_KEYS = ("name", "mountPath")
+_ABSENT = object()
+
+
+def merge(base: Any, patch: Any) -> Any:
+    """`base` with `patch` applied; neither is changed.
+
+    Items of two lists with names: those of the patch are merged into their namesakes, and new ones follow at the end.
+    Where the patch names all items of the base, its order counts.
+    """
+    if is_literal(patch):
+        return patch[LITERAL]
+    if isinstance(patch, Mapping):
+        merged = dict(base) if isinstance(base, Mapping) else {}
+        for key, value in patch.items():
+            if value is None:
+                merged.pop(key, None)
+            else:
+                merged[key] = merge(merged.get(key), value)
+        return merged
+    if isinstance(patch, list) and isinstance(base, list):
+        key = _key_of(base, patch)
+        return _merged_items(base, patch, key) if key else patch
+    return patch
+
+
+def patch_between(base: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The smallest patch that makes `wanted` of `base`: `merge(base, patch)` is `wanted`, nulls and all."""
+    patch = _patch(base, wanted)
+    assert isinstance(patch, dict)  # between two mappings
+    return patch
+
+
+def is_literal(patch: Any) -> bool:
+    """Whether a patch is `{"$literal": VALUE}`."""
+    return isinstance(patch, Mapping) and len(patch) == 1 and LITERAL in patch
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two JSON values are equal; `true` is not 1, and 4 is 4.0."""
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(same(value, second[key]) for key, value in first.items())
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    return bool(first == second) or (first != first and second != second)  # noqa: PLR0124 - two NaN are the same
+
+
+def _patch(base: Any, wanted: Any) -> Any:
+    if isinstance(base, Mapping) and isinstance(wanted, Mapping) and LITERAL not in wanted:
+        patch: dict[str, Any] = {}
+        for key, value in wanted.items():
+            before = base.get(key, _ABSENT)
+            if before is _ABSENT or not same(before, value):
+                patch[key] = _patch(before, value)
+        patch.update({key: None for key in base if key not in wanted})
+        return patch
+    if isinstance(base, list) and isinstance(wanted, list):
+        return _patch_items(base, wanted)
+    return _exactly(wanted)
+
+
+def _exactly(wanted: Any) -> Any:
+    """A patch that gives this value whatever was no mapping before."""
+    if wanted is None or (isinstance(wanted, Mapping) and LITERAL in wanted):
+        return {LITERAL: wanted}
+    if isinstance(wanted, Mapping):
+        return {key: _exactly(value) for key, value in wanted.items()}
+    return wanted
+
+
+def _key_of(*lists: Sequence[Any]) -> str:
+    """What tells the items of all these lists apart; empty where nothing does."""
+    return next((key for key in _KEYS if all(_is_keyed(items, key) for items in lists)), "")
+
+
+def _is_keyed(items: Sequence[Any], key: str) -> bool:
+    names = [item.get(key) for item in items if isinstance(item, Mapping)]
+    return len(names) == len(items) == len({name for name in names if isinstance(name, str)})
+
+
+def _merged_items(base: Sequence[Any], patch: Sequence[Any], key: str) -> list[Any]:
+    old, new = {item[key]: item for item in base}, {item[key]: item for item in patch}
+    order = new if old.keys() <= new.keys() else {**old, **new}
+    return [merge(old.get(name), new[name]) if name in new else old[name] for name in order]
+
+
+def _patch_items(base: Sequence[Any], wanted: Sequence[Any]) -> Any:
+    key = _key_of(base, wanted)
+    old = {item[key]: item for item in base} if key else {}
+    if not key or any(name not in {item[key] for item in wanted} for name in old):
+        return wanted if _replaces(base, wanted) else {LITERAL: wanted}
+    items = [{key: item[key], **_patch(old.get(item[key], {}), item)} for item in wanted]
+    changed = [patch for patch, item in zip(items, wanted) if not same(old.get(item[key]), item)]
+    for patch in (changed, items):
+        if same(merge(base, patch), wanted):
+            return patch
+    return {LITERAL: wanted}
+
+
+def _replaces(base: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    return same(merge(base, wanted), wanted)

@@ -1,0 +1,42 @@
+"""The image of a Beaker site's jobs by its id: a name may be given to another image while a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from windlass.core.errors import InternalError, UnreachableError
+from windlass.plan import Plan
+
+__all__ = ["image_by_id"]
+
+_OURS = "beaker:"
+
+
+def image_by_id(plan: Plan, reference: str, log: Callable[[str], None]) -> tuple[str, dict[str, object]]:
+    """What jobs are started from, and what Beaker says of it for the provenance. Asks Beaker, for its own images only.
+
+    Where Beaker does not answer the name stays, and the log says so: the run can still be submitted later.
+
+    Args:
+        reference: of the image that the experiment names; empty: the site's own.
+
+    Raises:
+        NotFoundError: Beaker has no such image.
+        AccessError: Beaker does not take the token.
+    """
+    name = reference or plan.tasks[0].beaker.image
+    if not name.startswith(_OURS):
+        return reference, {}
+    from windlass.backends.beaker.backend import service_of  # lazy: few sites are Beaker's
+
+    profile = plan.site.profile
+    if profile is None:
+        raise InternalError(f"site `{plan.site.name}` has no profile")
+    try:
+        seen = service_of(profile).image(name.removeprefix(_OURS))
+    except UnreachableError as error:
+        log(f"image {name} is used by its name: {error.message}")
+        return reference, {}
+    known = asdict(seen)
+    return _OURS + seen.id, {"image": {key: known[key] for key in ("id", "name", "docker_id", "description")}}

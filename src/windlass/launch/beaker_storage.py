@@ -1,0 +1,47 @@
+"""Where the files of a run at a Beaker site live, and how this machine reaches them.
+
+`HERE`: this machine sees the jobs' storage under the same path, and WINDLASS_HOME is on it. `DOOR`: a host that sees
+it is reached over ssh, as the login node of a Slurm site is. `COURIER`: neither; what a job needs goes up as a dataset.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from enum import Enum
+from pathlib import Path, PurePosixPath
+
+from windlass.sites import Profile
+
+__all__ = ["Storage", "is_carried", "state_of_jobs", "storage_of"]
+
+
+class Storage(Enum):
+    """How a client reaches the files of a run."""
+
+    HERE = "here"
+    DOOR = "door"
+    COURIER = "courier"
+
+
+def storage_of(profile: Profile, home: Path) -> Storage:
+    """Which of the three it is; `home` is WINDLASS_HOME."""
+    if profile.ssh:
+        return Storage.DOOR
+    shared = _shared(profile)
+    is_on_it = bool(shared) and home.resolve().is_relative_to(Path(shared).resolve())
+    return Storage.HERE if is_on_it else Storage.COURIER
+
+
+def is_carried(profile: Profile, home: Path) -> bool:
+    """Whether a courier carries the files of runs there."""
+    return profile.kind == "beaker" and storage_of(profile, home) is Storage.COURIER
+
+
+def state_of_jobs(profile: Profile) -> PurePosixPath:
+    """Windlass's folder as jobs see it: on their storage, or in the results where there is none."""
+    return PurePosixPath(_shared(profile) or profile.beaker.results) / "windlass"
+
+
+def _shared(profile: Profile) -> str:
+    return profile.fs.shared.replace("${user}", pwd.getpwuid(os.geteuid()).pw_name)

@@ -1,0 +1,88 @@
+"""What checks of a site found, kept in WINDLASS_HOME/sites/NAME.checks.jsonl, one line each."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from windlass.sites import sites_folder
+
+__all__ = ["CheckRun", "Finding", "Status", "keep_check", "last_check", "past_checks"]
+
+Status: TypeAlias = Literal["ok", "failed", "not-tried"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The verdict on one thing.
+
+    Attributes:
+        nodes: size of the job that found it; 0: no job was needed.
+    """
+
+    name: str
+    nodes: int
+    status: Status
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRun:
+    """One check of a site.
+
+    Attributes:
+        at: when it began, `2026-11-21T05:04:09Z`.
+        facts: what the nodes are, by host.
+    """
+
+    site: str
+    at: str
+    jobs: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    facts: Mapping[str, Mapping[str, object]]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether nothing failed."""
+        return all(finding.status != "failed" for finding in self.findings)
+
+
+def keep_check(home: Path, check: CheckRun) -> None:
+    """Add a check to the history of its site; `home` is WINDLASS_HOME."""
+    path = _history(home, check.site)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with open(descriptor, "w") as file:
+        file.write(json.dumps(asdict(check), sort_keys=True) + "\n")
+
+
+def past_checks(home: Path, name: str) -> list[CheckRun]:
+    """Every check of a site, the oldest first; lines that cannot be read are left out."""
+    try:
+        lines = _history(home, name).read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            data = json.loads(line)
+            findings = tuple(Finding(**each) for each in data["findings"])
+            found.append(CheckRun(**{**data, "findings": findings, "jobs": tuple(data["jobs"])}))
+        except (ValueError, TypeError, KeyError):
+            continue  # cut off by a full disk, or of a later version
+    return found
+
+
+def last_check(home: Path, name: str) -> CheckRun | None:
+    """The latest check of a site, or None."""
+    found = past_checks(home, name)
+    return found[-1] if found else None
+
+
+def _history(home: Path, name: str) -> Path:
+    return sites_folder(home) / f"{name}.checks.jsonl"

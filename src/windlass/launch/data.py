@@ -1,0 +1,184 @@
+"""Keep datasets: the Python face of `windlass data`, and which versions runs need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError, UsageError, WindlassError
+from windlass.pin.data.fetched import fetch_source
+from windlass.pin.data.pinned import DataPlaces
+from windlass.record.state import State
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder, run_ids
+from windlass.store import Collected, LocalStore, RemoteStore, Version, collect, collect_remote, sweep_placed
+
+__all__ = ["Data", "Pinned", "pinned_versions"]
+
+_DAY_S = 86400.0
+_FETCHED = ("s3", "gs", "http", "https", "hf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """Versions that runs name, each with the run that does.
+
+    Attributes:
+        by_live: of runs that may still go on: all but those that succeeded, as for images and prepared data.
+        by_succeeded: of runs that succeeded and whose records are kept.
+    """
+
+    by_live: dict[str, str]
+    by_succeeded: dict[str, str]
+
+
+class Data:
+    """The datasets of this machine: immutable versions by digest, and names that may move.
+
+    Every method blocks, may be repeated after any failure, and raises WindlassError.
+
+    Args:
+        store: a folder or a URL such as `s3://bucket/store`; empty: the store of this machine.
+        progress: told of every piece that is transferred, in bytes.
+    """
+
+    def __init__(
+        self, store: str = "", *, home: Home | None = None, progress: Callable[[int], None] = lambda num_bytes: None
+    ) -> None:
+        self._home = home or Home.default()
+        self._progress = progress
+        self.local = LocalStore.of(self._home.path)
+        self.store: LocalStore | RemoteStore = _open(store, self.local)
+
+    def add(self, source: str, *, name: str = "") -> Version:
+        """Make a version of a file, a folder or a remote source, and point a name at it."""
+        scheme, colon, rest = source.partition(":")
+        store = self._here("add")
+        if colon and scheme in _FETCHED and not Path(source).exists():
+            version, _ = fetch_source(name or source, source, store, needs_digest=False, progress=self._progress)
+            if name:
+                store.set_alias(name, version.digest)
+            return version
+        path = Path(rest if scheme == "file" else source).expanduser()
+        if not path.exists():
+            raise PreconditionError(
+                f"no such file or folder: {path}",
+                hint="windlass data add PATH, or an address such as s3://bucket/prefix/",
+                code="data-missing",
+            )
+        return store.add(path, name=name, cache=self._home.cache / "digests")
+
+    def ls(self) -> Iterator[tuple[Version, list[str]]]:
+        """Every version with its names."""
+        names: dict[str, list[str]] = {}
+        for alias in self.store.aliases():
+            names.setdefault(alias.digest, []).append(alias.name)
+        for digest in self.store.versions():
+            yield self.store.read(digest), names.get(digest, [])
+
+    def show(self, ref: str) -> Version:
+        """A version by a name, its digest, or here the beginning of that."""
+        return self.store.read(self.store.resolve(ref))
+
+    def pull(self, ref: str, *, url: str, name: str = "") -> Version:
+        """Fetch a version from a store behind a URL; a name keeps its name unless `name` says otherwise."""
+        remote = RemoteStore(url)
+        digest = remote.resolve(ref)
+        return remote.pull(self._here("pull"), digest, name=name or _as_name(ref), progress=self._progress)
+
+    def push(self, ref: str, *, url: str, name: str = "") -> Version:
+        """Send a version to a store behind a URL; a name keeps its name unless `name` says otherwise."""
+        store = self._here("push")
+        digest = store.resolve(ref)
+        is_name = store.alias(ref) is not None
+        return RemoteStore(url).push(store, digest, name=name or (ref if is_name else ""), progress=self._progress)
+
+    def rm(self, ref: str, *, force: bool = False) -> str:
+        """Forget a name, or a version with all its names; bytes go with the next `gc`. Returns the digest.
+
+        Raises:
+            PreconditionError: a run needs the version (`data-pinned`); `force` is for runs that succeeded.
+        """
+        if (alias := self.store.alias(ref)) is not None:
+            self.store.remove_alias(ref)
+            return alias.digest
+        digest = self.store.resolve(ref)
+        pinned = pinned_versions(self._home)
+        run = pinned.by_live.get(digest, "") or ("" if force else pinned.by_succeeded.get(digest, ""))
+        if run:
+            is_live = digest in pinned.by_live
+            hint = "it may still go on; `windlass gc --runs --older-than TIME` removes runs that ended"
+            hint = hint if is_live else "--force removes it all the same"
+            raise PreconditionError(f"the run {run} needs data {digest[:12]}", hint=hint, code="data-pinned")
+        self.store.forget(digest)
+        return digest
+
+    def gc(self, *, older_than_s: float = 7 * _DAY_S, drops_pinned: bool = False, is_dry: bool = False) -> Collected:
+        """Remove what no name and no run needs and nobody used lately.
+
+        Args:
+            drops_pinned: also what only runs need that succeeded; what any other run needs always stays.
+        """
+        pinned = pinned_versions(self._home)
+        needed = pinned.by_live if drops_pinned else {**pinned.by_succeeded, **pinned.by_live}
+        if isinstance(self.store, RemoteStore):
+            return collect_remote(self.store, pinned=needed, now=time.time(), older_than_s=older_than_s, is_dry=is_dry)
+        done = collect(self.store, pinned=needed, older_than_s=older_than_s, is_dry=is_dry)
+        if not is_dry and self.store is self.local:
+            placed = DataPlaces.of(self._home.path).placed
+            sweep_placed(placed, lambda: {*self.local.versions(), *needed})
+        return done
+
+    def _here(self, verb: str) -> LocalStore:
+        if isinstance(self.store, LocalStore):
+            return self.store
+        raise UsageError(
+            f"`{verb}` works with the store of this machine, not with {self.store}",
+            hint=f"windlass data push NAME --to {self.store}",
+            code="usage",
+        )
+
+
+def pinned_versions(home: Home) -> Pinned:
+    """The versions that the runs of a home name; a run whose record cannot be read counts as live."""
+    found = Pinned(by_live={}, by_succeeded={})
+    for run_id in run_ids(home):
+        run = RunFolder(home.runs / run_id)
+        digests = list(_digests(run))
+        if digests:
+            kept = found.by_succeeded if _has_succeeded(run) else found.by_live
+            kept.update(dict.fromkeys(digests, run_id))
+    return found
+
+
+def _digests(run: RunFolder) -> Iterator[str]:
+    try:
+        pins = run.plan().get("pins", {})
+    except WindlassError:
+        return
+    data = pins.get("data", {}) if isinstance(pins, dict) else {}
+    for pin in data.values() if isinstance(data, dict) else ():
+        if isinstance(pin, dict):
+            yield str(pin.get("digest", ""))
+
+
+def _has_succeeded(run: RunFolder) -> bool:
+    try:
+        facts = run.facts()
+    except (WindlassError, OSError):
+        return False
+    return bool(facts.tasks) and facts.state is State.SUCCEEDED
+
+
+def _open(store: str, local: LocalStore) -> LocalStore | RemoteStore:
+    if not store:
+        return local
+    return RemoteStore(store) if "://" in store else LocalStore(Path(store).expanduser().absolute())
+
+
+def _as_name(ref: str) -> str:
+    from windlass.store.version import is_digest  # lazy: beside its one use
+
+    return "" if is_digest(ref.removeprefix("sha256:")) else ref

@@ -1,0 +1,255 @@
+"""The image of an experiment: pinned for a plan, and got for a launch or by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass import spec
+from windlass.core.errors import NotFoundError, PreconditionError, Problem, SpecError, UnreachableError, WindlassError
+from windlass.pin.code import CodePin
+from windlass.pin.image.pinned import NO_IMAGE, BuiltImage, ImagePin
+from windlass.plan import Plan, Site
+from windlass.runs.home import Home
+
+if TYPE_CHECKING:
+    from windlass.pin.image import Engine, ImageRecord, ImageSource
+
+__all__ = ["build_image", "ensure_run_image", "find_image", "pin_image", "reference_at", "runs_of"]
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def pin_image(experiment: spec.Experiment, code: CodePin, folder: Path, site: Site, home: Home) -> ImagePin:
+    """Pin `env.image` for a place; nothing is built, and nothing is written.
+
+    Raises:
+        PreconditionError: a place without an engine of its own gets an image to build only through a registry.
+        WindlassError: no such Dockerfile, no such image.
+    """
+    from windlass.pin.image import pin_built, pin_named  # lazy: most experiments have no image
+
+    if site.profile is None and site.backend != "docker":
+        return NO_IMAGE  # the place runs no containers, which the plan says
+    image = experiment.env.image
+    if site.backend == "beaker" and image.name.startswith("beaker:"):
+        return ImagePin(kind="named", name=image.name, has_own_code=image.has_own_code, network=image.network)
+    if site.backend == "beaker":
+        image = replace(image, name=re.sub(r"\Adocker:(?!//)", "", image.name))
+    engine = _engine(site)
+    platform = _platform(site)
+    if image.name:
+        try:
+            return pin_named(
+                image.name, engine=engine, has_own_code=image.has_own_code, network=image.network, platform=platform
+            )
+        except UnreachableError:
+            if site.profile is None:
+                raise
+            # The site's own runtime gets it by its tag, as it always did.
+            return ImagePin(
+                kind="named", name=image.name, has_own_code=image.has_own_code, network=image.network, platform=platform
+            )
+    if site.profile is not None and not image.registry:
+        raise PreconditionError(
+            f"`env.image` is `{image.dockerfile}`, and {site.name} gets images from a registry alone",
+            hint="env.image.registry=ghcr.io/LAB/PROJECT pushes the image there, and jobs start it by digest",
+            code="image-needs-registry",
+        )
+    return pin_built(
+        _source(image),
+        code,
+        folder,
+        engine=engine,
+        has_own_code=image.has_own_code,
+        network=image.network,
+        store=home.cache / "code.git",
+        platform=platform,
+    )
+
+
+def ensure_run_image(
+    plan: Plan, folder: Path, home: Home, *, lock_sha256: str = "", log: Callable[[str], None]
+) -> BuiltImage | None:
+    """The plan's image, in this machine's engine (and in its registry, where it has one); None: it needs no engine here.
+
+    Args:
+        folder: the user's code folder, whose repository holds the pinned commit.
+    """
+    pin = plan.pins.image
+    if pin.kind == "none" or (pin.kind == "named" and plan.site.profile is not None):
+        return None
+    from windlass.pin.image import ImageMaker, ensure_image, find_engine  # lazy: as above
+
+    engine = find_engine(_kind(plan.site))
+    maker = ImageMaker(
+        engine=engine,
+        code=plan.pins.code,
+        folder=folder,
+        cache=home.cache,
+        store=home.cache / "code.git",
+        secrets=_secrets(pin, home),
+        lock_sha256=lock_sha256,
+        log=log,
+    )
+    return ensure_image(pin, maker)
+
+
+def reference_at(plan: Plan, built: BuiltImage | None) -> str:
+    """What containers of the plan's place are started from: always by digest, where there is one."""
+    pin, profile = plan.pins.image, plan.site.profile
+    if profile is None:
+        return built.reference if built is not None else ""
+    if pin.kind == "named":
+        return f"{_address(pin.name)}@{pin.digest}" if pin.digest else pin.name
+    return f"docker://{pin.registry}@{built.digest}" if built is not None else ""
+
+
+def _address(name: str) -> str:
+    from windlass.pin.image.naming import parse_reference  # lazy: most experiments have no image
+
+    return f"docker://{parse_reference(name).full_name}"
+
+
+def _engine(site: Site) -> Engine | None:
+    """The engine whose images a plan looks at first; None where there is none, and registries are asked."""
+    from windlass.pin.image import find_engine  # lazy: most experiments have no image
+
+    try:
+        return find_engine(_kind(site))
+    except PreconditionError:
+        return None
+
+
+def _kind(site: Site) -> str:
+    return site.name if site.profile is None else ""
+
+
+def _platform(site: Site) -> str:
+    """Of the site's nodes, where its profile says it; empty: this machine's."""
+    profile = site.profile
+    partition = profile.partitions.get(site.partition) if profile is not None else None
+    arch = partition.arch if partition is not None else ""
+    return f"linux/{_ARCHITECTURES.get(arch, arch)}" if arch else ""
+
+
+def _source(image: spec.Image) -> ImageSource:
+    from windlass.pin.image import ImageSource  # lazy: as above
+
+    variant = image.variants.get(image.variant) if image.variant else None
+    args = {name: str(value) for name, value in image.args.items()}
+    if variant is not None:
+        args |= {name: str(value) for name, value in variant.args.items()}
+    return ImageSource(
+        dockerfile=image.dockerfile,
+        context=image.context,
+        target=(variant.target if variant is not None else "") or image.target,
+        args=args,
+        variant=image.variant,
+        secrets=image.secrets,
+        registry=re.sub(r"\A(?:docker|https?)://", "", image.registry).rstrip("/"),
+    )
+
+
+def _secrets(pin: ImagePin, home: Home) -> dict[str, bytes]:
+    if not pin.secrets:
+        return {}
+    from windlass.secrets import open_secrets  # lazy: few images need any
+
+    return open_secrets(home.path).require(pin.secrets)
+
+
+# --- by hand ------------------------------------------------------------------------------------------------------
+
+
+def build_image(
+    file: Path,
+    overrides: Sequence[str] = (),
+    *,
+    on: str = "",
+    snapshot: bool = False,
+    home: Home | None = None,
+    log: Callable[[str], None] = lambda line: None,
+) -> tuple[ImagePin, BuiltImage]:
+    """Get the image of an experiment file as its launch would; nothing is launched. Blocking, idempotent.
+
+    Args:
+        on: the engine (`docker` or `podman`); empty: the first one that is installed.
+
+    Raises:
+        SpecError: the file has no `env.image`.
+        WindlassError: as the launch.
+    """
+    from windlass.pin.code import pin_code  # lazy: the rest of this module is part of every launch
+    from windlass.pin.image import ImageMaker, ensure_image, find_engine  # lazy: as above
+
+    home = home or Home.default()
+    experiment = spec.load_experiment(file, overrides).value
+    if not experiment.env.image:
+        hint = "add `env: {image: Dockerfile}`; `windlass init NAME --docker` writes an example"
+        raise SpecError([Problem(f"{file} has no `env.image`", "image-missing", hint=hint)])
+    engine = find_engine(on)
+    folder = file.absolute().parent / experiment.code
+    code = pin_code(folder, snapshot=snapshot, store=home.cache / "code.git")
+    pin = pin_image(experiment, code, folder, Site(name=engine.kind, backend="docker"), home)
+    maker = ImageMaker(
+        engine=engine,
+        code=code,
+        folder=folder,
+        cache=home.cache,
+        store=home.cache / "code.git",
+        secrets=_secrets(pin, home),
+        log=log,
+    )
+    return pin, ensure_image(pin, maker)
+
+
+def runs_of(record: ImageRecord, home: Home) -> list[str]:
+    """Ids of the runs whose plan pins an image; reads the plan of every run."""
+    from windlass.runs.store import RunFolder, run_ids  # lazy: as above
+
+    found = []
+    for run in run_ids(home):
+        try:
+            pins = RunFolder(home.runs / run).plan().get("pins")
+        except WindlassError:
+            continue  # a run that is being made, or a broken one
+        image = pins.get("image") if isinstance(pins, dict) else None
+        if isinstance(image, dict) and _is_of(image, record):
+            found.append(run)
+    return found
+
+
+def find_image(word: str, home: Home, folder: Path) -> ImageRecord:
+    """An image by commit, tag, key, id or digest; by a revision of the repository at `folder`; by a run that used it.
+
+    Raises:
+        NotFoundError: none fits.
+    """
+    from windlass.pin.image import find_record, list_records  # lazy: as above
+
+    try:
+        return find_record(home.cache, word)
+    except NotFoundError:
+        commit = _commit(word, folder)
+        for record in list_records(home.cache):
+            if (commit and commit in record.commits) or word in runs_of(record, home):
+                return record
+        raise
+
+
+def _commit(word: str, folder: Path) -> str:
+    from windlass.pin.code import pin_code  # lazy: as above
+
+    try:
+        return pin_code(folder, revision=word).commit
+    except WindlassError:
+        return ""  # a word that is no revision here
+
+
+def _is_of(pin: dict[str, object], record: ImageRecord) -> bool:
+    digests = {record.image_id, record.digest} - {""}
+    return pin.get("key") == record.key if pin.get("key") else pin.get("digest") in digests

@@ -1,0 +1,59 @@
+"""Whether a site's nodes can see the folder where its runs would be kept: asked before anything is made."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import file_system
+
+if TYPE_CHECKING:
+    from windlass.plan import Site
+    from windlass.runs.home import Home
+
+__all__ = ["check_state_folder", "state_folder_problem"]
+
+_IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+
+
+def check_state_folder(site: Site, home: Home) -> None:
+    """Refuse a site whose nodes could not read what a launch writes; pure reading.
+
+    Raises:
+        PreconditionError: its profile names no shared folder, or WINDLASS_HOME is one that only this machine sees.
+    """
+    problem = state_folder_problem(site, home)
+    if problem is not None:
+        raise problem
+
+
+def state_folder_problem(site: Site, home: Home) -> PreconditionError | None:
+    """What `check_state_folder` would raise, for a plan to tell; None where nothing is known to be wrong."""
+    profile = site.profile
+    if profile is None:
+        return None
+    if profile.ssh and not profile.fs.shared:
+        hint = f"set `fs.shared` in its profile: windlass site show {profile.name}"
+        return PreconditionError(f"site {profile.name} has no shared folder", hint=hint, code="site-no-shared-folder")
+    if profile.ssh or profile.kind == "beaker":
+        return None
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    shared, local = (text.replace("${user}", user) for text in (profile.fs.shared, profile.fs.node_local))
+    if shared and _is_below(home.path, shared):
+        return None
+    kind = file_system(home.path)
+    why = f"it is in this machine's memory ({kind})" if kind in _IN_MEMORY else ""
+    if not why and shared and local and _is_below(home.path, local):
+        why = f"every node has its own {local} (fs.node_local)"
+    if not why:
+        return None
+    where = f"{shared}/windlass" if shared else "a folder that all nodes see"
+    message = f"the nodes of `{profile.name}` do not see WINDLASS_HOME={home.path}: {why}"
+    return PreconditionError(message, hint=f"export WINDLASS_HOME={where}", code="home-not-shared")
+
+
+def _is_below(path: Path, folder: str) -> bool:
+    return path.resolve().is_relative_to(Path(folder).resolve())

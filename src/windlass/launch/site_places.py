@@ -1,0 +1,111 @@
+"""Where a site's environment lies, and the interpreter of a task that brings none: what every launch at a site needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from windlass.backends.door import Door
+from windlass.core.errors import PreconditionError
+from windlass.pin import BuiltEnvironment, EnvironmentPin
+from windlass.pin.environment.pinned import path_entries
+from windlass.sites import Profile
+
+__all__ = ["SiteBuild", "SitePlaces", "entries_at_site", "found_environment", "image_environment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitePlaces:
+    """Where things lie, here and at the site.
+
+    Attributes:
+        project: the project's folder (its lock file) on this machine.
+        there: the same folder in the run's checkout, as the site sees it.
+        archive: the zipapp, as the site sees it.
+        state: windlass's folder on the site's shared file system; environments go to `envs` in it.
+        tree: id of the code's tree (`CodePin.tree`).
+        user: the user's name at the site.
+    """
+
+    project: Path
+    there: PurePosixPath
+    archive: PurePosixPath
+    state: PurePosixPath
+    tree: str = ""
+    user: str = ""
+
+    @property
+    def envs(self) -> PurePosixPath:
+        """Folder of the environments."""
+        return self.state / "envs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteBuild:
+    """An environment at a site that is there, or that a job is about to build.
+
+    Attributes:
+        built: its places as the site sees them; `packages` is empty while it is not there.
+        virtual_env: its folder, for VIRTUAL_ENV; None: no environment of ours.
+        environment: for `Places.environment`: the file that is written last; None: nothing to wait for.
+        build_lock: for `Places.build_lock`.
+        stage: for `Places.stage`: where each node puts its own copy, which the other places then name; None: no copies.
+        build_job: scheduler's id of the job that builds it; the task's jobs come `afterany` of it. Empty: it is there.
+        facts: for the provenance: the recipe with the reasons of overrides and patches, and what the builder noted.
+        warnings: what a user should know before the job is queued.
+    """
+
+    built: BuiltEnvironment
+    virtual_env: Path | None = None
+    environment: Path | None = None
+    build_lock: Path | None = None
+    stage: Path | None = None
+    build_job: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces, door: Door) -> SiteBuild:
+    """No environment of ours: the user's own interpreter, which must be at the site, or the site's.
+
+    Blocks for one command at the site; raises PreconditionError where there is no such interpreter.
+    """
+    name = pin.interpreter if pin.kind == "python" else profile.env.python
+    answer = door.run(["sh", "-c", 'command -v "$0"', name])
+    if answer.code != 0:
+        raise PreconditionError(
+            f"there is no `{name}` at {door.name}",
+            hint="`env.python` must name an interpreter of the site, or use `env.uv`, which is built there",
+            code="python-missing",
+        )
+    python = Path(answer.out.strip())
+    return SiteBuild(
+        built=BuiltEnvironment(
+            python=python,
+            bin=python.parent,
+            bins=(python.parent,) if pin.kind == "python" else (),
+            path_entries=entries_at_site(pin, places),
+            packages=pin.packages,
+            is_hit=True,
+        )
+    )
+
+
+def image_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces | None) -> SiteBuild:
+    """No environment of ours: what the image of a job brings. Asks nobody.
+
+    Args:
+        places: None: the code is the image's as well.
+    """
+    python = Path(profile.env.python)
+    entries = entries_at_site(pin, places) if places is not None else ()
+    built = BuiltEnvironment(python=python, bin=python.parent, bins=(), path_entries=entries, packages=(), is_hit=True)
+    return SiteBuild(built=built)
+
+
+def entries_at_site(pin: EnvironmentPin, places: SitePlaces) -> tuple[Path, ...]:
+    """Folders for the front of PYTHONPATH, found here and named as the site sees them."""
+    found = path_entries(pin, places.project)
+    return tuple(Path(os.path.normpath(places.there / os.path.relpath(each, places.project))) for each in found)

@@ -1,0 +1,170 @@
+"""Pins of prepared data: the key of a build, from everything that may change what it writes.
+
+A key is the sha256 over the command, its variables, the digests (or keys) of its inputs, the code that it runs and the
+identity of its environment. The same key names the same folder, `<state>/data/built/<key>`, at every launch.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from windlass.core.errors import AccessError, PreconditionError
+from windlass.pin.code.git import Repository, open_repository, unquote
+from windlass.pin.code.pinned import CodePin
+from windlass.pin.code.pinning import pin_code
+from windlass.supervise.built_data import CONTENT
+
+__all__ = ["BUILT", "BuildPin", "build_key", "built_folder", "code_of_build"]
+
+BUILT = "data/built"
+"""Below the state folder: one folder per key."""
+
+_KEY_SCHEMA = 1
+_KEY_LENGTH = 40
+_NO_CODE = (".git", "__pycache__", ".venv", "venv", ".tox", ".nox", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildPin:
+    """Prepared data before a launch: named by the key of its build, and what is known of it at the place.
+
+    Attributes:
+        code: digest of the code that the build runs.
+        is_hit: it was there when the plan was made.
+        digest: of its content, where it is a hit; the same rule as for a folder that is named by `file:`.
+        size_bytes, num_files: of a hit; else what is to be expected, where `expected` says what that is.
+        expected: `last build` of data of this name, or its `inputs`; empty: nothing is known, or it is a hit.
+    """
+
+    name: str
+    key: str
+    code: str = ""
+    is_hit: bool = False
+    digest: str = ""
+    size_bytes: int = 0
+    num_files: int = 0
+    expected: Literal["", "last build", "inputs"] = ""
+
+
+def build_key(
+    command: str | Sequence[str],
+    *,
+    variables: Mapping[str, str],
+    inputs: Mapping[str, str],
+    code: str,
+    subdir: str,
+    environment: Mapping[str, object],
+) -> str:
+    """The key of a build; pure.
+
+    Args:
+        command: with the planner's tokens replaced; those that are paths stay, so that no path is part of the key.
+        inputs: digest of each input, or its key where it is built itself.
+        subdir: folder of the code that the command starts in.
+    """
+    identity = {
+        "schema": _KEY_SCHEMA,
+        "command": command if isinstance(command, str) else list(command),
+        "variables": dict(variables),
+        "inputs": dict(inputs),
+        "code": code,
+        "subdir": subdir,
+        "environment": dict(environment),
+    }
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_KEY_LENGTH]
+
+
+def built_folder(state: Path, key: str) -> Path:
+    """Where the content of a build lies below a state folder."""
+    return state / BUILT / key / CONTENT
+
+
+def code_of_build(name: str, pin: CodePin, folder: Path, patterns: Sequence[str]) -> str:
+    """The digest of the code that a build runs: the whole pinned tree, or the files that `patterns` name.
+
+    Code that runs in place is taken as it lies there now. The same files give the same digest, however they are pinned.
+
+    Args:
+        patterns: paths and patterns relative to `folder`; a folder stands for everything below it.
+
+    Raises:
+        PreconditionError: a pattern matches nothing.
+        AccessError: a file cannot be read.
+    """
+    if not patterns:
+        if pin.tree or pin.kind == "none":
+            return pin.tree
+        return pin_code(folder, snapshot=True, write=False).tree
+    repository = open_repository(folder)
+    if pin.kind == "commit" and repository is not None:
+        files = dict(_in_tree(repository, pin))
+    else:
+        files = dict.fromkeys(_in_folder(repository, folder), "")
+    chosen = _chosen(name, files, patterns)
+    digest = hashlib.sha256()
+    for path in sorted(chosen, key=os.fsencode):
+        line = files[path] or _blob(name, folder / path)
+        digest.update(f"{line} {json.dumps(os.fsencode(path).decode('utf-8', 'backslashreplace'))}\n".encode())
+    return digest.hexdigest()
+
+
+def _chosen(name: str, files: Mapping[str, str], patterns: Sequence[str]) -> set[str]:
+    chosen: set[str] = set()
+    for pattern in patterns:
+        wanted = os.path.normpath(pattern)
+        found = {path for path in files if _matches(path, wanted)}
+        if not found:
+            raise PreconditionError(
+                f"data.{name}.code: `{pattern}` matches no file of the code",
+                hint="name files or folders relative to `code`, such as `tokenise.py` or `prepare/*.py`",
+                code="build-code-missing",
+            )
+        chosen |= found
+    return chosen
+
+
+def _matches(path: str, wanted: str) -> bool:
+    is_below = wanted == "." or path.startswith(wanted + "/")
+    return is_below or fnmatch.fnmatchcase(path, wanted) or fnmatch.fnmatchcase(path, wanted + "/*")
+
+
+def _in_tree(repository: Repository, pin: CodePin) -> Iterator[tuple[str, str]]:
+    """(path relative to the code folder, mode and id) of every file of the pinned tree."""
+    tree = f"{pin.tree}:{pin.subdir}" if pin.subdir else pin.tree
+    for line in repository.aimed.lines("ls-tree", "-r", "--full-tree", tree):
+        described, _, quoted = line.partition("\t")
+        mode, _, blob = described.split()
+        yield unquote(quoted), f"{mode} {blob}"
+
+
+def _in_folder(repository: Repository | None, folder: Path) -> Iterator[str]:
+    """Paths of every file of the code as it lies in its folder, relative to it."""
+    if repository is not None:
+        listed = repository.git.at(folder).lines("ls-files", "--cached", "--others", "--exclude-standard")
+        yield from (path for path in dict.fromkeys(map(unquote, listed)) if os.path.lexists(folder / path))
+        return
+    for root, folders, names in os.walk(folder):
+        folders[:] = [each for each in folders if each not in _NO_CODE]
+        yield from (os.path.relpath(os.path.join(root, each), folder) for each in names)
+
+
+def _blob(name: str, path: Path) -> str:
+    """Mode and id of a file as git gives them to it; source: git-hash-object(1), gitformat-index(5)."""
+    try:
+        found = os.lstat(path)
+        content = os.fsencode(os.readlink(path)) if stat.S_ISLNK(found.st_mode) else path.read_bytes()
+    except OSError as error:
+        message = f"data.{name}.code: cannot read {path}: {error.strerror}"
+        raise AccessError(message, hint=f"ls -ld {path}", code="data-unreadable") from error
+    mode = "120000" if stat.S_ISLNK(found.st_mode) else "100755" if found.st_mode & stat.S_IXUSR else "100644"
+    digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return f"{mode} {digest.hexdigest()}"

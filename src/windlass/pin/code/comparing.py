@@ -1,0 +1,118 @@
+"""Which files of code differ: between two pins, and between a pin and what lies in its folder now."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import WindlassError
+from windlass.pin.code.checkouts import _own_index, find_repository
+from windlass.pin.code.git import Git, open_repository, private_index, unquote
+from windlass.pin.code.pinned import CodePin
+from windlass.pin.code.worktree import list_changes
+
+__all__ = ["FileChange", "changed_since", "changes_between", "uncommitted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One file that is not the same.
+
+    Attributes:
+        path: relative to the repository's root.
+        status: `A` added, `D` deleted, `M` changed, `T` of another type.
+        num_added, num_deleted: lines; -1 where they were not counted (a binary file, a folder that is looked at).
+    """
+
+    path: str
+    status: str
+    num_added: int = -1
+    num_deleted: int = -1
+
+    def __str__(self) -> str:
+        lines = f" | +{self.num_added} -{self.num_deleted}" if self.num_added >= 0 else ""
+        return f"{self.status} {self.path}{lines}"
+
+
+def changed_since(
+    pin: CodePin, folder: Path, *, root: Path | None = None, store: Path | None = None
+) -> list[FileChange]:
+    """Files that are not as they were pinned; untracked ones count, ignored ones do not. Only reads.
+
+    Args:
+        folder: the folder that was pinned; its repository holds the commit.
+        root: a checkout to compare instead, where files that are new do not count.
+        store: our own repository, for snapshots of folders outside any repository.
+
+    Raises:
+        NotFoundError: there is no such folder, or the commit is in neither repository.
+    """
+    folder = folder.expanduser().absolute()
+    present = open_repository(folder) if root is None else None  # a checkout outlives the folder that it is of
+    own = present.toplevel if present is not None and present.toplevel is not None else folder
+    repository, _ = find_repository(pin, folder, store)
+    with _own_index(repository, root or own, is_exact=pin.kind == "snapshot") as git:
+        git.text("read-tree", "--no-sparse-checkout", pin.commit)
+        git.call("update-index", "-q", "--refresh")
+        told = git.lines("diff-files", "--name-status", "--ignore-submodules=all")
+        found = [_change(line) for line in told]
+        others = git.lines("ls-files", "--others", "--exclude-standard") if root is None else []
+        found += [FileChange(path=unquote(name), status="A") for name in others]
+    return sorted(found, key=lambda change: change.path)
+
+
+def changes_between(
+    before: CodePin, after: CodePin, folder: Path, *, store: Path | None = None
+) -> list[FileChange] | None:
+    """Files that differ between two pins, with their lines; None where no repository here holds both."""
+    for git in _repositories(folder, store):
+        if git.read_commit(before.commit) is not None and git.read_commit(after.commit) is not None:
+            pair = ("-r", "--no-renames", before.commit, after.commit)
+            lines = dict(_counted(line) for line in git.lines("diff-tree", "--numstat", *pair))
+            told = [_change(line) for line in git.lines("diff-tree", "--name-status", *pair)]
+            return [
+                FileChange(
+                    path=change.path,
+                    status=change.status,
+                    num_added=lines.get(change.path, (-1, -1))[0],
+                    num_deleted=lines.get(change.path, (-1, -1))[1],
+                )
+                for change in told
+            ]
+    return None
+
+
+def uncommitted(folder: Path) -> frozenset[str] | None:
+    """Files that no commit holds as they are, relative to the repository's root; None outside any repository."""
+    repository = open_repository(folder.expanduser().absolute())
+    if repository is None or repository.toplevel is None:
+        return None
+    with private_index(repository) as git:
+        return frozenset(list_changes(git))
+
+
+def _repositories(folder: Path, store: Path | None) -> Iterator[Git]:
+    """Git on the folder's own repository, then on our store, and on the two together, as far as they are there."""
+    found = None
+    with contextlib.suppress(WindlassError):
+        found = open_repository(folder.expanduser().absolute())
+    if found is not None:
+        yield found.aimed
+    if store is not None and (store / "HEAD").is_file():
+        ours = open_repository(store.absolute())
+        if ours is not None:
+            yield ours.aimed
+            if found is not None:
+                yield ours.aimed.aimed(GIT_ALTERNATE_OBJECT_DIRECTORIES=str(found.objects))
+
+
+def _change(line: str) -> FileChange:
+    status, _, name = line.partition("\t")
+    return FileChange(path=unquote(name), status=status[:1])
+
+
+def _counted(line: str) -> tuple[str, tuple[int, int]]:
+    added, deleted, name = line.split("\t", 2)
+    return unquote(name), (int(added), int(deleted)) if added != "-" else (-1, -1)

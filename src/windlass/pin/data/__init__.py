@@ -1,0 +1,25 @@
+"""Data pins: where data comes from, and the digest of what it held; remote data is fetched into the store.
+
+The rule for digests is that of `windlass.store.version`, for every source.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
+from windlass.pin.data.pinned import DataPin, DataPlaces
+
+if TYPE_CHECKING:
+    from windlass.pin.data.pinning import check_data, pin_data, resolve_data
+    from windlass.pin.data.placed import place_data
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "windlass.pin.data.pinning": ("check_data", "pin_data", "resolve_data"),
+            "windlass.pin.data.placed": ("place_data",),
+        },
+    )
+
+__all__ = ["DataPin", "DataPlaces", "check_data", "pin_data", "place_data", "resolve_data"]

@@ -1,0 +1,115 @@
+"""`hf:` sources: a repository of models or data on the Hugging Face hub, pinned to a commit.
+
+    hf:ORG/NAME[@REVISION][/PATH]            a model
+    hf:datasets/ORG/NAME[@REVISION][/PATH]   a dataset
+
+Source: https://huggingface.co/docs/hub/api. HF_ENDPOINT and HF_TOKEN are those of the hub's own tools.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
+from windlass.pin.data.listing import Listing, RemoteFile
+from windlass.store.blobs import HttpBlob, open_http
+from windlass.store.fetching import retry
+
+__all__ = ["list_hub"]
+
+_ENDPOINT = "https://huggingface.co"
+
+
+def list_hub(name: str, source: str) -> Listing:
+    """The files of a repository at the commit that its revision stands for now.
+
+    Raises:
+        NotFoundError, AccessError, UnreachableError: as the hub says.
+        PreconditionError: the source names no repository.
+    """
+    kind, repository, revision, inner = _parts(name, source)
+    endpoint = os.environ.get("HF_ENDPOINT", _ENDPOINT).rstrip("/")
+    headers = _authorisation()
+    address = f"{endpoint}/api/{kind}/{repository}/revision/{quote(revision, safe='')}?blobs=true"
+    answer = _ask(address, headers)
+    commit, siblings = str(answer.get("sha", "")), answer.get("siblings", [])
+    if not commit:
+        raise UnreachableError(f"{address} named no commit", hint="is HF_ENDPOINT right?", code="remote-failed")
+    prefix = f"{endpoint}/{'datasets/' if kind == 'datasets' else ''}{repository}/resolve/{commit}"
+    files = [_file(each, prefix, commit, headers) for each in siblings]
+    if inner:
+        single = [file for file in files if file.path == inner]
+        if single:
+            only = RemoteFile(path="", blob=single[0].blob, sha256=single[0].sha256)
+            return Listing(kind="file", files=(only,), revision=commit)
+        files = [
+            RemoteFile(path=file.path.removeprefix(f"{inner}/"), blob=file.blob, sha256=file.sha256)
+            for file in files
+            if file.path.startswith(f"{inner}/")
+        ]
+    if not files:
+        raise NotFoundError(
+            f"data `{name}`: no `{inner}` in {repository} at {commit[:12]}",
+            hint=f"{endpoint}/{repository}/tree/{commit} lists what is there",
+            code="data-missing",
+        )
+    return Listing(kind="folder", files=tuple(files), revision=commit)
+
+
+def _parts(name: str, source: str) -> tuple[str, str, str, str]:
+    """(models or datasets, ORG/NAME, revision, path)."""
+    text = source.removeprefix("hf:").strip("/")
+    kind = "datasets" if text.startswith("datasets/") else "models"
+    text = text.removeprefix("datasets/").removeprefix("models/")
+    organisation, _, rest = text.partition("/")
+    repository, at, rest_of_revision = rest.partition("@")
+    if at:
+        revision, _, inner = rest_of_revision.partition("/")
+    else:
+        repository, _, inner = rest.partition("/")
+        revision = "main"
+    if not organisation or not repository or not revision:
+        raise PreconditionError(
+            f"data `{name}`: `{source}` names no repository",
+            hint="write `hf:ORG/NAME`, `hf:datasets/ORG/NAME`, `hf:ORG/NAME@REVISION/PATH`",
+            code="data-missing",
+        )
+    return kind, f"{quote(organisation)}/{quote(repository)}", revision, inner
+
+
+def _file(sibling: dict[str, Any], prefix: str, commit: str, headers: dict[str, str]) -> RemoteFile:
+    path = str(sibling["rfilename"])
+    stored = sibling.get("lfs") or {}
+    size = stored.get("size", sibling.get("size"))
+    blob = HttpBlob(
+        url=f"{prefix}/{quote(path)}", size_bytes=-1 if size is None else int(size), tag=commit, headers=headers
+    )
+    return RemoteFile(path=path, blob=blob, sha256=str(stored.get("sha256", "")))
+
+
+def _authorisation() -> dict[str, str]:
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if not token:
+        home = os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface"
+        try:
+            token = (Path(home) / "token").read_text().strip()
+        except OSError:
+            return {}
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _ask(address: str, headers: dict[str, str]) -> dict[str, Any]:
+    answers: list[Any] = []
+
+    def ask() -> None:
+        with open_http(address, headers) as answer:
+            answers.append(json.loads(answer.read()))
+
+    retry(address, ask)
+    if not isinstance(answers[-1], dict):
+        raise UnreachableError(f"{address} does not answer as the hub does", code="remote-failed")
+    return answers[-1]

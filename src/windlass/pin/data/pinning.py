@@ -1,0 +1,187 @@
+"""Pin data by content, find it again, and check that it is what was pinned."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from windlass.core.errors import InternalError, NotFoundError, PreconditionError
+from windlass.core.files import read_json, write_json
+from windlass.pin.data.outputs import check_output, resolve_output
+from windlass.pin.data.pinned import DataPin, DataPlaces
+from windlass.store.scan import scan, unreadable
+from windlass.store.version import Entry, escape, manifest_digest
+
+__all__ = ["check_data", "pin_data", "resolve_data"]
+
+_HINT = "`data:` names a file or a folder, such as `file:data/prompts.jsonl`"
+_STORED = ("store", "s3", "gs", "http", "https", "hf")
+_SUPPORTED = ", ".join(f"{scheme}:" for scheme in ("file", "run", *_STORED))
+
+
+def pin_data(
+    name: str, source: str, base: Path, *, cache: Path | None = None, places: DataPlaces | None = None
+) -> DataPin:
+    """Pin data by content; reads or fetches everything that is not known yet. Blocks.
+
+    Args:
+        name: the key below `data:`; errors name it.
+        source: `file:<path>`, relative to `base`, or another source.
+        cache: folder for digests by (path, size, times, inode), so that the next pin reads only what changed.
+        places: where remote data is kept; only `file:` does without.
+
+    Raises:
+        NotFoundError: nothing there.
+        AccessError: something cannot be read, or the source does not allow it.
+        UnreachableError: the source fails again and again.
+        PreconditionError: an unknown scheme, other bytes than stated, a link that leaves the folder, a pipe or a device.
+    """
+    if _scheme(name, source) in _STORED:
+        from windlass.pin.data.fetched import fetch_source  # lazy: most runs pin only files
+
+        version, revision = fetch_source(name, source, _needed(places).store)
+        return DataPin(
+            name=name,
+            source=source,
+            digest=version.digest,
+            size_bytes=version.size_bytes,
+            kind=version.kind,
+            num_files=len(version.entries),
+            revision=revision,
+        )
+    path = resolve_data(name, source, base, places=places)
+    entries, is_folder = scan(f"data `{name}`", path, cache=cache)
+    if source.startswith("run:"):
+        check_output(name, source, _needed(places).runs, entries)
+    digest = manifest_digest(entries) if is_folder else entries[0].sha256
+    if cache is not None and is_folder:
+        _store_manifest(cache, digest, entries)
+    return DataPin(
+        name=name,
+        source=source,
+        digest=digest,
+        size_bytes=sum(entry.size_bytes for entry in entries),
+        kind="folder" if is_folder else "file",
+        num_files=len(entries),
+    )
+
+
+def check_data(pin: DataPin, base: Path, *, cache: Path | None = None, places: DataPlaces | None = None) -> None:
+    """Read the data again and raise when it is not what was pinned, naming what changed.
+
+    Data in the store is checked as it is placed for jobs; where it is not placed, in the store.
+
+    Args:
+        cache: only used to name a folder's changed files (its manifest lies there); nothing is taken on trust.
+
+    Raises:
+        PreconditionError: `data-changed`, or `store-damaged`.
+        NotFoundError: it is gone.
+    """
+    if pin.is_stored:
+        _check_stored(pin, _needed(places))
+        return
+    path = resolve_data(pin.name, pin.source, base, places=places)
+    entries, is_folder = scan(f"data `{pin.name}`", path)
+    digest = manifest_digest(entries) if is_folder else entries[0].sha256
+    kind = "folder" if is_folder else "file"
+    if (kind, digest) == (pin.kind, pin.digest):
+        return
+    raise PreconditionError(
+        f"data `{pin.name}` ({path}) is not what was pinned: {_explain(pin, kind, entries, digest, cache)}",
+        hint="restore it, or `windlass launch FILE` pins what is there now",
+        code="data-changed",
+    )
+
+
+def resolve_data(name: str, source: str, base: Path, *, places: DataPlaces | None = None) -> Path:
+    """The path of data that is used where it lies (`file:`, `run:`), links at its end followed."""
+    scheme = _scheme(name, source)
+    if scheme == "run":
+        return resolve_output(name, source, _needed(places).runs)
+    text = source.removeprefix("file:")
+    text = text.removeprefix("//") if text.startswith("///") else text
+    if not text or "\0" in text:
+        raise PreconditionError(f"data `{name}`: `{source}` names no path", hint=_HINT, code="data-missing")
+    path = base / Path(text).expanduser()
+    try:
+        return path.resolve(strict=True)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFoundError(
+            f"data `{name}`: no such file or folder: {os.path.normpath(path)}", hint=_HINT, code="data-missing"
+        ) from error
+    except (OSError, RuntimeError) as error:
+        raise unreadable(f"data `{name}`", path, error) from error
+
+
+def _scheme(name: str, source: str) -> str:
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", source)
+    if scheme is None:
+        raise PreconditionError(
+            f"data `{name}`: `{source}` has no scheme",
+            hint=f"write `file:{source}` for a local file or folder",
+            code="data-scheme-unsupported",
+        )
+    if scheme.group(1) not in ("file", "run", *_STORED):
+        raise PreconditionError(
+            f"data `{name}`: `{scheme.group(0)}` is not supported yet (`{source}`)",
+            hint=f"supported today: {_SUPPORTED}; fetch it first and name the local path",
+            code="data-scheme-unsupported",
+        )
+    return scheme.group(1)
+
+
+def _check_stored(pin: DataPin, places: DataPlaces) -> None:
+    from windlass.store import check_placed, placed_path  # lazy: most runs pin only files
+
+    version = places.store.read(pin.digest)
+    path = placed_path(places.placed, pin.digest, pin.file_name)
+    if not os.path.lexists(path):
+        for entry in version.entries:
+            if entry.mode != "l":
+                places.store.verify(entry)
+        return
+    problems = check_placed(path, version, is_thorough=True)
+    if problems:
+        raise PreconditionError(
+            f"data `{pin.name}` ({path}) is not what was pinned: {_shortened(problems)}",
+            hint="launch again: what changed is fetched and placed anew",
+            code="data-changed",
+        )
+
+
+def _needed(places: DataPlaces | None) -> DataPlaces:
+    if places is None:
+        raise InternalError("data other than `file:` needs the places of a home")
+    return places
+
+
+def _store_manifest(cache: Path, digest: str, entries: list[Entry]) -> None:
+    path = cache / "manifests" / f"{digest}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, [str(entry) for entry in entries], is_durable=False)
+
+
+def _explain(pin: DataPin, kind: str, entries: list[Entry], digest: str, cache: Path | None) -> str:
+    if kind != pin.kind:
+        return f"it was a {pin.kind} and is a {kind}"
+    if kind == "file":
+        now_bytes = entries[0].size_bytes
+        return f"{pin.size_bytes} bytes, sha256 {pin.digest[:12]}..., now {now_bytes} bytes, sha256 {digest[:12]}..."
+    stored = cache / "manifests" / f"{pin.digest}.json" if cache is not None else None
+    if stored is None or not stored.is_file():
+        size = sum(entry.size_bytes for entry in entries)
+        return f"{pin.num_files} files, {pin.size_bytes} bytes, now {len(entries)} files, {size} bytes"
+    lines = read_json(stored)
+    before = {line.split(" ", 3)[3]: line for line in lines if isinstance(line, str)} if isinstance(lines, list) else {}
+    now = {escape(entry.path): str(entry) for entry in entries}
+    changes = [f"{path} changed" for path in sorted(before.keys() & now.keys()) if before[path] != now[path]]
+    changes += [f"{path} is gone" for path in sorted(before.keys() - now.keys())]
+    changes += [f"{path} is new" for path in sorted(now.keys() - before.keys())]
+    return _shortened(changes)
+
+
+def _shortened(changes: list[str]) -> str:
+    return ", ".join(changes[:10]) + (f" and {len(changes) - 10} more" if len(changes) > 10 else "")

@@ -1,0 +1,80 @@
+"""What a lock file holds: names, versions, and which architectures want them; enough to judge it, not to install it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+from windlass.core.errors import PreconditionError
+from windlass.pin.environment.project import normalize
+
+__all__ = ["LockedPackage", "locked_packages", "wants_architecture"]
+
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==([^\s;\\]+)\s*(?:;([^\\#]*))?", re.MULTILINE)
+_MACHINE = re.compile(r"platform_machine\s*(==|!=)\s*['\"]([^'\"]+)['\"]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedPackage:
+    """One package of a lock file.
+
+    Attributes:
+        marker: when it is installed, where the lock file says so beside the package itself.
+        requires: names of the packages it depends on, with the marker of each.
+    """
+
+    name: str
+    version: str
+    marker: str = ""
+    requires: tuple[tuple[str, str], ...] = ()
+
+
+def locked_packages(text: str, file_name: str) -> tuple[LockedPackage, ...]:
+    """The packages of a uv.lock, pylock.toml or requirements.txt, all extras and platforms together; pure.
+
+    Raises:
+        PreconditionError: `lock-broken`.
+    """
+    if file_name.endswith(".txt"):
+        return tuple(
+            LockedPackage(name=normalize(name), version=version, marker=marker.strip())
+            for name, version, marker in _REQUIREMENT.findall(text)
+        )
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PreconditionError(
+            f"{file_name} is not valid TOML: {error}", hint="uv lock", code="lock-broken"
+        ) from error
+    return tuple(_read(each) for each in _tables(tables.get("package", tables.get("packages"))))
+
+
+def _read(package: dict[str, object]) -> LockedPackage:
+    return LockedPackage(
+        name=normalize(str(package.get("name", ""))),
+        version=str(package.get("version", "")),
+        marker=str(package.get("marker", "")),
+        requires=tuple(
+            (normalize(str(each.get("name", ""))), str(each.get("marker", "")))
+            for each in _tables(package.get("dependencies"))
+        ),
+    )
+
+
+def _tables(value: object) -> Iterable[dict[str, object]]:
+    return (
+        [cast("dict[str, object]", each) for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    )
+
+
+def wants_architecture(marker: str, arch: str) -> bool:
+    """Whether a marker can hold on Linux of that architecture; what it says of other things is taken as true."""
+    if "sys_platform == 'win32'" in marker and " or " not in marker:
+        return False
+    told = _MACHINE.findall(marker)
+    named = {machine for sign, machine in told if sign == "=="}
+    barred = {machine for sign, machine in told if sign == "!="}
+    return arch not in barred and (not named or arch in named)

@@ -1,0 +1,117 @@
+"""The builder's context: which files of the pinned tree it holds, and their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError
+from windlass.core.names import nearest
+from windlass.pin.code.reading import TreeFile, TreeReader
+from windlass.pin.image.ignore import ignoring
+
+__all__ = ["Context", "read_context", "read_dockerfile", "write_context"]
+
+_IGNORE = ".dockerignore"
+_SUBMODULE = "160000"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Files that the builder gets.
+
+    Attributes:
+        sha256: of mode, content and path of each.
+        ignore: what `.dockerignore` says.
+    """
+
+    sha256: str
+    num_files: int
+    ignore: str
+
+
+def read_dockerfile(tree: TreeReader, path: str) -> str:
+    """The Dockerfile's text at the pinned commit; raises PreconditionError (`dockerfile-missing`)."""
+    text = tree.text(path)
+    if text is None:
+        names = [
+            each.path
+            for each in tree.files()
+            if "dockerfile" in each.path.lower() or "containerfile" in each.path.lower()
+        ]
+        close = nearest(path, names) or (names[0] if names else "")
+        raise PreconditionError(
+            f"the pinned code has no file `{path}`",
+            hint=f"did you mean `{close}`?"
+            if close
+            else "commit it; `windlass init NAME --docker` writes one to start from",
+            code="dockerfile-missing",
+        )
+    return text
+
+
+def read_context(tree: TreeReader, folder: str, dockerfile: str) -> Context:
+    """The files below `folder` of the pinned tree that no ignore file leaves out, as one digest.
+
+    Args:
+        dockerfile: its path; `<Dockerfile>.dockerignore` outranks `.dockerignore`.
+
+    Raises:
+        PreconditionError: no such folder, or a broken ignore file.
+    """
+    files = tree.files(folder)
+    if not files:
+        raise PreconditionError(
+            f"the context `{folder}` of the image is not in the pinned code, or is empty",
+            hint="`env.image.context` is a folder relative to the code; commit what is in it",
+            code="context-missing",
+        )
+    own = tree.text(f"{dockerfile}{_IGNORE}")
+    text = own if own is not None else tree.text(_IGNORE if folder in ("", ".") else f"{folder}/{_IGNORE}") or ""
+    kept = _kept(files, text)
+    digest = hashlib.sha256()
+    for file in kept:
+        digest.update(f"{file.mode} {file.object_id} ".encode() + os.fsencode(file.path) + b"\0")
+    return Context(sha256=digest.hexdigest(), num_files=len(kept), ignore=text)
+
+
+def write_context(source: Path, destination: Path, ignore: str) -> None:
+    """Move what a builder gets from a checkout to `destination`, with modes that no umask decides.
+
+    Submodules are whole folders in a checkout, and their files are judged one by one.
+    """
+    is_ignored = _ignoring(ignore)
+    destination.mkdir(parents=True)
+    for root, folders, names in os.walk(source):
+        at = Path(root).relative_to(source)
+        for name in [*names, *(each for each in folders if os.path.islink(os.path.join(root, each)))]:
+            path = at / name
+            if is_ignored(str(path)):
+                continue
+            target = destination / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(source / path, target)
+            if not target.is_symlink():
+                target.chmod(0o755 if os.access(target, os.X_OK) else 0o644)
+    for root, folders, _ in os.walk(destination):
+        for name in (root, *(os.path.join(root, each) for each in folders)):
+            if not os.path.islink(name):
+                os.chmod(name, 0o755)  # noqa: S103 - as a fresh clone has them, whatever the umask
+
+
+def _kept(files: Iterable[TreeFile], text: str) -> list[TreeFile]:
+    is_ignored = _ignoring(text)
+    return [file for file in files if file.mode == _SUBMODULE or not is_ignored(file.path)]
+
+
+def _ignoring(text: str) -> Callable[[str], bool]:
+    try:
+        return ignoring(text)
+    except ValueError as error:
+        raise PreconditionError(
+            f"a pattern in {_IGNORE} is broken: {error}", hint="correct it and commit", code="dockerignore-broken"
+        ) from error

@@ -1,0 +1,208 @@
+"""The one door to docker, podman and buildah: look at images, get them, send them, name them.
+
+Everything goes through their command lines, with the user's own configuration and logins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windlass.core.errors import AccessError, PreconditionError, UnreachableError
+from windlass.core.process import Completed, run
+from windlass.pin.image.faults import explain_fault, is_passing
+
+__all__ = ["Engine", "ImageFacts", "find_engine"]
+
+_LOOK_TIMEOUT_S = 60.0
+_MOVE_TIMEOUT_S = 6 * 3600.0
+_PAUSES_S = (1.0, 4.0, 15.0)
+_VARIABLES = {"docker": "WINDLASS_DOCKER", "podman": "WINDLASS_PODMAN", "buildah": "WINDLASS_BUILDAH"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFacts:
+    """What an engine knows of an image.
+
+    Attributes:
+        image_id: `sha256:...` of its configuration; the engine's own name of its content.
+        digests: `name@sha256:...` of the registries it came from or went to.
+        platform: `linux/amd64`, ...
+    """
+
+    image_id: str
+    digests: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = "/"
+    platform: str = ""
+    size_bytes: int = 0
+
+    def digest_of(self, name: str) -> str:
+        """Its digest at a registry, by the image's name; empty where that is not known."""
+        for each in self.digests:
+            known, _, digest = each.partition("@")
+            if known in (name, f"docker.io/{name}", f"docker.io/library/{name}", f"localhost/{name}"):
+                return digest
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """An engine by its program.
+
+    Attributes:
+        kind: `docker`, `podman` or `buildah`.
+        program: what is called; `WINDLASS_DOCKER`, `WINDLASS_PODMAN` and `WINDLASS_BUILDAH` choose another.
+        pause: waits between tries.
+    """
+
+    kind: str
+    program: str
+    pause: Callable[[float], None] = time.sleep
+
+    def call(
+        self,
+        *arguments: str,
+        variables: Mapping[str, str] | None = None,
+        timeout_s: float = _LOOK_TIMEOUT_S,
+        log: Path | None = None,
+        cwd: Path | None = None,
+    ) -> Completed:
+        """Run it to its end, whatever the code; with a log, what it prints goes there as it is printed."""
+        argv = [self.program, *arguments]
+        if log is not None:
+            argv = ["/bin/sh", "-c", 'exec "$@" >>"$0" 2>&1', str(log), *argv]
+        environment = {**os.environ, "LC_ALL": "C", "NO_COLOR": "1", **(variables or {})}
+        done = run(argv, env=environment, timeout_s=timeout_s, cwd=cwd)
+        if done.code != 0:
+            self._check_answer(done.stderr)
+        return done
+
+    def look(self, *names: str) -> dict[str, ImageFacts]:
+        """What is known of those of the images that are there, by the name asked for. One process (podman: one each).
+
+        Raises:
+            UnreachableError: the engine does not answer.
+        """
+        if self.kind == "buildah":
+            asked = {name: self.call("inspect", "--type", "image", name) for name in names}
+            return {name: _of_buildah(json.loads(done.stdout)) for name, done in asked.items() if done.code == 0}
+        found: dict[str, ImageFacts] = {}
+        for name in names:  # what is missing is left out of the answer, so that one call cannot tell which is which
+            done = self.call("image", "inspect", name)
+            if done.code == 0:
+                found[name] = _of_docker(json.loads(done.stdout)[0])
+        return found
+
+    def find(self, name: str) -> ImageFacts | None:
+        """What is known of one image; None where it is not there."""
+        return self.look(name).get(name)
+
+    def pull(self, reference: str, log: Callable[[str], None]) -> None:
+        """Get an image from its registry; layers that came before a cut are kept. Blocking; tries four times.
+
+        Raises:
+            WindlassError: the registry refuses, has no such image, or gave what is not what its digest says.
+        """
+        arguments = ("pull", reference) if self.kind != "docker" else ("pull", "--quiet", reference)
+        self._move(arguments, f"pull {reference}", reference, log)
+
+    def push(self, reference: str, log: Callable[[str], None]) -> None:
+        """Send an image to its registry; layers that are there already are not sent again. Blocking; tries four times."""
+        arguments = ("push", "--quiet", reference) if self.kind != "buildah" else ("push", reference)
+        self._move(arguments, f"push {reference}", reference, log)
+
+    def tag(self, image: str, name: str) -> None:
+        """Give an image one more name; idempotent."""
+        done = self.call("tag", image, name)
+        if done.code != 0:
+            raise explain_fault(done.stderr, f"{self.kind} tag {name}", name)
+
+    def remove(self, name: str) -> bool:
+        """Take a name away, and the image with its last one; False where it was not there."""
+        return self.call(*(("rmi",) if self.kind == "buildah" else ("image", "rm")), name).code == 0
+
+    def _move(self, arguments: tuple[str, ...], what: str, reference: str, log: Callable[[str], None]) -> None:
+        for pause_s in (*_PAUSES_S, None):
+            done = self.call(*arguments, timeout_s=_MOVE_TIMEOUT_S)
+            if done.code == 0:
+                return
+            said = done.stderr or done.stdout
+            if pause_s is None or not is_passing(said):
+                raise explain_fault(said, f"{self.kind} {what}", reference)
+            log(
+                f"{self.kind} {what}: {said.strip().splitlines()[-1] if said.strip() else 'failed'}; again in {pause_s:g} s"
+            )
+            self.pause(pause_s)
+
+    def _check_answer(self, said: str) -> None:
+        text = said.lower()
+        if "permission denied" in text and ("trying to connect" in text or "dial unix" in text):
+            raise AccessError(
+                f"you may not use the engine behind `{self.program}`",
+                hint="ask to be in the group `docker`, or use `--on podman`",
+                code="engine-access",
+            )
+        if "cannot connect to the docker daemon" in text or "cannot connect to podman" in text:
+            raise UnreachableError(
+                f"no engine answers behind `{self.program}`: {said.strip().splitlines()[-1]}",
+                hint="start it (`systemctl start docker`), or set DOCKER_HOST",
+                code="engine-unreachable",
+            )
+
+
+def find_engine(kind: str = "") -> Engine:
+    """The engine of a place (`docker`, `podman`), or without a name the first one whose program is there.
+
+    Raises:
+        PreconditionError: none is installed (`engine-missing`).
+    """
+    for each in (kind,) if kind else ("docker", "podman", "buildah"):
+        program = os.environ.get(_VARIABLES[each]) or each
+        if shutil.which(program) is not None:
+            return Engine(kind=each, program=program)
+    wanted = kind or "docker, podman or buildah"
+    raise PreconditionError(
+        f"{wanted} is not installed or not on the PATH",
+        hint=f"install {kind or 'one of them'}, or name the program in {_VARIABLES[kind or 'docker']}",
+        code="engine-missing",
+    )
+
+
+def _of_docker(data: Mapping[str, Any]) -> ImageFacts:
+    config = data.get("Config") or data.get("ContainerConfig") or {}
+    return ImageFacts(
+        image_id=_full(data["Id"]),
+        digests=tuple(data.get("RepoDigests") or ()),
+        tags=tuple(data.get("RepoTags") or ()),
+        labels=config.get("Labels") or {},
+        workdir=config.get("WorkingDir") or "/",
+        platform=f"{data.get('Os', 'linux')}/{data.get('Architecture', '')}",
+        size_bytes=int(data.get("Size") or 0),
+    )
+
+
+def _of_buildah(data: Mapping[str, Any]) -> ImageFacts:
+    image = data.get("OCIv1") or {}
+    config = image.get("config") or {}
+    name = str(data.get("FromImage", "")).rpartition(":")[0]
+    digest = data.get("FromImageDigest")
+    return ImageFacts(
+        image_id=_full(data["FromImageID"]),
+        digests=(f"{name}@{digest}",) if name and digest else (),
+        tags=(str(data.get("FromImage", "")),),
+        labels=config.get("Labels") or {},
+        workdir=config.get("WorkingDir") or "/",
+        platform=f"{image.get('os', 'linux')}/{image.get('architecture', '')}",
+    )
+
+
+def _full(image_id: str) -> str:
+    return image_id if image_id.startswith("sha256:") else f"sha256:{image_id}"

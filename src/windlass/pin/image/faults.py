@@ -1,0 +1,95 @@
+"""What engines say when something fails, as errors that a person can act on; pure.
+
+Engines have no codes for it, so their words decide; words that nobody knows are shown as they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, WindlassError
+from windlass.pin.image.naming import parse_reference
+
+__all__ = ["explain_fault", "is_passing"]
+
+_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+_CORRUPT = re.compile(
+    r"verification failed|did not match|unexpected digest|invalid checksum|digest mismatch|does not match|"
+    r"archive/tar: invalid|gzip: invalid|unexpected commit digest|filesystem layer verification",
+    re.IGNORECASE,
+)
+_LOGIN = re.compile(
+    r"unauthorized|authentication required|no basic auth|access denied|denied:|\b40[13]\b", re.IGNORECASE
+)
+_ARCH = re.compile(
+    r"no matching manifest|no image found in manifest list for architecture|exec format error", re.IGNORECASE
+)
+_MISSING = re.compile(r"manifest unknown|not found|name unknown|no such image|does not exist", re.IGNORECASE)
+_PASSING = re.compile(
+    r"connection (?:reset|refused)|unexpected eof|\beof\b|i/o timeout|tls handshake timeout|timeout awaiting|"
+    r"broken pipe|temporary failure|too many requests|\b(?:429|500|502|503|504)\b|service unavailable|"
+    r"bad gateway|internal server error|context deadline exceeded|no route to host|blob upload (?:unknown|invalid)",
+    re.IGNORECASE,
+)
+
+
+def is_passing(said: str) -> bool:
+    """Whether trying again may help: a cut connection, a server that has trouble."""
+    return _PASSING.search(said) is not None and not (_FULL.search(said) or _LOGIN.search(said))
+
+
+def explain_fault(said: str, what: str, reference: str) -> WindlassError:
+    """The error for what an engine said of a command.
+
+    Args:
+        what: the command as a person would type it, `docker pull python:3.12`.
+        reference: the image.
+    """
+    last = _last(said)
+    if _FULL.search(said):
+        return PreconditionError(
+            f"`{what}`: no space left: {last}",
+            hint="make room (`docker system df` says what takes it; `windlass image ls` lists ours)",
+            code="disk-full",
+        )
+    if _CORRUPT.search(said):
+        return PreconditionError(
+            f"`{what}`: the registry gave something else than the digest says: {last}",
+            hint="push the image again, or use another copy; nothing of this one is used",
+            code="image-corrupt",
+        )
+    if _ARCH.search(said):
+        return PreconditionError(
+            f"`{what}`: there is no image for this machine's architecture: {last}",
+            hint="name an image for this architecture, or run where the image's is",
+            code="image-wrong-architecture",
+        )
+    if is_passing(said):
+        return UnreachableError(
+            f"`{what}`: the connection failed again and again: {last}",
+            hint="try again; what has come over so far is kept",
+            code="registry-unreachable",
+        )
+    if _LOGIN.search(said):
+        registry = _registry(reference)
+        return AccessError(
+            f"`{what}`: the registry wants another login: {last}",
+            hint=f"docker login {registry}".strip(),
+            code="registry-login",
+        )
+    if _MISSING.search(said):
+        return NotFoundError(f"`{what}`: {last}", hint="look at the name and the tag", code="image-missing")
+    return PreconditionError(f"`{what}` failed: {last}", hint="run it yourself to see more", code="engine-failed")
+
+
+def _registry(reference: str) -> str:
+    try:
+        found = parse_reference(reference).registry
+    except PreconditionError:
+        return ""
+    return "" if found == "docker.io" else found
+
+
+def _last(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"

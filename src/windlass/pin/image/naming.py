@@ -1,0 +1,121 @@
+"""Names of images: their parts, and what windlass calls those it builds; pure.
+
+Source: distribution/reference, "Grammar"; a name without a registry is Docker Hub's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+
+from windlass.core.errors import PreconditionError
+
+__all__ = [
+    "CACHE_PREFIX",
+    "KEY_PREFIX",
+    "Reference",
+    "built_name",
+    "commit_tag",
+    "key_tag",
+    "parse_reference",
+    "sanitised",
+]
+
+KEY_PREFIX = "k-"
+"""Of the tag that says what an image was made from."""
+CACHE_PREFIX = "cache-"
+"""Of the tag that moves with each build and only serves its layers."""
+_HUB = "docker.io"
+_PART = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
+_TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_MAX_PART = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A name of an image, taken apart.
+
+    Attributes:
+        registry: host and port; `docker.io` where none is written.
+        repository: path in it, `library/python`.
+    """
+
+    registry: str
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name without tag and digest, as engines show it."""
+        if self.registry != _HUB:
+            return f"{self.registry}/{self.repository}"
+        return self.repository.removeprefix("library/")
+
+    @property
+    def full_name(self) -> str:
+        """The name with its registry, always."""
+        return f"{self.registry}/{self.repository}"
+
+    def with_tag(self, tag: str) -> Reference:
+        """The same name with a tag and no digest."""
+        return replace(self, tag=tag, digest="")
+
+    def at(self, digest: str) -> str:
+        """The same name by digest."""
+        return f"{self.name}@{digest}"
+
+    def __str__(self) -> str:
+        tag = f":{self.tag}" if self.tag else ""
+        return f"{self.name}{tag}" + (f"@{self.digest}" if self.digest else "")
+
+
+def parse_reference(text: str) -> Reference:
+    """Take a name apart; `python` is `docker.io/library/python:latest`.
+
+    Raises:
+        PreconditionError: no image can be called so.
+    """
+    rest, _, digest = text.removeprefix("docker://").partition("@")
+    head, slash, tail = rest.rpartition("/")
+    last, colon, tag = tail.partition(":")
+    path = head + slash + last
+    first, _, below = path.partition("/")
+    is_host = below and ("." in first or ":" in first or first == "localhost")
+    registry, repository = (first, below) if is_host else (_HUB, path)
+    if registry == _HUB and "/" not in repository:
+        repository = f"library/{repository}"
+    is_good = all(_PART.fullmatch(part) for part in repository.split("/")) and (not colon or _TAG.fullmatch(tag))
+    if not is_good or (digest and not _DIGEST.fullmatch(digest)):
+        raise PreconditionError(
+            f"`{text}` is no name of an image",
+            hint="write [REGISTRY/]NAME[:TAG] or NAME@sha256:DIGEST, in small letters",
+            code="bad-image-name",
+        )
+    return Reference(registry=registry, repository=repository, tag=tag or ("" if digest else "latest"), digest=digest)
+
+
+def built_name(project: str, branch: str) -> str:
+    """What the image of a project's branch is called here: `windlass/<project>-<branch>`."""
+    return f"windlass/{sanitised(project)}-{sanitised(branch or 'detached')}"
+
+
+def sanitised(text: str) -> str:
+    """A part of an image's name; a name that had to change keeps apart from others by a few letters of its digest."""
+    clean = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_PART].strip("-")
+    if clean and clean == text:
+        return clean
+    mark = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:6]
+    return f"{clean}-{mark}" if clean else f"x-{mark}"
+
+
+def commit_tag(commit: str) -> str:
+    """The tag of a commit (or of a snapshot)."""
+    return commit[:12]
+
+
+def key_tag(key: str) -> str:
+    """The tag of a content key."""
+    return KEY_PREFIX + key[:24]

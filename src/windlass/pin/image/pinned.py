@@ -1,0 +1,85 @@
+"""What is known of an image before a launch, and of one that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["NO_IMAGE", "BuiltImage", "ImagePin"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePin:
+    """An immutable reference to an image: by digest where it exists, by the key of its content where it is built.
+
+    Attributes:
+        name: what the user wrote, or what the built image is called (without a tag).
+        digest: of an image that is named, `sha256:...` as its registry (or, without one, its engine) calls it.
+        key: of one that is built: hex sha256 of Dockerfile, stage, arguments, context and bases.
+        context: folder of the builder's context, relative to the code.
+        variant: which of the Dockerfile's images it is, as people say it; empty: the only one.
+        bases: digest of each image that the Dockerfile begins with, by the name it uses.
+        platform: `linux/amd64`, ...
+        has_own_code: the code that runs is the image's, at its working folder.
+        network: `host` or `private`.
+    """
+
+    kind: Literal["none", "named", "built"] = "none"
+    name: str = ""
+    digest: str = ""
+    key: str = ""
+    dockerfile: str = ""
+    dockerfile_sha256: str = ""
+    context: str = "."
+    context_sha256: str = ""
+    target: str = ""
+    args: Mapping[str, str] = field(default_factory=dict)
+    bases: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    variant: str = ""
+    registry: str = ""
+    platform: str = ""
+    has_own_code: bool = False
+    network: str = "host"
+
+    def identity(self) -> dict[str, object]:
+        """What is the same wherever the same image is meant."""
+        return {"kind": self.kind, "content": self.key or self.digest, "platform": self.platform}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltImage:
+    """An image that is there.
+
+    Attributes:
+        reference: what a container is started from: `name@sha256:...`, or the engine's own `sha256:...`.
+        image_id: the engine's name of its content, `sha256:...`.
+        digest: of its manifest in a registry; empty: it is in none.
+        workdir: its working folder.
+        packages: what is installed in it, `name==version` and `deb:name=version`.
+        sbom: path of its bill of materials; empty: none was made.
+        is_hit: nothing had to be built or pulled.
+    """
+
+    reference: str
+    image_id: str
+    digest: str = ""
+    workdir: str = "/"
+    packages: tuple[str, ...] = ()
+    sbom: str = ""
+    is_hit: bool = True
+
+    def provenance(self) -> dict[str, object]:
+        """What a run's provenance says of it, beside the pin."""
+        return {
+            "reference": self.reference,
+            "image_id": self.image_id,
+            "registry_digest": self.digest,
+            "workdir": self.workdir,
+            "packages": list(self.packages),
+            "sbom": self.sbom,
+        }
+
+
+NO_IMAGE = ImagePin()

@@ -1,0 +1,184 @@
+"""From `env.image` to an image pin: no build, nothing is written, and mostly no network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform as machine_platform
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import NotFoundError, UnreachableError
+from windlass.pin.code.pinned import CodePin
+from windlass.pin.code.reading import read_tree
+from windlass.pin.image.catalogue import expand
+from windlass.pin.image.context import read_context, read_dockerfile
+from windlass.pin.image.dockerfile import parse_dockerfile
+from windlass.pin.image.engine import Engine
+from windlass.pin.image.naming import built_name, parse_reference
+from windlass.pin.image.pinned import ImagePin
+from windlass.pin.image.registry import fetch_digest
+
+__all__ = ["ImageSource", "content_key", "host_platform", "pin_built", "pin_named", "resolve_digests"]
+
+_SCHEMA = 1
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
+_IMAGE_FILE = re.compile(r"(?:/|\w+://)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSource:
+    """What an experiment says of an image to build, its variant applied."""
+
+    dockerfile: str
+    context: str = "."
+    target: str = ""
+    args: Mapping[str, str]
+    variant: str = ""
+    secrets: tuple[str, ...] = ()
+    registry: str = ""
+
+
+def pin_named(name: str, *, engine: Engine | None, has_own_code: bool, network: str, platform: str = "") -> ImagePin:
+    """Pin an image that exists, by digest: as the engine has it, else as its registry says.
+
+    Args:
+        name: a tag, a digest, a name of the catalogue, or (where a site has a container runtime) the path of an image file.
+        engine: None: only the registry is asked.
+
+    Raises:
+        WindlassError: neither has it.
+    """
+    made = {"has_own_code": has_own_code, "network": network, "platform": platform or host_platform()}
+    if _IMAGE_FILE.match(name) and not name.startswith("docker://"):
+        return ImagePin(kind="named", name=name, **made)  # type: ignore[arg-type]
+    full = expand(name)
+    digest = resolve_digests([full], engine)[full]
+    return ImagePin(kind="named", name=full.partition("@")[0], digest=digest, **made)  # type: ignore[arg-type]
+
+
+def pin_built(
+    source: ImageSource,
+    code: CodePin,
+    folder: Path,
+    *,
+    engine: Engine | None,
+    has_own_code: bool,
+    network: str,
+    store: Path | None = None,
+    platform: str = "",
+) -> ImagePin:
+    """Pin an image by what it is made from: Dockerfile, stage, arguments, pinned context, bases, platform.
+
+    Reads the pinned tree, not the working folder. A second or less: a few calls of git, one of the engine for each base.
+
+    Args:
+        folder: what was pinned.
+        store: our own repository, for folders outside any.
+
+    Raises:
+        PreconditionError: no such Dockerfile, stage or context; the code is not pinned.
+        WindlassError: a base is nowhere.
+    """
+    platform = platform or host_platform()
+    with read_tree(code, folder, store=store) as tree:
+        text = read_dockerfile(tree, source.dockerfile)
+        parsed = parse_dockerfile(
+            text, path=source.dockerfile, args=source.args, target=source.target, platform=platform
+        )
+        context = read_context(tree, source.context, source.dockerfile)
+    bases = resolve_digests(parsed.images(), engine)
+    key = content_key(
+        dockerfile_sha256=(dockerfile := hashlib.sha256(text.encode()).hexdigest()),
+        target=source.target,
+        args=source.args,
+        context_sha256=context.sha256,
+        bases=bases,
+        platform=platform,
+    )
+    return ImagePin(
+        kind="built",
+        name=built_name(_project(code, folder), code.branch),
+        key=key,
+        dockerfile=source.dockerfile,
+        dockerfile_sha256=dockerfile,
+        context=source.context,
+        context_sha256=context.sha256,
+        target=source.target,
+        args=dict(source.args),
+        bases=bases,
+        secrets=source.secrets,
+        variant=source.variant or source.target,
+        registry=source.registry,
+        platform=platform,
+        has_own_code=has_own_code,
+        network=network,
+    )
+
+
+def content_key(
+    *,
+    dockerfile_sha256: str,
+    target: str,
+    args: Mapping[str, str],
+    context_sha256: str,
+    bases: Mapping[str, str],
+    platform: str,
+) -> str:
+    """Hex sha256 of everything an image is made from; pure."""
+    parts = {
+        "schema": _SCHEMA,
+        "dockerfile": dockerfile_sha256,
+        "target": target,
+        "args": dict(args),
+        "context": context_sha256,
+        "bases": dict(bases),
+        "platform": platform,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def resolve_digests(names: Iterable[str], engine: Engine | None) -> dict[str, str]:
+    """The digest of each image: stated, else the engine's, else the registry's.
+
+    An image that only the engine has (built or loaded there) is known by the id of its configuration.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        reference = parse_reference(name)
+        found[name] = reference.digest or _of_engine(name, reference.name, engine) or _of_registry(name, engine)
+    return found
+
+
+def _of_engine(name: str, repository: str, engine: Engine | None) -> str:
+    if engine is None:
+        return ""
+    try:
+        facts = engine.find(name)
+    except UnreachableError:
+        return ""  # a plan needs no engine where the registry answers
+    return "" if facts is None else facts.digest_of(repository) or facts.image_id
+
+
+def _of_registry(name: str, engine: Engine | None) -> str:
+    try:
+        return fetch_digest(parse_reference(name))
+    except (NotFoundError, UnreachableError) as error:
+        here = f", and {engine.kind} does not have it here" if engine is not None else ""
+        raise type(error)(f"{error.message}{here}", hint=error.hint, code=error.code) from error
+
+
+def host_platform() -> str:
+    """The platform of this machine's containers, `linux/amd64`."""
+    machine = machine_platform.machine()
+    return f"linux/{_ARCHITECTURES.get(machine, machine)}"
+
+
+def _project(code: CodePin, folder: Path) -> str:
+    last = code.remote.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
+    if last:
+        return last
+    parts = Path(folder).absolute().parts
+    return parts[-1 - len([part for part in code.subdir.split("/") if part])]

@@ -1,0 +1,164 @@
+"""What is remembered of images that were built here: one small file each, below `<home>/cache/images`.
+
+    <key>.<engine>.json    the image's record, written when it is whole
+    <key>.lock             held while it is built
+    <key>.log              what its last build printed
+    <key>.building/        its context while it is built
+
+Deleting them loses nothing but the way from a commit to its image: the engine is asked by tag, and checks by label.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from windlass.core.errors import NotFoundError
+from windlass.core.files import is_locked, read_json, write_json
+from windlass.core.names import nearest
+from windlass.pin.image.pinned import BuiltImage
+
+__all__ = [
+    "ImageRecord",
+    "find_record",
+    "images_folder",
+    "list_records",
+    "read_record",
+    "sweep_unfinished",
+    "touch_record",
+    "write_record",
+]
+
+_SCHEMA = 1
+_BUILDING = ".building"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRecord:
+    """An image that was built (or found by its content) here.
+
+    Attributes:
+        commits: of the code that it serves, the first one first; snapshots' commits as well.
+        tags: names that were given to it, one for each commit.
+        built_at: seconds since 1970.
+    """
+
+    key: str
+    engine: str
+    name: str
+    image_id: str
+    commits: tuple[str, ...]
+    tags: tuple[str, ...]
+    built_at: float
+    digest: str = ""
+    registry: str = ""
+    workdir: str = "/"
+    platform: str = ""
+    dockerfile: str = ""
+    variant: str = ""
+    size_bytes: int = 0
+    bases: Mapping[str, str]
+    packages: tuple[str, ...] = ()
+    sbom: str = ""
+
+    def built(self, *, is_hit: bool) -> BuiltImage:
+        """The image for those who start containers."""
+        return BuiltImage(
+            reference=self.image_id,
+            image_id=self.image_id,
+            digest=self.digest,
+            workdir=self.workdir,
+            packages=self.packages,
+            sbom=self.sbom,
+            is_hit=is_hit,
+        )
+
+    def with_commit(self, commit: str, tag: str) -> ImageRecord:
+        """The same image, serving one more commit."""
+        return replace(self, commits=(*self.commits, commit), tags=tuple(dict.fromkeys((*self.tags, tag))))
+
+
+def images_folder(cache: Path) -> Path:
+    """Where records are; made when first asked for."""
+    folder = cache / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def record_path(cache: Path, key: str, engine: str) -> Path:
+    """Where the record of a key is."""
+    return images_folder(cache) / f"{key}.{engine}.json"
+
+
+def read_record(cache: Path, key: str, engine: str) -> ImageRecord | None:
+    """The record of a key, or None."""
+    return _read(record_path(cache, key, engine))
+
+
+def write_record(cache: Path, record: ImageRecord) -> None:
+    """Keep a record, whole or not at all."""
+    write_json(record_path(cache, record.key, record.engine), {"schema": _SCHEMA, **asdict(record)})
+
+
+def touch_record(cache: Path, record: ImageRecord) -> None:
+    """Note that an image is used, which keeps it from `windlass gc` for a while."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(record_path(cache, record.key, record.engine))
+
+
+def list_records(cache: Path) -> list[ImageRecord]:
+    """All records, the newest first."""
+    found = [record for path in images_folder(cache).glob("*.json") if (record := _read(path)) is not None]
+    return sorted(found, key=lambda record: record.built_at, reverse=True)
+
+
+def find_record(cache: Path, word: str) -> ImageRecord:
+    """The newest image of a commit, a tag, a key, an id or a digest; beginnings of six letters will do.
+
+    Raises:
+        NotFoundError: none fits.
+    """
+    records = list_records(cache)
+    bare = word.removeprefix("sha256:")
+    for record in records:
+        ids = (
+            record.key,
+            record.image_id.removeprefix("sha256:"),
+            record.digest.removeprefix("sha256:"),
+            *record.commits,
+        )
+        if word in (*record.tags, record.name) or (len(bare) >= 6 and any(each.startswith(bare) for each in ids)):
+            return record
+    names = [tag for record in records for tag in record.tags]
+    close = nearest(word, names)
+    raise NotFoundError(
+        f"no image `{word}` was built here",
+        hint=f"did you mean `{close}`?"
+        if close
+        else "`windlass image ls` lists them; `windlass image build FILE` builds one",
+        code="unknown-image",
+    )
+
+
+def sweep_unfinished(cache: Path, key: str) -> None:
+    """Remove what builders left that were killed: contexts whose lock nobody holds, and that of `key`, which the caller holds."""
+    for folder in images_folder(cache).glob(f"*{_BUILDING}"):
+        if folder.stem == key or not is_locked(folder.with_suffix(".lock")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read(path: Path) -> ImageRecord | None:
+    try:
+        data: Any = read_json(path)
+        known = {field.name for field in fields(ImageRecord)}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name in known
+        }
+        return ImageRecord(**values) if data.get("schema") == _SCHEMA else None
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None  # the next build writes it anew

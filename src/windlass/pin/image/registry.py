@@ -1,0 +1,113 @@
+"""Ask a registry what a tag means, without an engine.
+
+Source: OCI Distribution Specification 1.1, "Pulling manifests"; Docker Registry, "Token authentication".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from windlass.core.errors import AccessError, NotFoundError, UnreachableError
+from windlass.pin.image.credentials import Login, find_login
+from windlass.pin.image.naming import Reference
+
+__all__ = ["fetch_digest"]
+
+_KINDS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+_ACCEPT = ", ".join(_KINDS)
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_HUB_HOST = "registry-1.docker.io"
+
+
+def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
+    """What a tag (or a digest) of a registry is now: `sha256:...`. One to three requests; blocks up to `timeout_s` each.
+
+    Raises:
+        NotFoundError: the registry has no such image (`image-missing`).
+        AccessError: it wants another login (`registry-login`).
+        UnreachableError: it does not answer, or not as a registry (`registry-unreachable`).
+    """
+    host = _HUB_HOST if reference.registry == "docker.io" else reference.registry
+    is_loopback = re.match(r"(?:localhost|127\.[0-9.]+)(?::|\Z)", host) is not None
+    address = f"{'http' if is_loopback else 'https'}://{host}/v2/{reference.repository}/manifests/"
+    address += reference.digest or reference.tag or "latest"
+    login = find_login(reference.registry)
+    status, headers, body = _get(address, {"Accept": _ACCEPT}, reference, timeout_s)
+    if status == 401:
+        proof = _proof(headers.get("www-authenticate", ""), reference, login, timeout_s)
+        status, headers, body = _get(address, {"Accept": _ACCEPT, "Authorization": proof}, reference, timeout_s)
+    if status in (401, 403):
+        raise _no_access(reference, login)
+    if status == 404:
+        raise NotFoundError(
+            f"the registry {reference.registry} has no image `{reference}`",
+            hint="look at the name and the tag; an image that was never pushed is only in its builder's engine",
+            code="image-missing",
+        )
+    if status != 200:
+        raise _unreachable(reference, f"it answered {status}")
+    return headers.get("docker-content-digest") or f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s: float) -> str:
+    """The Authorization header that a challenge asks for."""
+    basic = "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode() if login else ""
+    if not challenge.lower().startswith("bearer"):
+        if login is None:
+            raise _no_access(reference, login)
+        return basic
+    asked = dict(_CHALLENGE.findall(challenge))
+    scope = asked.get("scope") or f"repository:{reference.repository}:pull"
+    query = urlencode({"service": asked.get("service", ""), "scope": scope})
+    headers = {"Authorization": basic} if login and login.user else {}
+    status, _, body = _get(f"{asked.get('realm', '')}?{query}", headers, reference, timeout_s)
+    if status != 200:
+        raise _no_access(reference, login)
+    try:
+        answer = json.loads(body)
+        return f"Bearer {answer.get('token') or answer['access_token']}"
+    except (ValueError, KeyError, AttributeError) as error:
+        raise _unreachable(reference, "its token server answered without a token") from error
+
+
+def _get(
+    address: str, headers: Mapping[str, str], reference: Reference, timeout_s: float
+) -> tuple[int, dict[str, str], bytes]:
+    from urllib.error import HTTPError  # lazy: brings ssl, and an engine mostly knows the answer
+    from urllib.request import Request, urlopen  # lazy: as above
+
+    try:
+        with urlopen(Request(address, headers=dict(headers)), timeout=timeout_s) as answer:  # noqa: S310 - http(s)
+            return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.read()
+    except HTTPError as error:
+        return error.code, {name.lower(): value for name, value in error.headers.items()}, b""
+    except (OSError, ValueError) as error:
+        raise _unreachable(reference, str(getattr(error, "reason", "") or error)) from error
+
+
+def _no_access(reference: Reference, login: Login | None) -> AccessError:
+    who = "requests without a login" if login is None else f"the login `{login.user or 'token'}`"
+    place = "" if reference.registry == "docker.io" else f" {reference.registry}"
+    return AccessError(
+        f"the registry {reference.registry} refuses `{reference}` to {who}",
+        hint=f"docker login{place}",
+        code="registry-login",
+    )
+
+
+def _unreachable(reference: Reference, why: str) -> UnreachableError:
+    return UnreachableError(
+        f"the registry {reference.registry} does not say what `{reference}` is: {why}",
+        hint="try again; or name the image by digest (NAME@sha256:...), which asks nobody",
+        code="registry-unreachable",
+    )

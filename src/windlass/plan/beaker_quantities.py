@@ -1,0 +1,102 @@
+"""Durations and sizes as Beaker's spec has them, and as text that its tools read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+
+__all__ = ["NS_PER_S", "duration_text", "parse_duration_ns", "parse_size_bytes", "seconds_of", "size_text"]
+
+NS_PER_S = 1_000_000_000
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([a-z\u00b5\u03bc]*)")
+_UNITS_NS = {
+    **dict.fromkeys(("ns", "nanosecond", "nanoseconds"), 1),
+    **dict.fromkeys(("us", "\u00b5s", "\u03bcs", "microsecond", "microseconds"), 1_000),
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1_000_000),
+    **dict.fromkeys(("", "s", "sec", "second", "seconds"), NS_PER_S),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60 * NS_PER_S),
+    **dict.fromkeys(("h", "hr", "hour", "hours"), 3600 * NS_PER_S),
+}
+_DAY_NS = 86_400 * NS_PER_S
+_MOST_NS = 2**63 - 1
+_SIZE = re.compile(r"(-?)(\d+(?:\.\d*)?|\.\d+) ?([kmgtpe]?)(ib|b|)\Z", re.IGNORECASE)
+_POWERS = "kmgtpe"
+_MAX_EXACT = 2**53
+
+
+def parse_duration_ns(value: str | float, *, knows_days: bool = False) -> int:
+    """Nanoseconds of `1h30m`, of `90` in quotes (seconds), or of a bare number (nanoseconds).
+
+    Args:
+        knows_days: take `2d` as well, which Beaker itself does not.
+
+    Raises:
+        ValueError: with the accepted form; or it is more than Beaker's 64 bits hold.
+    """
+    if isinstance(value, int | float):
+        return int(value)
+    text, total, position = value.replace(" ", "").lower(), 0, 0
+    while position < len(text) or not text:
+        match = _PART.match(text, position)
+        unit = match.group(2) if match is not None else "?"
+        unit_ns = _UNITS_NS.get(unit) or (_DAY_NS if knows_days and unit in ("d", "day", "days") else None)
+        if match is None or unit_ns is None:
+            raise ValueError('a duration is written as `1h30m`, `90s`, or `"90"` for seconds')
+        total += int(Decimal(match.group(1)) * unit_ns)
+        position = match.end()
+    if total > _MOST_NS:
+        raise ValueError("a duration is at most 292 years")
+    return total
+
+
+def duration_text(seconds: float) -> str:
+    """`1h30m` for 5400; Beaker knows no days."""
+    milliseconds, parts = round(seconds * 1000), []
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, milliseconds = divmod(milliseconds, size)
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts) or "0s"
+
+
+def seconds_of(value: object) -> float | None:
+    """The seconds of a duration in a spec; None where an experiment cannot say it (below a second, finer than 1 ms)."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    nanoseconds = parse_duration_ns(value)
+    milliseconds, rest = divmod(nanoseconds, 1_000_000)
+    return milliseconds / 1000 if not rest and 1000 <= milliseconds < _MAX_EXACT else None
+
+
+def parse_size_bytes(text: str) -> int:
+    """Bytes of `2.5GiB` or `10.24gb`; letters without `i` are powers of 1000, and a fraction of a byte is cut off.
+
+    Raises:
+        ValueError: with the accepted form.
+    """
+    match = _SIZE.match(text)
+    if match is None or (match.group(4).lower() == "ib" and not match.group(3)):
+        raise ValueError("a size is written as `2.5GiB`, `512MiB` or `10.24gb`")
+    base = 1024 if match.group(4).lower() == "ib" else 1000
+    scale = base ** (_POWERS.index(match.group(3).lower()) + 1) if match.group(3) else 1
+    num_bytes = int(Decimal(match.group(2)) * scale)
+    return -num_bytes if match.group(1) else num_bytes
+
+
+def size_text(num_bytes: int) -> str:
+    """`2.5GiB` for 2684354560: the shortest text that is exact."""
+    forms = (
+        _in_units(num_bytes, base, power, letters) for base, letters in _LETTERS.items() for power in range(6, 0, -1)
+    )
+    return min((form for form in forms if form), key=len, default=f"{num_bytes}B")
+
+
+_LETTERS = {1024: [f"{letter}iB" for letter in "KMGTPE"], 1000: [f"{letter}B" for letter in "kMGTPE"]}
+
+
+def _in_units(num_bytes: int, base: int, power: int, letters: Sequence[str]) -> str:
+    """The size in one unit, with at most two decimals; empty where that is not exact."""
+    hundredths, rest = divmod(num_bytes * 100, base**power)
+    if rest or hundredths < 100:
+        return ""
+    return f"{Decimal(hundredths) / 100:f}".removesuffix(".00") + letters[power - 1]

@@ -1,0 +1,294 @@
+"""Prepared data in a plan: the key of every build, and the task `data.NAME` that makes what is not there yet.
+
+Such a task is like any other to all that comes after the planner. It is no part of the experiment as recorded and none
+of the plan's hash: there the key stands for it, so that a hit and a miss are the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from windlass.core.names import nearest
+from windlass.core.units import format_size
+from windlass.pin.builds import BuildPin, build_key
+from windlass.plan.adapters import adapted_command
+from windlass.plan.pins import BUILDS, Pins, built_name
+from windlass.plan.refusal import Refusals
+from windlass.plan.resolve import LATE_TOKENS, Scope, flat_params, resolve_text
+from windlass.plan.tokens import IN_JOB_TOKENS, Token, parse_tokens
+from windlass.spec import Command, DataSource, Experiment, Task
+from windlass.spec.references import find_cycle
+
+__all__ = [
+    "build_scope",
+    "describe_build",
+    "expected_inputs",
+    "needed_builds",
+    "pin_builds",
+    "source_name",
+    "variables_of_build",
+    "with_builds",
+    "with_commands",
+    "without_builds",
+]
+
+_KEPT = ("out", "code")
+_VARYING = {*LATE_TOKENS, *IN_JOB_TOKENS} - set(_KEPT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Build:
+    """One build as declared: its command, unresolved, and the data that it reads."""
+
+    command: Command
+    source: DataSource
+    inputs: tuple[str, ...]
+    variables: Mapping[str, str]
+
+
+def source_name(name: str, source: DataSource) -> str:
+    """The name of the pin of what `from` says: another entry, or `NAME.from` for a source; empty: there is none."""
+    return f"{name}.from" if ":" in source.from_ else source.from_
+
+
+def pin_builds(experiment: Experiment, pins: Pins, code: Mapping[str, str], refusals: Refusals) -> dict[str, BuildPin]:
+    """The key of every build that a task needs, inputs before what is built from them. Pure.
+
+    Args:
+        code: digest of the code that each build runs.
+    """
+    builds = _declared(experiment, refusals)
+    found: dict[str, BuildPin] = {}
+    for name in _in_order(builds, refusals):
+        build = builds[name]
+        if any(each in builds and each not in found for each in build.inputs):
+            continue  # refused already
+        scope = build_scope(name, experiment)
+        resolved = _resolved(build.command, scope, refusals, _command_path(name, build.source))
+        variables = {
+            key: resolve_text(text, scope, refusals, f"env.vars.{key}") for key, text in build.variables.items()
+        }
+        identity = pins.identity()
+        environment = {key: value for key, value in identity.items() if key in ("environment", "image")}
+        key = build_key(
+            resolved,
+            variables=variables,
+            inputs={each: found[each].key if each in found else pins.data[each].digest for each in build.inputs},
+            code=code.get(name, ""),
+            subdir=pins.code.subdir,
+            environment=environment,
+        )
+        found[name] = BuildPin(name=name, key=key, code=code.get(name, ""))
+    needed = needed_builds(experiment)
+    return {name: pin for name, pin in found.items() if name in needed}
+
+
+def needed_builds(experiment: Experiment) -> set[str]:
+    """Names of built data that some task reads, with what that is built from."""
+    builds = _declared(experiment, Refusals())
+    todo = [name for task in experiment.tasks.values() for name in _named_by_task(task, experiment)]
+    found: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name in builds and name not in found:
+            found.add(name)
+            todo += builds[name].inputs
+    return found
+
+
+def with_builds(experiment: Experiment, builds: Mapping[str, BuildPin]) -> Experiment:
+    """The experiment with a task in front for each build that is not there and that a task, or such a build, waits for."""
+    if not builds:
+        return experiment
+    declared = _declared(experiment, Refusals())
+    missing = {name for name, pin in builds.items() if not pin.is_hit}
+    tasks: dict[str, Task] = {}
+    for name, task in experiment.tasks.items():
+        wanted = [f"{BUILDS}{each}" for each in _named_by_task(task, experiment) if each in missing]
+        tasks[name] = replace(task, after=(*task.after, *wanted)) if wanted else task
+    wanted_builds = _waited_for(tasks, declared, missing)
+    made = {
+        f"{BUILDS}{name}": Task(
+            run=declared[name].command,
+            after=tuple(f"{BUILDS}{each}" for each in declared[name].inputs if each in missing),
+            cpus=declared[name].source.cpus,
+            memory=declared[name].source.memory,
+        )
+        for name in builds
+        if name in wanted_builds
+    }
+    return replace(experiment, tasks={**made, **tasks})
+
+
+def without_builds(experiment: Experiment) -> Experiment:
+    """The experiment as the user declared it."""
+    if not any(map(built_name, experiment.tasks)):
+        return experiment
+    tasks = {
+        name: replace(task, after=tuple(each for each in task.after if not built_name(each)))
+        for name, task in experiment.tasks.items()
+        if not built_name(name)
+    }
+    return replace(experiment, tasks=tasks)
+
+
+def with_commands(experiment: Experiment) -> dict[str, DataSource]:
+    """The data of an experiment with the commands that adapters make written out; raises SpecError."""
+    refusals = Refusals()
+    builds = _declared(experiment, refusals)
+    refusals.raise_all()
+    return {
+        name: replace(source, build=builds[name].command, adapter="none", task="", drop=())
+        if source.build is None and source.is_built
+        else source
+        for name, source in experiment.data.items()
+    }
+
+
+def build_scope(name: str, experiment: Experiment) -> Scope:
+    """What tokens stand for in the command of a build; what differs from run to run has no place in it."""
+    build = _declared(experiment, Refusals())[name]
+    values = {**flat_params(experiment.params), "name": experiment.name}
+    later = {*_KEPT, *(f"data.{each}" for each in build.inputs if not each.endswith(".from"))}
+    later |= {"from"} if build.source.from_ else set()
+    later |= {token for token in _tokens(_texts_of(build.command)) if _is_refused(token)}
+    return Scope(task=f"{BUILDS}{name}", values=values, later=frozenset(later))
+
+
+def variables_of_build(name: str, experiment: Experiment) -> Mapping[str, str]:
+    """The variables of the experiment that a build gets: those that are the same in every run."""
+    return _declared(experiment, Refusals())[name].variables
+
+
+def expected_inputs(name: str, experiment: Experiment, pins: Pins) -> int:
+    """Bytes of the inputs of a build together, as far as they are known; 0: nothing is."""
+    inputs = _declared(experiment, Refusals())[name].inputs
+    sizes = [pins.data[each].size_bytes if each in pins.data else pins.builds[each].size_bytes for each in inputs]
+    return sum(sizes)
+
+
+def describe_build(pin: BuildPin) -> str:
+    """A build in words, for the page of a plan."""
+    files = "1 file" if pin.num_files == 1 else f"{pin.num_files} files"
+    if pin.is_hit:
+        return f"key {pin.key[:12]}  hit: sha256:{pin.digest[:12]}  {format_size(pin.size_bytes)}, {files}"
+    text = f"key {pin.key[:12]}  miss: task {BUILDS}{pin.name} builds it first"
+    if pin.expected == "last build":
+        return f"{text} (its last build had {format_size(pin.size_bytes)})"
+    return f"{text} (its inputs have {format_size(pin.size_bytes)})" if pin.expected else text
+
+
+def _declared(experiment: Experiment, refusals: Refusals) -> dict[str, _Build]:
+    """All builds whose command can be told."""
+    experiment = without_builds(experiment)
+    found: dict[str, _Build] = {}
+    for name, source in experiment.data.items():
+        if not source.is_built:
+            continue
+        command = source.build if source.build is not None else adapted_command(name, source, experiment, refusals)
+        if command is None:
+            continue
+        origin = source_name(name, source)
+        named = _data_named(_texts_of(command))
+        for each in named:
+            if each not in experiment.data:
+                path = _command_path(name, source)
+                close = nearest(each, experiment.data)
+                hint = f"did you mean `${{data.{close}}}`?" if close else f"declare it: `data: {{{each}: file:PATH}}`"
+                refusals.add(path, f"unknown data `${{data.{each}}}` in {path}", "unknown-data", hint)
+        inputs = tuple(
+            dict.fromkeys([*([origin] if origin else []), *(each for each in named if each in experiment.data)])
+        )
+        _refuse_varying(command, _command_path(name, source), refusals)
+        allowed = {*_KEPT, *(f"data.{each}" for each in inputs)}
+        variables = {key: text for key, text in experiment.env.vars.items() if _is_steady(text, allowed)}
+        found[name] = _Build(command=command, source=source, inputs=inputs, variables=variables)
+    return found
+
+
+def _command_path(name: str, source: DataSource) -> str:
+    return f"data.{name}.{'build' if source.adapter == 'none' else 'adapter'}"
+
+
+def _refuse_varying(command: Command, path: str, refusals: Refusals) -> None:
+    for token in _tokens(_texts_of(command)):
+        if token in _VARYING or token.startswith("tasks."):  # names of data are looked at elsewhere
+            message = f"`${{{token}}}` in {path} is another one in every run, and what is built serves many runs"
+            hint = "leave it out; a build writes to ${out} and reads its inputs, ${code} and ${params.NAME}"
+            refusals.add(path, message, "token-in-build", hint)
+
+
+def _is_refused(token: str) -> bool:
+    """Whether a token that is not in a build's scope is refused by `_declared`, with a better message."""
+    return token in _VARYING or token.startswith(("tasks.", "data."))
+
+
+def _in_order(builds: Mapping[str, _Build], refusals: Refusals) -> list[str]:
+    """Names with inputs before what is built from them; a cycle is refused, and nothing is returned for it."""
+    edges = {name: [each for each in build.inputs if each in builds] for name, build in builds.items()}
+    cycle = find_cycle(edges)
+    if cycle:
+        path = _command_path(cycle[0], builds[cycle[0]].source)
+        message = f"the data is built from itself: {' -> '.join(cycle)}"
+        refusals.add(path, message, "data-cycle", "build one of them from a source")
+        return []
+    order: list[str] = []
+    todo = list(builds)[::-1]
+    while todo:
+        name = todo[-1]
+        waiting = [each for each in edges[name] if each not in order]
+        todo += waiting
+        if not waiting and todo.pop() not in order:
+            order.append(name)
+    return order
+
+
+def _waited_for(tasks: Mapping[str, Task], declared: Mapping[str, _Build], missing: Iterable[str]) -> set[str]:
+    todo = [built_name(each) for task in tasks.values() for each in task.after if built_name(each)]
+    found: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += [each for each in declared[name].inputs if each in missing]
+    return found
+
+
+def _named_by_task(task: Task, experiment: Experiment) -> list[str]:
+    texts = [*_texts_of(task.run), *task.vars.values(), *experiment.env.vars.values()]
+    return [name for name in _data_named(texts) if name in experiment.data]
+
+
+def _texts_of(command: Command) -> tuple[str, ...]:
+    return (command,) if isinstance(command, str) else command
+
+
+def _data_named(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name.removeprefix("data.") for name in _tokens(texts) if name.startswith("data.")))
+
+
+def _tokens(texts: Iterable[str]) -> Iterator[str]:
+    """Names of the tokens of some texts; none of a text that is refused anyway."""
+    for text in texts:
+        try:
+            pieces = parse_tokens(text)
+        except ValueError:
+            continue
+        yield from (piece.name for piece in pieces if isinstance(piece, Token))
+
+
+def _is_steady(text: str, allowed: Iterable[str]) -> bool:
+    """Whether a variable of all tasks is the same for a build in every run."""
+    names = [
+        name
+        for name in _tokens([text])
+        if name in {*LATE_TOKENS, *IN_JOB_TOKENS} or name.startswith(("data.", "tasks."))
+    ]
+    return all(name in allowed for name in names)
+
+
+def _resolved(command: Command, scope: Scope, refusals: Refusals, path: str) -> Command:
+    if isinstance(command, str):
+        return resolve_text(command, scope, refusals, path, is_shell=True)
+    return tuple(resolve_text(item, scope, refusals, path) for item in command)

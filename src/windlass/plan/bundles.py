@@ -1,0 +1,180 @@
+"""Whether a task's bundles of GPUs and CPUs fit on its nodes, with the arithmetic.
+
+Groups are placed in the order in which they are written, as a program does that makes one Ray placement group after
+the other: `pack` fills a node before it takes the next, `spread` and `strict-spread` take the emptiest node.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from windlass.plan.placement import Request
+from windlass.plan.refusal import Refusals
+from windlass.plan.resolve import Scope, calculated
+from windlass.plan.tokens import Token
+from windlass.spec import Bundle, Task
+
+__all__ = ["Group", "check_bundles"]
+
+_MAX_BUNDLES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A bundle entry with its numbers calculated."""
+
+    name: str
+    count: int
+    gpus: int
+    cpus: int
+    strategy: str
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is left of one node; `cpus` None: how many it has is not known."""
+
+    gpus: int
+    cpus: int | None
+
+    def take(self, group: Group, count: int) -> None:
+        self.gpus -= count * group.gpus
+        self.cpus = None if self.cpus is None else self.cpus - count * group.cpus
+
+
+def check_bundles(
+    name: str, task: Task, request: Request, cpus: int, scope: Scope, refusals: Refusals
+) -> tuple[str, ...]:
+    """The arithmetic in lines; refuses, with the same arithmetic, what does not fit.
+
+    Args:
+        cpus: CPUs of a node; 0: not known, so they are not checked.
+    """
+    groups = tuple(_groups(f"tasks.{name}", task.bundles, scope, refusals))
+    if not groups or len(groups) < len(task.bundles):
+        return ()
+    lines = [*(_line(group) for group in groups), _together(groups, request, cpus)]
+    problem = _place(groups, request, cpus)
+    if problem is not None:
+        group, why = problem
+        message = f"the bundles of task `{name}` do not fit: {why} ({'; '.join(lines)})"
+        hint = f"change tasks.{name}.bundles.{group.name}, or the shape of the task"
+        refusals.add(f"tasks.{name}.bundles.{group.name}", message, "bundles-too-big", hint)
+    return tuple(lines)
+
+
+def _groups(path: str, bundles: Mapping[str, Bundle], scope: Scope, refusals: Refusals) -> Iterator[Group]:
+    for name, bundle in bundles.items():
+        where = f"{path}.bundles.{name}"
+        numbers = [
+            _number(getattr(bundle, key), scope, refusals, f"{where}.{key}") for key in ("count", "gpus", "cpus")
+        ]
+        count, gpus, cpus = numbers
+        if count is not None and gpus is not None and cpus is not None:
+            yield Group(name=name, count=count, gpus=gpus, cpus=cpus, strategy=bundle.strategy)
+
+
+def _number(value: int | str, scope: Scope, refusals: Refusals, path: str) -> int | None:
+    """A whole number from 0; None where it is refused."""
+    if isinstance(value, int):
+        return value
+    text = value[2:-1].strip()
+    found = scope.values[text] if text in scope.values else calculated(Token(text), scope, refusals, path)
+    if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
+        return found
+    if found != "":
+        message = f"`{value}` in {path} is {found}, and a number from 0 is needed"
+        refusals.add(path, message, "bad-expression", "check the shape and the parameters that it uses")
+    return None
+
+
+def _place(groups: tuple[Group, ...], request: Request, cpus: int) -> tuple[Group, str] | None:
+    """The first group that finds no room, and why; None: all fit."""
+    if any(group.count > _MAX_BUNDLES for group in groups):
+        group = next(group for group in groups if group.count > _MAX_BUNDLES)
+        return group, f"{group.name} is {group.count} bundles, and no more than {_MAX_BUNDLES} can be placed"
+    nodes = [_Node(request.gpus, cpus or None) for _ in range(request.nodes)]
+    for group in groups:
+        num_placed = _place_group(group, nodes)
+        if num_placed < group.count:
+            return group, f"{group.name} gets {num_placed} of {group.count} bundles; {_why(group, nodes)}"
+    return None
+
+
+def _place_group(group: Group, nodes: list[_Node]) -> int:
+    """Place as many bundles of a group as there is room for."""
+    if group.strategy == "strict-pack":
+        return next((_fill([node], group) for node in nodes if _room(node, group) >= group.count), 0)
+    if group.strategy == "strict-spread":
+        chosen = sorted((node for node in nodes if _room(node, group)), key=lambda node: -node.gpus)[: group.count]
+        for node in chosen:
+            node.take(group, 1)
+        return len(chosen)
+    return _spread(nodes, group) if group.strategy == "spread" else _fill(nodes, group)
+
+
+def _room(node: _Node, group: Group) -> int:
+    """Bundles of a group that one node takes; what takes nothing has room for all."""
+    by_gpus = node.gpus // group.gpus if group.gpus else group.count
+    by_cpus = node.cpus // group.cpus if group.cpus and node.cpus is not None else group.count
+    return min(by_gpus, by_cpus)
+
+
+def _fill(nodes: list[_Node], group: Group) -> int:
+    num_placed = 0
+    for node in nodes:
+        num_here = min(_room(node, group), group.count - num_placed)
+        node.take(group, num_here)
+        num_placed += num_here
+    return num_placed
+
+
+def _spread(nodes: list[_Node], group: Group) -> int:
+    """Place one bundle after the other on the node with the most GPUs, then CPUs, left."""
+    queue = [(-node.gpus, -(node.cpus or 0), index) for index, node in enumerate(nodes) if _room(node, group)]
+    heapq.heapify(queue)
+    num_placed = 0
+    while queue and num_placed < group.count:
+        _, _, index = heapq.heappop(queue)
+        node = nodes[index]
+        node.take(group, 1)
+        num_placed += 1
+        if _room(node, group):
+            heapq.heappush(queue, (-node.gpus, -(node.cpus or 0), index))
+    return num_placed
+
+
+def _why(group: Group, nodes: list[_Node]) -> str:
+    """What is missing for one more bundle."""
+    has_gpus = [node for node in nodes if node.gpus >= group.gpus]
+    if group.strategy == "strict-spread" and group.count > len(nodes):
+        return f"each wants a node of its own, and there are {len(nodes)}"
+    if group.strategy == "strict-pack":
+        return "all of them want the same node, and none has so much left"
+    if not has_gpus:
+        left = sum(node.gpus for node in nodes)
+        return f"each takes {_amount(group.gpus, 'GPU')} of one node, and {left} of all nodes are left"
+    left_cpus = max(node.cpus or 0 for node in has_gpus)
+    return f"each takes {_amount(group.cpus, 'CPU')}, and nodes with GPUs left have {left_cpus} CPUs left at most"
+
+
+def _line(group: Group) -> str:
+    each = ", ".join(_amount(number, noun) for number, noun in ((group.gpus, "GPU"), (group.cpus, "CPU")) if number)
+    total = ", ".join(
+        _amount(group.count * number, noun) for number, noun in ((group.gpus, "GPU"), (group.cpus, "CPU")) if number
+    )
+    return f"{group.name}: {group.count} x ({each}), {group.strategy}: {total}"
+
+
+def _together(groups: tuple[Group, ...], request: Request, cpus: int) -> str:
+    gpus = sum(group.count * group.gpus for group in groups)
+    wanted = sum(group.count * group.cpus for group in groups)
+    has_cpus = f"{request.nodes} x {cpus} = {request.nodes * cpus}" if cpus else "an unknown number of"
+    has_gpus = f"{request.nodes} x {request.gpus} = {request.nodes * request.gpus}"
+    return f"together: {gpus} of {has_gpus} GPUs, {wanted} of {has_cpus} CPUs"
+
+
+def _amount(number: int, noun: str) -> str:
+    return f"{number} {noun if number == 1 else noun + 's'}"

@@ -1,0 +1,73 @@
+"""Which of several places an experiment goes to: the first that fits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from windlass.core.errors import Place, Problem, SpecError
+from windlass.plan.fitting import fit
+from windlass.plan.refusal import Refusals
+from windlass.plan.site import Site
+from windlass.spec import Experiment
+
+__all__ = ["choose_site", "split_place"]
+
+
+def split_place(text: str) -> tuple[str, str]:
+    """Site and partition of an entry of `where`: `isambard/gpu`; the partition is empty where none is named."""
+    name, _, partition = text.partition("/")
+    return name, partition
+
+
+def choose_site(
+    experiment: Experiment,
+    candidates: Sequence[Site],
+    *,
+    best_effort: bool = False,
+    reshape: bool = False,
+    origins: Mapping[str, Place] | None = None,
+) -> Site:
+    """The first place that can do what the experiment asks for; pure.
+
+    A site of which no partition is named, and whose profile has no default one, stands for all its partitions. A single
+    candidate is returned as it is: `make_plan` says what is wrong with it.
+
+    Returns:
+        The place, with its partition and with why the ones before it were passed over.
+
+    Raises:
+        SpecError: no place fits; holds every problem of every place.
+    """
+    places = [place for site in candidates for place in _places(site)]
+    if len(places) == 1:
+        return places[0]
+    problems: list[Problem] = []
+    passed: list[str] = []
+    for place in places:
+        refusals = Refusals(origins)
+        fit(experiment, place, refusals, best_effort=best_effort, reshape=reshape)
+        try:
+            refusals.raise_all()
+        except SpecError as error:
+            passed.append(f"{_named(place)}: {error.problems[0].message}")
+            problems += [replace(problem, message=f"{_named(place)}: {problem.message}") for problem in error.problems]
+            continue
+        return replace(place, passed_over=tuple(passed))
+    raise SpecError(problems)
+
+
+def _places(site: Site) -> Iterator[Site]:
+    profile = site.profile
+    if profile is None or profile.kind == "beaker":  # a job of Beaker may ask for several clusters at once
+        yield site
+        return
+    if site.partition or profile.scheduler.partition or not profile.partitions:
+        yield site
+        return
+    for name in profile.partitions:
+        yield replace(site, partition=name)
+
+
+def _named(site: Site) -> str:
+    return f"{site.name}/{site.partition}" if site.partition else site.name

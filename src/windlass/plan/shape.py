@@ -1,0 +1,126 @@
+"""How many nodes, and what on each: the shape that a task has on nodes of a given size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+from windlass.core.units import format_size
+from windlass.plan.placement import Request, gpus_per_node
+from windlass.plan.refusal import Refusals
+from windlass.plan.venue import Venue
+from windlass.spec import Experiment, Gpus, Task
+
+__all__ = ["best_shape", "request_at", "reshape_overrides", "reshaped"]
+
+
+def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
+    """(nodes, GPUs of each) for so many GPUs on nodes of `per_node`; None where too many would stay idle.
+
+    All nodes get the same; as few nodes as that allows, each with more than half of its GPUs used.
+    """
+    if num_gpus <= per_node:
+        return 1, num_gpus
+    each = max((size for size in range(1, per_node + 1) if num_gpus % size == 0), default=0)
+    return (num_gpus // each, each) if 2 * each > per_node else None
+
+
+def request_at(name: str, task: Task, venue: Venue, refusals: Refusals) -> Request:
+    """What a task asks for on the nodes of a partition; `total_gpus` without `nodes` takes whole nodes."""
+    path, per_node = f"tasks.{name}", venue.there.gpus
+    nodes, gpus = task.num_nodes, 0
+    if task.total_gpus is None or task.nodes is not None:
+        gpus = gpus_per_node(task, path, refusals)
+    elif per_node is None:
+        message = f"{path}.total_gpus={task.total_gpus}: how many GPUs a node of `{venue}` has is not known"
+        hint = f"write both: {path}.nodes=N {path}.gpus=N ~{path}.total_gpus"
+        refusals.add(f"{path}.total_gpus", message, "gpus-uneven", hint)
+    elif per_node == 0:
+        gpus = task.total_gpus
+    else:
+        shape = best_shape(task.total_gpus, per_node)
+        if shape is None:
+            _refuse_uneven(path, task.total_gpus, per_node, venue, refusals)
+        nodes, gpus = shape or (nodes, 0)
+    return Request(
+        nodes=nodes,
+        gpus=gpus,
+        cpus=float(task.cpus or 0),
+        memory_bytes=task.memory or 0,
+        is_total=task.total_gpus is not None,
+    )
+
+
+def _refuse_uneven(path: str, total: int, per_node: int, venue: Venue, refusals: Refusals) -> None:
+    message = f"{path}.total_gpus={total} cannot be shared evenly by nodes of {per_node} GPUs (`{venue}`)"
+    fewer, more = total - total % per_node, total + per_node - total % per_node
+    hint = f"write {path}.total_gpus={fewer} or {path}.total_gpus={more}"
+    refusals.add(f"{path}.total_gpus", message, "gpus-uneven", hint)
+
+
+def reshape_overrides(name: str, task: Task, per_node: int) -> tuple[str, ...]:
+    """Overrides that give a task the same GPUs on nodes of `per_node`; empty: it fits, or no shape does.
+
+    What else it wants of a node shrinks with the GPUs, so that all nodes together have as much as before.
+    """
+    reshaped_task = _reshaped(task, per_node)
+    if reshaped_task is task:
+        return ()
+    path = f"tasks.{name}"
+    key = "gpus.count" if task.gpus is not None and task.gpus.type else "gpus"
+    overrides = [f"{path}.nodes={reshaped_task.nodes}"]
+    if task.gpus is not None:
+        overrides.append(f"{path}.{key}={reshaped_task.num_gpus}")
+    if task.cpus is not None:
+        overrides.append(f"{path}.cpus={reshaped_task.cpus:g}")
+    for setting in ("memory", "disk"):
+        value = getattr(reshaped_task, setting)
+        overrides += [f"{path}.{setting}={format_size(value)}"] if value is not None else []
+    if task.procs_per_node is not None and reshaped_task.procs_per_node != task.procs_per_node:
+        overrides.append(f"{path}.procs_per_node={reshaped_task.procs_per_node}")
+    return tuple(overrides)
+
+
+def reshaped(experiment: Experiment, per_node: int | None) -> tuple[Experiment, list[str]]:
+    """The experiment with every task that wants more GPUs of a node than there are spread over more nodes.
+
+    Returns:
+        The experiment, and a note on each task that was changed.
+    """
+    if not per_node:
+        return experiment, []
+    tasks = {name: _reshaped(task, per_node) for name, task in experiment.tasks.items()}
+    notes = []
+    for name, task in experiment.tasks.items():
+        overrides = reshape_overrides(name, task, per_node)
+        notes += [f"task {name} was reshaped (--reshape): {' '.join(overrides)}"] if overrides else []
+    return (replace(experiment, tasks=tasks) if notes else experiment), notes
+
+
+def _reshaped(task: Task, per_node: int) -> Task:
+    """The task on nodes of `per_node` GPUs; itself where it fits or no shape does."""
+    total = task.total_gpus or task.num_gpus * task.num_nodes
+    is_uneven = task.total_gpus is not None and (task.nodes is None or task.total_gpus % task.nodes != 0)
+    shape = best_shape(total, per_node) if per_node and total and not is_uneven else None
+    wanted = total // task.num_nodes
+    if shape is None or wanted <= per_node:
+        return task
+    nodes, gpus = shape
+    return replace(
+        task,
+        nodes=nodes,
+        gpus=None if task.gpus is None else Gpus(count=gpus, type=task.gpus.type),
+        cpus=None if task.cpus is None else float(ceil(task.cpus * gpus / wanted)),
+        memory=_share(task.memory, gpus, wanted),
+        disk=_share(task.disk, gpus, wanted),
+        procs_per_node=_procs(task.procs_per_node, gpus, wanted),
+    )
+
+
+def _share(size: int | None, gpus: int, of: int) -> int | None:
+    """A size in proportion to the GPUs, in whole MiB."""
+    return None if size is None else ceil(size * gpus / of / 2**20) * 2**20
+
+
+def _procs(procs: int | None, gpus: int, of: int) -> int | None:
+    return procs if procs is None or procs * gpus % of else procs * gpus // of

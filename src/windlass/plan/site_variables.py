@@ -1,0 +1,67 @@
+"""Variables of a site by role, with their predicates decided: who gets which, and from whom one is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from windlass.plan.placement import Request
+from windlass.plan.tokens import Token, parse_tokens
+from windlass.plan.venue import Venue
+from windlass.sites.profile import SiteVariable
+from windlass.spec import Task
+
+__all__ = ["SiteVariables", "site_variables"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteVariables:
+    """Variables of one task; None takes one away. Values may hold tokens of the site, such as `${env.path}`."""
+
+    everyone: Mapping[str, str | None] = field(default_factory=dict)
+    driver: Mapping[str, str | None] = field(default_factory=dict)
+    worker: Mapping[str, str | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def site_variables(
+    task: Task, request: Request, venue: Venue, user: Iterable[str], *, has_environment: bool
+) -> SiteVariables:
+    """What the site sets for a task; what the user sets stays the user's.
+
+    Args:
+        user: names of the variables that the experiment sets.
+        has_environment: whether the task has an environment of its own, for `${env.path}`.
+    """
+    facts = _facts(task, request)
+    found: dict[str, dict[str, str | None]] = {"all": {}, "driver": {}, "worker": {}}
+    notes, own = [], frozenset(user)
+    for variable in (*venue.profile.net.vars, *venue.profile.env.vars):
+        if not facts >= set(variable.when):
+            continue
+        missing = _missing(variable, venue, has_environment=has_environment)
+        if variable.name in own:
+            notes.append(f"{variable.name}: the experiment's value replaces the one of `{venue.profile.name}`")
+        elif missing:
+            notes.append(f"{variable.name} of `{venue.profile.name}` is left out: {missing}")
+        else:
+            found[variable.role][variable.name] = variable.value
+    return SiteVariables(
+        everyone=found["all"], driver=found["driver"], worker=found["worker"], notes=tuple(dict.fromkeys(notes))
+    )
+
+
+def _facts(task: Task, request: Request) -> frozenset[str]:
+    """What the predicates of a profile ask for."""
+    facts = {"multi-node" if request.nodes > 1 else "one-node", task.cluster}
+    return frozenset(facts | ({"gpu"} if request.gpus else set()))
+
+
+def _missing(variable: SiteVariable, venue: Venue, *, has_environment: bool) -> str:
+    """Why a value cannot be made here, or an empty text."""
+    tokens = {piece.name for piece in parse_tokens(variable.value or "") if isinstance(piece, Token)}
+    if "env.path" in tokens and not has_environment:
+        return "it lies in the experiment's environment, and there is none (env.uv)"
+    if "fs.shared" in tokens and not venue.profile.fs.shared:
+        return "the profile names no shared folder (fs.shared)"
+    return ""

@@ -1,0 +1,243 @@
+"""What is known of a task: its jobs, links, attempts and replicas, and the state that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from windlass.record.lifecycle import State
+
+__all__ = ["Attempt", "End", "Job", "Link", "Replica", "Task"]
+
+
+@dataclass(frozen=True)
+class End:
+    """How a process, a replica or an attempt ended.
+
+    Attributes:
+        code: exit code; negative is the number of the signal that ended it.
+        rank: the replica that ended first and so is the cause; -1 where there is none.
+        message: one line for people.
+        tail: the last lines printed, redacted.
+        traceback: the Python traceback found in the log, redacted.
+    """
+
+    cause: str
+    code: int = 0
+    rank: int = -1
+    host: str = ""
+    message: str = ""
+    tail: tuple[str, ...] = ()
+    traceback: str = ""
+    at: float = 0.0
+
+    def to_data(self) -> dict[str, Any]:
+        """The JSON form, defaults left out."""
+        defaults = {item.name: item.default for item in fields(self)}
+        return {key: value for key, value in asdict(self).items() if value != defaults[key]}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> End:
+        """Read back `to_data`; unknown keys of later versions are ignored."""
+        known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
+        known["tail"] = tuple(known.get("tail", ()))
+        return cls(**known)
+
+
+@dataclass
+class Replica:
+    """One node's share of an attempt."""
+
+    host: str = ""
+    process: str = ""
+    is_starting: bool = False
+    incarnation: str = ""
+    end: End | None = None
+
+
+@dataclass
+class Attempt:
+    """One execution of a task's gang."""
+
+    number: int
+    job: int = 0
+    link: int = 1
+    incarnation: str = ""
+    started_at: float = 0.0
+    first_seen_at: float = 0.0
+    last_seen_at: float = 0.0
+    address: str = ""
+    port: int = 0
+    replicas: dict[int, Replica] = field(default_factory=dict)
+    start_rank: tuple[int, float, str, int] = (-1, 0.0, "", 0)
+    ends: dict[int, tuple[tuple[int, float, str, int], End, float]] = field(default_factory=dict)
+    checkpoint_step: int = -1
+    num_checkpoints: int = 0
+    num_entries: int = 0
+    save_s: float = 0.0
+    is_listening: bool = False
+
+    @property
+    def _last_word(self) -> tuple[int, tuple[tuple[int, float, str, int], End, float]] | None:
+        """Whose word on the end counts: the newest leader's, if it is no older than the one that started the attempt.
+
+        A client's (epoch -1) counts where no supervisor has spoken.
+        """
+        epoch = max((epoch for epoch in self.ends if epoch >= max(0, self.start_rank[0])), default=-1)
+        return (epoch, self.ends[epoch]) if epoch in self.ends else None
+
+    @property
+    def end(self) -> End | None:
+        """How it ended; None while it has not."""
+        word = self._last_word
+        return word[1][1] if word is not None else None
+
+    @property
+    def ended_at(self) -> float:
+        """When its end was recorded; 0 while it has not ended."""
+        word = self._last_word
+        return word[1][2] if word is not None else 0.0
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether it left a committed checkpoint or a new stable entry behind."""
+        return self.num_checkpoints + self.num_entries > 0
+
+    @property
+    def running_s(self) -> float:
+        """How long it ran, for one that ended; one that was lost, as far as it was heard of."""
+        if not self.started_at or self.end is None:
+            return 0.0
+        ended_at = self.last_seen_at if self.is_end_doubtful else self.end.at or self.ended_at
+        return max(0.0, ended_at - self.started_at)
+
+    @property
+    def is_end_doubtful(self) -> bool:
+        """Whether only a client says that it ended; a supervisor's word outranks it."""
+        word = self._last_word
+        return word is None or word[0] < 0
+
+    @property
+    def has_started(self) -> bool:
+        """Whether user code may have run in it."""
+        return self.started_at > 0 or any(replica.is_starting for replica in self.replicas.values())
+
+
+@dataclass
+class Link:
+    """One of a scheduler's jobs, of which a job of ours may be a chain."""
+
+    number: int
+    backend_id: str = ""
+    incarnation: str = ""
+    started_at: float = 0.0
+    host: str = ""
+
+
+@dataclass
+class Job:
+    """One submission of a task to a backend."""
+
+    number: int
+    token: str = ""
+    backend: str = ""
+    resets_budgets: bool = False
+    intended_at: float = 0.0
+    backend_id: str = ""
+    locator: str = ""
+    is_submitted: bool = False
+    is_held: bool = False
+    refusal: str = ""
+    lost: str = ""
+    reason: tuple[float, str] = (0.0, "")
+    links: dict[int, Link] = field(default_factory=dict)
+
+
+@dataclass
+class Task:
+    """A named step of the experiment, as far as the journal knows."""
+
+    name: str
+    after: tuple[str, ...] = ()
+    num_replicas: int = 1
+    jobs: dict[int, Job] = field(default_factory=dict)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    ends: dict[int, tuple[State, str, str, float]] = field(default_factory=dict)
+    stopped_job: int = 0
+    stopped_at: float = 0.0
+    is_checkpoint_wanted: bool = False
+    stop_reason: str = ""
+    best_step: int = -1
+    has_reported: bool = False
+    last_checkpoint: tuple[int, str] = (-1, "")
+    phase: tuple[float, str, int] = (0.0, "", -1)
+    entries: set[str] = field(default_factory=set)
+    avoided: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def newest_job(self) -> int:
+        """Number of the newest submission; 0 before the first."""
+        return max(self.jobs, default=0)
+
+    def num_links_begun(self, before_job: int) -> int:
+        """Links of earlier jobs that began since the budgets were last reset."""
+        reset = max((job.number for job in self.jobs.values() if job.resets_budgets), default=0)
+        jobs = [job for job in self.jobs.values() if reset <= job.number < before_job]
+        return sum(1 for job in jobs for link in job.links.values() if link.started_at)
+
+    @property
+    def newest_attempt(self) -> Attempt | None:
+        """The attempt with the highest number."""
+        return self.attempts[max(self.attempts)] if self.attempts else None
+
+    @property
+    def is_between(self) -> bool:
+        """Whether nothing of it runs although it is not over: its job, or the next link of that, may wait in a queue."""
+        newest = self.newest_attempt
+        return self.end is None and (newest is None or newest.end is not None)
+
+    @property
+    def end(self) -> tuple[State, str, str, float] | None:
+        """(verdict, cause, message, time) when it ended and nobody asked for more since.
+
+        A success is final whatever came later; any other end is undone by a newer job.
+        """
+        for job in sorted(self.ends):
+            if self.ends[job][0] is State.SUCCEEDED:
+                return self.ends[job]
+        return self.ends.get(max(self.newest_job, *self.ends)) if self.ends else None
+
+    @property
+    def is_stop_wanted(self) -> bool:
+        """Whether a stop was asked for that covers the newest job.
+
+        It also covers jobs that only continue the stopped one (a client may intend the next job in the moment of the
+        stop), but none that a person asked for after the task's end.
+        """
+        covered = self.stopped_job
+        while covered and covered + 1 in self.jobs and covered not in self.ends:
+            covered += 1
+        return 0 < self.newest_job <= covered
+
+    @property
+    def state(self) -> State:
+        """The state, derived from the facts."""
+        end = self.end
+        if end is not None:
+            return end[0]
+        if not self.jobs:
+            return State.PLANNED
+        if self.is_stop_wanted:
+            return State.STOPPING
+        newest = self.newest_attempt
+        if newest is not None and newest.job == self.newest_job and newest.has_started:
+            return State.RUNNING
+        return State.QUEUED
+
+    @property
+    def reason(self) -> str:
+        """Why it waits, in words; empty when it does not."""
+        if self.state is not State.QUEUED:
+            return ""
+        return self.jobs[self.newest_job].reason[1]

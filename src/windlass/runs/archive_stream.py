@@ -1,0 +1,120 @@
+"""The bytes of an archive: a tar of plain files in fixed order and form, compressed.
+
+The same files give the same bytes: no owner, no user's names, whole seconds, two modes. gzip is the standard library's
+and is read as a stream; `.tar.zst` is made by the `zstd` program from a plain tar that lies beside it meanwhile.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.process import run
+
+__all__ = ["check_name", "damaged", "member", "open_for_reading", "open_for_writing"]
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_GZIP_MAGIC = b"\x1f\x8b"
+_SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar")
+_ZSTD_S = 6 * 3600.0
+
+
+def check_name(path: Path) -> None:
+    """Refuse a name that says no form that we write."""
+    if not path.name.endswith(_SUFFIXES):
+        message = f"{path.name} ends in none of {', '.join(_SUFFIXES)}"
+        raise UsageError(message, hint=f"write {path.name}.tar.gz", code="archive-suffix")
+
+
+@contextmanager
+def open_for_writing(path: Path, name: str) -> Iterator[tarfile.TarFile]:
+    """A tar that is written to `path`, compressed as `name` says, and on the disk when the block is left.
+
+    Raises:
+        OSError: there is no room, or no permission.
+        PreconditionError: `zstd` is not installed, or failed.
+    """
+    plain = path.with_name(path.name + ".tar") if name.endswith(".zst") else path
+    try:
+        with ExitStack() as stack:
+            file = stack.enter_context(open(plain, "wb"))
+            raw: IO[bytes] | gzip.GzipFile = file
+            if name.endswith("gz"):
+                raw = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
+            with tarfile.open(fileobj=raw, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+                yield archive
+        if plain != path:
+            _zstd("-q", "-f", "-T1", str(plain), "-o", str(path))
+    finally:
+        if plain != path:
+            plain.unlink(missing_ok=True)
+    _fsync(path)
+
+
+@contextmanager
+def open_for_reading(path: Path, scratch: Path) -> Iterator[tarfile.TarFile]:
+    """A tar that is read from front to end, whatever it is compressed with.
+
+    Args:
+        scratch: a name for the plain tar of a `.tar.zst`; it is gone when the block is left.
+
+    Raises:
+        PreconditionError: it is no archive, is cut or damaged.
+        OSError: it cannot be read, or there is no room.
+    """
+    with open(path, "rb") as file:
+        head = file.read(4)
+    try:
+        with ExitStack() as stack:
+            if head == _ZSTD_MAGIC:
+                stack.callback(scratch.unlink, missing_ok=True)
+                _zstd("-d", "-q", "-f", str(path), "-o", str(scratch))
+            file = stack.enter_context(open(scratch if head == _ZSTD_MAGIC else path, "rb"))
+            raw: IO[bytes] | gzip.GzipFile = file
+            if head.startswith(_GZIP_MAGIC):
+                raw = stack.enter_context(gzip.GzipFile(fileobj=file))
+            yield stack.enter_context(tarfile.open(fileobj=raw, mode="r|", format=tarfile.GNU_FORMAT))
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise damaged(path, str(error)) from error
+
+
+def damaged(path: Path, what: str) -> PreconditionError:
+    """The error for an archive that is not as it was made."""
+    hint = "copy it again from where it was made, and compare the sha256 of both copies"
+    return PreconditionError(f"{path} is not a whole archive of a run: {what}", hint=hint, code="archive-damaged")
+
+
+def _zstd(*arguments: str) -> None:
+    done = run(["zstd", *arguments], timeout_s=_ZSTD_S)
+    if done.code:
+        said = done.stderr.strip().replace("\n", "; ")
+        raise PreconditionError(
+            f"zstd failed: {said}", hint="is the archive whole, and space left?", code="zstd-failed"
+        )
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def member(name: str, size: int, *, is_executable: bool = False, mtime: float = 0.0, link: str = "") -> tarfile.TarInfo:
+    """A file or symbolic link in an archive, with nothing of this machine in it."""
+    info = tarfile.TarInfo(name)
+    info.mode = 0o755 if is_executable else 0o644
+    info.mtime = int(mtime)
+    if link:
+        info.type, info.linkname = tarfile.SYMTYPE, link
+    else:
+        info.size = size
+    return info

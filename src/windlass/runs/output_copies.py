@@ -1,0 +1,178 @@
+"""Copies of a task's output: file by file, each checked against the manifest, going on with what an earlier call left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import fsync_directory, sha256_file, write_atomic
+from windlass.record.manifest import FILE_SUFFIX, Entry, Manifest
+
+__all__ = ["copy_folder", "send_folder"]
+
+_PIECE_BYTES = 1 << 20
+_URL = re.compile(r"[a-z][a-z0-9+.-]*(?:::|://)", re.IGNORECASE)
+
+
+def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bool = False) -> None:
+    """Copy what a manifest names; the manifest goes last, as `<target>.manifest.json`. Blocking; idempotent.
+
+    Args:
+        is_linked: make hard links where the file system can; then both names are the same bytes.
+
+    Raises:
+        PreconditionError: a file is not as recorded (`output-changed`), or another is in the way (`output-in-the-way`).
+        OSError: there is no room, or no permission.
+    """
+    manifest_file = target.with_name(target.name + FILE_SUFFIX)
+    _check_free(target, manifest, manifest_file)
+    target.mkdir(parents=True, exist_ok=True)
+    for entry in manifest.entries:
+        place = target / entry.path
+        if not _is_there(place, entry):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _bring(source / entry.path, entry, place, is_linked=is_linked)
+    fsync_directory(target)
+    write_atomic(manifest_file, _text(manifest))
+
+
+def _check_free(target: Path, manifest: Manifest, manifest_file: Path) -> None:
+    """Nothing of another output is overwritten; a file that is there and wrong is named before any is written."""
+    for entry in manifest.entries:
+        place = target / entry.path
+        if os.path.lexists(place) and not _is_there(place, entry):
+            raise _in_the_way(place, "is another file")
+    if manifest_file.exists() and manifest_file.read_bytes() != _text(manifest):
+        raise _in_the_way(manifest_file, "is of another output")
+
+
+def _in_the_way(place: Path, what: str) -> PreconditionError:
+    hint = "name another folder with --to, or move it away"
+    return PreconditionError(f"{place} {what}", hint=hint, code="output-in-the-way")
+
+
+def _is_there(place: Path, entry: Entry) -> bool:
+    if entry.link:
+        return place.is_symlink() and os.readlink(place) == entry.link
+    is_file = place.is_file() and not place.is_symlink()
+    return is_file and place.stat().st_size == entry.size and sha256_file(place) == entry.sha256
+
+
+def _bring(source: Path, entry: Entry, place: Path, *, is_linked: bool) -> None:
+    part = place.with_name(f".{place.name}.windlass-part")
+    part.unlink(missing_ok=True)
+    if entry.link:
+        os.symlink(entry.link, part)
+    elif is_linked and _linked(source, entry, part):
+        pass
+    else:
+        _copy(source, entry, part)
+    os.rename(part, place)
+
+
+def _linked(source: Path, entry: Entry, part: Path) -> bool:
+    try:
+        os.link(source, part)
+    except OSError:
+        return False
+    if sha256_file(part) != entry.sha256:
+        part.unlink()
+        raise _changed(source)
+    return True
+
+
+def _copy(source: Path, entry: Entry, part: Path) -> None:
+    with open(source, "rb") as file, open(part, "xb") as copy:
+        copy.writelines(_checked(source, file, entry))
+        copy.flush()
+        os.fsync(copy.fileno())
+    found = source.stat()
+    part.chmod(found.st_mode & 0o777)
+    os.utime(part, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def _checked(source: Path, file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+    """The pieces of a file; raises behind the last one when they are not what was recorded."""
+    digest = hashlib.sha256()
+    while piece := file.read(_PIECE_BYTES):
+        digest.update(piece)
+        yield piece
+    if digest.hexdigest() != entry.sha256:
+        raise _changed(source)
+
+
+def _changed(source: Path) -> PreconditionError:
+    message = f"{source} is not as its manifest says (sha256)"
+    return PreconditionError(message, hint="windlass verify RUN names all that differ", code="output-changed")
+
+
+def _text(manifest: Manifest) -> bytes:
+    return json.dumps(manifest.to_data(), indent=1, ensure_ascii=True).encode("ascii") + b"\n"
+
+
+def send_folder(source: Path, manifest: Manifest, to: str, name: str) -> str:
+    """Copy what a manifest names to `to/name`: a folder, or any URL that fsspec knows. Blocking; idempotent.
+
+    Symbolic links go to a URL as its manifest says, not as files.
+
+    Raises:
+        PreconditionError: as `copy_folder`; or what reads such URLs is not installed (`extra-missing`).
+        AccessError, NotFoundError, UnreachableError: the place refuses, or fails again and again.
+    """
+    if not _URL.match(to) or to.startswith("file://"):
+        target = Path(to.removeprefix("file://")).expanduser().absolute() / name
+        copy_folder(source, manifest, target)
+        return str(target)
+    from windlass.store.blobs import file_system  # lazy: an extra, and slow to import
+    from windlass.store.fetching import retry  # lazy: as above
+
+    system, root = file_system(to)
+    there = f"{root.rstrip('/')}/{name}"
+    listing = f"{there}{FILE_SUFFIX}"
+    url = f"{to.rstrip('/')}/{name}"
+    found: list[bytes] = []
+    retry(url, lambda: found.append(_content(system, listing)))
+    if found[-1] == _text(manifest):
+        return url
+    for entry in manifest.entries:
+        if not entry.link:
+            send = partial(_send, system, source / entry.path, entry, f"{there}/{entry.path}")
+            retry(f"{url}/{entry.path}", send)
+    retry(url, lambda: system.pipe_file(listing, _text(manifest)))
+    return url
+
+
+def _content(system: Any, path: str) -> bytes:
+    try:
+        found: bytes = system.cat_file(path)
+    except FileNotFoundError:
+        return b""
+    return found
+
+
+def _send(system: Any, source: Path, entry: Entry, there: str) -> None:
+    """Send one file unless it is there; an object store shows it only when it is whole."""
+    if system.exists(there) and system.size(there) == entry.size and _digest(system, there) == entry.sha256:
+        return
+    if sha256_file(source) != entry.sha256:
+        raise _changed(source)
+    system.makedirs(there.rpartition("/")[0], exist_ok=True)
+    system.put_file(os.fspath(source), there)
+    if system.size(there) != entry.size:
+        message = f"{there} has {system.size(there)} bytes there instead of {entry.size}"
+        raise PreconditionError(message, hint="push again", code="output-changed")
+
+
+def _digest(system: Any, there: str) -> str:
+    digest = hashlib.sha256()
+    with system.open(there, "rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,235 @@
+"""Which checkpoints of a run stay by its rules (`retain:`), and which other runs read what it left.
+
+Deciding is pure; `held_checkpoints`, `newest_whole` and `readers` look at the disk. Removing is `launch.retaining`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass import config
+from windlass.core.errors import WindlassError
+from windlass.core.files import read_json, write_json
+from windlass.record.manifest import FILE_SUFFIX, FOLDER_MANIFEST, differences, read_manifest
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder, find, run_ids
+from windlass.spec import KeptCheckpoints, Retain
+
+__all__ = [
+    "Decision",
+    "Held",
+    "choose",
+    "held_checkpoints",
+    "newest_whole",
+    "note_removed",
+    "readers",
+    "removed",
+    "rules_of",
+]
+
+_RECORD = "retention.json"
+_HIDDEN = "."
+_NUMBER = re.compile(r"(\d+)\D*\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A checkpoint on the disk.
+
+    Attributes:
+        step: training step; of one without a manifest the last number in its name.
+        at: when it was committed, wall time.
+        is_committed: whether it has a manifest; one that only fits the task's pattern has none.
+    """
+
+    path: Path
+    step: int
+    at: float
+    is_committed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What becomes of a checkpoint, and why."""
+
+    held: Held
+    is_kept: bool
+    why: str
+
+
+def rules_of(run: RunFolder) -> Retain:
+    """The rules that a run was launched with; those of a run without any keep everything.
+
+    Raises:
+        NotFoundError, PreconditionError, SpecError: its plan cannot be read.
+    """
+    experiment = run.plan().get("experiment")
+    stated = experiment.get("retain") if isinstance(experiment, Mapping) else None
+    return config.from_data(Retain, stated, source=run.id) if isinstance(stated, dict) else Retain()
+
+
+def held_checkpoints(run: RunFolder, task: str) -> list[Held]:
+    """The checkpoints of a task on this disk, oldest first: those with a manifest, and those that fit its pattern."""
+    folder = run.checkpoints(task)
+    if not folder.is_dir():
+        return []
+    found = {held.path: held for held in _committed(folder)}
+    pattern = _pattern(run, task)
+    for path in sorted(folder.glob(pattern)) if pattern else ():
+        number = _NUMBER.search(path.name)
+        is_part = any(parent in found for parent in (path, *path.parents)) or path.name.endswith(FILE_SUFFIX)
+        if number and not is_part and not path.name.startswith(_HIDDEN):
+            found[path] = Held(path=path, step=int(number[1]), at=path.lstat().st_mtime, is_committed=False)
+    return sorted(found.values(), key=lambda held: (held.step, held.at, held.path))
+
+
+def _committed(folder: Path) -> Iterator[Held]:
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(_HIDDEN):
+            continue
+        if entry.name.endswith(FILE_SUFFIX):
+            path = entry.with_name(entry.name.removesuffix(FILE_SUFFIX))
+        elif (entry / FOLDER_MANIFEST).is_file():
+            path = entry
+        else:
+            continue
+        try:
+            manifest = read_manifest(path) if os.path.lexists(path) else None
+        except WindlassError:
+            continue  # a damaged one is no checkpoint, and not ours to remove
+        if manifest is not None:
+            yield Held(path=path, step=manifest.step, at=manifest.at, is_committed=True)
+
+
+def _pattern(run: RunFolder, task: str) -> str:
+    tasks = run.plan().get("tasks")
+    for each in tasks if isinstance(tasks, list) else ():
+        if isinstance(each, dict) and each.get("name") == task:
+            return str(each.get("checkpoint_pattern", ""))
+    return ""
+
+
+def newest_whole(held: Sequence[Held]) -> Held | None:
+    """The newest checkpoint whose every byte is as it was committed; reads it. Without a manifest, the newest counts."""
+    for each in reversed(held):
+        if not each.is_committed:
+            return each
+        try:
+            if not differences(each.path, read_manifest(each.path)):
+                return each
+        except (OSError, WindlassError):
+            continue
+    return None
+
+
+def choose(
+    held: Sequence[Held],
+    rule: KeptCheckpoints,
+    series: Sequence[tuple[int, float, float]] = (),
+    *,
+    needed: Mapping[Path, str] | None = None,
+) -> list[Decision]:
+    """Decide about each checkpoint; pure.
+
+    A metric that was never reported keeps all: the rule may be misspelt. The value of a checkpoint is the last one
+    reported at or before its step.
+
+    Args:
+        held: oldest first, as `held_checkpoints` gives them.
+        series: (step, value, time) of the rule's metric.
+        needed: why a checkpoint stays whatever the rule says.
+    """
+    if rule.last is None and rule.best is None:
+        return [Decision(held=each, is_kept=True, why="no rule") for each in held]
+    why = dict(needed or {})
+    for rank, each in enumerate(reversed(held), start=1):
+        if rule.last is not None and rank <= rule.last:
+            why.setdefault(each.path, f"one of the last {rule.last}")
+    if rule.best is not None and not series:
+        why |= {each.path: f"`{rule.best.metric}` was never reported" for each in held if each.path not in why}
+    elif rule.best is not None:
+        sign = 1.0 if rule.best.mode == "min" else -1.0
+        rated = [(sign * value, -each.step, each) for each in held if (value := _value(series, each.step)) is not None]
+        rated.sort(key=lambda item: item[:2])
+        for value, _, each in rated[: rule.best.keep]:
+            why.setdefault(each.path, f"best {rule.best.metric}: {sign * value:.6g}")
+    return [Decision(held=each, is_kept=each.path in why, why=why.get(each.path, _without(rule))) for each in held]
+
+
+def _value(series: Sequence[tuple[int, float, float]], step: int) -> float | None:
+    """The last number at or before a step; None where there is none, or where it is not finite."""
+    before = [point for point in series if 0 <= point[0] <= step]
+    value = max(before, key=lambda point: (point[0], point[2]))[1] if before else math.nan
+    return value if math.isfinite(value) else None
+
+
+def _without(rule: KeptCheckpoints) -> str:
+    said = [f"the last {rule.last}"] if rule.last is not None else []
+    if rule.best is not None:
+        said.append(f"the best {rule.best.keep} by {rule.best.metric} ({rule.best.mode})")
+    return f"not among {' or '.join(said)}"
+
+
+def note_removed(run: RunFolder, decisions: Sequence[Decision], at: float) -> None:
+    """Write down, before they go, which checkpoints the rules remove, so that nobody takes them for lost."""
+    known = removed(run)
+    known |= {str(each.held.path): each.why for each in decisions}
+    write_json(run.path / _RECORD, {"schema": 1, "at": at, "removed": known})
+
+
+def removed(run: RunFolder) -> dict[str, str]:
+    """Checkpoints that were removed by the rules, with the reason; by their path."""
+    try:
+        content = read_json(run.path / _RECORD)
+    except FileNotFoundError:
+        return {}
+    found = content.get("removed") if isinstance(content, dict) else None
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def readers(home: Home, *, besides: Collection[str] = ()) -> Callable[[RunFolder, str], str]:
+    """Who reads files of a run: a function of a run and a name in its folder (`out`, `checkpoints/train`; empty: all).
+
+    It gives the id of a run whose data are taken from there (`run:` or `file:` sources), or an empty string.
+
+    Args:
+        besides: runs that do not count, since they go themselves.
+    """
+    uses = [use for run_id in run_ids(home) if run_id not in besides for use in _uses(home, run_id)]
+
+    def reader(run: RunFolder, below: str) -> str:
+        place = run.path / below if below else run.path
+        for user, path in uses:
+            if user != run.id and (path.is_relative_to(place) or place.is_relative_to(path)):
+                return user
+        return ""
+
+    return reader
+
+
+def _uses(home: Home, run_id: str) -> Iterator[tuple[str, Path]]:
+    """(run, path in another run's folder) of every data pin of a run."""
+    run = RunFolder(home.runs / run_id)
+    try:
+        pins = run.plan().get("pins")
+        base = Path(str(run.provenance().get("base", "/")))
+    except WindlassError:
+        return
+    data = pins.get("data") if isinstance(pins, dict) else None
+    for pin in data.values() if isinstance(data, dict) else ():
+        source = str(pin.get("source", ""))
+        if source.startswith("run:"):
+            ref, _, below = source.removeprefix("run:").partition("/")
+            try:
+                yield run_id, find(home, ref).path / below
+            except WindlassError:
+                continue
+        elif source.startswith("file:"):
+            path = Path(os.path.realpath(base / Path(source.removeprefix("file:")).expanduser()))
+            if path.is_relative_to(os.path.realpath(home.runs)):
+                yield run_id, home.runs / path.relative_to(os.path.realpath(home.runs))

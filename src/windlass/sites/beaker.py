@@ -1,0 +1,136 @@
+"""The part of a profile that speaks of Beaker: workspace, clusters, image, and the storage that its jobs see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from windlass.config import Doc, Finding, OneOrMany
+from windlass.core.names import nearest
+
+if TYPE_CHECKING:
+    from windlass.sites.profile import Profile
+
+__all__ = ["BEAKER_PRIORITIES", "BeakerMount", "BeakerPlace", "Brought", "beaker_findings", "mounts_of"]
+
+BEAKER_PRIORITIES = ("low", "normal", "high", "urgent", "immediate")
+"""Priorities of Beaker; source: beaker-py 2.8.1, `BeakerJobPriority`."""
+
+_IMAGE = re.compile(r"(?:beaker|docker):\S+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeakerMount:
+    """A storage that jobs see: a bucket of Weka, or a folder of the machines."""
+
+    path: Annotated[str, Doc("Where jobs see it.")]
+    weka: Annotated[str, Doc("Bucket of Weka.")] = ""
+    host_path: Annotated[str, Doc("Folder of the machines.")] = ""
+    sub_path: Annotated[str, Doc("Folder of it that is shown; empty: all of it.")] = ""
+    read_only: Annotated[bool, Doc("Whether jobs may only read.")] = False
+    clusters: Annotated[
+        tuple[str, ...], OneOrMany(), Doc("Clusters that have it; empty: all. Jobs that may run elsewhere lack it.")
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeakerPlace:
+    """What jobs ask Beaker for where an experiment says nothing else."""
+
+    workspace: Annotated[str, Doc("Full name of the workspace, `ORGANIZATION/NAME`.")] = ""
+    budget: Annotated[str, Doc("Budget, `ORGANIZATION/NAME`; empty: the workspace's own.")] = ""
+    clusters: Annotated[tuple[str, ...], OneOrMany(), Doc("Clusters where jobs may run, any of which will do.")] = ()
+    image: Annotated[str, Doc("Image where an experiment names none: `beaker:USER/NAME` or `docker:REFERENCE`.")] = ""
+    mounts: Annotated[tuple[BeakerMount, ...], Doc("Storage that jobs see.")] = ()
+    priority: Annotated[
+        Literal["low", "normal", "high", "urgent", "immediate"], Doc("Priority where an experiment wishes for none.")
+    ] = "normal"
+    groups: Annotated[tuple[str, ...], OneOrMany(), Doc("Groups that experiments join, by full name.")] = ()
+    results: Annotated[str, Doc("Folder inside whose files Beaker uploads.")] = "/results"
+    config: Annotated[str, Doc("Configuration file of the Beaker client; empty: where Beaker's own tools look.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """What the names in commands written for Beaker mean at this site."""
+
+    paths: Annotated[
+        Mapping[str, str], Doc("Folder here by the beginning of a path in such commands, such as `/weka/data`.")
+    ] = field(default_factory=dict)
+    clusters: Annotated[Mapping[str, str], Doc("Partition here by a cluster's name there; `*` is any other.")] = field(
+        default_factory=dict
+    )
+
+
+def mounts_of(place: BeakerPlace, clusters: Sequence[str]) -> tuple[BeakerMount, ...]:
+    """The mounts that all of these clusters have."""
+    return tuple(mount for mount in place.mounts if not mount.clusters or set(clusters) <= set(mount.clusters))
+
+
+def beaker_findings(profile: Profile) -> Iterator[Finding]:
+    """Every problem of a profile that concerns Beaker."""
+    place = profile.beaker
+    if profile.kind != "beaker":
+        if place != BeakerPlace():
+            hint = "write `kind: beaker`, or remove the section"
+            yield "beaker", f"`beaker` has settings, but `kind: {profile.kind}`", "setting-unused", hint
+        return
+    for name in ("workspace", "budget"):
+        yield from _full_name(f"beaker.{name}", getattr(place, name))
+    for index, cluster in enumerate(place.clusters):
+        yield from _full_name(f"beaker.clusters.{index}", cluster)
+        if profile.partitions and cluster not in profile.partitions:
+            close = nearest(cluster, list(profile.partitions))
+            hint = f"did you mean `{close}`?" if close else f"`partitions` knows: {', '.join(profile.partitions)}"
+            message = f"`{cluster}` is not among the clusters that `partitions` describes"
+            yield f"beaker.clusters.{index}", message, "unknown-partition", hint
+    if place.image and not _IMAGE.fullmatch(place.image):
+        message = f"`{place.image}` says neither whose image it is nor where"
+        yield "beaker.image", message, "wrong-value", f"beaker:{place.image} or docker:{place.image}"
+    for index, mount in enumerate(place.mounts):
+        yield from _mount(f"beaker.mounts.{index}", mount, place)
+    if not place.results.startswith("/"):
+        yield "beaker.results", f"`{place.results}` is no absolute path", "wrong-value", "write `/results`"
+    yield from _shared(profile)
+    if profile.containers.kind != "none":
+        hint = "remove `containers`: the image of a job is what it runs in"
+        yield "containers.kind", "a job of Beaker is a container itself", "setting-unused", hint
+
+
+def _full_name(path: str, name: str) -> Iterator[Finding]:
+    if name and name.count("/") != 1:
+        yield path, f"`{name}` is no full name", "wrong-value", "write ORGANIZATION/NAME, such as `ai2/jupiter`"
+
+
+def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Finding]:
+    if bool(mount.weka) == bool(mount.host_path):
+        named = "both a bucket and a folder" if mount.weka else "neither a bucket nor a folder"
+        message = f"the mount `{mount.path}` names {named} of the machines"
+        yield path, message, "site-contradiction", "write one of them: `weka: BUCKET` or `host_path: /FOLDER`"
+    for name in ("path", "host_path"):
+        folder: str = getattr(mount, name)
+        if folder and not folder.startswith("/"):
+            yield f"{path}.{name}", f"`{folder}` is no absolute path", "wrong-value", "write it from the root on"
+    known = place.clusters
+    for cluster in mount.clusters:
+        if known and cluster not in known:
+            yield f"{path}.clusters", f"`{cluster}` is none of `beaker.clusters`", "unknown-partition", "spell it so"
+
+
+def _shared(profile: Profile) -> Iterator[Finding]:
+    """`fs.shared` outlives a job only on a mount that every job has."""
+    shared = PurePosixPath(profile.fs.shared)
+    if not profile.fs.shared or not profile.beaker.mounts:
+        return
+    for mount in profile.beaker.mounts:
+        if shared.is_relative_to(mount.path):
+            if mount.read_only:
+                message = f"fs.shared is on `{mount.path}`, which jobs may only read"
+                yield "fs.shared", message, "site-contradiction", "name a folder that jobs may write to"
+            return
+    message = f"`{shared}` is on none of `beaker.mounts`, so it would be gone with its job"
+    paths = ", ".join(mount.path for mount in profile.beaker.mounts)
+    yield "fs.shared", message, "site-contradiction", f"name a folder below one of: {paths}"

@@ -1,0 +1,42 @@
+"""Groups of GPUs and CPUs that a task's own scheduler (Ray placement groups) hands out on its nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from windlass.config import Doc, Finding
+
+__all__ = ["Bundle", "Number"]
+
+_EXPRESSION = re.compile(r"\$\{[^{}]+\}")
+
+Number: TypeAlias = int | str
+"""A whole number, or an expression that the planner calculates from the task's shape and the parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """So many equal bundles of GPUs and CPUs, each on one node; `plan` checks that they fit."""
+
+    count: Annotated[Number, Doc("How many bundles, such as `${num_gpus - 2 * nodes}`.")] = 1
+    gpus: Annotated[Number, Doc("GPUs of each, such as the tensor-parallel size.")] = 0
+    cpus: Annotated[Number, Doc("CPUs of each.")] = 0
+    strategy: Annotated[
+        Literal["pack", "spread", "strict-pack", "strict-spread"],
+        Doc("Where they go: `strict-pack` on one node, `strict-spread` on as many nodes as there are bundles."),
+    ] = "pack"
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        for key in ("count", "gpus", "cpus"):
+            value = getattr(self, key)
+            if isinstance(value, str) and not _EXPRESSION.fullmatch(value):
+                hint = "write a number, or calculate it: `${2 * nodes}`"
+                yield key, f"`{value}` is neither a whole number nor one expression", "wrong-value", hint
+            elif isinstance(value, int) and value < 0:
+                yield key, f"{value} is too small", "wrong-value", "write a number from 0, or an expression"
+        if self.gpus == 0 and self.cpus == 0:
+            yield "", "a bundle without GPUs and CPUs takes nothing", "wrong-value", "write `gpus: 1`, or remove it"

@@ -1,0 +1,115 @@
+"""A search over settings of the experiment: what varies, what is measured, who decides, when it ends.
+
+What it says is read by `windlass.tune`: names of schedulers and searchers, and the space, stay as they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
+
+from windlass.config import Doc, Duration, Finding, JsonValue, OneOrMany, Range
+
+__all__ = ["Algorithm", "KeptBySweep", "Sweep", "SweepLimits"]
+
+Algorithm: TypeAlias = str | Mapping[str, JsonValue]
+"""A name, or a name with its settings: `asha`, `{asha: {max_t: 81}}`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepLimits:
+    """What ends a sweep as a whole, whatever its trials are doing."""
+
+    time: Annotated[
+        float | None, Duration(), Range(min=1), Doc("Running time of the sweep, all its heads together.")
+    ] = None
+    trials: Annotated[int | None, Range(min=1), Doc("Most trials that are started.")] = None
+    gpu_hours: Annotated[float | None, Range(above=0), Doc("Most GPU-hours of all trials together.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptBySweep:
+    """Which checkpoints of each trial stay; the newest always does."""
+
+    best: Annotated[int | None, Range(min=1), Doc("So many, those with the best score; default: all.")] = None
+    by: Annotated[str, Doc("The metric that scores them; default: the sweep's first; `-NAME`: the smallest.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """A search over settings: each trial is a run of the experiment with overrides."""
+
+    metric: Annotated[tuple[str, ...], OneOrMany(), Doc("What the trials report and the sweep is after; best first.")]
+    mode: Annotated[tuple[Literal["min", "max"], ...], OneOrMany(), Doc("Which values are good, one for each metric.")]
+    space: Annotated[
+        Mapping[str, JsonValue],
+        Doc("What varies: NAME: {KIND: ...}; `lr` is short for `params.lr`, others are paths (`tasks.train.gpus`)."),
+    ]
+    samples: Annotated[
+        int, Range(min=-1), Doc("Trials; with `grid` in the space, so often the whole grid; -1: until a limit.")
+    ] = 1
+    first: Annotated[tuple[Mapping[str, JsonValue], ...], OneOrMany(), Doc("Points to try before all others.")] = ()
+    scheduler: Annotated[Algorithm, Doc("Who stops, pauses and clones trials: `asha`, `{pbt: {...}}`, ...")] = "fifo"
+    search: Annotated[Algorithm, Doc("Who proposes points: `random`, `tpe`, `{gp: {...}}`, ...")] = "random"
+    stop: Annotated[Mapping[str, JsonValue], Doc("Ends a trial once a metric is at least so much: NAME: NUMBER.")] = (
+        field(default_factory=dict)
+    )
+    concurrency: Annotated[int | None, Range(min=1), Doc("Most trials at once; default: as many as fit.")] = None
+    limits: Annotated[SweepLimits, Doc("What ends the sweep.")] = SweepLimits()
+    failures: Annotated[
+        int, Range(min=-1), Doc("How often a trial that failed starts again, beyond `retry`; -1: always.")
+    ] = 0
+    keep: Annotated[KeptBySweep, Doc("Checkpoints that stay.")] = KeptBySweep()
+    seed: Annotated[int, Range(min=0), Doc("Of everything that is drawn.")] = 0
+    trainable: Annotated[
+        str, Doc("`MODULE:NAME` of a class or function: many trials share a run of the task, one after another.")
+    ] = ""
+    slots: Annotated[
+        int | None, Range(min=1), Doc("Runs that trials of `trainable` share; default: `concurrency`.")
+    ] = None
+
+    @property
+    def num_slots(self) -> int:
+        """Runs that trials of a trainable share; 0: as many as fit."""
+        return self.slots or self.concurrency or 0
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        yield from self._check_goal()
+        if not self.space:
+            yield "space", "`space` is empty", "wrong-value", "name what varies: `lr: {loguniform: [1e-5, 1e-1]}`"
+        if self.samples == 0:
+            yield "samples", "`samples` is 0, so there is no trial", "wrong-value", "write a number from 1, or -1"
+        if self.samples == -1 and self.limits == SweepLimits():
+            hint = "add one: `limits: {trials: 100}`, `{time: 2h}` or `{gpu_hours: 10}`"
+            yield "samples", "`samples: -1` never ends without a limit", "sweep-endless", hint
+        for key in ("scheduler", "search"):
+            yield from _check_algorithm(key, getattr(self, key))
+        for name, bound in self.stop.items():
+            if isinstance(bound, bool) or not isinstance(bound, int | float):
+                yield f"stop.{name}", f"`stop.{name}` is no number", "wrong-value", f"write `{name}: 0.9`"
+        if self.keep.by and self.keep.best is None:
+            hint = f"add how many: `keep: {{best: 3, by: {self.keep.by}}}`"
+            yield "keep.by", "`keep.by` has no effect without `keep.best`: all checkpoints stay", "setting-unused", hint
+        if self.slots is not None and not self.trainable:
+            hint = "name the `trainable` that they share, or write `concurrency`"
+            yield "slots", "`slots` has no effect without `trainable`", "setting-unused", hint
+        if self.trainable and self.trainable.count(":") != 1:
+            hint = "write `MODULE:NAME`, such as `train:Trainer`"
+            yield "trainable", f"`{self.trainable}` names no class or function", "wrong-value", hint
+
+    def _check_goal(self) -> Iterator[Finding]:
+        if not self.metric or not all(self.metric):
+            yield "metric", "`metric` is empty", "wrong-value", "write what the code reports, such as `loss`"
+        elif len(self.metric) != len(self.mode):
+            message = f"{len(self.metric)} metrics and {len(self.mode)} modes"
+            yield "mode", message, "sweep-goal", f"write one mode for each of {', '.join(self.metric)}"
+
+
+def _check_algorithm(key: str, value: Algorithm) -> Iterator[Finding]:
+    if not isinstance(value, str) and (
+        len(value) != 1 or not isinstance(next(iter(value.values())), Mapping | type(None))
+    ):
+        hint = "write `NAME`, or `{NAME: {SETTING: VALUE}}`"
+        yield key, f"`{key}` is neither a name nor one name with its settings", "wrong-value", hint

@@ -1,0 +1,41 @@
+"""Data by content: immutable versions on this machine or in a bucket, transfer between them, garbage collection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from windlass.store.collecting import Collected, collect, collect_remote
+    from windlass.store.local import Alias, LocalStore
+    from windlass.store.placing import check_placed, place, placed_path, remove_placed, sweep_placed
+    from windlass.store.remote import RemoteStore
+    from windlass.store.version import Entry, Version
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "windlass.store.collecting": ("Collected", "collect", "collect_remote"),
+            "windlass.store.local": ("Alias", "LocalStore"),
+            "windlass.store.placing": ("check_placed", "place", "placed_path", "remove_placed", "sweep_placed"),
+            "windlass.store.remote": ("RemoteStore",),
+            "windlass.store.version": ("Entry", "Version"),
+        },
+    )
+
+__all__ = [
+    "Alias",
+    "Collected",
+    "Entry",
+    "LocalStore",
+    "RemoteStore",
+    "Version",
+    "check_placed",
+    "collect",
+    "collect_remote",
+    "place",
+    "placed_path",
+    "remove_placed",
+    "sweep_placed",
+]

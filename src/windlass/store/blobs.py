@@ -1,0 +1,137 @@
+"""Remote files that can be read from any offset: over HTTP by the standard library, from buckets by fsspec."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from typing import IO, Any, Protocol, Self
+from urllib.parse import urlsplit
+
+from windlass.core.errors import UnreachableError
+from windlass.core.version import VERSION
+from windlass.store.faults import lacks_extra
+
+__all__ = ["BucketBlob", "HttpBlob", "file_system", "open_http"]
+
+_HTTP_TIMEOUT_S = 60.0
+_HTTP_PIECE_BYTES = 1 << 18
+_BUCKET_PIECE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpBlob:
+    """A file behind an HTTP address; servers that do not know `Range` send it from its beginning."""
+
+    url: str
+    size_bytes: int = -1
+    tag: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, offset: int) -> Iterator[bytes]:
+        """Its bytes from an offset on."""
+        headers = {**self.headers, "Accept-Encoding": "identity"}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        try:
+            opened = open_http(self.url, headers)
+        except urllib.error.HTTPError as error:
+            if error.code == 416 and error.headers.get("Content-Range", "") == f"bytes */{offset}":
+                return  # it was whole already
+            raise
+        with opened as answer:
+            skipped = 0 if answer.status == 206 else offset
+            if answer.status == 206 and not answer.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
+                raise UnreachableError(f"{self.url} sent another range than asked for", code="remote-failed")
+            expected = int(answer.headers.get("Content-Length", "-1"))
+            come = 0
+            while piece := answer.read(_HTTP_PIECE_BYTES):
+                come += len(piece)
+                if skipped >= len(piece):
+                    skipped -= len(piece)
+                    continue
+                yield piece[skipped:]
+                skipped = 0
+            if come < expected:
+                raise EOFError(f"the connection was cut after {come} of {expected} bytes")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Tokens are for the host that they were given for, not for where it sends us."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        made = super().redirect_request(req, fp, code, msg, headers, newurl)
+        old, new = urlsplit(req.full_url), urlsplit(newurl)
+        if made is not None and (old.scheme, old.netloc) != (new.scheme, new.netloc):
+            made.remove_header("Authorization")
+        return made
+
+
+class _Answer(Protocol):
+    """What urllib returns, as far as it is used."""
+
+    status: int
+    headers: Message
+
+    def read(self, size: int = -1, /) -> bytes: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *details: object) -> None: ...
+
+
+def open_http(url: str, headers: Mapping[str, str], *, method: str = "GET") -> _Answer:
+    """Ask an HTTP server; proxies of the environment are used. Raises URLError, HTTPError."""
+    request = urllib.request.Request(url, method=method, headers={"User-Agent": f"windlass/{VERSION}", **headers})  # noqa: S310 - callers allow http(s) only
+    answer: _Answer = urllib.request.build_opener(_Redirects).open(request, timeout=_HTTP_TIMEOUT_S)
+    return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketBlob:
+    """A file that fsspec can read in ranges.
+
+    Attributes:
+        path: as fsspec has it, without the scheme.
+    """
+
+    url: str
+    size_bytes: int
+    tag: str
+    system: Any
+    path: str
+
+    def read(self, offset: int) -> Iterator[bytes]:
+        """Its bytes from an offset on, a range per request."""
+        while offset < self.size_bytes:
+            end = min(offset + _BUCKET_PIECE_BYTES, self.size_bytes)
+            piece = self.system.cat_file(self.path, start=offset, end=end)
+            if not piece:
+                raise EOFError(f"nothing came at byte {offset} of {self.size_bytes}")
+            yield piece
+            offset += len(piece)
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a URL, and the path in it.
+
+    Raises:
+        PreconditionError: its library is not installed (`extra-missing`).
+    """
+    scheme = url.partition(":")[0]
+    try:
+        import fsspec  # lazy: of the extra `data`
+
+        options: dict[str, Any] = {}
+        if scheme in ("s3", "gs"):  # neither listings nor credentials of an earlier call
+            options = {"use_listings_cache": False, "skip_instance_cache": True}
+        if scheme == "s3":
+            options["config_kwargs"] = {"read_timeout": 60, "connect_timeout": 20, "retries": {"total_max_attempts": 1}}
+        system, path = fsspec.core.url_to_fs(url, **options)
+    except (ImportError, ValueError) as error:  # fsspec's word for a scheme that nobody here knows
+        raise lacks_extra(scheme, error) from error
+    if scheme == "s3":
+        system.retries = 2  # the rest is ours: `retry` knows how far it came
+    return system, path.rstrip("/")

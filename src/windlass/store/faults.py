@@ -1,0 +1,82 @@
+"""What went wrong on the way to a remote place, as errors that a person can act on."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+
+from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, WindlassError
+
+__all__ = ["is_passing", "lacks_extra", "remote_error"]
+
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+_CREDENTIALS = {
+    "s3": "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS",
+    "hf": "export HF_TOKEN=..., and accept the terms of gated data on its page",
+}
+
+
+def remote_error(url: str, error: Exception) -> WindlassError:
+    """The error for a failed request to `url`; one of ours is returned as it is."""
+    if isinstance(error, WindlassError):
+        return error
+    status = _status(error)
+    scheme = url.partition(":")[0]
+    said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+    if isinstance(error, PermissionError) or status in (401, 403) or type(error).__name__ == "NoCredentialsError":
+        why = f"HTTP {status}" if status else said
+        hint = _CREDENTIALS.get(scheme, "look at the address, and at what it asks for")
+        return AccessError(f"not allowed to use {url} ({why})", hint=hint, code="remote-forbidden")
+    if isinstance(error, FileNotFoundError) or status in (404, 410):
+        return NotFoundError(
+            f"nothing at {url}", hint="look at the address: names are case-sensitive", code="data-missing"
+        )
+    why = f"HTTP {status}" if status else said
+    return UnreachableError(
+        f"{url} does not answer as it should ({why})",
+        hint="try again: what has come so far is kept, and the rest is fetched",
+        code="remote-failed",
+    )
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same request may well succeed in a moment: a cut connection, a timeout, an overloaded server."""
+    status = _status(error)
+    if status:
+        return status in _PASSING
+    if isinstance(error, (FileNotFoundError, PermissionError, NotImplementedError, WindlassError)):
+        return False
+    if isinstance(error, (ConnectionError, TimeoutError, socket.timeout, urllib.error.URLError, EOFError)):
+        return True
+    name = f"{type(error).__module__}.{type(error).__name__}"
+    return name.startswith(("aiohttp.", "botocore.", "aiobotocore.", "http.client.", "gcsfs.")) or isinstance(
+        error, OSError
+    )
+
+
+def lacks_extra(scheme: str, error: ImportError | ValueError) -> PreconditionError:
+    """The error for a kind of remote place whose library is not installed."""
+    return PreconditionError(
+        f"`{scheme}:` needs a library that is not installed ({getattr(error, 'name', '') or error})",
+        hint="pip install 'windlass[data]'",
+        code="extra-missing",
+    )
+
+
+def _status(error: BaseException) -> int:
+    """The HTTP status behind an error of urllib, aiohttp, botocore or gcsfs; 0: there is none."""
+    seen: BaseException | None = error
+    for _ in range(5):
+        if seen is None:
+            return 0
+        if isinstance(seen, urllib.error.HTTPError):
+            return seen.code
+        response = getattr(seen, "response", None)
+        if isinstance(response, dict):
+            return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) or 0)
+        status = getattr(seen, "status", None) or getattr(seen, "code", None)
+        if isinstance(status, int):
+            return status
+        seen = seen.__cause__
+    return 0

@@ -1,0 +1,417 @@
+"""A store on this machine, or on a file system that it shares with others.
+
+    objects/ab/<sha256>[.x]   bytes, read-only
+    versions/<digest>.json    a manifest: written when all its objects are on the disk
+    aliases/<name>.json       a name for a version, which may move
+    incoming/                 what is being written; what a killed process leaves is removed by `collect`
+    partial/                  half-fetched files, which the next fetch goes on with
+    fetched/                  which digest a remote source had, so that it is not fetched again
+
+Whoever writes or links holds `store.lock` shared, so that a collection, which holds it alone, never meets half a version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import (
+    NotFoundError,
+    PreconditionError,
+    UsageError,
+    WaitTimeoutError,
+)
+from windlass.core.files import write_atomic, write_json
+from windlass.core.units import format_size, parse_size
+from windlass.store.direct import digest_stored
+from windlass.store.objects import Inbox, Objects, no_space
+from windlass.store.scan import scan
+from windlass.store.version import Entry, Version, is_digest
+
+__all__ = ["Alias", "LocalStore", "check_alias"]
+
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_SHORTEST = 6
+_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """A name for a version, and when it was last moved (wall time)."""
+
+    name: str
+    digest: str
+    at: float
+
+
+class LocalStore:
+    """Versions of data on a POSIX path. Safe from many threads, processes and machines that share locks.
+
+    Args:
+        root: made when something is first written.
+        quota_bytes: refuse what would make the objects larger than this; 0: no limit.
+        clock: wall time in seconds.
+    """
+
+    def __init__(self, root: Path, *, quota_bytes: int = 0, clock: Callable[[], float] = time.time) -> None:
+        self.root = root
+        self.objects = Objects(root / "objects")
+        self.quota_bytes = quota_bytes
+        self.clock = clock
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    @classmethod
+    def of(cls, home: Path, environ: Mapping[str, str] = os.environ) -> LocalStore:
+        """The store of a home: `$WINDLASS_STORE`, else `<home>/store`; `$WINDLASS_STORE_QUOTA` limits it (`500GB`)."""
+        stated = environ.get("WINDLASS_STORE")
+        root = Path(stated).expanduser().absolute() if stated else home / "store"
+        quota = environ.get("WINDLASS_STORE_QUOTA", "")
+        try:
+            return cls(root, quota_bytes=parse_size(quota) if quota else 0)
+        except ValueError as error:
+            raise UsageError(
+                f"WINDLASS_STORE_QUOTA is `{quota}`, which is no size", hint="export WINDLASS_STORE_QUOTA=500GB"
+            ) from error
+
+    # --- versions -------------------------------------------------------------------------------------------------
+
+    def add(self, path: Path, *, name: str = "", source: str = "", cache: Path | None = None) -> Version:
+        """Make a version of a file or a folder; the same content gives the same version. Blocks; idempotent.
+
+        Args:
+            name: an alias that is moved to it; also what messages call it.
+            cache: digests by file times; what is known and in the store is not read again.
+
+        Raises:
+            AccessError, NotFoundError, PreconditionError: it cannot be read as data, the disk is full, or the quota is.
+        """
+        if name:
+            check_alias(name)
+        what = f"data `{name or path.name}`"
+        with self.writing() as inbox:
+
+            def read(file: str, mode: int, known: str | None) -> str:
+                if known and self.has_object(known, os.stat(file).st_size, is_executable=bool(mode & 0o100)):
+                    return known
+                return inbox.copy(file, mode)
+
+            entries, is_folder = scan(what, path.resolve(), cache=cache, read=read)
+            _refuse_absolute(what, entries)
+            version = self._version(entries, is_folder, path, source)
+            inbox.flush()
+            self.publish(version)
+            if name:  # still under the lock: a collection never meets a version that is about to get a name
+                self.set_alias(name, version.digest)
+        return version
+
+    def _version(self, entries: list[Entry], is_folder: bool, path: Path, source: str) -> Version:
+        return Version(
+            kind="folder" if is_folder else "file",
+            entries=tuple(entries),
+            name=path.resolve().name,
+            source=source or str(path.absolute()),
+            at=self.clock(),
+        )
+
+    def publish(self, version: Version) -> None:
+        """Make a version visible, for a caller who holds `writing` and whose objects are all there."""
+        path = self._version_path(version.digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.has(version.digest):
+            self.touch(version.digest)
+            return
+        write_atomic(path, version.to_bytes(), mode=0o444)
+
+    def has(self, digest: str) -> bool:
+        """Whether there is a version of that digest."""
+        return self._version_path(digest).exists()
+
+    def has_object(self, sha256: str, size_bytes: int, *, is_executable: bool = False) -> bool:
+        """Whether an object is there in that mode and has the right size (-1: any); its bytes are not read."""
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(self.objects.name(sha256, is_executable=is_executable)).st_size
+            return size_bytes in (-1, found)
+        return False
+
+    def touch(self, digest: str) -> None:
+        """Note that a version is used, which keeps it from a collection for a while."""
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            os.utime(self._version_path(digest))
+
+    def read(self, digest: str) -> Version:
+        """A version by its whole digest.
+
+        Raises:
+            NotFoundError: there is none (`data-version-missing`).
+            PreconditionError: its manifest is damaged (`store-damaged`).
+        """
+        path = self._version_path(digest)
+        try:
+            return Version.from_bytes(path.read_bytes(), digest)
+        except FileNotFoundError as error:
+            raise _no_version(digest, self) from error
+        except ValueError as error:
+            raise PreconditionError(
+                f"the manifest {path} is damaged: {error}",
+                hint=f"rm {path}, then add or pull the data again",
+                code="store-damaged",
+            ) from error
+
+    def resolve(self, text: str) -> str:
+        """The digest that a name, a digest or the beginning of one stands for (`sha256:` before it is fine).
+
+        Raises:
+            NotFoundError: nothing is called so (`data-version-missing`).
+            UsageError: several versions begin so.
+        """
+        wanted = text.removeprefix("store:").removeprefix("sha256:")
+        if wanted == text.removeprefix("store:") and (alias := self.alias(wanted)) is not None:
+            if not self.has(alias.digest):
+                raise _points_at_nothing(alias, self)
+            return alias.digest
+        if is_digest(wanted):
+            if self.has(wanted):
+                return wanted
+            raise _no_version(text, self)
+        found = [d for d in self.versions() if d.startswith(wanted)] if len(wanted) >= _SHORTEST else []
+        if len(found) > 1:
+            raise UsageError(
+                f"`{text}` is the beginning of {len(found)} versions", hint="type more of it", code="data-ambiguous"
+            )
+        if not found:
+            raise _no_version(text, self)
+        return found[0]
+
+    def versions(self) -> list[str]:
+        """The digests of all versions, sorted."""
+        return sorted(self._names("versions"))
+
+    def used_at(self, digest: str) -> float:
+        """When a version was last added or used, wall time; 0: it is gone."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._version_path(digest).stat().st_mtime
+        return 0.0
+
+    def forget(self, digest: str) -> None:
+        """Remove a version's manifest and names; its bytes go with the next collection. Idempotent."""
+        for alias in self.aliases():
+            if alias.digest == digest:
+                self.remove_alias(alias.name)
+        self._version_path(digest).unlink(missing_ok=True)
+
+    # --- aliases --------------------------------------------------------------------------------------------------
+
+    def set_alias(self, name: str, digest: str) -> None:
+        """Point a name at a version; it may point elsewhere already."""
+        check_alias(name)
+        path = self.root / "aliases" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"digest": digest, "at": self.clock()})
+
+    def alias(self, name: str) -> Alias | None:
+        """What a name points at; None where there is no such name."""
+        if not _ALIAS.match(name):
+            return None
+        path = self.root / "aliases" / f"{name}.json"
+        try:
+            found = json.loads(path.read_bytes())
+            return Alias(name=name, digest=str(found["digest"]), at=float(found["at"]))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise PreconditionError(
+                f"the name `{name}` in the store {self.root} is damaged",
+                hint=f"rm {path}, then point it at its version again: `windlass data add PATH --name {name}`",
+                code="store-damaged",
+            ) from error
+
+    def aliases(self) -> list[Alias]:
+        """All names, sorted."""
+        found = [self.alias(name) for name in sorted(self._names("aliases"))]
+        return [alias for alias in found if alias is not None]
+
+    def remove_alias(self, name: str) -> None:
+        """Forget a name; the version stays. Idempotent."""
+        (self.root / "aliases" / f"{name}.json").unlink(missing_ok=True)
+
+    # --- bytes ----------------------------------------------------------------------------------------------------
+
+    def open_object(self, entry: Entry) -> Path:
+        """An entry's object in its own mode; made by a copy where it is there only in the other.
+
+        Raises:
+            PreconditionError: it is missing (`store-damaged`).
+        """
+        is_executable = entry.mode == "x"
+        path = self.objects.path(entry.sha256, is_executable=is_executable)
+        if self.has_object(entry.sha256, entry.size_bytes, is_executable=is_executable):
+            return path
+        other = self.objects.find(entry.sha256, entry.size_bytes)
+        if other is None:
+            raise PreconditionError(
+                f"the store {self.root} lacks the bytes of `{entry.path}` (sha256 {entry.sha256[:12]}...)",
+                hint="add or pull the data again: only what is missing is read",
+                code="store-damaged",
+            )
+        with Inbox(self.objects, self.root / "incoming") as inbox:
+            inbox.copy(other, 0o555 if is_executable else 0o444)
+        return path
+
+    def verify(self, entry: Entry) -> Path:
+        """An entry's object after every byte of it was read.
+
+        Raises:
+            PreconditionError: `store-damaged`; a damaged object is moved out of the way, so that adding heals it.
+        """
+        name = self.objects.name(entry.sha256, is_executable=entry.mode == "x")
+        try:
+            sha256, size = digest_stored(name)
+        except FileNotFoundError:
+            size = -1
+        if size != entry.size_bytes:  # it is missing, or of another size, or there only in the other mode
+            name = os.fspath(self.open_object(entry))
+            sha256, _ = digest_stored(name)
+        path = Path(name)
+        if sha256 == entry.sha256:
+            return path
+        aside = self.root / "damaged" / path.name
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another reader did it
+            os.replace(path, aside)
+        raise PreconditionError(
+            f"the bytes of `{entry.path or entry.sha256}` in the store {self.root} changed (now in {aside})",
+            hint="add or pull the data again: only what is damaged is read",
+            code="store-damaged",
+        )
+
+    def size_bytes(self) -> int:
+        """Bytes of all objects; lists every one of them."""
+        return sum(entry.stat().st_size for entry in self.objects.walk())
+
+    def _room(self) -> Callable[[int], None] | None:
+        """What refuses more bytes than the quota has room for; writers that begin together may exceed it together."""
+        if not self.quota_bytes:
+            return None
+        used = self.size_bytes()
+
+        def refuse(new_bytes: int) -> None:
+            if used + new_bytes > self.quota_bytes:
+                raise PreconditionError(
+                    f"the store {self.root} would hold more than its quota of {format_size(self.quota_bytes)}",
+                    hint="`windlass data gc` frees what nothing needs, or raise WINDLASS_STORE_QUOTA",
+                    code="store-quota",
+                )
+
+        return refuse
+
+    # --- together with others -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Inbox]:
+        """Bring objects in while no collection runs; what was not finished is removed at the end."""
+        try:
+            with self.locked(is_alone=False), self._inbox() as inbox:
+                self.objects.root.mkdir(parents=True, exist_ok=True)
+                yield inbox
+        except OSError as error:
+            raise no_space(error, self.root) or error from error
+
+    def _inbox(self) -> Inbox:
+        return Inbox(self.objects, self.root / "incoming", refuse=self._room())
+
+    @contextlib.contextmanager
+    def locked(self, *, is_alone: bool, timeout_s: float = 3600.0) -> Iterator[None]:
+        """Hold the store's lock, shared or alone; freed when the process dies.
+
+        Raises:
+            WaitTimeoutError: others held it all that time (`store-busy`).
+        """
+        self._make_root()
+        descriptor = os.open(self.root / "store.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(descriptor, fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH, timeout_s, self.root)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _make_root(self) -> None:
+        try:
+            self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        except OSError as error:
+            raise PreconditionError(
+                f"cannot make the store {self.root}: {error.strerror or error}",
+                hint="point WINDLASS_STORE to a folder that you may write to",
+                code="store-not-writable",
+            ) from error
+
+    def _version_path(self, digest: str) -> Path:
+        return self.root / "versions" / f"{digest}.json"
+
+    def _names(self, part: str) -> list[str]:
+        try:
+            found = os.listdir(self.root / part)
+        except FileNotFoundError:
+            return []
+        return [name.removesuffix(".json") for name in found if name.endswith(".json") and not name.startswith(".")]
+
+
+def check_alias(name: str) -> None:
+    """Raise UsageError for a text that can be no alias."""
+    if not _ALIAS.match(name) or is_digest(name):
+        raise UsageError(
+            f"`{name}` is no name for data",
+            hint="letters, digits, `.`, `_` and `-`, such as `squad-v2`",
+            code="bad-name",
+        )
+
+
+def _lock(descriptor: int, kind: int, timeout_s: float, root: Path) -> None:
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise WaitTimeoutError(
+                    f"others have used the store {root} for {timeout_s:g} s",
+                    hint="try again when they are done",
+                    code="store-busy",
+                ) from None
+            time.sleep(_PAUSE_S)
+
+
+def _refuse_absolute(what: str, entries: list[Entry]) -> None:
+    for entry in entries:
+        if entry.link.startswith("/"):
+            raise PreconditionError(
+                f"{what}: the link {entry.path} names an absolute path ({entry.link}), which means nothing elsewhere",
+                hint=f"make it relative: ln -sfnr {entry.link} {entry.path}",
+                code="data-link-escapes",
+            )
+
+
+def _points_at_nothing(alias: Alias, store: LocalStore) -> NotFoundError:
+    return NotFoundError(
+        f"the name `{alias.name}` points at {alias.digest[:12]}, which is not in the store {store.root}",
+        hint=f"`windlass data pull {alias.digest}` fetches it from a store that has it; "
+        f"`windlass data rm {alias.name}` forgets the name",
+        code="data-version-missing",
+    )
+
+
+def _no_version(text: str, store: LocalStore) -> NotFoundError:
+    from windlass.core.names import nearest  # lazy: only a mistake needs it
+
+    close = nearest(text.removeprefix("store:"), [alias.name for alias in store.aliases()])
+    hint = f"did you mean `{close}`?" if close else "`windlass data ls` lists them; `windlass data pull` fetches one"
+    return NotFoundError(f"no data `{text}` in the store {store.root}", hint=hint, code="data-version-missing")

@@ -1,0 +1,167 @@
+"""A version: an immutable dataset, as a manifest of paths, sizes and digests.
+
+A file's digest is the sha256 of its bytes. A folder's is the sha256 of its manifest: a line per entry, sorted by path,
+`<mode> <size> <sha256> <path>`, with mode `-` plain, `x` executable, `l` symbolic link (size and digest of its text).
+Names are escaped, so that any bytes in them are safe. Links must stay inside of the folder; empty folders do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["Entry", "Version", "escape", "is_digest", "manifest_digest"]
+
+_SCHEMA = 1
+_PLAIN = re.compile(r"[A-Za-z0-9 /._=+,@%~-]*\Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of a version's manifest; the path of a single file is empty.
+
+    Attributes:
+        mode: `-` plain, `x` executable, `l` symbolic link.
+        link: text of a symbolic link, whose size and digest the others are.
+    """
+
+    path: str
+    mode: str
+    size_bytes: int
+    sha256: str
+    link: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.mode} {self.size_bytes} {self.sha256} {escape(self.path)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """An immutable dataset; equal content has an equal digest, wherever it came from.
+
+    Attributes:
+        name: of the file or folder that it was made from; only to show, and to call a placed copy.
+        source: where it was taken from, for people.
+        at: wall time at which it was made, in seconds.
+    """
+
+    kind: Literal["file", "folder"]
+    entries: tuple[Entry, ...]
+    name: str = ""
+    source: str = ""
+    at: float = 0.0
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "entries", tuple(sorted(self.entries, key=lambda entry: os.fsencode(entry.path))))
+        digest = self.entries[0].sha256 if self.kind == "file" else manifest_digest(self.entries)
+        object.__setattr__(self, "digest", digest)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all files together."""
+        return sum(entry.size_bytes for entry in self.entries)
+
+    @property
+    def objects(self) -> dict[str, int]:
+        """Digest to size of everything that has bytes of its own."""
+        return {entry.sha256: entry.size_bytes for entry in self.entries if entry.mode != "l"}
+
+    def to_data(self) -> dict[str, Any]:
+        """The JSON form."""
+        files = [[e.mode, e.size_bytes, e.sha256, e.path, *([e.link] if e.mode == "l" else [])] for e in self.entries]
+        stated = {"schema": _SCHEMA, "kind": self.kind, "name": self.name, "source": self.source, "at": self.at}
+        return {**stated, "digest": self.digest, "files": files}
+
+    def to_bytes(self) -> bytes:
+        """The JSON form as it is stored; any bytes in names survive."""
+        return json.dumps(self.to_data(), ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+
+    @classmethod
+    def from_bytes(cls, content: bytes, digest: str) -> Version:
+        """Read back `to_bytes`.
+
+        Raises:
+            ValueError: it is damaged, it is another version, or a path in it leads out of the dataset.
+        """
+        try:
+            return cls._from_data(json.loads(content), digest)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"it is no manifest: {error!r}") from error
+
+    @classmethod
+    def _from_data(cls, data: Mapping[str, Any], digest: str) -> Version:
+        if data["schema"] != _SCHEMA:
+            raise ValueError(f"schema {data['schema']} is not {_SCHEMA}")
+        entries = tuple(
+            Entry(mode=row[0], size_bytes=row[1], sha256=row[2], path=row[3], link=row[4] if row[0] == "l" else "")
+            for row in data["files"]
+        )
+        if data["kind"] not in ("file", "folder") or _is_single(entries) != (data["kind"] == "file"):
+            raise ValueError("its kind does not fit its files")
+        if data["kind"] == "folder":
+            _check_paths(entries)
+        _check_values(entries)
+        version = cls(kind=data["kind"], entries=entries, name=data["name"], source=data["source"], at=data["at"])
+        if version.digest != digest:
+            raise ValueError(f"its content has the digest {version.digest}")
+        return version
+
+
+def manifest_digest(entries: Iterable[Entry]) -> str:
+    """The digest of a folder from its entries, which are sorted by path."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        digest.update(str(entry).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def escape(path: str) -> str:
+    """A path as the manifest's lines have it."""
+    if _PLAIN.match(path):
+        return path  # nearly every one; the rest costs ten times as much
+    return json.dumps(os.fsencode(path).decode("utf-8", "backslashreplace"))[1:-1]
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text is a whole sha256 in hex."""
+    return _DIGEST.match(text) is not None
+
+
+def _check_paths(entries: tuple[Entry, ...]) -> None:
+    """Manifests come from other machines: nothing may be written or read outside of the dataset's own folder."""
+    paths = {entry.path for entry in entries}
+    if len(paths) != len(entries):
+        raise ValueError("a path stands in it twice")
+    for entry in entries:
+        parts = entry.path.split("/")
+        if not entry.path or "\0" in entry.path or any(part in ("", ".", "..") for part in parts):
+            raise ValueError(f"the path {entry.path!r} leads out of the dataset")
+        if any("/".join(parts[:index]) in paths for index in range(1, len(parts))):
+            raise ValueError(f"{entry.path!r} lies below a file")
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), entry.link))
+        if entry.link.startswith("/") or target == ".." or target.startswith("../"):
+            raise ValueError(f"the link {entry.path!r} leads out of the dataset")
+
+
+def _check_values(entries: tuple[Entry, ...]) -> None:
+    for entry in entries:
+        if entry.mode not in ("-", "x", "l") or not is_digest(entry.sha256):
+            raise ValueError(f"{entry.path!r} has no digest")
+        if entry.mode == "l":
+            text = os.fsencode(entry.link)
+            if (len(text), hashlib.sha256(text).hexdigest()) != (entry.size_bytes, entry.sha256):
+                raise ValueError(f"the link {entry.path!r} is not what its digest says")
+        elif type(entry.size_bytes) is not int or entry.size_bytes < 0:
+            raise ValueError(f"{entry.path!r} has no size")
+
+
+def _is_single(entries: tuple[Entry, ...]) -> bool:
+    return len(entries) == 1 and entries[0].path == "" and entries[0].mode != "l"

@@ -1,0 +1,24 @@
+"""A bug of ours in a supervisor, written down for its owner."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from windlass.core.files import write_atomic
+from windlass.core.process import identify
+
+__all__ = ["keep_crash"]
+
+_MAX_BYTES = 64 << 10
+
+
+def keep_crash(path: Path) -> None:
+    """Write the traceback that is being handled behind the earlier ones, of which the newest are kept; never raises."""
+    import traceback  # lazy: only for our own bugs
+
+    with contextlib.suppress(OSError):  # nothing may hide the crash itself
+        earlier = path.read_bytes()[-_MAX_BYTES:] if path.exists() else b""
+        text = f"--- {identify(os.getpid())}\n{traceback.format_exc()}"
+        write_atomic(path, earlier + text.encode(errors="replace"), is_durable=False)

@@ -1,0 +1,95 @@
+"""When an attempt must end by itself: the walltime of its job, and the running time its task has left. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from windlass.record.causes import Cause
+from windlass.record.state import Attempt
+
+__all__ = ["Deadlines", "Due"]
+
+
+@dataclass(frozen=True)
+class Due:
+    """An end that has come: why, and how long code that listens may still save."""
+
+    cause: Cause
+    message: str
+    wait_s: float = 0.0
+
+
+class Deadlines:
+    """The deadlines of the attempt that runs, on the monotonic clock.
+
+    Args:
+        per_job_s: walltime; of the scheduler's job that ends at `ends_at`, or else of each attempt.
+        ends_at: wall time at which the scheduler ends the job; 0: there is none.
+        time_s: running time of all attempts together.
+        wall_offset: wall time minus monotonic time.
+    """
+
+    def __init__(
+        self, *, per_job_s: float | None, ends_at: float, time_s: float | None, grace_s: float, wall_offset: float
+    ) -> None:
+        self._per_job_s, self._time_s, self._wall_offset = per_job_s, time_s, wall_offset
+        self._link_ends_at = ends_at - wall_offset if ends_at else 0.0
+        self.grace_s = min(grace_s, 0.1 * (per_job_s or 0.0))
+        self._job_at = self._time_at = 0.0
+
+    @property
+    def time_message(self) -> str:
+        """That the running time is used up, in words."""
+        return f"limit.time of {self._time_s:g} s is over"
+
+    def start(self, started_at: float, earlier: Iterable[Attempt]) -> None:
+        """An attempt began then, and `earlier` are those of the task that have ended."""
+        if self._time_s:
+            self._time_at = started_at + self._time_s - _used_s(earlier)
+        if self._link_ends_at:
+            self._job_at = self._link_ends_at
+        elif self._per_job_s:
+            self._job_at = started_at + self._per_job_s
+
+    def clear(self) -> None:
+        """No attempt runs."""
+        self._job_at = self._time_at = 0.0
+
+    def is_time_over(self, attempts: Iterable[Attempt]) -> bool:
+        """Whether the attempts of the task have used up its running time."""
+        return bool(self._time_s) and (self._time_s or 0.0) <= _used_s(attempts)
+
+    def is_link_too_short(self, now: float) -> bool:
+        """Whether the scheduler ends this job before another attempt would be worth its start."""
+        return bool(self._link_ends_at) and self._link_ends_at - now < 2.0 * self.grace_s + 0.05 * (
+            self._per_job_s or 0.0
+        )
+
+    def due(self, now: float, *, is_listening: bool, attempts: Iterable[Attempt]) -> Due | None:
+        """The end that has come for the attempt that runs.
+
+        Code that listens gets twice its longest save so far before it is signalled, and some more.
+        """
+        if self._time_at and now >= self._time_at:
+            return Due(Cause.TIMEOUT, self.time_message)
+        if not self._job_at:
+            return None
+        margin_s = self._margin_s(attempts) if is_listening else 0.0
+        if now < self._job_at - margin_s - self.grace_s:
+            return None
+        return Due(Cause.WALLTIME, f"the walltime of {self._per_job_s or 0.0:g} s ends", margin_s)
+
+    def _margin_s(self, attempts: Iterable[Attempt]) -> float:
+        per_job_s = self._per_job_s or 0.0
+        longest_s = max((attempt.save_s for attempt in attempts), default=0.0)
+        return min(2.0 * longest_s + min(60.0, 0.1 * per_job_s), 0.5 * per_job_s)
+
+    def wall(self) -> float:
+        """When the first of them comes, as wall time for people and code; 0 for none."""
+        first = min((at for at in (self._job_at, self._time_at) if at), default=0.0)
+        return first + self._wall_offset if first else 0.0
+
+
+def _used_s(attempts: Iterable[Attempt]) -> float:
+    return sum(attempt.running_s for attempt in attempts)

@@ -1,0 +1,113 @@
+"""What a replica prints, once more on standard output: where a place keeps that as the job's log, people look there.
+
+The log files are written by the supervisor, redacted; this process only reads them. It stands above the guard, so that
+a log that nobody takes any more stops nothing but itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Callable, Protocol
+
+from windlass.core.process import send_signal
+
+__all__ = ["Echo", "Follower", "run_below"]
+
+_LOOK_EVERY_S = 0.25
+_LAST_WORDS_S = 5.0
+_PIECE = 1 << 16
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+
+
+class Echo:
+    """Copies what one replica's logs gain, attempt by attempt, in order.
+
+    Args:
+        logs: the run's folder of logs, `<attempt>/<task>/<rank>.log` below it.
+        write: takes the bytes; by default standard output.
+    """
+
+    def __init__(self, logs: Path, task: str, rank: int, write: Callable[[bytes], object] | None = None) -> None:
+        self._logs, self._name = logs, f"{task}/{rank}.log"
+        self._write = write or (lambda piece: os.write(1, piece))
+        self._attempt, self._offset = 0, 0
+        self._first = self._newest() + 1  # what an earlier start printed stands in its own log
+
+    def look(self) -> None:
+        """Copy what is new."""
+        for attempt in range(max(self._attempt, self._first), self._newest() + 1):
+            if attempt != self._attempt:
+                self._attempt, self._offset = attempt, 0
+            self._copy(self._logs / str(attempt) / self._name)
+
+    def _copy(self, path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            file.seek(self._offset)
+            for piece in iter(lambda: file.read(_PIECE), b""):
+                self._offset += len(piece)
+                self._write_all(piece)
+
+    def _write_all(self, piece: bytes) -> None:
+        while piece:
+            written = self._write(piece)
+            piece = piece[written:] if isinstance(written, int) else b""
+
+    def _newest(self) -> int:
+        """The newest attempt with a log of this replica; 0: none."""
+        with contextlib.suppress(FileNotFoundError):
+            names = [name for name in os.listdir(str(self._logs)) if name.isdigit()]
+            return max((int(name) for name in names if (self._logs / name / self._name).exists()), default=0)
+        return 0
+
+
+class Follower(Protocol):
+    """Follows something that grows."""
+
+    def look(self) -> None:
+        """Take what is new; an OSError ends the following."""
+
+
+def run_below(echo: Follower, run: Callable[[], int]) -> int:
+    """Run something in a child, pass signals on to it, follow what it writes meanwhile; returns its exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+            code = run()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())  # `finally` ends the process before anybody else could show it
+            raise
+        finally:
+            os._exit(code)
+    for number in _FORWARDED:
+        signal.signal(number, lambda received, _frame: send_signal(child, received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+    is_over = threading.Event()
+    thread = threading.Thread(target=_follow, args=(echo, is_over), daemon=True)
+    thread.start()
+    status = _wait(child)
+    is_over.set()
+    thread.join(_LAST_WORDS_S)
+    return status
+
+
+def _follow(echo: Follower, is_over: threading.Event) -> None:
+    with contextlib.suppress(OSError):  # nobody takes the output: the log files have it all the same
+        while not is_over.wait(_LOOK_EVERY_S):
+            echo.look()
+        echo.look()
+
+
+def _wait(child: int) -> int:
+    """The child's exit code; orphans that come to the first process of a container are taken on the way."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)

@@ -1,0 +1,83 @@
+"""One start of a job's replicas by a scheduler, and the lock that lets only one job of it be a given link.
+
+A scheduler may start the same job again (a requeue), and a submission whose reply was lost may exist twice. So every
+start has a name of its own, below which its guards keep their files, and the first job that begins as link n writes
+its id into `link-<n>.json`; any other leaves before it has done anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from windlass.core.files import write_new
+
+__all__ = ["LOCAL", "Incarnation", "as_written", "enter_link", "link_path"]
+
+
+@dataclass(frozen=True)
+class Incarnation:
+    """One start of the replicas.
+
+    Attributes:
+        name: `<scheduler's id>.<restart>`, unique; empty where the job is a process tree of one machine.
+        link: number of the link that was started, from 1.
+        job_id: the scheduler's own id; empty as above.
+        began_at: wall time of the start.
+        ends_at: wall time at which the scheduler ends it; 0: not known.
+        skew_s: how far this machine's clock was from that of the first replica when both began.
+    """
+
+    name: str = ""
+    link: int = 1
+    job_id: str = ""
+    began_at: float = 0.0
+    ends_at: float = 0.0
+    skew_s: float = 0.0
+
+    def folder(self, job_folder: Path) -> Path:
+        """Where its guards and pulses are."""
+        return job_folder / self.name if self.name else job_folder
+
+
+LOCAL = Incarnation()
+
+
+def link_path(job_folder: Path, link: int) -> Path:
+    """Which of the scheduler's jobs is this link, once it has begun."""
+    return job_folder / f"link-{link}.json"
+
+
+def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incarnation | None:
+    """This start of a Slurm job as a link; None when another job is that link already. Idempotent.
+
+    Every replica calls it, and the first to come writes the file; no rank is special.
+    """
+    job_id = environ["SLURM_JOB_ID"]
+    restart = environ.get("SLURM_RESTART_COUNT", "0")
+    now = time.time()
+    path = link_path(job_folder, link)
+    write_new(path, json.dumps({"id": job_id, "host": os.uname().nodename, "at": now}).encode())
+    if json.loads(path.read_bytes())["id"] != job_id:
+        return None
+    found = Incarnation(
+        name=f"{job_id}.{restart}",
+        link=link,
+        job_id=job_id,
+        began_at=now,
+        ends_at=float(environ.get("SLURM_JOB_END_TIME", "0")),
+    )
+    found.folder(job_folder).mkdir(mode=0o700, exist_ok=True)
+    return as_written(found, job_folder)
+
+
+def as_written(found: Incarnation, job_folder: Path) -> Incarnation:
+    """The same start as its first replica saw it, so that all count their time from one moment."""
+    path = found.folder(job_folder) / "incarnation.json"
+    write_new(path, json.dumps(asdict(found)).encode())
+    first = Incarnation(**json.loads(path.read_bytes()))
+    return replace(first, skew_s=found.began_at - first.began_at)

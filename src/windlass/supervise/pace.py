@@ -1,0 +1,67 @@
+"""How fast the replicas of a gang step, and which of them lags behind. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+__all__ = ["Pace", "Stragglers"]
+
+_NUM_KEPT = 32
+_NUM_NEEDED = 5
+_FELT_S = 0.1
+"""A difference below is noise of the clocks, and nobody waits for it."""
+
+
+class Pace:
+    """The step time of one replica: the median of its last steps."""
+
+    def __init__(self) -> None:
+        self._steps: deque[float] = deque(maxlen=_NUM_KEPT)
+        self._newest = (-1, 0.0)
+
+    def on_step(self, step: int, now: float) -> None:
+        """The code reported this step; several reports of one step count once."""
+        last, at = self._newest
+        if step <= last and last >= 0:
+            return
+        if last >= 0:
+            self._steps.append((now - at) / (step - last))
+        self._newest = (step, now)
+
+    @property
+    def step_s(self) -> float:
+        """Seconds per step; 0 until it is known."""
+        return _median(self._steps) if len(self._steps) >= _NUM_NEEDED else 0.0
+
+
+class Stragglers:
+    """Finds the replicas of an attempt whose steps take far longer than those of the others.
+
+    Args:
+        factor: a replica so many times slower than the median of the others is one.
+    """
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._step_s: dict[int, float] = {}
+        self._named: set[tuple[int, int]] = set()
+
+    def look(self, attempt: int, rank: int, step_s: float) -> str:
+        """Take in what one replica says of itself; what there is to report of it, once per attempt, or nothing."""
+        self._step_s[rank] = step_s
+        others = [other for number, other in self._step_s.items() if number != rank and other]
+        if not step_s or not others or (attempt, rank) in self._named:
+            return ""
+        usual_s = _median(others)
+        if step_s <= self._factor * usual_s or step_s - usual_s < _FELT_S:
+            return ""
+        self._named.add((attempt, rank))
+        return f"takes {step_s:.3g} s a step, {step_s / usual_s:.1f} times the {usual_s:.3g} s of the others"
+
+
+def _median(values: Iterable[float]) -> float:
+    """The middle one, of two the mean; the module `statistics` takes 5 ms to import."""
+    found = sorted(values)
+    half = len(found) // 2
+    return found[half] if len(found) % 2 else 0.5 * (found[half - 1] + found[half])

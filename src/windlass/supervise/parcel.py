@@ -1,0 +1,89 @@
+"""One message between a client and a site: a header and pieces of bytes, taken whole or not at all.
+
+`windlass-parcel SHA256 LENGTH` and a newline, then LENGTH bytes: the header as one line of JSON, and the body. A message
+that was cut or changed on the way, anywhere, does not fit its own digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO
+
+__all__ = ["PARCEL_LINE_BYTES", "Inflow", "pack", "parcel_line", "unpack"]
+
+_WORD = b"windlass-parcel"
+_LENGTH_DIGITS = 16
+PARCEL_LINE_BYTES = len(_WORD) + 1 + 64 + 1 + _LENGTH_DIGITS + 1
+_PIECE_BYTES = 1 << 20
+
+
+def parcel_line(sha256: str, length: int) -> bytes:
+    """The first line, of `PARCEL_LINE_BYTES` bytes whatever it says, for the `length` bytes that follow it."""
+    return b"%s %s %0*d\n" % (_WORD, sha256.encode(), _LENGTH_DIGITS, length)
+
+
+def pack(header: Mapping[str, Any], pieces: Iterable[bytes] = ()) -> bytes:
+    """A whole message."""
+    held = list(pieces)
+    sizes = [len(piece) for piece in held]
+    head = json.dumps({"header": dict(header), "sizes": sizes}, separators=(",", ":")).encode() + b"\n"
+    content = b"".join([head, *held])
+    return parcel_line(hashlib.sha256(content).hexdigest(), len(content)) + content
+
+
+def unpack(message: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    """(header, pieces) of a message; raises ValueError unless it is whole."""
+    line, content = message[:PARCEL_LINE_BYTES], message[PARCEL_LINE_BYTES:]
+    if line != parcel_line(hashlib.sha256(content).hexdigest(), len(content)):
+        raise ValueError("the message was cut or changed on its way")
+    end = content.index(b"\n") + 1
+    head = json.loads(content[:end])
+    pieces = []
+    for size in head["sizes"]:
+        pieces.append(content[end : end + size])
+        end += size
+    return head["header"], pieces
+
+
+class Inflow:
+    """A long message as it comes in: read like a file, and checked at its end.
+
+    Raises:
+        ValueError: what comes in is no message.
+    """
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+        self._line = source.read(PARCEL_LINE_BYTES)
+        words = self._line.split()
+        if len(words) != 3 or words[0] != _WORD:
+            raise ValueError("the message was cut before it began")
+        self._left = self._length = int(words[2])
+        self._digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes of the content; fewer than `size` at its end only."""
+        piece = self._source.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(piece)
+        self._digest.update(piece)
+        return piece
+
+    def header(self) -> dict[str, Any]:
+        """The line of JSON that the content begins with."""
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            byte = self.read(1)
+            if not byte:
+                raise ValueError("the message was cut in its header")
+            line += byte
+        header: dict[str, Any] = json.loads(line)
+        return header
+
+    def finish(self) -> None:
+        """Read what is left; raises ValueError unless the whole message came as it was sent."""
+        while self.read(_PIECE_BYTES):
+            pass
+        if parcel_line(self._digest.hexdigest(), self._length) != self._line or self._left:
+            raise ValueError("the message was cut or changed on its way")

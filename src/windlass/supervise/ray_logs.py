@@ -1,0 +1,62 @@
+"""Ray's own logs of one node, brought from its disk beside the attempt's logs; secrets are replaced like everywhere.
+
+What goes over is bounded: the newest part of each file, the newest files first.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from windlass.record.redact import Redactor
+
+__all__ = ["MAX_FILE_BYTES", "MAX_TOTAL_BYTES", "RAY_FOLDER", "collect_ray_logs"]
+
+RAY_FOLDER = "r"
+"""Ray opens its folder to everybody, so it lies within one that is open to nobody else."""
+
+MAX_FILE_BYTES = 4 << 20
+MAX_TOTAL_BYTES = 64 << 20
+_PATTERN = f"{RAY_FOLDER}/session_*/logs"
+_PIECE_BYTES = 1 << 20
+
+
+def collect_ray_logs(folder: Path, target: Path, redactor: Redactor) -> int:
+    """Copy the logs below Ray's folder of this node into `target`; returns how many files. Blocks, seconds at most.
+
+    Raises:
+        OSError: a file cannot be read or written; those before it are there.
+    """
+    room, num_files = MAX_TOTAL_BYTES, 0
+    found = [(path, logs) for logs in folder.glob(_PATTERN) if not logs.is_symlink() for path in _files(logs)]
+    if (folder / "start.log").is_file():
+        found.append((folder / "start.log", folder))
+    for path, root in sorted(found, key=lambda item: item[0].stat().st_mtime, reverse=True):
+        size = min(path.stat().st_size, MAX_FILE_BYTES)
+        if not size or size > room:
+            continue
+        copy = target / path.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        _copy_end(path, copy, size, redactor)
+        room, num_files = room - size, num_files + 1
+    return num_files
+
+
+def _files(logs: Path) -> list[Path]:
+    return [path for path in logs.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+def _copy_end(path: Path, copy: Path, size: int, redactor: Redactor) -> None:
+    """Copy the last `size` bytes; the cut goes through no secret, since what stands right behind it is left out."""
+    with open(str(path), "rb") as source, open(str(copy), "wb") as destination:
+        start = source.seek(0, os.SEEK_END) - size
+        skip = redactor.max_held_bytes if start > 0 else 0
+        source.seek(max(0, start - skip))
+        held, is_final = b"", False
+        while not is_final:
+            piece = source.read(_PIECE_BYTES)
+            is_final = not piece
+            data, taken = redactor.feed(held + piece, is_final)
+            held = (held + piece)[taken:]
+            destination.write(data[skip:])
+            skip = max(0, skip - len(data))

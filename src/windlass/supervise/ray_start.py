@@ -1,0 +1,211 @@
+"""The part of `cluster: ray` that runs in the user's own Python: starts this node's Ray processes, tells who joined.
+
+    <user's python> windlass.pyz ray-start SPEC
+
+Ray's own command line starts them, in this process, so that importing Ray goes on while other nodes come up. What
+happens is told as JSON lines on a descriptor: `nodes` (rank: [GPUs, CPUs], all that joined), `started`, `error`.
+Ray's modules are named at run time, since nothing that travels in the archive may depend on a package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+from windlass.core.process import descendants
+
+__all__ = ["NODE_NAME", "StartSpec", "ray_start_main"]
+
+NODE_NAME = "windlass-"
+"""Followed by the rank: the name of each node in Ray's table."""
+
+_POLL_S = 0.03
+_SAY = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class StartSpec:
+    """What one node is to start.
+
+    Attributes:
+        rank: 0 is the head.
+        address: where the head listens, `<address>:<port>`.
+        options: for `ray start`, after `--head` or `--address`.
+        num_nodes: how many nodes the head counts; workers count nothing.
+        fd: where to tell what happened.
+    """
+
+    rank: int
+    address: str
+    options: tuple[str, ...]
+    num_nodes: int
+    fd: int
+
+    def to_text(self) -> str:
+        """One word of a command line; holds no secret."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> StartSpec:
+        """Read back `to_text`."""
+        data = json.loads(text)
+        return cls(**{**data, "options": tuple(data["options"])})
+
+
+def ray_start_main(arguments: Sequence[str]) -> int:
+    """Start Ray's processes of this node; on the head, blocks until all nodes have joined."""
+    spec = StartSpec.from_text(arguments[0])
+    say = _teller(spec.fd)
+    try:
+        scripts: Any = importlib.import_module("ray.scripts.scripts")
+    except ImportError as error:
+        say(error=f"`{error.name or error}` is not installed", cause="setup-failed")
+        return 1
+    # Wherever grpc is installed, Ray's client server would open a port; no option of `ray start` says no to it.
+    scripts.get_ray_client_dependency_error = lambda: "nobody asked for it"
+    _have_patience()
+    counting = threading.Thread(target=_count, args=(spec, say), daemon=True)
+    if spec.rank == 0:
+        counting.start()
+    else:
+        _wait_for_head(spec)
+    try:
+        scripts.cli(_command(spec), standalone_mode=False)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever ended it is told
+        say(error=f"`ray start` failed: {_first_line(error)}", cause="start-failed")
+        return 1
+    say(started=_raylets())
+    if spec.rank == 0:
+        counting.join()
+    return 0
+
+
+def _have_patience() -> None:
+    """Look for this node in Ray's table as long as its raylet lives: Ray gives up after 30 s, too few on a busy machine."""
+    try:
+        services: Any = importlib.import_module("ray._private.services")
+        find = services.get_node
+    except (ImportError, AttributeError):
+        return  # private names: a Ray that has others keeps its own patience
+
+    def get_node(*where: object, **options: object) -> object:
+        while True:
+            try:
+                return find(*where, **options)
+            except RuntimeError:  # not in the table
+                if not _raylets():
+                    raise
+            time.sleep(_POLL_S)
+
+    services.get_node = get_node
+
+
+def _teller(fd: int) -> _SAY:
+    lock = threading.Lock()
+
+    def say(**message: object) -> None:
+        with lock:
+            os.write(fd, json.dumps(message).encode() + b"\n")
+
+    return say
+
+
+def _command(spec: StartSpec) -> list[str]:
+    return ["start", f"--address={spec.address}" if spec.rank else "--head", *spec.options]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _raylets() -> list[int]:
+    return [pid for pid in descendants(os.getpid()) if _name(pid) == "raylet"]
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _wait_for_head(spec: StartSpec) -> None:
+    """Until the head's own node is in Ray's table; before that, `ray start` would look every two seconds."""
+    _wait_for_port(spec.address)
+    fetch = _table(spec.address)
+    while 0 not in fetch():
+        time.sleep(_POLL_S)
+
+
+def _count(spec: StartSpec, say: _SAY) -> None:
+    _wait_for_port(spec.address)
+    fetch = _table(spec.address)
+    known: dict[int, list[float]] = {}
+    while len(known) < spec.num_nodes:
+        found = fetch()
+        if found != known:
+            known = found
+            say(nodes=known)
+        time.sleep(_POLL_S)
+
+
+def _wait_for_port(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=2.0).close()
+        except OSError:
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+def _table(address: str) -> Callable[[], dict[int, list[float]]]:
+    """Looks at Ray's table of nodes: the resources of those that live, by rank.
+
+    Ray's own commands ask the table this way, without becoming a driver; a Ray that has no such client (its module is
+    private) is asked as a driver, with its public functions.
+    """
+    try:
+        client = importlib.import_module("ray._raylet").GcsClient(address=address)
+        fetch = client.get_all_node_info
+    except (ImportError, AttributeError, TypeError):
+        return _table_of_driver(address)
+    unavailable = importlib.import_module("ray.exceptions").RpcError
+
+    def look() -> dict[int, list[float]]:
+        try:
+            nodes = fetch(timeout=5).values()
+        except unavailable:
+            return {}
+        return _by_rank((node.node_name, node.state == 0, node.resources_total) for node in nodes)
+
+    return look
+
+
+def _table_of_driver(address: str) -> Callable[[], dict[int, list[float]]]:
+    ray: Any = importlib.import_module("ray")
+
+    def look() -> dict[int, list[float]]:
+        if not ray.is_initialized():
+            ray.init(address=address, log_to_driver=False)
+        return _by_rank((node["NodeName"], node["Alive"], node["Resources"]) for node in ray.nodes())
+
+    return look
+
+
+def _by_rank(nodes: Any) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for name, is_alive, resources in nodes:
+        if is_alive and name.startswith(NODE_NAME):
+            had: Mapping[str, float] = dict(resources)
+            found[int(name[len(NODE_NAME) :])] = [had.get("GPU", 0.0), had.get("CPU", 0.0)]
+    return found

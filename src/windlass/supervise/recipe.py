@@ -1,0 +1,170 @@
+"""recipe.json: how an environment is made on a site's own machine. Written by the client, read by the builder there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from windlass.core.errors import PreconditionError
+
+__all__ = ["AIMING_VARIABLES", "TORCH_BACKEND", "LocalBuild", "PackageOverride", "Recipe", "StartupPatch"]
+
+_SCHEMA = 1
+
+TORCH_BACKEND = re.compile(r"cu\d{2,3}|rocm\d\.\d|cpu|xpu")
+"""Names that uv knows PyTorch's own indexes by."""
+
+# They aim uv at another project or interpreter than the one it is told of.
+AIMING_VARIABLES = frozenset(
+    [
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "UV_PROJECT_ENVIRONMENT",
+        "UV_PROJECT",
+        "UV_NO_PROJECT",
+        "UV_WORKING_DIR",
+        "UV_WORKING_DIRECTORY",
+        "UV_FROZEN",
+        "UV_LOCKED",
+        "UV_NO_SYNC",
+        "UV_ISOLATED",
+        "UV_SYSTEM_PYTHON",
+        "UV_BREAK_SYSTEM_PACKAGES",
+        "UV_VENV_CLEAR",
+        "UV_VENV_SEED",
+        "UV_ENV_FILE",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class PackageOverride:
+    """A package in another build than the lock file says.
+
+    Attributes:
+        package: name, or `name==version`; without a version the locked one stays.
+        index: address of a package index, a folder of wheels, or one of PyTorch's own (`cu126`); empty: uv's own.
+        when_import_fails: module whose import must fail first; empty: always.
+        is_source_build: compile it, with `build_vars` in the environment.
+    """
+
+    package: str
+    index: str = ""
+    when_import_fails: str = ""
+    is_source_build: bool = False
+    build_vars: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""
+    seen: str = ""
+
+    @property
+    def name(self) -> str:
+        """The package without its version."""
+        return self.package.partition("==")[0].strip()
+
+
+@dataclass(frozen=True)
+class StartupPatch:
+    """Python code that runs when an interpreter of the environment starts."""
+
+    name: str
+    code: str
+    why: str = ""
+    seen: str = ""
+
+    @property
+    def module(self) -> str:
+        """The module that holds it."""
+        return "windlass_patch_" + "".join(each if each.isalnum() else "_" for each in self.name)
+
+
+@dataclass(frozen=True)
+class LocalBuild:
+    """A package of the checkout that must be built and installed, into an overlay beside the environment."""
+
+    name: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides an environment, and where on the target the project lies; paths are absolute and no part of `key`.
+
+    Attributes:
+        key: names the environment's folder; equal keys mean equal environments.
+        project: the project's folder in a checkout; uv runs there.
+        lock_file: relative to `project`.
+        not_installed: packages of the checkout that stay out of the shared environment.
+        unhashed: packages pinned by version outside the lock file.
+        imports: modules that must import, where they are installed.
+        overlay_key: names the overlay's folder; empty: nothing must be built from the checkout.
+        overlay_stamp: id of the code's tree, for builds that ask git for a version.
+        is_staged: an archive for node-local disks is made too.
+        is_offline: nothing is downloaded where it is built.
+    """
+
+    key: str
+    project: str
+    lock_file: str
+    lock_sha256: str
+    python_version: str
+    arch: str
+    uv: str = "uv"
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    unhashed: tuple[str, ...] = ()
+    not_installed: tuple[str, ...] = ()
+    module_init: str = ""
+    module_purge: bool = False
+    modules: tuple[str, ...] = ()
+    modules_forbidden: tuple[str, ...] = ()
+    overrides: tuple[PackageOverride, ...] = ()
+    patches: tuple[StartupPatch, ...] = ()
+    imports: tuple[str, ...] = ()
+    overlay_key: str = ""
+    overlay_stamp: str = ""
+    overlay: tuple[LocalBuild, ...] = ()
+    is_staged: bool = False
+    is_offline: bool = False
+    schema: int = _SCHEMA
+
+    def to_json(self) -> bytes:
+        """The form that travels."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, content: bytes, source: str) -> Recipe:
+        """Read what `to_json` wrote; `source` names it in messages.
+
+        Raises:
+            PreconditionError: it is broken, or of a later version.
+        """
+        try:
+            data: dict[str, Any] = json.loads(content)
+            if data["schema"] != _SCHEMA:
+                raise PreconditionError(
+                    f"{source} has schema {data['schema']}, this builder reads {_SCHEMA}",
+                    hint="launch again",
+                    code="recipe-broken",
+                )
+            data["overrides"] = tuple(PackageOverride(**each) for each in data["overrides"])
+            data["patches"] = tuple(StartupPatch(**each) for each in data["patches"])
+            data["overlay"] = tuple(LocalBuild(**each) for each in data["overlay"])
+            lists = ("extras", "groups", "unhashed", "not_installed", "modules", "modules_forbidden", "imports")
+            data.update({name: tuple(data[name]) for name in lists})
+            return cls(**data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise PreconditionError(
+                f"{source} is no recipe of an environment: {error}", hint="launch again", code="recipe-broken"
+            ) from error
+
+    def facts(self) -> dict[str, object]:
+        """What the provenance records of it: everything but places."""
+        data = asdict(self)
+        for name in ("project", "schema", "overlay", "is_staged", "uv", "module_init"):
+            del data[name]
+        return data

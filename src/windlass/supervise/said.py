@@ -1,0 +1,42 @@
+"""What our own programs inside a replica say about their end: to people in the log, to the supervisor in the journal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from windlass.core.clock import SystemClock
+from windlass.core.errors import WindlassError
+from windlass.record import events
+from windlass.record.causes import Cause
+from windlass.record.journal import JournalWriter
+
+__all__ = ["say", "say_end"]
+
+
+def say(text: str) -> None:
+    """One line for people, in the replica's log."""
+    sys.stderr.write(f"windlass: {text}\n")
+    sys.stderr.flush()
+
+
+def say_end(environ: Mapping[str, str], cause: Cause, message: str, *, code: int = 1) -> int:
+    """Say why this replica ends, durably; returns the code to leave with.
+
+    Outside a job, or where the journal cannot be written, the line in the log has to do.
+    """
+    say(message)
+    with contextlib.suppress(KeyError, ValueError, OSError, WindlassError):
+        task, rank = environ["WINDLASS_TASK"], int(environ["WINDLASS_RANK"])
+        attempt = int(environ["WINDLASS_ATTEMPT"])
+        writer = JournalWriter(
+            Path(environ["WINDLASS_JOURNAL"]), f"{task}.{rank}.wrapper-{os.getpid()}-{attempt}", SystemClock()
+        )
+        writer.append(
+            events.FINISH, task=task, attempt=attempt, rank=rank, code=code, cause=str(cause), message=message
+        )
+        writer.close()
+    return code

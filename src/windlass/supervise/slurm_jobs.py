@@ -1,0 +1,182 @@
+"""Slurm's words about its jobs: the listing we ask for, the marks we look for in it, what each state means to us."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from windlass.record.causes import Cause
+
+__all__ = [
+    "LISTING",
+    "LISTING_OF_ALL",
+    "Ended",
+    "SlurmJob",
+    "cause_of_end",
+    "comment_of",
+    "mark_of",
+    "newest_end",
+    "program_path",
+    "read_listing",
+]
+
+LISTING = "\x1e%i\x1f%T\x1f%r\x1f%S\x1f%e\x1f%N\x1f%j\x1f%k"
+"""Format of squeue (squeue(1), --format): fields between control characters, which no name or comment can forge.
+
+A comment may hold a line feed, a bar or a blank; Slurm accepts none of these two characters on a command line of ours.
+"""
+
+LISTING_OF_ALL = ("squeue", "--noheader", "--array", "--states=all", "--format=" + LISTING)
+"""The question itself: array tasks apart, with jobs that ended as long as the controller remembers them."""
+
+_PREFIX = "windlass:"
+_MARK_DIGITS = 20
+_COMMENT = re.compile(rf"{_PREFIX}([0-9a-f]{{{_MARK_DIGITS}}})\.([0-9]{{1,6}})\b")
+_NUM_FIELDS = LISTING.count("%")
+
+_ENDS = {
+    "COMPLETED": Cause.OK,
+    "CANCELLED": Cause.CANCELLED,
+    "TIMEOUT": Cause.WALLTIME,
+    "DEADLINE": Cause.TIMEOUT,
+    "PREEMPTED": Cause.PREEMPTED,
+    "NODE_FAIL": Cause.NODE_LOST,
+    "BOOT_FAIL": Cause.NODE_UNHEALTHY,
+    "LAUNCH_FAILED": Cause.NODE_UNHEALTHY,
+    "OUT_OF_MEMORY": Cause.OUT_OF_MEMORY,
+    "FAILED": Cause.UNKNOWN,
+    "REVOKED": Cause.UNKNOWN,
+}
+"""States in which a job is over; source: squeue(1), JOB STATE CODES. What FAILED means stands in its reason."""
+
+_FAILED_BY = {
+    "BadConstraints": Cause.UNSCHEDULABLE,
+    "InvalidAccount": Cause.UNSCHEDULABLE,
+    "InvalidQOS": Cause.UNSCHEDULABLE,
+    "JobLaunchFailure": Cause.NODE_UNHEALTHY,
+    "SystemFailure": Cause.NODE_UNHEALTHY,
+    "TimeLimit": Cause.WALLTIME,
+    "NodeDown": Cause.NODE_LOST,
+    "OutOfMemory": Cause.OUT_OF_MEMORY,
+}
+_WORDS = {
+    Cause.OK: "it ended by itself",
+    Cause.CANCELLED: "it was cancelled in Slurm",
+    Cause.WALLTIME: "its walltime was over",
+    Cause.TIMEOUT: "its deadline in Slurm was over",
+    Cause.PREEMPTED: "Slurm took its nodes for another job",
+    Cause.NODE_LOST: "Slurm lost a node of it",
+    Cause.NODE_UNHEALTHY: "Slurm could not start it on its nodes",
+    Cause.OUT_OF_MEMORY: "it used more memory than it had asked for",
+    Cause.UNSCHEDULABLE: "Slurm says that no node can run it",
+}
+_WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How Slurm says that a job ended."""
+
+    cause: Cause
+    message: str
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A line of Slurm's listing: one job, or one task of a job array.
+
+    Attributes:
+        id: as `scancel` takes it, `12` or `12_3`.
+        start: of a waiting job when Slurm expects it to start; empty: it does not say.
+        mark: ours in its comment; empty: it is none of ours.
+        link: number of the link, from its comment; 0 without one.
+    """
+
+    id: str
+    state: str
+    reason: str = ""
+    start: str = ""
+    end: str = ""
+    nodes: str = ""
+    name: str = ""
+    mark: str = ""
+    link: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no process of it is left, nor will be."""
+        return self.state in _ENDS
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has not started, or waits to be started again."""
+        return self.state in _WAITING
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether it is only Slurm's note of a submission that it turned down."""
+        return self.is_over and not self.nodes and self.state == "FAILED"
+
+    @property
+    def ended(self) -> Ended | None:
+        """How it ended; None while it has not."""
+        return cause_of_end(self.state, self.reason) if self.is_over else None
+
+
+def mark_of(token: str) -> str:
+    """The public name of a job in the scheduler, from its secret token."""
+    import hashlib  # lazy: OpenSSL takes 4 ms
+
+    return hashlib.sha256(b"windlass mark " + token.encode()).hexdigest()[:_MARK_DIGITS]
+
+
+def comment_of(mark: str, link: object) -> str:
+    """What a link carries as its comment."""
+    return f"{_PREFIX}{mark}.{link}"
+
+
+def program_path(folder: str, name: str) -> str:
+    """How one of Slurm's programs is called; folder: of all of them, empty where they are on the PATH."""
+    return f"{folder.rstrip('/')}/{name}" if folder else name
+
+
+def read_listing(text: str) -> list[SlurmJob]:
+    """The jobs in an answer of squeue to `LISTING`; what is no line of it (a warning, a banner) is passed over."""
+    found = []
+    for piece in text.split("\x1e")[1:]:
+        fields = piece.rstrip("\n").split("\x1f")
+        if len(fields) == _NUM_FIELDS:
+            number, state, reason, start, end, nodes, name, comment = (_said(field) for field in fields)
+            mark, link = _read_comment(comment)
+            found.append(SlurmJob(number, state, reason, start, end, nodes, name, mark, link))
+    return found
+
+
+def cause_of_end(state: str, reason: str = "") -> Ended | None:
+    """What a final state means, `CANCELLED by 0` included; None for a state that is not final.
+
+    Args:
+        reason: Slurm's reason, or for FAILED its exit code as sacct says it, `3:0`.
+    """
+    word = state.partition(" ")[0].rstrip("+")
+    if word not in _ENDS:
+        return None
+    cause = _FAILED_BY.get(reason, Cause.UNKNOWN) if word == "FAILED" else _ENDS[word]
+    said = f"{word}, {reason}" if reason not in ("", "None") else word
+    return Ended(cause, f"{_WORDS.get(cause, 'its batch script failed')} (Slurm: {said})")
+
+
+def newest_end(states: Iterable[tuple[str, str]]) -> Ended | None:
+    """The last of some (state, reason) pairs that is an end."""
+    ends = [found for found in (cause_of_end(*pair) for pair in states) if found is not None]
+    return ends[-1] if ends else None
+
+
+def _said(field: str) -> str:
+    return "" if field in ("(null)", "N/A", "Unknown", "None") else field
+
+
+def _read_comment(comment: str) -> tuple[str, int]:
+    match = _COMMENT.search(comment)
+    return (match.group(1), int(match.group(2))) if match else ("", 0)

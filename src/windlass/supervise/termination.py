@@ -1,0 +1,51 @@
+"""Whom a SIGTERM is for: a program itself, or, where it is the shell around a user's line, what the shell started."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from windlass.core.process import descendants
+
+__all__ = ["parent_of", "targets_of"]
+
+_SHELL = ["/bin/sh", "-c"]
+
+
+def targets_of(root: int, *, is_shell: bool) -> list[int]:
+    """The processes that are to get a SIGTERM meant for `root`.
+
+    A shell itself gets the signal too when it has a trap for it, and only then: without one it would die and leave
+    its children alone. A shell that became its last command is no shell any more.
+    """
+    is_shell = is_shell and _command_line(root)[:2] == _SHELL
+    targets = [pid for pid in descendants(root) if parent_of(pid) == root] if is_shell else []
+    if not targets or _catches(root, signal.SIGTERM):
+        targets.append(root)
+    return targets
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def _command_line(pid: int) -> list[str]:
+    try:
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal; source: proc(5), status, SigCgt."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    mask = next((line.split()[1] for line in text.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(mask, 16) >> (number - 1) & 1)

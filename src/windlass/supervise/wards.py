@@ -1,0 +1,102 @@
+"""The user's processes of one replica, seen without reading anything of theirs that can hang.
+
+Only /proc/PID/stat is read: the command line and the environment of a process that hangs in a page fault on a dead
+file system hang their reader too. Source: proc(5); Linux, fs/proc/base.c, the lock of a process's memory map.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from windlass.core.process import send_signal
+
+__all__ = ["Ward", "Wards"]
+
+_PAUSE_S = 0.01
+_NUM_EMPTY_LOOKS = 2
+_NUM_STOP_LOOKS = 5
+_KILL_S = 2.0
+
+
+@dataclass(frozen=True)
+class Ward:
+    """A living process of the user's."""
+
+    pid: int
+    is_stopped: bool
+
+
+class Wards:
+    """What descends from a replica's guard or supervisor and left their session, as all user processes do.
+
+    Args:
+        session: the guard's; the supervisor, the warden and what they run for themselves stay in it.
+        guard_name: what the guards of this job are called; the tree of another replica's guard is not this one's.
+    """
+
+    def __init__(self, session: int, guard_name: str) -> None:
+        self._session, self._guard_name = session, guard_name.encode()
+
+    def below(self, roots: Iterable[int]) -> list[Ward]:
+        """The user's processes below some of ours, parents before children."""
+        children: dict[int, list[tuple[int, bytes, bytes, int]]] = {}
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                _add(int(entry), children)
+        found: list[Ward] = []
+        queue = [pid for pid in roots if pid]
+        seen = set(queue)
+        while queue:
+            for pid, name, state, session in children.get(queue.pop(0), ()):
+                is_other_guard = name == self._guard_name and session != self._session
+                if is_other_guard or pid in seen:
+                    continue
+                seen.add(pid)
+                queue.append(pid)
+                if session != self._session and state not in b"ZX":
+                    found.append(Ward(pid, state in b"Tt"))
+        return found
+
+    def stop(self, roots: Iterable[int]) -> None:
+        """SIGSTOP them; what hangs in the kernel stops when it returns."""
+        for _ in range(_NUM_STOP_LOOKS):
+            running = [ward.pid for ward in self.below(roots) if not ward.is_stopped]
+            if not running:
+                return
+            _send(running, signal.SIGSTOP)
+
+    def let_go(self, roots: Iterable[int]) -> None:
+        """SIGCONT them."""
+        _send([ward.pid for ward in self.below(roots)], signal.SIGCONT)
+
+    def kill(self, roots: Iterable[int]) -> list[int]:
+        """SIGKILL them until two looks in a row find none, for at most two seconds; returns what would not die."""
+        end = time.monotonic() + _KILL_S
+        num_empty = 0
+        left: list[int] = []
+        while num_empty < _NUM_EMPTY_LOOKS and time.monotonic() < end:
+            left = [ward.pid for ward in self.below(roots)]
+            num_empty = 0 if left else num_empty + 1
+            _send(left, signal.SIGKILL)
+        return left
+
+
+def _send(pids: Iterable[int], number: int) -> None:
+    sent = [send_signal(pid, number) for pid in pids]
+    if sent:
+        time.sleep(_PAUSE_S)
+
+
+def _add(pid: int, children: dict[int, list[tuple[int, bytes, bytes, int]]]) -> None:
+    """Enter a process under its parent: (pid, name, state, session); source: proc(5), stat."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            head, _, tail = file.read(1024).rpartition(b")")
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    fields = tail.split(None, 4)
+    children.setdefault(int(fields[1]), []).append((pid, head.partition(b"(")[2], fields[0], int(fields[3])))

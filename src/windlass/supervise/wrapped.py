@@ -1,0 +1,64 @@
+"""The command line of our programs around a user's command: own options, variables by role, then `--` and the command.
+
+`windlass.pyz ray --num-gpus=4 --driver-set=LD_PRELOAD=/x.so --worker-unset=LD_PRELOAD -- python train.py`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Role", "Wrapped"]
+
+
+@dataclass(frozen=True)
+class Role:
+    """What the processes of a role have in their environment beside, or no more."""
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    unset: Sequence[str] = ()
+
+    def apply(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a process with this role."""
+        kept = {name: value for name, value in environ.items() if name not in self.unset}
+        return {**kept, **self.set}
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """A command, and what stands before it.
+
+    Attributes:
+        options: the program's own, by name without dashes.
+        driver: for the user's command.
+        worker: for everything else that runs user code.
+    """
+
+    command: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    driver: Role = Role()
+    worker: Role = Role()
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> Wrapped:
+        """Read what the planner wrote; raises ValueError for anything else."""
+        split = list(arguments).index("--")
+        options: dict[str, str] = {}
+        values: dict[str, dict[str, str]] = {"driver": {}, "worker": {}}
+        gone: dict[str, list[str]] = {"driver": [], "worker": []}
+        for argument in arguments[:split]:
+            name, _, value = argument[2:].partition("=")
+            role, _, verb = name.partition("-")
+            if role in values and verb == "set":
+                key, _, text = value.partition("=")
+                values[role][key] = text
+            elif role in values and verb == "unset":
+                gone[role].append(value)
+            else:
+                options[name] = value
+        roles = {role: Role(values[role], tuple(gone[role])) for role in values}
+        return cls(tuple(arguments[split + 1 :]), options, roles["driver"], roles["worker"])
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        """The value of an option that is a number."""
+        return float(self.options.get(name) or default)

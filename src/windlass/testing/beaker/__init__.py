@@ -1,0 +1,23 @@
+"""A scriptable fake Beaker: the genuine client talks to it, and every replica really runs, as a local process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from windlass.testing.beaker.fake import FakeBeaker
+    from windlass.testing.beaker.records import CancelCode, Experiment, Job, Status
+    from windlass.testing.beaker.scenario import Scenario
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "windlass.testing.beaker.fake": ("FakeBeaker",),
+            "windlass.testing.beaker.records": ("CancelCode", "Experiment", "Job", "Status"),
+            "windlass.testing.beaker.scenario": ("Scenario",),
+        },
+    )
+
+__all__ = ["CancelCode", "Experiment", "FakeBeaker", "Job", "Scenario", "Status"]

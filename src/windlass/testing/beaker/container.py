@@ -1,0 +1,166 @@
+"""One job's processes: started with Beaker's variables and mounts, read line by line, ended for sure."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.process import find_by_environment, send_signal
+from windlass.testing.beaker import enclose
+from windlass.testing.beaker.records import Job, LogLine
+
+__all__ = ["Container", "Mount", "can_enclose", "end", "read_output", "stamp", "start", "why_not_started"]
+
+_LONGEST_LINE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A file or folder of this machine, and where the job sees it."""
+
+    source: Path
+    target: str
+    is_readonly: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What a job is started with.
+
+    Attributes:
+        folder: the job's own folder: its home, its working folder, and what the container is made of.
+        hosts: host names and their addresses.
+        hidden: folders of this machine that the job sees empty.
+    """
+
+    folder: Path
+    argv: Sequence[str]
+    environ: Mapping[str, str]
+    hostname: str
+    hosts: Mapping[str, str]
+    mounts: Sequence[Mount] = ()
+    hidden: Sequence[Path] = ()
+
+
+@functools.lru_cache(maxsize=1)
+def can_enclose() -> bool:
+    """Whether this machine lets us make mounts, host names and process numbers of a job's own; asked once, 50 ms."""
+    with tempfile.TemporaryDirectory() as folder:
+        probe = Container(folder=Path(folder), argv=("true",), environ={"PATH": os.defpath}, hostname="probe", hosts={})
+        process = _spawn_enclosed(probe)
+        process.communicate()
+        return process.returncode == 0
+
+
+def start(container: Container) -> subprocess.Popen[bytes]:
+    """Start a job's command; the caller's thread must outlive it.
+
+    Raises:
+        OSError: the command cannot be started (where jobs are not enclosed).
+    """
+    for name in ("home", "work"):
+        (container.folder / "box" / name).mkdir(parents=True, exist_ok=True)
+    if can_enclose():
+        return _spawn_enclosed(container)
+    return subprocess.Popen(
+        list(container.argv),
+        env=dict(container.environ),
+        cwd=container.folder / "box" / "work",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _spawn_enclosed(container: Container) -> subprocess.Popen[bytes]:
+    folder = container.folder
+    for name in ("root", "box/home", "box/work"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "hosts").write_text(_hosts_file(container.hosts))
+    plan = {
+        "argv": list(container.argv),
+        "environ": dict(container.environ),
+        "hostname": container.hostname,
+        "hosts_file": str(folder / "hosts"),
+        "is_root": os.geteuid() == 0,
+        "root": str(folder / "root"),
+        "box": str(folder / "box"),
+        "mounts": [(str(mount.source), mount.target, mount.is_readonly) for mount in container.mounts],
+        "hidden": [str(path) for path in container.hidden],
+        "failure": str(folder / "failure"),
+    }
+    plan_file = folder / "plan.json"
+    plan_file.touch(mode=0o600)
+    plan_file.write_text(json.dumps(plan))
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", enclose.__file__, str(plan_file)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _hosts_file(hosts: Mapping[str, str]) -> str:
+    try:
+        known = Path("/etc/hosts").read_text()
+    except OSError:
+        known = "127.0.0.1 localhost\n"
+    return known.rstrip("\n") + "\n" + "".join(f"{address} {name}\n" for name, address in hosts.items())
+
+
+def why_not_started(folder: Path, code: int) -> str:
+    """What kept a command from starting, in the container's words; empty where it did start."""
+    failure = folder / "failure"
+    if code in (enclose.FAILED_CODE, 127) and failure.exists():
+        return failure.read_text()
+    return ""
+
+
+def read_output(
+    job: Job,
+    process: subprocess.Popen[bytes],
+    on_line: Callable[[Job, bytes], None],
+    on_end: Callable[[Job], None],
+) -> threading.Thread:
+    """Collect a job's output as it comes, in a thread of its own, until the last of its processes closes it."""
+
+    def follow() -> None:
+        stream = process.stdout
+        assert stream is not None
+        with stream:
+            for line in iter(functools.partial(stream.readline, _LONGEST_LINE), b""):
+                on_line(job, line.rstrip(b"\n"))
+        process.wait()
+        on_end(job)
+
+    thread = threading.Thread(target=follow, name=f"fake-beaker-output-{job.id}", daemon=True)
+    thread.start()
+    return thread
+
+
+def stamp(job: Job, message: bytes) -> LogLine:
+    """Give a line its time: now, or just after the line before."""
+    last_ns = job.log[-1].at_ns if job.log else 0
+    return LogLine(at_ns=max(time.time_ns(), last_ns + 1), message=message)
+
+
+def end(job: Job, number: int = signal.SIGKILL) -> None:
+    """Kill all processes of a job, or tell its command; ended ones are left in peace. Idempotent."""
+    assert job.process is not None
+    if not can_enclose():
+        for pid in (job.process.pid, *find_by_environment("BEAKER_JOB_ID", job.id)):
+            send_signal(pid, number)
+    elif job.process.returncode is None:
+        send_signal(job.process.pid, number)  # what is in the container dies with it, or is told by it

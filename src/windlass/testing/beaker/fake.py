@@ -1,0 +1,264 @@
+"""The fake Beaker itself: a folder, two servers on the loopback, and jobs that really run."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent import futures
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from windlass.testing.beaker.authority import trusted_here, write_certificates
+from windlass.testing.beaker.engine import Engine
+from windlass.testing.beaker.furnishing import Furnishing
+from windlass.testing.beaker.messages import Messages
+from windlass.testing.beaker.records import Cluster, Dataset, Experiment, Image, Secret, Status
+from windlass.testing.beaker.scenario import Scenario
+from windlass.testing.beaker.small_disks import SmallDisks
+from windlass.testing.beaker.web import Routes, WebServer
+from windlass.testing.beaker.world import World
+
+__all__ = ["FakeBeaker"]
+
+_PUBLIC_CLUSTERS = ("jupiter", "saturn", "ceres", "neptune", "titan", "augusta", "prior", "rhea", "phobos", "triton")
+
+
+class FakeBeaker:
+    """A Beaker of one's own, for as long as a `with` block.
+
+    Args:
+        folder: everything is kept here; made if missing. Nothing is left anywhere else.
+        environ: what the "image" of jobs sets beside PATH and HOME.
+        hidden: folders of this machine that jobs see empty, so that a test can show that nothing is read from them.
+
+    Jobs run as local processes, enclosed in namespaces of their own (root or user namespaces): own mounts, host name,
+    process numbers. Images are not pulled: a job's programs are this machine's, this Python first on the PATH.
+    """
+
+    user = "me"
+    organization = "lab"
+    workspace = "lab/main"
+
+    def __init__(self, folder: Path, *, environ: Mapping[str, str] | None = None, hidden: Sequence[Path] = ()) -> None:
+        self.folder = Path(folder).resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.token = f"fake-token-{os.urandom(8).hex()}"
+        self.calls: collections.Counter[str] = collections.Counter()
+        self._certificates = write_certificates(self.folder)
+        self._world = World(self.folder, user=self.user, organization=self.organization, workspace=self.workspace)
+        self._disks = SmallDisks(self.folder / "disks")
+        self.scenario = Scenario(
+            lock=self._world.lock,
+            wake=self._wake,
+            stop_server=self.stop,
+            start_server=self.start,
+            make_small=self._disks.make,
+        )
+        self._furnishing = Furnishing(
+            self._world, environ=dict(environ or {}), hidden=tuple(hidden), small=self._disks.find
+        )
+        self._engine = Engine(self._world, self.scenario, self._furnishing)
+        self._messages = Messages(self._world)
+        self._grpc: Any = None
+        self._pool = futures.ThreadPoolExecutor(1)
+        self._web: WebServer | None = None
+        self._ports = (0, 0)
+        self._trust = contextlib.ExitStack()
+        self._stock()
+
+    def __enter__(self) -> Self:
+        self._trust.enter_context(trusted_here())
+        self.start()
+        self._engine.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._engine.close()
+        self._disks.close()
+        self._trust.close()
+
+    # what clients need ---------------------------------------------------------------------------------------------
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Everything a client needs: set these and use the genuine client."""
+        return {
+            "BEAKER_CONFIG": str(self.config_file),
+            "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(self._certificates.roots_file),
+        }
+
+    @property
+    def config_file(self) -> Path:
+        """The configuration file of the official tools."""
+        return self.folder / "config.yml"
+
+    @property
+    def address(self) -> str:
+        """The HTTP address."""
+        return f"http://127.0.0.1:{self._ports[1]}"
+
+    @property
+    def rpc_address(self) -> str:
+        """The gRPC address (TLS)."""
+        return f"127.0.0.1:{self._ports[0]}"
+
+    def start(self) -> None:
+        """Start both servers, at the same ports as before. Idempotent."""
+        import grpc  # type: ignore[import-untyped]  # lazy: 0.2 s
+
+        if self._web is not None:
+            return
+        from windlass.testing.beaker.rpc import Gate, add_to_server
+
+        gate = Gate(self.scenario, self.token, self._count)
+        self._pool = futures.ThreadPoolExecutor(max_workers=64, thread_name_prefix="fake-beaker-rpc")
+        self._grpc = grpc.server(
+            self._pool,
+            interceptors=[gate],
+            options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 << 20)],
+        )
+        add_to_server(self._grpc, self._world, self._engine, self._messages)
+        credentials = grpc.ssl_server_credentials([(self._certificates.key, self._certificates.chain)])
+        rpc_port = self._grpc.add_secure_port(f"127.0.0.1:{self._ports[0]}", credentials)
+        self._web = WebServer(self._ports[1], Routes(self._world, self.token), self.scenario, self.token, self._count)
+        self._ports = (rpc_port, self._web.server_address[1])
+        self._grpc.start()
+        threading.Thread(
+            target=self._web.serve_forever, kwargs={"poll_interval": 0.02}, name="fake-beaker-web", daemon=True
+        ).start()
+        self._write_config()
+
+    def stop(self) -> None:
+        """Stop both servers: connections break, new ones are refused; jobs run on. Idempotent."""
+        if self._web is None:
+            return
+        stopped = self._grpc.stop(0)
+        self._wake()
+        self._web.close()
+        stopped.wait()
+        self._pool.shutdown(wait=False)
+        self._web = self._grpc = None
+
+    # what tests read and prepare -----------------------------------------------------------------------------------
+
+    @property
+    def experiments(self) -> list[Experiment]:
+        """Every experiment that was accepted, oldest first."""
+        with self._world.lock:
+            return list(self._world.experiments)
+
+    def experiment(self, key: str) -> Experiment:
+        """One experiment by its id or name; raises KeyError."""
+        for experiment in self.experiments:
+            if key in (experiment.id, experiment.name):
+                return experiment
+        raise KeyError(key)
+
+    def wait(self, experiment: Experiment | str, *states: Status, timeout_s: float = 120.0) -> Experiment:
+        """Block until an experiment has one of these states, by default until it has finished.
+
+        Raises:
+            TimeoutError: it did not; the message shows what its jobs printed.
+        """
+        found = experiment if isinstance(experiment, Experiment) else self.experiment(experiment)
+        with self._world.changed:
+            is_there = self._world.changed.wait_for(
+                lambda: found.status in states if states else found.status.is_final, timeout=timeout_s
+            )
+        if not is_there:
+            printed = "".join(f"--- {job.id} {job.status.name}\n{job.text}" for job in found.jobs)
+            raise TimeoutError(f"{found.name} is {found.status.name} after {timeout_s:g} s\n{printed}")
+        return found
+
+    def wait_for_line(self, experiment: Experiment | str, text: str, *, timeout_s: float = 120.0) -> None:
+        """Block until any job of an experiment has printed a text; raises TimeoutError."""
+        found = experiment if isinstance(experiment, Experiment) else self.experiment(experiment)
+        with self._world.changed:
+            if not self._world.changed.wait_for(lambda: any(text in job.text for job in found.jobs), timeout=timeout_s):
+                printed = "".join(f"--- {job.id} {job.status.name}\n{job.text}" for job in found.jobs)
+                raise TimeoutError(f"{found.name} never printed {text!r}\n{printed}")
+
+    def add_secret(self, name: str, value: str, *, workspace: str = "") -> Secret:
+        """Put a secret into a workspace."""
+        return self._world.write_secret(self._world.workspace(workspace or self.workspace), name, value)
+
+    def add_dataset(self, name: str, folder: Path, *, workspace: str = "") -> Dataset:
+        """A committed dataset with a copy of a folder."""
+        dataset = self._world.add_dataset(name, self._world.workspace(workspace or self.workspace))
+        shutil.copytree(folder, dataset.folder, dirs_exist_ok=True)
+        self._world.commit(dataset)
+        return dataset
+
+    def add_image(self, name: str, *, docker_id: str = "", description: str = "") -> Image:
+        """An image that specs can name as `me/<name>`, or another author's (`author/name`); there is nothing in it."""
+        workspace = self._world.workspace(self.workspace)
+        image = self._world.add_image(
+            name, workspace=workspace, docker_id=docker_id or f"sha256:{os.urandom(32).hex()}", description=description
+        )
+        image.committed_ns = image.created_ns
+        return image
+
+    def add_cluster(
+        self,
+        name: str,
+        *,
+        num_nodes: int = 4,
+        gpus_per_node: int = 8,
+        aliases: Sequence[str] = (),
+        tags: Sequence[str] = (),
+    ) -> Cluster:
+        """A cluster (`organization/name`); its nodes are this machine under other names."""
+        return self._world.add_cluster(
+            name, num_nodes=num_nodes, gpus_per_node=gpus_per_node, aliases=tuple(aliases), tags=tuple(tags)
+        )
+
+    def add_workspace(self, name: str) -> None:
+        """A workspace (`owner/name`) without a default budget."""
+        self._world.add_workspace(name)
+
+    def weka(self, bucket: str) -> Path:
+        """The folder behind a Weka bucket; made if missing."""
+        return self._furnishing.weka(bucket)
+
+    def results(self, experiment: Experiment | str, *, rank: int = 0) -> Path:
+        """The results folder of a replica's latest job."""
+        found = experiment if isinstance(experiment, Experiment) else self.experiment(experiment)
+        dataset = found.tasks[rank].job.results
+        assert dataset is not None, f"{found.name} has not been scheduled"
+        return dataset.folder
+
+    def _stock(self) -> None:
+        self.add_cluster("lab/alpha", num_nodes=8, tags=("gpu", "storage:weka", "interconnect:ib"))
+        self.add_cluster("lab/beta", num_nodes=2, gpus_per_node=4)
+        for name in _PUBLIC_CLUSTERS:
+            self.add_cluster(f"ai2/{name}", aliases=(f"{name}-cirrascale",))
+        self.add_image("image", description="Git commit: 0000000")
+        self.add_image("beaker-py/gantry")  # what gantry takes when no image is named
+
+    def _write_config(self) -> None:
+        config = {
+            "user_token": self.token,
+            "agent_address": self.address,
+            "rpc_address": self.rpc_address,
+            "default_workspace": self.workspace,
+            "default_org": self.organization,
+        }
+        self.config_file.touch(mode=0o600)
+        self.config_file.write_text(yaml.safe_dump(config))
+
+    def _count(self, method: str) -> None:
+        self.calls[method] += 1
+
+    def _wake(self) -> None:
+        with self._world.changed:
+            self._world.changed.notify_all()

@@ -1,0 +1,213 @@
+"""What goes wrong, on command: each method arms one fault of the fake Beaker; most count down and are spent.
+
+Faults of the transport (`refuse`, `delay`, `lose_next_reply`, `expire_token`) are named by the operation: the gRPC
+method (`GetWorkload`, `CancelWorkloads`), or for HTTP one of `CreateExperiment`, `WriteSecret`, `ReadSecret`,
+`CreateDataset`, `GetDatasetStorage`, `CommitDataset`, `WriteDatasetFile`, `ReadDatasetFile`, `CreateImage`,
+`CommitImage`. The name `*` means any.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from windlass.testing.beaker.records import CancelCode, Experiment, Job
+
+__all__ = ["Fault", "Scenario", "Trigger"]
+
+How = Literal["drop", "hang"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Fault:
+    """One armed fault of the transport.
+
+    Attributes:
+        status: HTTP status of a refusal, from which the gRPC code follows; 0 where the call is not refused.
+        lost: how the reply is lost; empty where it is not.
+    """
+
+    method: str
+    times: int
+    status: int = 0
+    message: str = ""
+    delay_s: float = 0.0
+    lost: How | Literal[""] = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trigger:
+    """Something that is done to a running job once: when it prints a line, after some time, or as soon as it runs."""
+
+    code: CancelCode
+    reason: str
+    is_sudden: bool
+    resumes: bool | None
+    experiment: str
+    rank: int
+    pattern: re.Pattern[bytes] | None
+    after_s: float
+    times: int
+
+    def fits(self, job: Job) -> bool:
+        """Whether it is about this job and not spent."""
+        experiment = job.task.experiment
+        return (
+            self.times > 0
+            and job.task.rank == self.rank
+            and (not self.experiment or self.experiment in (experiment.id, experiment.name))
+        )
+
+
+@dataclass(kw_only=True)
+class Scenario:
+    """The faults of one fake.
+
+    Attributes:
+        grace_s: between SIGTERM and SIGKILL, for canceled and preempted jobs.
+        queue_reason: why nothing is scheduled; empty when jobs are scheduled at once.
+    """
+
+    lock: threading.RLock
+    wake: Callable[[], None]
+    stop_server: Callable[[], None]
+    start_server: Callable[[], None]
+    make_small: Callable[[str, int], None]
+    grace_s: float = 5.0
+    queue_reason: str = ""
+    is_token_expired: bool = False
+    triggers: list[Trigger] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    unready_ranks: set[int] = field(default_factory=set)
+
+    def preempt(
+        self,
+        experiment: Experiment | str = "",
+        *,
+        rank: int = 0,
+        after: str = "",
+        after_s: float = 0.0,
+        times: int = 1,
+        code: CancelCode = CancelCode.SYSTEM_PREEMPTION,
+        reason: str = "preempted by a job of higher priority",
+    ) -> None:
+        """Preempt a replica: as soon as it runs, when it prints a line that matches `after`, or after some seconds.
+
+        Args:
+            experiment: the record, its id or its name; empty for whichever comes first.
+            times: how many of its jobs, one after the other.
+        """
+        self._trigger(code, reason, False, None, experiment, rank, after, after_s, times)
+
+    def lose_node(
+        self,
+        experiment: Experiment | str = "",
+        *,
+        rank: int = 0,
+        after: str = "",
+        after_s: float = 0.0,
+        resumes: bool | None = None,
+    ) -> None:
+        """A replica's machine dies: all its processes are killed at once, code `node_unavailable`.
+
+        Args:
+            resumes: whether a new job follows; None: as after a preemption (`autoResume`).
+        """
+        reason = "the node is no longer available"
+        self._trigger(CancelCode.NODE_UNAVAILABLE, reason, True, resumes, experiment, rank, after, after_s, 1)
+
+    def never_ready(self, rank: int) -> None:
+        """The replica of this rank is scheduled, and never gets ready; `all_ready` ends it."""
+        with self.lock:
+            self.unready_ranks.add(rank)
+
+    def all_ready(self) -> None:
+        """End what `never_ready` began."""
+        with self.lock:
+            self.unready_ranks.clear()
+        self.wake()
+
+    def slot_limit(self, reason: str) -> None:
+        """Schedule nothing any more and say why in the events of the jobs; an empty reason ends it."""
+        with self.lock:
+            self.queue_reason = reason
+        self.wake()
+
+    def refuse(self, method: str, message: str, *, status: int = 400, times: int = 1) -> None:
+        """Answer the next calls of a method with an error; nothing is carried out."""
+        self._fault(Fault(method=method, times=times, status=status, message=message))
+
+    def delay(self, method: str, seconds: float, *, times: int = 1) -> None:
+        """Carry out the next calls of a method only after some seconds."""
+        self._fault(Fault(method=method, times=times, delay_s=seconds))
+
+    def lose_next_reply(self, method: str, *, how: How = "drop", times: int = 1) -> None:
+        """Carry out the next call of a method, but never let the client hear of it.
+
+        Args:
+            how: "drop" closes the connection, "hang" leaves the client waiting.
+        """
+        self._fault(Fault(method=method, times=times, lost=how))
+
+    def expire_token(self) -> None:
+        """Accept the token no longer, on either transport; `renew_token` ends it."""
+        self.is_token_expired = True
+
+    def renew_token(self) -> None:
+        """Accept the token again."""
+        self.is_token_expired = False
+
+    def fill_disk(self, where: str = "results", *, size_bytes: int = 64 * 1024) -> None:
+        """Give results of jobs that start from now on, or a Weka bucket by its name, a disk of this size; root only."""
+        self.make_small(where, size_bytes)
+
+    def stop(self) -> None:
+        """Kill the server; jobs run on, and everything is remembered."""
+        self.stop_server()
+
+    def start(self) -> None:
+        """Start the server again, at the same ports."""
+        self.start_server()
+
+    def take_fault(self, method: str) -> Fault | None:
+        """The next fault for a call of this method; it is spent."""
+        with self.lock:
+            for fault in self.faults:
+                if fault.times > 0 and fault.method in (method, "*"):
+                    fault.times -= 1
+                    return fault
+        return None
+
+    def _fault(self, fault: Fault) -> None:
+        with self.lock:
+            self.faults.append(fault)
+
+    def _trigger(
+        self,
+        code: CancelCode,
+        reason: str,
+        is_sudden: bool,
+        resumes: bool | None,
+        experiment: Experiment | str,
+        rank: int,
+        after: str,
+        after_s: float,
+        times: int,
+    ) -> None:
+        trigger = Trigger(
+            code=code,
+            reason=reason,
+            is_sudden=is_sudden,
+            resumes=resumes,
+            experiment=experiment if isinstance(experiment, str) else experiment.id,
+            rank=rank,
+            pattern=re.compile(after.encode()) if after else None,
+            after_s=after_s,
+            times=times,
+        )
+        with self.lock:
+            self.triggers.append(trigger)
+        self.wake()

@@ -1,0 +1,51 @@
+"""Disks that are soon full: small tmpfs mounts in the fake's folder, taken away when it closes."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError
+from windlass.core.process import run
+
+__all__ = ["SmallDisks"]
+
+
+class SmallDisks:
+    """Mounts by name; each is an ordinary folder to look at."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._mounted: dict[str, Path] = {}
+
+    def make(self, name: str, size_bytes: int) -> None:
+        """Mount a small disk.
+
+        Raises:
+            PreconditionError: we are not root, or the machine refuses.
+        """
+        if os.geteuid() != 0:
+            raise PreconditionError(
+                "a disk that fills up is a mount, and only root can mount",
+                hint="run the test as root, or in a container",
+                code="needs-root",
+            )
+        folder = self._folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        done = run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "fake-beaker", str(folder)])
+        if done.code != 0:
+            raise PreconditionError(f"cannot mount a small disk at {folder}: {done.stderr.strip()}", code="needs-root")
+        self._mounted[name] = folder
+        atexit.register(self.close)
+
+    def find(self, name: str) -> Path | None:
+        """The folder of a small disk, if there is one of that name."""
+        return self._mounted.get(name)
+
+    def close(self) -> None:
+        """Take all of them away. Idempotent."""
+        for folder in self._mounted.values():
+            run(["umount", "-l", str(folder)])
+        self._mounted.clear()
+        atexit.unregister(self.close)

@@ -1,0 +1,139 @@
+"""Policies of chains and fences broken on purpose, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from windlass.record.causes import Cause
+from windlass.supervise import gang, predecessors
+from windlass.supervise.deadlines import Deadlines
+from windlass.supervise.election import Claims
+from windlass.supervise.fence import Action, WardenCore
+from windlass.supervise.gang import GangCore
+from windlass.supervise.links import Links
+from windlass.supervise.messages import Phase
+from windlass.supervise.replica import ReplicaCore
+from windlass.testing.simulation.cluster import Cluster
+from windlass.testing.simulation.slurm import VirtualSlurm
+
+if TYPE_CHECKING:
+    from windlass.record.state import Task
+    from windlass.supervise.incarnation import Incarnation
+    from windlass.testing.simulation.node import Node
+    from windlass.testing.simulation.site_job import SlurmLink
+
+__all__ = ["SITE_MUTANTS"]
+
+Change = tuple[object, str, object]
+
+
+def _successor_does_not_wait() -> list[Change]:
+    """The next link takes for granted that everything of the one before is over."""
+    return [(Links, "look_at_predecessor", lambda self, attempt, now: (Cause.NODE_LOST, "it must be over"))]
+
+
+def _lost_replica_forgotten() -> list[Change]:
+    """The next link does not wait for a replica that its leader had lost when it ended the attempt."""
+    forgotten: Callable[[Task, str], list[tuple[int, int]]] = lambda task, incarnation: []  # noqa: E731
+    return [(gang, "left_open", forgotten), (predecessors, "left_open", forgotten)]
+
+
+def _superseded_start_goes_on() -> list[Change]:
+    """Leader and replicas do not end when the scheduler has started the job anew."""
+    return [
+        (GangCore, "on_superseded", lambda self, now: []),
+        (ReplicaCore, "on_superseded", lambda self: []),
+        (gang, "is_anothers", lambda attempt, incarnation: False),
+    ]
+
+
+def _link_file_not_checked() -> list[Change]:
+    """A late duplicate of a link goes to work."""
+
+    def enter(self: VirtualSlurm, link: SlurmLink, node: Node) -> Incarnation | None:
+        self._first_by_link[link.job.folder, link.number] = str(link.id)
+        return _ENTER(self, link, node)
+
+    return [(VirtualSlurm, "_enter", enter)]
+
+
+def _successor_not_queued() -> list[Change]:
+    """A link queues nothing behind it."""
+    return [(Links, "_ensure", lambda self, *_, **__: None)]
+
+
+def _waiting_link_queues_nothing() -> list[Change]:
+    """A link that waits for another task queues its successor only when it need not wait any more."""
+
+    def tick(self: Links, now: float) -> None:
+        if self._has_begun:
+            _TICK(self, now)
+
+    return [(Links, "tick", tick), (GangCore, "_leave_if_too_short", lambda self, now: [])]
+
+
+def _rest_not_cancelled() -> list[Change]:
+    """Links that are queued stay so after the end of the task."""
+    return [(Links, "cancel_rest", lambda self: None)]
+
+
+def _restore_of_another_start() -> list[Change]:
+    """A replica takes over what a replica of another start of the job began."""
+
+    def restore(self: ReplicaCore) -> int:
+        for number in sorted(self._ledger.task().attempts, reverse=True):
+            replica = self._ledger.task().attempts[number].replicas.get(self.rank)
+            if replica is not None and (replica.is_starting or replica.end):
+                self.attempt, self.end = number, replica.end
+                self.phase = Phase.ENDED if replica.end else Phase.STARTED
+                self._has_process = replica.end is None
+                return 0 if replica.end else number
+        return 0
+
+    return [(ReplicaCore, "restore", restore)]
+
+
+def _warden_never_stops() -> list[Change]:
+    """Ranks that are cut off from the shared file system run on until it is time to kill them."""
+
+    def tick(self: WardenCore, now: float) -> list[Action]:
+        return [action for action in _WARDEN_TICK(self, now) if action is not Action.STOP]
+
+    return [(WardenCore, "tick", tick)]
+
+
+def _deadline_ignored() -> list[Change]:
+    """The leader does not look at the walltime."""
+    return [(Deadlines, "due", lambda self, now, is_listening, attempts: None)]
+
+
+def _claims_of_another_start_followed() -> list[Change]:
+    """Whoever claimed last is the leader, of whatever start of the job."""
+
+    def read_claims(self: Cluster, folder: str, incarnation: str = "") -> Claims:
+        newest = _READ_CLAIMS(self, folder, incarnation).newest
+        return Claims(newest, newest)
+
+    return [(Cluster, "read_claims", read_claims)]
+
+
+_ENTER = VirtualSlurm._enter
+_TICK = Links.tick
+_WARDEN_TICK = WardenCore.tick
+_READ_CLAIMS = Cluster.read_claims
+
+SITE_MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
+    "successor-does-not-wait": _successor_does_not_wait,
+    "lost-replica-forgotten": _lost_replica_forgotten,
+    "superseded-start-goes-on": _superseded_start_goes_on,
+    "link-file-not-checked": _link_file_not_checked,
+    "successor-not-queued": _successor_not_queued,
+    "waiting-link-queues-nothing": _waiting_link_queues_nothing,
+    "rest-not-cancelled": _rest_not_cancelled,
+    "restore-of-another-start": _restore_of_another_start,
+    "warden-never-stops": _warden_never_stops,
+    "deadline-ignored": _deadline_ignored,
+    "claims-of-another-start-followed": _claims_of_another_start_followed,
+}
+"""Every mutant of chains and fences by its name."""

@@ -1,0 +1,329 @@
+"""Trials under a virtual clock: learning curves with durations, on nodes that come and go, seen by one executor or more.
+
+A `VirtualWorld` outlives its heads, as a site does: `VirtualExecutor` is what one head sees of it. Every event has its
+time and its number, so a run is the same each time it is made.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from windlass.core.clock import FakeClock
+from windlass.tune.executors.protocol import (
+    End,
+    Ended,
+    Event,
+    Fit,
+    Halt,
+    Order,
+    Reported,
+    Room,
+    Saved,
+    SlotJoined,
+    SlotLost,
+    Start,
+    Started,
+    Work,
+)
+from windlass.tune.trial import Metrics, Resources
+
+__all__ = ["Curve", "TrialError", "VirtualExecutor", "VirtualWorld"]
+
+
+class TrialError(Exception):
+    """What a curve raises to let its trial fail."""
+
+
+class Curve(Protocol):
+    """What trials do. Pure: equal arguments, equal answers."""
+
+    def duration_s(self, config: Mapping[str, Any], iteration: int) -> float:
+        """Seconds that an iteration takes."""
+
+    def step(self, state: float, config: Mapping[str, Any], iteration: int) -> tuple[float, Metrics]:
+        """The state and the report after an iteration; `done` in the report ends the trial.
+
+        Raises:
+            TrialError: the trial fails.
+        """
+
+
+@dataclass(slots=True)
+class _Attempt:
+    trial: str
+    number: int
+    config: dict[str, Any]
+    slot: str
+    iteration: int
+    state: float
+    upto: int
+    seconds: float
+    is_over: bool = False
+    is_blocked: bool = False
+    turn: int = 0
+    said: list[tuple[int, Event]] = field(default_factory=list)
+
+
+class VirtualWorld:
+    """Slots, the trials on them, and the checkpoints they wrote.
+
+    Args:
+        slots: names of the slots that are there at first; the part before `/` is the node.
+        checkpoint_every: iterations between two checkpoints that trials make by themselves; 0: only when asked.
+        outlives_heads: whether trials go on when their head dies, and spool what they say.
+        start_s: seconds that a start takes.
+
+    Attributes:
+        acknowledged: (trial, attempt, iteration) of every report that got an answer.
+        starts: every start that was made.
+    """
+
+    def __init__(
+        self,
+        curve: Curve,
+        slots: Iterable[str],
+        *,
+        clock: FakeClock | None = None,
+        checkpoint_every: int = 0,
+        outlives_heads: bool = True,
+        start_s: float = 0.5,
+    ) -> None:
+        self.clock = clock or FakeClock()
+        self.curve = curve
+        self.slots: dict[str, _Attempt | None] = dict.fromkeys(slots)
+        self.checkpoints: dict[str, tuple[int, float]] = {}
+        self.acknowledged: set[tuple[str, int, int]] = set()
+        self.starts: list[Start] = []
+        self.head: VirtualExecutor | None = None
+        self.outlives_heads = outlives_heads
+        self._checkpoint_every = checkpoint_every
+        self._start_s = start_s
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._num = 0
+        self._attempts: dict[tuple[str, int], _Attempt] = {}
+
+    # -------------------------------------------------------------------------------------------------------- time
+
+    def at(self, seconds: float, act: Callable[[], None]) -> None:
+        """Let something happen in `seconds`: a node lost, one joined."""
+        self._num += 1
+        heapq.heappush(self._due, (self.clock.monotonic() + seconds, self._num, act))
+
+    def next_at(self) -> float | None:
+        """Monotonic time of the next thing that happens."""
+        return self._due[0][0] if self._due else None
+
+    def advance(self, until: float) -> None:
+        """Let everything happen up to a monotonic time."""
+        while self._due and self._due[0][0] <= until:
+            at, _, act = heapq.heappop(self._due)
+            self.clock.advance(max(0.0, at - self.clock.monotonic()))
+            act()
+        self.clock.advance(max(0.0, until - self.clock.monotonic()))
+
+    def _tell(self, event: Event, attempt: _Attempt | None = None) -> None:
+        self._num += 1
+        if attempt is not None:
+            attempt.said.append((self._num, event))
+        if self.head is not None:
+            self.head.inbox.append(event)
+
+    # ------------------------------------------------------------------------------------------------------- slots
+
+    def join(self, *slots: str) -> None:
+        """Slots appear."""
+        for slot in slots:
+            if slot not in self.slots:
+                self.slots[slot] = None
+                self._tell(SlotJoined(slot=slot, host=slot.split("/")[0]))
+
+    def lose(self, node: str, why: str = "its node is gone") -> None:
+        """All slots of a node vanish, with their trials."""
+        for slot in [name for name in self.slots if name.split("/")[0] == node]:
+            attempt = self.slots.pop(slot)
+            self._tell(SlotLost(slot=slot, why=why))
+            if attempt is not None:
+                self._end(attempt, End.LOST, why)
+
+    def lose_worker(self, slot: str) -> None:
+        """The worker of a slot dies; the slot gets another."""
+        attempt = self.slots.get(slot)
+        if attempt is not None:
+            self._end(attempt, End.LOST, "its worker died")
+
+    def kill_head(self) -> None:
+        """The head is gone without a word: what it had not taken is in the spools, or lost with the workers."""
+        if self.head is not None:
+            self.head.inbox.clear()
+            self.head.is_cut = True
+            self.head = None
+        if not self.outlives_heads:
+            for attempt in [found for found in self.slots.values() if found is not None]:
+                self._end(attempt, End.LOST, "its head is gone")
+
+    # ------------------------------------------------------------------------------------------------------- trials
+
+    def begin(self, start: Start) -> None:
+        """Start an attempt in a free slot."""
+        slot = next(name for name, attempt in self.slots.items() if attempt is None)
+        state = self.checkpoints[start.restore_from][1] if start.restore_from else 0.0
+        attempt = _Attempt(
+            start.trial,
+            start.attempt,
+            start.config,
+            slot,
+            start.iteration,
+            state,
+            start.iteration + start.credit,
+            start.time_total_s,
+        )
+        self.starts.append(start)
+        self.slots[slot] = attempt
+        self._attempts[start.trial, start.attempt] = attempt
+        node = slot.split("/")[0]
+        self._tell(Started(trial=start.trial, attempt=start.attempt, slot=slot, host=node, pid=1), attempt)
+        self._plan(attempt, self._start_s)
+
+    def _plan(self, attempt: _Attempt, wait_s: float) -> None:
+        """Let the next iteration end in due time."""
+        attempt.turn += 1
+        turn = attempt.turn
+        seconds = self.curve.duration_s(attempt.config, attempt.iteration + 1)
+        attempt.is_blocked = False
+
+        def step() -> None:
+            if not attempt.is_over and attempt.turn == turn:
+                self._step(attempt, seconds)
+
+        self.at(wait_s + seconds, step)
+
+    def _step(self, attempt: _Attempt, seconds: float) -> None:
+        try:
+            attempt.state, metrics = self.curve.step(attempt.state, attempt.config, attempt.iteration + 1)
+        except TrialError as error:
+            self._end(attempt, End.FAILED, f"Traceback\nTrialError: {error}", "TrialError")
+            return
+        attempt.iteration += 1
+        attempt.seconds += seconds
+        metrics = {**metrics, "training_iteration": attempt.iteration, "time_total_s": attempt.seconds}
+        is_due = self._checkpoint_every and attempt.iteration % self._checkpoint_every == 0
+        saved = self._save(attempt) if is_due else ""
+        self._tell(Reported(trial=attempt.trial, attempt=attempt.number, metrics=metrics, saved=saved), attempt)
+        if metrics.get("done"):
+            self._end(attempt, End.DONE)
+        elif attempt.iteration < attempt.upto:
+            self._plan(attempt, 0.0)
+        else:
+            attempt.is_blocked = True
+
+    def _save(self, attempt: _Attempt) -> str:
+        path = f"virtual/{attempt.trial}/{attempt.iteration:06d}-{attempt.number}"
+        self.checkpoints[path] = (attempt.iteration, attempt.state)
+        return path
+
+    def _end(self, attempt: _Attempt, how: End, error: str = "", kind: str = "") -> None:
+        attempt.is_over = True
+        if self.slots.get(attempt.slot) is attempt:
+            self.slots[attempt.slot] = None
+        ended = Ended(trial=attempt.trial, attempt=attempt.number, how=how, error=error, kind=kind)
+        self._tell(ended, attempt)
+
+    def order(self, order: Order) -> None:
+        """Tell an attempt something."""
+        attempt = self._attempts.get((order.trial, order.attempt))
+        if attempt is None or attempt.is_over:
+            return
+        self.acknowledged.add((order.trial, order.attempt, attempt.iteration))
+        if order.saves:
+            path = self._save(attempt)
+            saved = Saved(trial=order.trial, attempt=order.attempt, iteration=attempt.iteration, path=path)
+            self._tell(saved, attempt)
+        if isinstance(order, Halt):
+            self._end(attempt, End.HALTED)
+            return
+        attempt.upto = max(attempt.upto, order.upto)
+        if attempt.is_blocked and attempt.iteration < attempt.upto:
+            self._plan(attempt, 0.0)
+
+    def spools(self, held: Mapping[str, int]) -> dict[str, list[tuple[int, Event]]]:
+        """What held attempts have said since they began."""
+        found = {trial: self._attempts.get((trial, number)) for trial, number in held.items()}
+        return {trial: attempt.said for trial, attempt in found.items() if attempt is not None}
+
+
+class VirtualExecutor:
+    """One head's view of a world. `poll` moves the clock to the next event."""
+
+    name: ClassVar[str] = "virtual"
+
+    def __init__(self, world: VirtualWorld) -> None:
+        self.world = world
+        self.inbox: list[Event] = []
+        self.is_cut = False
+
+    def open(self, work: Work) -> None:
+        """Become the head of the world."""
+        del work
+        self.world.head = self
+
+    def capacity(self) -> Mapping[str, float]:
+        """One CPU per slot."""
+        return {"CPU": float(len(self.world.slots))}
+
+    def room(self, resources: Resources) -> Room:
+        """A free slot, one that is known to be free; a trial has one to itself, of up to eight CPUs."""
+        if resources.total.get("CPU", 0.0) > 8.0:
+            return Room(Fit.NEVER, "slots have 8 CPUs")
+        num_free = sum(attempt is None for attempt in self.world.slots.values())
+        if num_free > sum(isinstance(event, Ended) for event in self.inbox):
+            return Room(Fit.NOW)
+        return Room(Fit.LATER, f"all {len(self.world.slots)} slots are taken")
+
+    def start(self, start: Start) -> None:
+        """Begin an attempt."""
+        if not self.is_cut:
+            self.world.begin(start)
+
+    def send(self, order: Order) -> None:
+        """Tell an attempt."""
+        if not self.is_cut:
+            self.world.order(order)
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """What happened; the clock goes to the next event, at most by `timeout_s`."""
+        until = self.world.clock.monotonic() + timeout_s
+        while not self.inbox:
+            following = self.world.next_at()
+            if following is None or following > until:
+                self.world.advance(until)
+                break
+            self.world.advance(following)
+        events, self.inbox = self.inbox, []
+        return events
+
+    def reattach(self, held: Mapping[str, int]) -> Mapping[str, int]:
+        """Find the attempts of an earlier head, and everything they said."""
+        if not self.world.outlives_heads:
+            return {}
+        spools = self.world.spools(held)
+        self.inbox = [event for _, event in sorted((said for log in spools.values() for said in log), key=_number)]
+        return {trial: held[trial] for trial in spools}
+
+    def detach(self) -> None:
+        """Leave everything running."""
+        if self.world.head is self:
+            self.world.head = None
+
+    def close(self) -> None:
+        """End every attempt; a head that was killed does not come to that."""
+        if not self.is_cut:
+            for attempt in [found for found in self.world.slots.values() if found is not None]:
+                attempt.is_over = True
+                self.world.slots[attempt.slot] = None
+
+
+def _number(said: tuple[int, Event]) -> int:
+    return said[0]

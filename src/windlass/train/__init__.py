@@ -1,0 +1,365 @@
+"""A lean trainer: transformer language models, or any module with a loss, on torch-native parallelism.
+
+    windlass train llama-1m data.sources='[{path: text.txt}]' stop=100steps
+
+or from Python, where windlass launched nothing too:
+
+    from windlass import train
+
+    trainer = train.Trainer(module, loader, duration=train.Duration.steps(100))
+    trainer.fit()
+
+Nothing here imports torch until something is built: recipes are data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from windlass.train.batch import IGNORE, Batch
+    from windlass.train.build import build_trainer, building
+    from windlass.train.callbacks.batch_size import BatchSize
+    from windlass.train.callbacks.checkpointer import Checkpointer
+    from windlass.train.callbacks.comet import Comet
+    from windlass.train.callbacks.config import (
+        BatchSizeConfig,
+        CometConfig,
+        ConsoleConfig,
+        DownstreamConfig,
+        GarbageConfig,
+        GradientsConfig,
+        JsonLinesConfig,
+        LMEvalConfig,
+        MemoryConfig,
+        ProfilerConfig,
+        PythonConfig,
+        ReportConfig,
+        SequenceLengthConfig,
+        SpeedConfig,
+        TensorBoardConfig,
+        WandbConfig,
+    )
+    from windlass.train.callbacks.console import Console
+    from windlass.train.callbacks.garbage import Garbage
+    from windlass.train.callbacks.gradients import Gradients
+    from windlass.train.callbacks.json_lines import JsonLines
+    from windlass.train.callbacks.memory import Memory
+    from windlass.train.callbacks.profiler import Profiler
+    from windlass.train.callbacks.protocol import Callback
+    from windlass.train.callbacks.report import Report
+    from windlass.train.callbacks.sequence_length import SequenceLength
+    from windlass.train.callbacks.speed import Speed
+    from windlass.train.callbacks.tensorboard import TensorBoard
+    from windlass.train.callbacks.wandb import Wandb
+    from windlass.train.checkpoint.config import (
+        CheckpointConfig,
+        LoadConfig,
+    )
+    from windlass.train.checkpoint.foreign import read_foreign
+    from windlass.train.checkpoint.protocol import CheckpointStore, Committed
+    from windlass.train.checkpoint.store import open_store
+    from windlass.train.compare.checkpoints import diff_checkpoints
+    from windlass.train.compare.losses import compare_losses
+    from windlass.train.data.build import build_loader
+    from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
+    from windlass.train.data.loader import TokenLoader
+    from windlass.train.data.protocol import Loader, Share
+    from windlass.train.duration import Duration
+    from windlass.train.errors import CheckpointError, TrainingError
+    from windlass.train.evaluate.downstream import Downstream, run_tasks
+    from windlass.train.evaluate.lm_eval import LMEval, PeriodicEvaluation
+    from windlass.train.evaluate.rows import open_held_out
+    from windlass.train.hf.check import compare_layers
+    from windlass.train.hf.convert import export_hf, import_model
+    from windlass.train.hf.exchange import import_hf, load_hf
+    from windlass.train.hf.sources import open_model
+    from windlass.train.model.config import (
+        AttentionConfig,
+        LinearScaling,
+        Llama3Scaling,
+        ModelConfig,
+        MoEConfig,
+        RopeConfig,
+        YarnScaling,
+    )
+    from windlass.train.model.decoder import Decoder, LossSums
+    from windlass.train.model.flops import count_parameters, flops_per_token
+    from windlass.train.model.init import init_weights
+    from windlass.train.model.presets import preset
+    from windlass.train.modules.basic import BasicModule
+    from windlass.train.modules.language import LanguageModule
+    from windlass.train.modules.protocol import StepFacts, TrainModule
+    from windlass.train.optim.build import build_optimizer, set_lr
+    from windlass.train.optim.config import (
+        AdamWConfig,
+        ConstantConfig,
+        CosineConfig,
+        GroupConfig,
+        InverseSqrtConfig,
+        LinearConfig,
+        LionConfig,
+        MuonConfig,
+        SequentialConfig,
+        SkipConfig,
+        WSDConfig,
+    )
+    from windlass.train.optim.lion import Lion
+    from windlass.train.optim.loss import language_loss
+    from windlass.train.optim.muon import Muon
+    from windlass.train.optim.schedules import Progress, lr_factor
+    from windlass.train.parallel.apply import parallelize
+    from windlass.train.parallel.config import (
+        BudgetCheckpointing,
+        Float8Config,
+        FullCheckpointing,
+        ParallelConfig,
+        PipelineConfig,
+        SelectiveCheckpointing,
+        StrictConfig,
+    )
+    from windlass.train.parallel.sync import no_sync
+    from windlass.train.parallel.world import World
+    from windlass.train.recipe import LossConfig, Recipe
+    from windlass.train.resolve import Resolved
+    from windlass.train.run import run_recipe
+    from windlass.train.stopping import StopReason
+    from windlass.train.trainer import Outcome, Trainer
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "windlass.train.batch": ("IGNORE", "Batch"),
+            "windlass.train.build": ("build_trainer", "building"),
+            "windlass.train.callbacks.checkpointer": ("Checkpointer",),
+            "windlass.train.callbacks.batch_size": ("BatchSize",),
+            "windlass.train.callbacks.comet": ("Comet",),
+            "windlass.train.callbacks.console": ("Console",),
+            "windlass.train.callbacks.garbage": ("Garbage",),
+            "windlass.train.callbacks.gradients": ("Gradients",),
+            "windlass.train.callbacks.json_lines": ("JsonLines",),
+            "windlass.train.callbacks.memory": ("Memory",),
+            "windlass.train.callbacks.profiler": ("Profiler",),
+            "windlass.train.callbacks.report": ("Report",),
+            "windlass.train.callbacks.sequence_length": ("SequenceLength",),
+            "windlass.train.callbacks.speed": ("Speed",),
+            "windlass.train.callbacks.tensorboard": ("TensorBoard",),
+            "windlass.train.callbacks.wandb": ("Wandb",),
+            "windlass.train.optim.build": (
+                "build_optimizer",
+                "set_lr",
+            ),
+            "windlass.train.optim.lion": ("Lion",),
+            "windlass.train.optim.muon": ("Muon",),
+            "windlass.train.optim.loss": ("language_loss",),
+            "windlass.train.optim.schedules": ("Progress", "lr_factor"),
+            "windlass.train.callbacks.protocol": ("Callback",),
+            "windlass.train.compare.checkpoints": ("diff_checkpoints",),
+            "windlass.train.compare.losses": ("compare_losses",),
+            "windlass.train.evaluate.downstream": ("Downstream", "run_tasks"),
+            "windlass.train.evaluate.lm_eval": ("LMEval", "PeriodicEvaluation"),
+            "windlass.train.evaluate.rows": ("open_held_out",),
+            "windlass.train.hf.check": ("compare_layers",),
+            "windlass.train.hf.convert": ("export_hf", "import_model"),
+            "windlass.train.hf.exchange": ("import_hf", "load_hf"),
+            "windlass.train.hf.sources": ("open_model",),
+            "windlass.train.data.build": ("build_loader",),
+            "windlass.train.checkpoint.foreign": ("read_foreign",),
+            "windlass.train.checkpoint.protocol": ("CheckpointStore", "Committed"),
+            "windlass.train.checkpoint.store": ("open_store",),
+            "windlass.train.errors": ("CheckpointError", "TrainingError"),
+            "windlass.train.data.config": ("DataConfig", "SourceConfig", "TokenizerConfig"),
+            "windlass.train.data.loader": ("TokenLoader",),
+            "windlass.train.data.protocol": ("Loader", "Share"),
+            "windlass.train.duration": ("Duration",),
+            "windlass.train.optim.config": (
+                "AdamWConfig",
+                "ConstantConfig",
+                "CosineConfig",
+                "GroupConfig",
+                "InverseSqrtConfig",
+                "LinearConfig",
+                "LionConfig",
+                "MuonConfig",
+                "SequentialConfig",
+                "SkipConfig",
+                "WSDConfig",
+            ),
+            "windlass.train.parallel.apply": ("parallelize",),
+            "windlass.train.parallel.config": (
+                "BudgetCheckpointing",
+                "Float8Config",
+                "FullCheckpointing",
+                "ParallelConfig",
+                "PipelineConfig",
+                "SelectiveCheckpointing",
+                "StrictConfig",
+            ),
+            "windlass.train.checkpoint.config": (
+                "CheckpointConfig",
+                "LoadConfig",
+            ),
+            "windlass.train.callbacks.config": (
+                "BatchSizeConfig",
+                "CometConfig",
+                "ConsoleConfig",
+                "DownstreamConfig",
+                "GarbageConfig",
+                "GradientsConfig",
+                "JsonLinesConfig",
+                "LMEvalConfig",
+                "MemoryConfig",
+                "ProfilerConfig",
+                "PythonConfig",
+                "ReportConfig",
+                "SequenceLengthConfig",
+                "SpeedConfig",
+                "TensorBoardConfig",
+                "WandbConfig",
+            ),
+            "windlass.train.model.config": (
+                "AttentionConfig",
+                "LinearScaling",
+                "Llama3Scaling",
+                "ModelConfig",
+                "MoEConfig",
+                "RopeConfig",
+                "YarnScaling",
+            ),
+            "windlass.train.model.decoder": ("Decoder", "LossSums"),
+            "windlass.train.model.flops": ("count_parameters", "flops_per_token"),
+            "windlass.train.model.init": ("init_weights",),
+            "windlass.train.model.presets": ("preset",),
+            "windlass.train.modules.basic": ("BasicModule",),
+            "windlass.train.modules.language": ("LanguageModule",),
+            "windlass.train.modules.protocol": ("StepFacts", "TrainModule"),
+            "windlass.train.parallel.sync": ("no_sync",),
+            "windlass.train.parallel.world": ("World",),
+            "windlass.train.recipe": ("LossConfig", "Recipe"),
+            "windlass.train.resolve": ("Resolved",),
+            "windlass.train.run": ("run_recipe",),
+            "windlass.train.stopping": ("StopReason",),
+            "windlass.train.trainer": ("Outcome", "Trainer"),
+        },
+    )
+
+__all__ = [
+    "IGNORE",
+    "AdamWConfig",
+    "AttentionConfig",
+    "BasicModule",
+    "Batch",
+    "BatchSize",
+    "BatchSizeConfig",
+    "BudgetCheckpointing",
+    "Callback",
+    "CheckpointConfig",
+    "CheckpointError",
+    "CheckpointStore",
+    "Checkpointer",
+    "Comet",
+    "CometConfig",
+    "Committed",
+    "Console",
+    "ConsoleConfig",
+    "ConstantConfig",
+    "CosineConfig",
+    "DataConfig",
+    "Decoder",
+    "Downstream",
+    "DownstreamConfig",
+    "Duration",
+    "Float8Config",
+    "FullCheckpointing",
+    "Garbage",
+    "GarbageConfig",
+    "Gradients",
+    "GradientsConfig",
+    "GroupConfig",
+    "InverseSqrtConfig",
+    "JsonLines",
+    "JsonLinesConfig",
+    "LMEval",
+    "LMEvalConfig",
+    "LanguageModule",
+    "LinearConfig",
+    "LinearScaling",
+    "Lion",
+    "LionConfig",
+    "Llama3Scaling",
+    "LoadConfig",
+    "Loader",
+    "LossConfig",
+    "LossSums",
+    "Memory",
+    "MemoryConfig",
+    "MoEConfig",
+    "ModelConfig",
+    "Muon",
+    "MuonConfig",
+    "Outcome",
+    "ParallelConfig",
+    "PeriodicEvaluation",
+    "PipelineConfig",
+    "Profiler",
+    "ProfilerConfig",
+    "Progress",
+    "PythonConfig",
+    "Recipe",
+    "Report",
+    "ReportConfig",
+    "Resolved",
+    "RopeConfig",
+    "SelectiveCheckpointing",
+    "SequenceLength",
+    "SequenceLengthConfig",
+    "SequentialConfig",
+    "Share",
+    "SkipConfig",
+    "SourceConfig",
+    "Speed",
+    "SpeedConfig",
+    "StepFacts",
+    "StopReason",
+    "StrictConfig",
+    "TensorBoard",
+    "TensorBoardConfig",
+    "TokenLoader",
+    "TokenizerConfig",
+    "TrainModule",
+    "Trainer",
+    "TrainingError",
+    "WSDConfig",
+    "Wandb",
+    "WandbConfig",
+    "World",
+    "YarnScaling",
+    "build_loader",
+    "build_optimizer",
+    "build_trainer",
+    "building",
+    "compare_layers",
+    "compare_losses",
+    "count_parameters",
+    "diff_checkpoints",
+    "export_hf",
+    "flops_per_token",
+    "import_hf",
+    "import_model",
+    "init_weights",
+    "language_loss",
+    "load_hf",
+    "lr_factor",
+    "no_sync",
+    "open_held_out",
+    "open_model",
+    "open_store",
+    "parallelize",
+    "preset",
+    "read_foreign",
+    "run_recipe",
+    "run_tasks",
+    "set_lr",
+]

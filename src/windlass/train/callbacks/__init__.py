@@ -1,0 +1,1 @@
+"""What hangs on a trainer: console, speed, trackers, monitors, evaluations, schedules."""

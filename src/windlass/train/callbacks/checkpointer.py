@@ -1,0 +1,168 @@
+"""When checkpoints are written, which of them stay, and how long a save takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from windlass import report
+from windlass.train.callbacks.protocol import Callback
+from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.checkpoint.keeping import to_remove
+from windlass.train.checkpoint.protocol import CheckpointStore, Pending
+from windlass.train.errors import TrainingError
+from windlass.train.optim.local import local_part
+from windlass.train.parallel.compiling import cache_artifacts, load_artifacts
+from windlass.train.progress import is_due
+
+__all__ = ["Checkpointer"]
+
+_COMPILED = "compiled.bin"
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Where training stood."""
+
+    step: int = 0
+    tokens: int = 0
+    epoch: int = 0
+
+
+class Checkpointer(Callback):
+    """Asks the trainer for saves when they are due, and carries out those that all processes agreed on.
+
+    At most one save is under way: the next one waits for it.
+
+    Attributes:
+        save_s: seconds from the begin of the last save to its commit; None before the first.
+        last_path: the last commit; empty before the first.
+        keeps_compiled: whether what torch.compile made goes with each checkpoint, so that the next start has it.
+    """
+
+    priority = -100
+
+    def __init__(
+        self, store: CheckpointStore, config: CheckpointConfig | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.store, self.config = store, config or CheckpointConfig()
+        self.save_s: float | None = None
+        self.last_path = ""
+        self.keeps_compiled = False
+        self._now = now
+        self._before = _Moment()
+        self._saved: tuple[int, bool] | None = None
+        self._pending: Pending | None = None
+        self._began_at = self._last_at = now()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a save in the background has ended and waits to be noticed."""
+        return self._pending is not None and self._pending.is_done()
+
+    def on_load(self, path: str) -> None:
+        """What was just loaded need not be saved again, where it is this run's own."""
+        for item in self.store.committed():
+            if item.path == path and item.step == self.trainer.step:
+                self._saved, self.last_path = (item.step, item.is_permanent), path
+                self._take_compiled(path)
+
+    def on_start(self) -> None:
+        """Count from here."""
+        self._before, self._last_at = self._moment(), self._now()
+        if self.config.at_start and self.trainer.step == 0:
+            self.trainer.request_save()
+
+    def on_step_end(self) -> None:
+        """Ask for what is due."""
+        config, before, now = self.config, self._before, self._moment()
+        self._before = now
+        if config.every is not None and is_due(config.every, before, now):
+            self.trainer.request_save()
+        elif (config.ephemeral_every is not None and is_due(config.ephemeral_every, before, now)) or self._is_time():
+            self.trainer.request_save(is_permanent=False)
+
+    def save(self, *, is_permanent: bool) -> None:
+        """Save this moment, unless that was done. Collective; blocks until weights may change again.
+
+        Raises:
+            TrainingError: a weight is no number, and `stop_on_nan` is set.
+        """
+        trainer = self.trainer
+        if trainer.step == 0 and not (is_permanent and self.config.at_start):
+            return
+        if self._saved is not None and self._saved[0] == trainer.step and self._saved[1] >= is_permanent:
+            return
+        self.finish()
+        if not self._has_finite_weights():
+            return
+        report.progress("save", step=trainer.step)
+        self._began_at = self._last_at = self._now()
+        self._pending = self.store.save(
+            trainer.module.state_dict(),
+            trainer.state_dict(),
+            step=trainer.step,
+            tokens=trainer.tokens,
+            config=trainer.config,
+            is_permanent=is_permanent,
+            is_async=self.config.is_async,
+            extra=self._compiled(),
+        )
+        self._saved = (trainer.step, is_permanent)
+        if not self.config.is_async:
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for the save that is under way, then remove what its rules let go. Collective."""
+        if self._pending is None:
+            return
+        pending, self._pending = self._pending, None
+        committed = pending.wait()
+        self.save_s = self._now() - self._began_at
+        self.last_path = committed.path
+        for item in to_remove(self.store.committed(), committed, keep=self.config.keep):
+            self.store.drop(item.path)
+        for callback in list(self.trainer.callbacks.values()):
+            callback.on_save(committed.path, committed.step)
+        report.progress("step", step=self.trainer.step)
+
+    def _compiled(self) -> dict[str, bytes]:
+        """What this process's compiler made; block by block it is the same on all of them."""
+        made = cache_artifacts() if self.keeps_compiled and self.trainer.world.is_main else None
+        return {} if made is None else {_COMPILED: made}
+
+    def _take_compiled(self, path: str) -> None:
+        """Give it to the compiler, which has nothing to do before the first batch. Of this run's own folder only: it runs."""
+        made = self.store.read_extra(path, _COMPILED) if self.keeps_compiled else None
+        if made is not None:
+            load_artifacts(made)
+
+    def _has_finite_weights(self) -> bool:
+        """Whether all weights are numbers. Collective."""
+        trainer = self.trainer
+        weights = [local_part(weight.detach()) for weight in trainer.module.model.parameters()]
+        norms = torch._foreach_norm([weight for weight in weights if weight.numel()], ord=float("inf"))
+        num_bad = sum(int(not torch.isfinite(norm)) for norm in norms)
+        if trainer.world.sum_on_host([num_bad])[0] == 0:
+            return True
+        if trainer.stop_on_nan:
+            raise TrainingError(
+                f"weights after step {trainer.step} are no numbers; nothing was saved",
+                hint="go on from the last checkpoint with a lower `optim.lr`",
+                code="weights-not-finite",
+            )
+        return False
+
+    def _is_time(self) -> bool:
+        """Whether the clock of rank 0, or windlass, wants a save; what is under way answers them too."""
+        if not self.trainer.world.is_main or self._pending is not None:
+            return False
+        every_s = self.config.every_time
+        return (every_s is not None and self._now() - self._last_at >= every_s) or report.should_checkpoint()
+
+    def _moment(self) -> _Moment:
+        trainer = self.trainer
+        return _Moment(trainer.step, trainer.tokens, trainer.epoch)

@@ -1,0 +1,73 @@
+"""Comet: one experiment of theirs over all restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.train.callbacks.optional import ensure_there, require
+from windlass.train.callbacks.places import run_name
+from windlass.train.callbacks.protocol import Callback
+
+__all__ = ["Comet"]
+
+USER = "callbacks of kind `comet`"
+
+
+class Comet(Callback):
+    """Logs on rank 0; the experiment's key is in checkpoints, so that a restart goes on in the same one.
+
+    The API key comes from Comet's own settings (`COMET_API_KEY`, `comet login`).
+
+    Args:
+        project: empty: Comet's own choice.
+        workspace: likewise.
+    """
+
+    def __init__(self, *, project: str = "", workspace: str = "") -> None:
+        self.project, self.workspace = project, workspace
+        self._key = ""
+        self._comet: Any = None
+        self._experiment: Any = None
+
+    def on_attach(self) -> None:
+        """Refuse to begin without the package."""
+        ensure_there("comet_ml", "comet-ml", USER)
+        if self.trainer.world.is_main:
+            self._comet = require("comet_ml", "comet-ml", USER)
+
+    def on_start(self) -> None:
+        """Begin or go on with the experiment."""
+        if self._comet is None:
+            return
+        self._experiment = self._comet.start(
+            workspace=self.workspace or None,
+            project_name=self.project or None,
+            experiment_key=self._key or None,
+            mode="get_or_create",
+        )
+        if not self._key:
+            name = run_name(self.trainer)
+            if name:
+                self._experiment.set_name(name)
+            self._experiment.log_parameters(dict(self.trainer.config))
+        self._key = str(self._experiment.get_key())
+
+    def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log a step."""
+        if self._experiment is not None:
+            self._experiment.log_metrics(dict(metrics), step=step)
+
+    def on_end(self) -> None:
+        """Send what is left."""
+        experiment, self._experiment = self._experiment, None
+        if experiment is not None:
+            experiment.end()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The experiment's key; rank 0 knows it."""
+        return {"key": self._key}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with that experiment."""
+        self._key = str(state.get("key", ""))

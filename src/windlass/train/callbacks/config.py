@@ -1,0 +1,224 @@
+"""What a recipe may hang on the trainer, as data; importable without torch.
+
+A recipe's `callbacks` is a mapping from a name of the user's choice to one of these. The mandatory ones (console, speed,
+garbage, checkpointer) are there without being named; naming one changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
+
+from windlass.config import Doc, Finding, JsonValue, OneOrMany, Range
+from windlass.train.callbacks.growth import moment_findings
+from windlass.train.data.config import SourceConfig
+from windlass.train.duration import Duration
+
+__all__ = [
+    "BatchSizeConfig",
+    "CallbackConfig",
+    "CometConfig",
+    "ConsoleConfig",
+    "DownstreamConfig",
+    "GarbageConfig",
+    "GradientsConfig",
+    "JsonLinesConfig",
+    "LMEvalConfig",
+    "MemoryConfig",
+    "ProfilerConfig",
+    "PythonConfig",
+    "ReportConfig",
+    "SequenceLengthConfig",
+    "SpeedConfig",
+    "TensorBoardConfig",
+    "WandbConfig",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Common:
+    enabled: Annotated[bool, Doc("Whether it is there at all.")] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleConfig(_Common):
+    """Progress and chosen metrics on the terminal."""
+
+    kind: Literal["console"] = "console"
+    every: Annotated[int, Range(min=1), Doc("Steps between lines.")] = 10
+    metrics: Annotated[tuple[str, ...], Doc("Globs over names of metrics that are printed.")] = (
+        "train/loss",
+        "optim/lr",
+        "optim/grad_norm",
+        "speed/tokens_per_s",
+        "speed/mfu",
+        "eval/*",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedConfig(_Common):
+    """Tokens per second, share of the device's peak (MFU), time spent waiting for data."""
+
+    kind: Literal["speed"] = "speed"
+    peak_tflops: Annotated[float | None, Range(above=0), Doc("Of one device; null: from a table, by its name.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GarbageConfig(_Common):
+    """Python's garbage collection on all processes at the same step, never between."""
+
+    kind: Literal["garbage"] = "garbage"
+    every: Annotated[int, Range(min=1), Doc("Steps between collections.")] = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientsConfig(_Common):
+    """Norms of gradients and parameters, per parameter, and how far loss and norm stray from their recent past."""
+
+    kind: Literal["gradients"] = "gradients"
+    every: Annotated[int, Range(min=1), Doc("Steps between measurements.")] = 100
+    match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs over parameter names.")] = ("*",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConfig(_Common):
+    """Peak memory of the device, retries of its allocator, and resident memory."""
+
+    kind: Literal["memory"] = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfilerConfig(_Common):
+    """A trace file of some steps, for Perfetto."""
+
+    kind: Literal["profiler"] = "profiler"
+    start: Annotated[int, Range(min=0), Doc("Steps before the trace, counted from where this process began.")] = 5
+    steps: Annotated[int, Range(min=1), Doc("Steps in the trace.")] = 3
+    ranks: Annotated[tuple[int, ...], Doc("Processes that write one.")] = (0,)
+    has_memory: Annotated[bool, Doc("Whether memory is traced too.")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LMEvalConfig(_Common):
+    """Loss and perplexity on held-out sources."""
+
+    kind: Literal["lm-eval"] = "lm-eval"
+    sources: Annotated[dict[str, SourceConfig], Doc("Name to source; each is a metric `eval/NAME/loss`.")]
+    every: Annotated[Duration | None, Doc("Between evaluations; null: only at the end.")] = Duration(
+        value=1000, unit="steps"
+    )
+    max_tokens: Annotated[int | None, Range(min=1), Doc("Of each source; null: all.")] = None
+    at_start: Annotated[bool, Doc("One before the first step.")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownstreamConfig(_Common):
+    """Tasks of lm-evaluation-harness."""
+
+    kind: Literal["downstream"] = "downstream"
+    tasks: Annotated[tuple[str, ...], OneOrMany(), Doc("Names of its tasks.")]
+    every: Annotated[Duration | None, Doc("Between evaluations; null: only at the end.")] = None
+    num_fewshot: Annotated[int, Range(min=0), Doc("Examples in the prompt.")] = 0
+    limit: Annotated[int | None, Range(min=1), Doc("Documents of each task; null: all.")] = None
+    include: Annotated[str, Doc("Folder with tasks of your own.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSizeConfig(_Common):
+    """A batch that grows; the learning rate follows by the root of the factor where asked."""
+
+    kind: Literal["batch-size"] = "batch-size"
+    at: Annotated[tuple[Duration, ...], Doc("When.")]
+    tokens: Annotated[tuple[int, ...], Doc("The batch from there on.")]
+    scale_lr: Annotated[bool, Doc("Multiply the learning rate by the root of the growth.")] = False
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        yield from moment_findings("tokens", self.at, self.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceLengthConfig(_Common):
+    """Short rows first: the batch keeps its tokens, rows are cut."""
+
+    kind: Literal["sequence-length"] = "sequence-length"
+    at: Annotated[tuple[Duration, ...], Doc("When.")]
+    lengths: Annotated[tuple[int, ...], Doc("Tokens of a row from there on; divisors of the full length.")]
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        yield from moment_findings("lengths", self.at, self.lengths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WandbConfig(_Common):
+    """Weights & Biases."""
+
+    kind: Literal["wandb"] = "wandb"
+    project: Annotated[str, Doc("Project.")] = ""
+    entity: Annotated[str, Doc("Team or person.")] = ""
+    tags: Annotated[tuple[str, ...], OneOrMany(), Doc("Tags.")] = ()
+    cancel_tags: Annotated[tuple[str, ...], OneOrMany(), Doc("A tag that, set there, stops the run.")] = ("cancel",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CometConfig(_Common):
+    """Comet."""
+
+    kind: Literal["comet"] = "comet"
+    project: Annotated[str, Doc("Project.")] = ""
+    workspace: Annotated[str, Doc("Workspace.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorBoardConfig(_Common):
+    """Event files for TensorBoard."""
+
+    kind: Literal["tensorboard"] = "tensorboard"
+    folder: Annotated[str, Doc("Empty: `tensorboard` beside the checkpoints.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonLinesConfig(_Common):
+    """One JSON object a step in a file; resumed runs continue it without a doubled step."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    path: Annotated[str, Doc("Empty: `metrics.jsonl` beside the checkpoints.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportConfig(_Common):
+    """Metrics and progress to windlass, where windlass launched this."""
+
+    kind: Literal["report"] = "report"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonConfig(_Common):
+    """A callback of your own."""
+
+    kind: Literal["python"] = "python"
+    call: Annotated[str, Doc("`module:Class` or `file.py:Class`; called with `args`.")]
+    args: Annotated[dict[str, JsonValue], Doc("Keyword arguments.")] = field(default_factory=dict)
+
+
+CallbackConfig: TypeAlias = (
+    ConsoleConfig
+    | SpeedConfig
+    | GarbageConfig
+    | GradientsConfig
+    | MemoryConfig
+    | ProfilerConfig
+    | LMEvalConfig
+    | DownstreamConfig
+    | BatchSizeConfig
+    | SequenceLengthConfig
+    | WandbConfig
+    | CometConfig
+    | TensorBoardConfig
+    | JsonLinesConfig
+    | ReportConfig
+    | PythonConfig
+)

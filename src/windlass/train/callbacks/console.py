@@ -1,0 +1,160 @@
+"""Progress and chosen metrics on the terminal: one calm line an interval."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TextIO
+
+from windlass.train.callbacks.config import ConsoleConfig
+from windlass.train.callbacks.protocol import Callback
+from windlass.train.duration import Duration
+
+__all__ = ["Console", "format_metric"]
+
+SHORT_NAMES = {
+    "train/loss": "loss",
+    "optim/lr": "lr",
+    "optim/grad_norm": "norm",
+    "speed/tokens_per_s": "tok/s",
+    "speed/mfu": "mfu",
+}
+"""What stands on the line in place of the commonest names; others lose what is before the first slash but `eval/`."""
+
+
+class Console(Callback):
+    """Writes to standard error on rank 0: where training stands, metrics, and how long it will take.
+
+    On a terminal a line is cut to its width, whole fields at a time; in a file it is kept whole. Steps with an `eval/`
+    metric that is shown get a line too, and so does the last step that was collected.
+
+    Args:
+        every: steps between lines; the first step of a process has one.
+        metrics: globs over names; printed in this order.
+        stream: None: standard error as it is when a line is written.
+        now: a monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        every: int = 10,
+        metrics: Sequence[str] = ConsoleConfig().metrics,
+        stream: TextIO | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.every, self.metrics, self._stream, self._now = every, tuple(metrics), stream, now
+        self._begin_s, self._begin_share = 0.0, 0.0
+        self._is_first = True
+        self._waiting: list[str] = []
+
+    def on_start(self) -> None:
+        """Say that training begins, and remember where and when."""
+        self._begin_s, self._begin_share, self._is_first = self._now(), self._share(), True
+        world = self.trainer.world
+        if world.is_main:
+            processes = "1 process" if world.size == 1 else f"{world.size} processes"
+            self._write([f"{self._place(self.trainer.step)}  training on {processes}, {world.device.type}"])
+
+    def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """A line where one is due."""
+        shown = self._chosen(metrics)
+        fields = [self._place(step), *(format_metric(name, metrics[name]) for name in shown)]
+        is_evaluation = any(name.startswith("eval/") for name in shown)
+        if self._is_first or step % self.every == 0 or is_evaluation:
+            self._is_first, self._waiting = False, []
+            self._write([field for field in (*fields, self._rest()) if field])
+        else:
+            self._waiting = fields
+
+    def on_end(self) -> None:
+        """The line of the last step, unless it had one."""
+        if self._waiting:
+            self._write(self._waiting)
+            self._waiting = []
+
+    def _chosen(self, metrics: Mapping[str, float]) -> list[str]:
+        names = [name for glob in self.metrics for name in metrics if fnmatchcase(name, glob)]
+        return list(dict.fromkeys(names))
+
+    def _place(self, step: int) -> str:
+        ends = [end.value for end in self._ends() if end.unit == "steps"]
+        return f"step {step}/{min(ends)}" if ends else f"step {step}"
+
+    def _ends(self) -> list[Duration]:
+        return [self.trainer.duration, *([self.trainer.stop] if self.trainer.stop is not None else [])]
+
+    def _share(self) -> float:
+        """Part of the run that is done, up to `stop` where there is one; 0 where nobody knows."""
+        trainer = self.trainer
+        batches = trainer.loader.batches_per_epoch
+        return max(_share_done(end, trainer.step, trainer.tokens, batches) for end in self._ends())
+
+    def _rest(self) -> str:
+        """Time to the end at the pace of this process so far."""
+        share = self._share()
+        done, passed_s = share - self._begin_share, self._now() - self._begin_s
+        if done <= 0.0 or share >= 1.0 or passed_s <= 0.0:
+            return ""
+        return f"{format_time(passed_s * (1.0 - share) / done)} left"
+
+    def _write(self, fields: Sequence[str]) -> None:
+        stream = self._stream or sys.stderr
+        width = shutil.get_terminal_size().columns if stream.isatty() else 0
+        stream.write(_fitting(fields, width) + "\n")
+        stream.flush()
+
+
+def format_metric(name: str, value: float) -> str:
+    """A metric in the fewest characters that tell something: `loss 3.214`, `tok/s 12.4k`, `mfu 38.2%`."""
+    short = SHORT_NAMES.get(name) or (name if name.startswith("eval/") else name.partition("/")[2] or name)
+    if not math.isfinite(value):
+        return f"{short} {value}"
+    if name.endswith(("mfu", "_share")):
+        return f"{short} {100.0 * value:.1f}%"
+    if name.endswith("/lr"):
+        return f"{short} {value:.2e}"
+    return f"{short} {_number(value)}"
+
+
+def format_time(seconds: float) -> str:
+    """Seconds as `12s`, `4m10s`, `3h05m` or `2d03h`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def _number(value: float) -> str:
+    size = abs(value)
+    for bound, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if size >= bound:
+            scale = 1e3 if unit == "k" else bound
+            return f"{value / scale:.1f}{unit}"
+    if size >= 100:
+        return f"{value:.1f}"
+    return f"{value:.3f}" if size >= 0.01 or size == 0.0 else f"{value:.2e}"
+
+
+def _fitting(fields: Sequence[str], width: int) -> str:
+    """As many whole fields as fit into `width` columns, at least one; 0 columns: all."""
+    line = ""
+    for field in fields:
+        longer = f"{line}  {field}" if line else field
+        if width and line and len(longer) > width:
+            break
+        line = longer
+    return line
+
+
+def _share_done(duration: Duration, step: int, tokens: int, batches_per_epoch: int | None) -> float:
+    done = {"steps": step, "tokens": tokens, "epochs": step / batches_per_epoch if batches_per_epoch else 0.0}
+    return min(1.0, done[duration.unit] / duration.value) if duration.value else 1.0

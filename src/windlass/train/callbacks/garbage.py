@@ -1,0 +1,39 @@
+"""Python's garbage collection at the same step on all processes, so that none waits for another's pause."""
+
+from __future__ import annotations
+
+import gc
+
+from windlass.train.callbacks.protocol import Callback
+
+__all__ = ["Garbage"]
+
+
+class Garbage(Callback):
+    """Turns automatic collection off while training runs, and collects every so many steps.
+
+    Args:
+        every: steps between collections; counted over all resumptions, so the same on all processes.
+    """
+
+    def __init__(self, *, every: int = 1000) -> None:
+        self.every = every
+        self._was_enabled = False
+
+    def on_start(self) -> None:
+        """Leave what is there alone, modules above all, and stop collecting by itself."""
+        self._was_enabled = gc.isenabled()
+        gc.disable()
+        gc.collect(1)
+        gc.freeze()  # a full collection would walk through all of torch: half a second before the first step
+
+    def on_step_end(self) -> None:
+        """Collect when it is due."""
+        if self.trainer.step % self.every == 0:
+            gc.collect()
+
+    def on_end(self) -> None:
+        """Leave collection as it was."""
+        gc.unfreeze()
+        if self._was_enabled:
+            gc.enable()

@@ -1,0 +1,96 @@
+"""Norms of gradients and weights, per parameter, and how far loss and gradient norm stray from their recent past.
+
+Legend: N parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.callbacks.protocol import Callback
+from windlass.train.optim.clip import finish_gradients, tensor_norms
+from windlass.train.optim.groups import plain_parameters
+
+__all__ = ["Gradients"]
+
+STRAYS = {"train/loss": "gradients/loss_stray", "optim/grad_norm": "gradients/norm_stray"}
+"""Metric to the one that says by how many standard deviations it lies above the mean of the steps before."""
+
+
+class Gradients(Callback):
+    """`gradients/NAME` and `weights/NAME` every so many steps, before clipping; stray scores at every step.
+
+    Args:
+        every: steps between norms.
+        match: globs over names of parameters.
+        window: steps that stray scores look back upon.
+    """
+
+    priority = 100
+
+    def __init__(self, *, every: int = 100, match: Sequence[str] = ("*",), window: int = 128) -> None:
+        self.every, self.match = every, tuple(match)
+        self._past: dict[str, deque[float]] = {name: deque(maxlen=window) for name in STRAYS}
+        self._watched: list[tuple[str, Tensor]] = []
+
+    def on_attach(self) -> None:
+        """Find the parameters. Raises SpecError where none has such a name."""
+        named = list(plain_parameters(self.trainer.module.model))
+        self._watched = [(name, each) for name, each in named if any(fnmatchcase(name, glob) for glob in self.match)]
+        if not self._watched:
+            message = f"`match` {list(self.match)} of the callback `gradients` fits no parameter"
+            hint = f"names are such as {', '.join(name for name, _ in named[:3])}"
+            raise SpecError([Problem(message, "unmatched-glob", None, hint)])
+
+    def on_optim(self) -> None:
+        """Record the norms, if this step is due; no host sync. Collective where parameters are sharded."""
+        if (self.trainer.step + 1) % self.every:
+            return
+        finish_gradients(each for _, each in self._watched)
+        with torch.no_grad():
+            moved = [(name, each) for name, each in self._watched if each.grad is not None]
+            self._record("gradients", [name for name, _ in moved], [each.grad for _, each in moved])
+            self._record("weights", [name for name, _ in self._watched], [each.detach() for _, each in self._watched])
+
+    def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add the stray scores, for the callbacks that come after."""
+        for name, score in STRAYS.items():
+            value = metrics.get(name, math.nan)
+            if isinstance(metrics, dict) and math.isfinite(value):
+                stray = _stray(value, self._past[name])
+                if stray is not None:
+                    metrics[score] = stray
+                self._past[name].append(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What scores look back upon; rank 0 knows it."""
+        return {"past": {name: list(values) for name, values in self._past.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take it back."""
+        for name, values in state.get("past", {}).items():
+            if name in self._past:
+                self._past[name].clear()
+                self._past[name].extend(float(value) for value in values)
+
+    def _record(self, kind: str, names: Sequence[str], tensors: Sequence[Tensor | None]) -> None:
+        norms_N = tensor_norms([tensor for tensor in tensors if tensor is not None])
+        for name, norm in zip(names, norms_N, strict=True):
+            self.trainer.record(f"{kind}/{name}", norm, "none")
+
+
+def _stray(value: float, past: Sequence[float]) -> float | None:
+    """Standard deviations above the mean; None before there are ten values, or where they are all alike."""
+    if len(past) < 10:
+        return None
+    mean = math.fsum(past) / len(past)
+    spread = math.sqrt(math.fsum((each - mean) ** 2 for each in past) / (len(past) - 1))
+    return (value - mean) / spread if spread > 0.0 else None

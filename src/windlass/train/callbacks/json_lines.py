@@ -1,0 +1,98 @@
+"""Metrics as one JSON object a step in a file that a resumed run continues without a doubled or missing step."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+from windlass.core.errors import PreconditionError
+from windlass.train.callbacks.places import run_folder
+from windlass.train.callbacks.protocol import Callback
+
+__all__ = ["JsonLines", "cut_after"]
+
+
+class JsonLines(Callback):
+    """Writes `{"step": 1, "train/loss": 3.2, ...}` on rank 0; numbers that JSON lacks are the texts nan, inf and -inf.
+
+    Metrics up to a step are written before that step's checkpoint, and a run that goes on from it cuts what stands behind.
+
+    Args:
+        path: empty: `metrics.jsonl` in the task's output or beside the checkpoints.
+    """
+
+    def __init__(self, *, path: str = "") -> None:
+        self.path = path
+        self._file: TextIO | None = None
+
+    def on_start(self) -> None:
+        """Cut the file to where training stands, and go on behind."""
+        if not self.trainer.world.is_main:
+            return
+        path = Path(self.path) if self.path else run_folder(self.trainer) / "metrics.jsonl"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            cut_after(path, self.trainer.step)
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise PreconditionError(
+                f"metrics cannot be written to {path}: {error.strerror or error}",
+                hint="set `path` of the `jsonl` callback",
+                code="metrics-log-unwritable",
+            ) from error
+
+    def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append a line; it is with the operating system when this returns."""
+        if self._file is not None:
+            values = {name: value if math.isfinite(value) else str(value) for name, value in metrics.items()}
+            self._file.write(json.dumps({"step": step, **values}) + "\n")
+            self._file.flush()
+
+    def on_end(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+_BEGINNING = b'{"step"'
+"""Of a line, also of a torn one."""
+
+
+def cut_after(path: Path, step: int) -> None:
+    """Remove the lines of later steps, and a torn last one; nothing where there is no file.
+
+    Raises:
+        PreconditionError: the file begins with no metrics, so it is somebody's own.
+    """
+    try:
+        file = path.open("r+b")
+    except FileNotFoundError:
+        return
+    with file:
+        end = 0
+        for line in file:
+            if not end and _step_of(line) == math.inf and not _BEGINNING.startswith(line[: len(_BEGINNING)]):
+                raise PreconditionError(
+                    f"{path} holds something else than metrics, and is left as it is",
+                    hint="give the `jsonl` callback another `path`",
+                    code="not-metrics",
+                )
+            if not line.endswith(b"\n") or _step_of(line) > step:
+                break
+            end += len(line)
+        file.truncate(end)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _step_of(line: bytes) -> float:
+    """The step of a line; infinite where it is none, so that it is cut."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf

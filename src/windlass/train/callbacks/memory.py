@@ -1,0 +1,49 @@
+"""Peak memory of the device, retries of its allocator, and resident memory of the process."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+from windlass.train.callbacks.protocol import Callback
+
+__all__ = ["Memory", "resident_bytes"]
+
+GIB = 1024.0**3
+
+
+class Memory(Callback):
+    """Records of the process that has most: `memory/resident_gib`, on a GPU also peak, reserved and retries.
+
+    The peak is that of the last step; a retry means that the allocator had to give memory back to the driver, which is
+    slow, and that the next step may fail.
+    """
+
+    def on_start(self) -> None:
+        """Count peaks from here."""
+        if self.trainer.world.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.trainer.world.device)
+
+    def on_step_end(self) -> None:
+        """Record what the allocator knows; waits for nothing."""
+        self.trainer.record("memory/resident_gib", resident_bytes() / GIB, "max")
+        device = self.trainer.world.device
+        if device.type == "cuda":
+            facts = torch.cuda.memory_stats(device)
+            self.trainer.record("memory/peak_gib", facts.get("allocated_bytes.all.peak", 0) / GIB, "max")
+            self.trainer.record("memory/reserved_gib", facts.get("reserved_bytes.all.peak", 0) / GIB, "max")
+            self.trainer.record("memory/retries", float(facts.get("num_alloc_retries", 0)), "max")
+            torch.cuda.reset_peak_memory_stats(device)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM now; where /proc is missing, the most it ever was."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    return pages * resource.getpagesize()

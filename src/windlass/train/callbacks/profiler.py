@@ -1,0 +1,81 @@
+"""A trace of some steps, for Perfetto (https://ui.perfetto.dev)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from windlass.train.callbacks.places import run_folder
+from windlass.train.callbacks.protocol import Callback
+
+__all__ = ["Profiler"]
+
+
+class Profiler(Callback):
+    """Writes `traces/step-<first>-rank-<n>.json.gz` in the task's output or beside the checkpoints, once a process.
+
+    Args:
+        start: steps before the trace, counted from where this process began; they warm up what is measured.
+        steps: in the trace.
+        ranks: processes that write one.
+        has_memory: whether allocations are traced too; larger and slower.
+        folder: empty: as above.
+
+    Attributes:
+        path: of the trace; None before it is written.
+    """
+
+    priority = 200
+
+    def __init__(
+        self,
+        *,
+        start: int = 5,
+        steps: int = 3,
+        ranks: Sequence[int] = (0,),
+        has_memory: bool = False,
+        folder: str = "",
+    ) -> None:
+        self.start, self.steps, self.ranks, self.has_memory, self.folder = start, steps, ranks, has_memory, folder
+        self.path: Path | None = None
+        self._done = 0
+        self._first = 0
+        self._profile: Any = None
+
+    def on_step_start(self, batch: Any) -> None:
+        """Begin when it is time."""
+        if self._profile is None and self.path is None and self._done >= self.start and self._is_chosen():
+            activities = [ProfilerActivity.CPU]
+            if self.trainer.world.device.type == "cuda":
+                activities.append(ProfilerActivity.CUDA)
+            self._first = self.trainer.step + 1
+            self._profile = profile(activities=activities, profile_memory=self.has_memory)
+            self._profile.start()
+
+    def on_step_end(self) -> None:
+        """Write when the last step is done."""
+        self._done += 1
+        if self._profile is not None and self.trainer.step >= self._first + self.steps - 1:
+            self._write()
+
+    def on_end(self) -> None:
+        """Write what there is, if training ended in the middle."""
+        if self._profile is not None:
+            self._write()
+
+    def _is_chosen(self) -> bool:
+        return self.trainer.world.rank in self.ranks
+
+    def _write(self) -> None:
+        if self.trainer.world.device.type == "cuda":
+            torch.cuda.synchronize(self.trainer.world.device)
+        finished, self._profile = self._profile, None
+        finished.stop()
+        folder = Path(self.folder) if self.folder else run_folder(self.trainer) / "traces"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"step-{self._first}-rank-{self.trainer.world.rank}.json.gz"
+        finished.export_chrome_trace(str(self.path))

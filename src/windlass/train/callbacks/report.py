@@ -1,0 +1,47 @@
+"""Metrics and signs of life to windlass, where windlass launched this."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from windlass import report
+from windlass.train.callbacks.protocol import Callback
+
+__all__ = ["Report"]
+
+
+class Report(Callback):
+    """Each step's metrics to the run's journal, and progress at most every `every_s` seconds; nothing elsewhere.
+
+    Args:
+        every_s: between signs of life.
+        now: a monotonic clock in seconds.
+    """
+
+    def __init__(self, *, every_s: float = 1.0, now: Callable[[], float] = time.monotonic) -> None:
+        self.every_s, self._now = every_s, now
+        self._said_at = -float("inf")
+
+    def on_attach(self) -> None:
+        """Building has begun: a slow start is no stall."""
+        report.progress("init")
+
+    def on_load(self, path: str) -> None:
+        """State was loaded."""
+        report.progress("load", step=self.trainer.step)
+
+    def on_start(self) -> None:
+        """Say at once where training stands."""
+        self._said_at = -float("inf")
+
+    def on_step_end(self) -> None:
+        """A sign of life, now and then."""
+        now = self._now()
+        if now - self._said_at >= self.every_s:
+            self._said_at = now
+            report.progress("step", step=self.trainer.step)
+
+    def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """All metrics of a step."""
+        report.metrics(metrics, step=step)

@@ -1,0 +1,63 @@
+"""Event files for TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from windlass.train.callbacks.optional import ensure_there, is_there, require
+from windlass.train.callbacks.places import run_folder
+from windlass.train.callbacks.protocol import Callback
+
+__all__ = ["TensorBoard"]
+
+USER = "callbacks of kind `tensorboard`"
+
+
+class TensorBoard(Callback):
+    """Writes on rank 0, through torch's writer where `tensorboard` is installed, else through `tensorboardX`.
+
+    A restart tells TensorBoard to forget the steps that come again.
+
+    Args:
+        folder: empty: `tensorboard` in the task's output or beside the checkpoints.
+    """
+
+    def __init__(self, *, folder: str = "") -> None:
+        self.folder = folder
+        self._writer: Any = None
+        self._make: Any = None
+
+    def on_attach(self) -> None:
+        """Refuse to begin without a package that writes."""
+        name = "torch.utils.tensorboard" if is_there("tensorboard") else "tensorboardX"
+        if name == "tensorboardX":
+            ensure_there(name, name, USER)
+        if self.trainer.world.is_main:
+            self._make = require(name, "tensorboardX", USER).SummaryWriter
+
+    def on_start(self) -> None:
+        """Open a file; steps from here on count anew."""
+        if self._make is not None:
+            folder = Path(self.folder) if self.folder else run_folder(self.trainer) / "tensorboard"
+            step = self.trainer.step
+            # Files are named by the second: without the suffix a quick restart would overwrite the one before.
+            self._writer = self._make(str(folder), purge_step=step + 1, filename_suffix=f".step-{step}")
+
+    def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Write a step."""
+        if self._writer is not None:
+            for name, value in metrics.items():
+                self._writer.add_scalar(name, value, step)
+
+    def on_save(self, path: str, step: int) -> None:
+        """Flush: what a checkpoint knows, the file knows."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def on_end(self) -> None:
+        """Close the file."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,119 @@
+"""Weights & Biases: one run of theirs over all restarts, and a tag that stops training."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.train.callbacks.optional import ensure_there, require
+from windlass.train.callbacks.places import run_name
+from windlass.train.callbacks.protocol import Callback
+
+__all__ = ["Wandb"]
+
+USER = "callbacks of kind `wandb`"
+
+
+class Wandb(Callback):
+    """Logs on rank 0; the id of the run is in checkpoints, so that a restart goes on in the same one.
+
+    Steps that were logged before and come again after a restart are left to W&B, which keeps the first. Names, mode and
+    key come from its own environment variables (`WANDB_API_KEY`, `WANDB_MODE=offline`, ...) where nothing is said here.
+
+    Args:
+        project: empty: W&B's own choice.
+        entity: a team or person; likewise.
+        tags: of the run.
+        cancel_tags: when one of them is put on the run in the browser, training stops at the next step, with a checkpoint.
+        poll_s: seconds between looks at the tags, in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        project: str = "",
+        entity: str = "",
+        tags: Sequence[str] = (),
+        cancel_tags: Sequence[str] = ("cancel",),
+        poll_s: float = 60.0,
+    ) -> None:
+        self.project, self.entity, self.tags = project, entity, tuple(tags)
+        self.cancel_tags, self.poll_s = frozenset(cancel_tags), poll_s
+        self._id = ""
+        self._run: Any = None
+        self._wandb: Any = None
+        self._is_over = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def on_attach(self) -> None:
+        """Refuse to begin without the package."""
+        ensure_there("wandb", "wandb", USER)
+        if self.trainer.world.is_main:
+            self._wandb = require("wandb", "wandb", USER)
+
+    def on_start(self) -> None:
+        """Begin or go on with the run."""
+        if self._wandb is None:
+            return
+        self._run = self._wandb.init(
+            project=self.project or None,
+            entity=self.entity or None,
+            name=run_name(self.trainer) or None,
+            id=self._id or None,
+            tags=list(self.tags) or None,
+            config=dict(self.trainer.config),
+            resume="allow",
+        )
+        self._id = str(self._run.id)
+        self._is_over.clear()
+        if self.cancel_tags and not getattr(self._run, "offline", False):
+            self._watcher = threading.Thread(target=self._watch, name="wandb-tags", daemon=True)
+            self._watcher.start()
+
+    def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Log a step."""
+        if self._run is not None:
+            self._run.log(dict(metrics), step=step)
+
+    def on_error(self, error: BaseException) -> None:
+        """Mark the run as failed."""
+        self._finish(1)
+
+    def on_end(self) -> None:
+        """Send what is left."""
+        self._finish(0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The id of the run; rank 0 knows it."""
+        return {"id": self._id}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with that run."""
+        self._id = str(state.get("id", ""))
+
+    def is_cancelled(self) -> bool:
+        """Whether a cancel tag is on the run. Asks the server, blocking."""
+        tags: Sequence[str] = self._wandb.Api().run(self._run.path).tags
+        return bool(self.cancel_tags.intersection(tags))
+
+    def _finish(self, code: int) -> None:
+        self._is_over.set()
+        run, self._run = self._run, None
+        if run is not None:
+            run.finish(exit_code=code)
+
+    def _watch(self) -> None:
+        has_complained = False
+        while not self._is_over.wait(self.poll_s):
+            try:
+                is_cancelled = self.is_cancelled()
+            except Exception as error:  # noqa: BLE001 - a server that does not answer now stops no training
+                if not has_complained:
+                    sys.stderr.write(f"windlass: W&B does not say whether to cancel ({error}); it is asked on\n")
+                has_complained = True
+                continue
+            if is_cancelled:
+                self.trainer.request_stop()
+                return

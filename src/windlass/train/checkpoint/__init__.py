@@ -1,0 +1,1 @@
+"""Training state on disk: sharded, hashed, committed, resharded on load."""

@@ -1,0 +1,229 @@
+"""Folders of checkpoints: on a file system by name, in a bucket through fsspec; the same few things from both."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import fsync_directory
+
+__all__ = ["BucketFiles", "Files", "LocalFiles", "open_files"]
+
+
+class Files(Protocol):
+    """A folder. Names are relative, with `/`. Everything blocks; what is not there raises FileNotFoundError."""
+
+    @property
+    def path(self) -> str:
+        """Where it is, absolute, or its URL."""
+
+    @property
+    def can_rename(self) -> bool:
+        """Whether a whole folder changes its name at once."""
+
+    def at(self, name: str) -> Files:
+        """The folder of that name in it; need not be there."""
+
+    def names(self) -> list[str]:
+        """What is directly in it, sorted; nothing where it is not there."""
+
+    def size(self, name: str) -> int:
+        """Bytes of a file."""
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Bytes of a file; fewer at its end."""
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
+        """Fill a buffer with the bytes of a file from `start` on; returns how many there were."""
+
+    def create(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+        """Write a new file; whole and durable when the block ends without an error. Makes folders."""
+
+    def sync(self, *, is_deep: bool = False) -> None:
+        """Make the names in it survive a power cut, and those in its folders where `is_deep`."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Change a folder's name, where `can_rename`."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all in it; idempotent."""
+
+
+def open_files(path: str) -> Files:
+    """The folder at a local path or at an URL of fsspec, such as `s3://bucket/run`.
+
+    Raises:
+        PreconditionError: what this kind of URL needs is not installed.
+    """
+    if "://" in path and not path.startswith("file://"):
+        return BucketFiles.open(path)
+    return LocalFiles(Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://")))))
+
+
+class LocalFiles:
+    """A folder of a file system that all processes share."""
+
+    can_rename = True
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def path(self) -> str:
+        return str(self.folder)
+
+    def at(self, name: str) -> LocalFiles:
+        return LocalFiles(self.folder / name)
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self.folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def size(self, name: str) -> int:
+        return os.stat(self.folder / name).st_size
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        with open(self.folder / name, "rb", buffering=0) as file:
+            file.seek(start)
+            return file.readall() if end is None else file.read(end - start)
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
+        place = 0
+        with open(self.folder / name, "rb", buffering=0) as file:
+            file.seek(start)
+            while place < len(buffer) and (count := file.readinto(buffer[place:])):  # one read gives at most 2 GiB
+                place += count
+        return place
+
+    @contextlib.contextmanager
+    def create(self, name: str) -> Iterator[IO[bytes]]:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(path, "wb", buffering=0) as file:
+                yield _Whole(file)  # type: ignore[misc]
+                os.fsync(file.fileno())
+        except OSError as error:
+            if error.filename is None:  # a full disk names no file
+                error.filename = str(path)
+            raise
+
+    def sync(self, *, is_deep: bool = False) -> None:
+        for folder in [folder for folder, _, _ in os.walk(self.folder, topdown=False)] if is_deep else [self.folder]:
+            fsync_directory(Path(folder))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self.folder / old, self.folder / new)
+
+    def remove(self, name: str) -> None:
+        path = self.folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+
+class _Whole:
+    """A raw file whose `write` writes everything, or raises."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, content: Any) -> int:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        return len(content)
+
+
+class BucketFiles:
+    """A folder of a store that fsspec knows: a file is there when it was closed, and no folder is ever renamed."""
+
+    can_rename = False
+
+    def __init__(self, system: Any, root: str, path: str) -> None:
+        self._system, self._root, self.path = system, root.rstrip("/"), path.rstrip("/")
+
+    @classmethod
+    def open(cls, url: str) -> BucketFiles:
+        """The folder at an URL."""
+        kind = url.partition("://")[0]
+        try:
+            import fsspec  # lazy: only for URLs
+
+            system, root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise PreconditionError(
+                f"{url} cannot be opened: {error}",
+                hint=f"`pip install fsspec` and what it needs for `{kind}:`, such as `s3fs` or `gcsfs`",
+                code="checkpoint-storage",
+            ) from error
+        return cls(system, str(root), url)
+
+    def at(self, name: str) -> BucketFiles:
+        return BucketFiles(self._system, f"{self._root}/{name}", f"{self.path}/{name}")
+
+    def names(self) -> list[str]:
+        self._system.invalidate_cache()  # a listing from before another process's save is of no use
+        try:
+            found = self._system.ls(self._root, detail=False)
+        except FileNotFoundError:
+            return []
+        except Exception as error:  # each kind of storage has errors of its own, such as for missing credentials
+            raise PreconditionError(
+                f"{self.path} cannot be listed: {error}",
+                hint="look at its name, and at the credentials of this storage",
+                code="checkpoint-storage",
+            ) from error
+        return sorted({str(entry).rstrip("/").rpartition("/")[2] for entry in found} - {""})
+
+    def size(self, name: str) -> int:
+        return int(self._system.info(self._full(name))["size"])
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        if end is not None and end <= start:
+            return b""
+        content = self._system.cat_file(self._full(name), start=start or None, end=end)
+        return bytes(content)
+
+    def read_into(self, name: str, start: int, buffer: memoryview) -> int:
+        content = self.read(name, start, start + len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    @contextlib.contextmanager
+    def create(self, name: str) -> Iterator[IO[bytes]]:
+        try:
+            file = self._system.open(self._full(name), "wb")
+        except FileNotFoundError:  # one with real folders; buckets have none, and some let nobody ask for them
+            self._system.makedirs(self._full(name).rpartition("/")[0], exist_ok=True)
+            file = self._system.open(self._full(name), "wb")
+        try:
+            yield file
+        except BaseException:
+            with contextlib.suppress(Exception):
+                file.discard()
+            raise
+        file.close()
+
+    def sync(self, *, is_deep: bool = False) -> None:
+        """Nothing: an object is durable when its upload is answered."""
+
+    def rename(self, old: str, new: str) -> None:
+        raise NotImplementedError(f"{self.path} cannot rename {old} to {new}")
+
+    def remove(self, name: str) -> None:
+        self._system.invalidate_cache()
+        with contextlib.suppress(FileNotFoundError):
+            self._system.rm(self._full(name), recursive=True)
+
+    def _full(self, name: str) -> str:
+        return f"{self._root}/{name}"

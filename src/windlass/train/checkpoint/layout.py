@@ -1,0 +1,161 @@
+"""Where each piece of each tensor of a checkpoint lies, as data; importable without torch.
+
+`layout.json` names every tensor with its type and shape, and for each of its pieces the box that it fills and the bytes
+of a file that hold it. Any process can so read any box, whatever the number of processes that wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["BLOCK_BYTES", "Box", "FileSums", "Layout", "Piece", "TensorEntry", "overlap"]
+
+SCHEMA = 1
+BLOCK_BYTES = 1 << 20
+"""Bytes of a file that share one checksum, so that a part of a file can be read and checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangular part of a tensor: where it begins and how large it is, by dimension; both empty for a scalar."""
+
+    offsets: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def num_elements(self) -> int:
+        """Elements in it; 1 for a scalar."""
+        return math.prod(self.shape)
+
+    @classmethod
+    def whole(cls, shape: Sequence[int]) -> Box:
+        """All of a tensor."""
+        return cls((0,) * len(shape), tuple(shape))
+
+
+def overlap(left: Box, right: Box) -> Box | None:
+    """What two boxes share, in coordinates of the tensor; None where that is nothing."""
+    begins = tuple(max(a, b) for a, b in zip(left.offsets, right.offsets, strict=True))
+    ends = tuple(
+        min(a + n, b + m) for a, n, b, m in zip(left.offsets, left.shape, right.offsets, right.shape, strict=True)
+    )
+    if any(end <= begin for begin, end in zip(begins, ends, strict=True)):
+        return None
+    return Box(begins, tuple(end - begin for begin, end in zip(begins, ends, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A box of a tensor in a file: bytes `start` to `start + its size`, row-major and little-endian."""
+
+    box: Box
+    file: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorEntry:
+    """One tensor.
+
+    Attributes:
+        dtype: safetensors' name, such as `F32`.
+        pieces: boxes that fill it, without overlap.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSums:
+    """CRC-32 of each block of a file, its last block shorter."""
+
+    crc32: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """All tensors and plain values of a checkpoint, by section (`model`, `optim`) and name.
+
+    Attributes:
+        world: number of processes that wrote it.
+        values: what is no tensor, JSON-safe.
+    """
+
+    world: int
+    tensors: Mapping[str, Mapping[str, TensorEntry]]
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    files: Mapping[str, FileSums] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """The content of `layout.json`."""
+        names = sorted(self.files)
+        index = {name: number for number, name in enumerate(names)}
+        data = {
+            "schema": SCHEMA,
+            "world": self.world,
+            "block": BLOCK_BYTES,
+            "files": [{"name": name, "crc32": _to_hex(self.files[name].crc32)} for name in names],
+            "tensors": {
+                section: {name: _tensor_to_data(entry, index) for name, entry in sorted(entries.items())}
+                for section, entries in sorted(self.tensors.items())
+            },
+            "values": {section: dict(sorted(values.items())) for section, values in sorted(self.values.items())},
+        }
+        return json.dumps(data, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Layout:
+        """Read `to_json` back.
+
+        Raises:
+            ValueError: it is no layout, or one of another schema.
+        """
+        try:
+            data = json.loads(content)
+            if data["schema"] != SCHEMA or data["block"] != BLOCK_BYTES:
+                raise ValueError(f"schema {data['schema']} with blocks of {data['block']} is not known here")
+            names = [file["name"] for file in data["files"]]
+            return cls(
+                world=int(data["world"]),
+                files={file["name"]: FileSums(crc32=_from_hex(file["crc32"])) for file in data["files"]},
+                tensors={
+                    section: {name: _tensor_from_data(entry, names) for name, entry in entries.items()}
+                    for section, entries in data["tensors"].items()
+                },
+                values=data["values"],
+            )
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"it is no layout: {error!r}") from error
+
+
+def _tensor_to_data(entry: TensorEntry, index: Mapping[str, int]) -> dict[str, Any]:
+    pieces = [
+        [index[piece.file], piece.start, list(piece.box.offsets), list(piece.box.shape)] for piece in entry.pieces
+    ]
+    return {"dtype": entry.dtype, "shape": list(entry.shape), "pieces": pieces}
+
+
+def _tensor_from_data(data: Mapping[str, Any], names: Sequence[str]) -> TensorEntry:
+    pieces = tuple(
+        Piece(box=Box(_ints(offsets), _ints(shape)), file=names[file], start=int(start))
+        for file, start, offsets, shape in data["pieces"]
+    )
+    return TensorEntry(dtype=str(data["dtype"]), shape=_ints(data["shape"]), pieces=pieces)
+
+
+def _ints(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def _to_hex(sums: Iterable[int]) -> str:
+    return "".join(f"{value:08x}" for value in sums)
+
+
+def _from_hex(text: str) -> tuple[int, ...]:
+    return tuple(int(text[place : place + 8], 16) for place in range(0, len(text), 8))

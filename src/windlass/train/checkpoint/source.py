@@ -1,0 +1,139 @@
+"""Where a run's first state comes from: its own newest whole checkpoint, what the recipe names, or nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windlass.report.reporter import current
+from windlass.train.checkpoint.config import LoadConfig
+from windlass.train.checkpoint.files import Files, open_files
+from windlass.train.checkpoint.listing import list_committed
+from windlass.train.checkpoint.store import FolderStore
+from windlass.train.errors import CheckpointError
+
+__all__ = ["Loaded", "Source", "load_newest", "resolve_load"]
+
+_PASSED_OVER = ("checkpoint-damaged", "checkpoint-unfinished")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Something to load from.
+
+    Attributes:
+        kind: own: checkpoints of this run's folder; checkpoint: windlass's from elsewhere; hf: a folder or name of
+            Hugging Face; dcp: torch's distributed checkpoint, such as OLMo-core's.
+        paths: candidates, the newest first; the first that is whole counts.
+        optim, trainer: as in `LoadConfig`; for the run's own both are taken.
+        notes: why newer ones are no candidates.
+    """
+
+    kind: Literal["own", "checkpoint", "hf", "dcp"]
+    paths: tuple[str, ...]
+    optim: bool | None = None
+    trainer: bool | None = None
+    is_strict: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was loaded, the trainer's part of it, and why newer ones were passed over."""
+
+    path: str
+    trainer: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def resolve_load(config: LoadConfig, store: FolderStore | None) -> Source | None:
+    """What to load, None to begin anew. Collective where there is a store; looks only at names and markers.
+
+    Raises:
+        CheckpointError: nothing is there, and the strategy is `always`; or all of the run's own are damaged.
+    """
+    if config.strategy == "never":
+        return None
+    is_resuming = current().is_resuming  # a windlass task that says `resume: none` begins anew
+    own = store.committed() if store is not None and is_resuming else ()
+    lost = tuple(store.damaged()) if isinstance(store, FolderStore) and is_resuming else ()
+    if own:
+        paths = tuple(item.path for item in reversed(own))
+        return Source(kind="own", paths=paths, optim=True, trainer=True, notes=lost)
+    if lost:
+        raise _none_whole(lost)
+    if config.path:
+        return _elsewhere(config)
+    if config.strategy == "always":
+        where = store.path if store is not None else "the run's folder"
+        raise _nothing(f"there is no checkpoint in {where}")
+    return None
+
+
+def _elsewhere(config: LoadConfig) -> Source | None:
+    kind: Literal["checkpoint", "hf", "dcp"] = "checkpoint"
+    paths: Sequence[str] = ()
+    if config.path.startswith("hf:"):
+        kind, paths = "hf", (config.path.removeprefix("hf:"),)
+    else:
+        files = open_files(config.path)
+        names = files.names()
+        if dcp := _dcp_folder(files, names):
+            kind, paths = "dcp", (dcp,)
+        elif "layout.json" in names or "manifest.json" in names:
+            paths = (files.path,)
+        else:
+            paths = [item.path for item in reversed(list_committed(files))]
+    if paths:
+        return Source(
+            kind=kind, paths=tuple(paths), optim=config.optim, trainer=config.trainer, is_strict=config.is_strict
+        )
+    if config.strategy == "always":
+        raise _nothing(f"there is no checkpoint at {config.path}, which `checkpoint.load.path` names")
+    return None
+
+
+def _dcp_folder(files: Files, names: Sequence[str]) -> str:
+    """The folder with torch's `.metadata`: this one, or the one that OLMo-core makes in it; else empty."""
+    if ".metadata" in names:
+        return files.path
+    inner = files.at("model_and_optim")
+    return inner.path if "model_and_optim" in names and ".metadata" in inner.names() else ""
+
+
+def _nothing(message: str) -> CheckpointError:
+    hint = "set `checkpoint.load.path`, or `checkpoint.load.strategy=if-available` to begin anew"
+    return CheckpointError(message, hint=hint, code="no-checkpoint")
+
+
+def load_newest(
+    store: FolderStore, paths: Sequence[str], state: Mapping[str, Any], *, is_strict: bool = True
+) -> Loaded:
+    """Fill `state` from the first of some checkpoints that is whole. Collective.
+
+    A torn or changed one is passed over with a note, also when that shows only while it is read: the next one fills
+    everything again. One of another model is an error at once.
+
+    Raises:
+        CheckpointError: none is whole; says what is wrong with each.
+    """
+    notes: list[str] = []
+    for path in paths:
+        try:
+            trainer = store.load(path, state, is_strict=is_strict)
+        except CheckpointError as error:
+            if error.code not in _PASSED_OVER:
+                raise
+            notes.append(error.message)
+        else:
+            return Loaded(path=path, trainer=trainer, notes=tuple(notes))
+    raise _none_whole(notes)
+
+
+def _none_whole(notes: Sequence[str]) -> CheckpointError:
+    return CheckpointError(
+        "no checkpoint is whole: " + "; ".join(notes),
+        hint="copy one anew, or set `checkpoint.load.strategy=never` to begin anew",
+        code="checkpoint-damaged",
+    )

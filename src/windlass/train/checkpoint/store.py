@@ -1,0 +1,246 @@
+"""A folder or bucket of checkpoints, as the processes of one job use it together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windlass import report
+from windlass.record.manifest import Manifest
+from windlass.report.checkpoints import begin_saving
+from windlass.train.checkpoint.agreement import Agreement
+from windlass.train.checkpoint.files import Files, open_files
+from windlass.train.checkpoint.filling import fill, plain_values
+from windlass.train.checkpoint.layout import Layout
+from windlass.train.checkpoint.leftovers import Draft, begin_draft, drop, recover, sweep
+from windlass.train.checkpoint.listing import EXTRA_FOLDER, folder_name, list_committed, list_damaged, small_files
+from windlass.train.checkpoint.pending import PendingSave
+from windlass.train.checkpoint.protocol import Committed
+from windlass.train.checkpoint.reading import TRAINER_FILE, Reader
+from windlass.train.checkpoint.saving import Save
+from windlass.train.checkpoint.shards import Part
+from windlass.train.checkpoint.sharing import Holding, share_out
+from windlass.train.checkpoint.staging import Staging
+from windlass.train.checkpoint.tensors import LooseState, StateTensor, dtype_name, flatten
+from windlass.train.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from windlass.train.parallel.world import World
+
+__all__ = ["FolderStore", "open_store"]
+
+
+def open_store(folder: str, world: World, *, owner: str = "", verifies: bool = True) -> FolderStore:
+    """The checkpoints below a local folder or an URL of fsspec. Collective: makes the group that only checkpoints use.
+
+    Args:
+        folder: shared by all processes; made at the first save.
+        owner: letters and digits that name this run, so that it sweeps its own leftovers alone; empty: the windlass
+            task's, or `run` where windlass launched nothing.
+        verifies: whether the checksums of tensors are compared when they are read.
+
+    Raises:
+        PreconditionError: what this kind of URL needs is not installed.
+    """
+    return FolderStore(open_files(folder), Agreement(world), owner=owner or _default_owner(), verifies=verifies)
+
+
+def _default_owner() -> str:
+    if not report.is_active():
+        return "run"
+    place = report.place()
+    return hashlib.sha256(f"{place.run}/{place.task}".encode()).hexdigest()[:12]
+
+
+class FolderStore:
+    """Checkpoints in a folder, `step-N` each; see `windlass.train.checkpoint.protocol.CheckpointStore`.
+
+    At most one save is under way. Every call waits for it first, and raises what went wrong with it unless its `wait`
+    did: on all processes, since they agree on how it ended.
+    """
+
+    def __init__(self, files: Files, agreement: Agreement, *, owner: str, verifies: bool = True) -> None:
+        self.files, self.agreement, self.owner, self.verifies = files, agreement, owner, verifies
+        self._staging = Staging()
+        self._pending: PendingSave | None = None
+        self._table: list[Holding] | None = None
+        self._tables: Sequence[Sequence[Holding]] = ()
+        self._places: list[int] = []
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return self.files.path
+
+    def committed(self) -> Sequence[Committed]:
+        """Those that are whole by their marker, oldest first. Collective."""
+        self.settle()
+        items = self.agreement.together(self._list, on_all=False) or []
+        told = self.agreement.share([[item.path, item.step, item.tokens, item.is_permanent] for item in items])
+        return [
+            Committed(path=path, step=step, tokens=tokens, is_permanent=is_permanent)
+            for path, step, tokens, is_permanent in told
+        ]
+
+    def damaged(self) -> Sequence[str]:
+        """What is wrong with those newer than the newest whole one, the newest first. Collective."""
+        lost = self.agreement.together(lambda: list_damaged(self.files), on_all=False) or []
+        told: Sequence[str] = self.agreement.share([error.message for _, error in reversed(lost)])
+        return told
+
+    def save(
+        self,
+        state: Mapping[str, Any],
+        trainer: Mapping[str, Any],
+        *,
+        step: int,
+        tokens: int,
+        config: Mapping[str, Any],
+        is_permanent: bool,
+        is_async: bool,
+        extra: Mapping[str, bytes] | None = None,
+    ) -> PendingSave:
+        """Write a checkpoint; see the protocol. Cost before it returns: a copy of what this process writes.
+
+        Args:
+            extra: small files that go with it, from rank 0, such as what the compiler made.
+
+        Raises:
+            CheckpointError: the save before failed, the state cannot be written, or no file can be made there.
+        """
+        self.settle()
+        saving = begin_saving()
+        loose = self._plan(state)
+        committed = Committed(
+            path=self.files.at(folder_name(step)).path, step=step, tokens=tokens, is_permanent=is_permanent
+        )
+        small = small_files(committed, trainer, config, extra or {})
+        draft = self._begin(folder_name(step))
+        save = Save(
+            draft=draft,
+            agreement=self.agreement,
+            tables=self._tables,
+            parts=self._stage(loose, is_async=is_async),
+            values=plain_values(loose),
+            small=small,
+            committed=committed,
+            saving=saving,
+        )
+        self._pending = PendingSave(save, is_async=is_async)
+        if not is_async:
+            self._pending.settle()
+        return self._pending
+
+    def load(self, path: str, state: Mapping[str, Any], *, is_strict: bool = True) -> Mapping[str, Any]:
+        """Fill `state` in place; see the protocol. Returns the trainer's part."""
+        self.settle()
+        reader = self.open(path)
+        loose = self.agreement.together(lambda: flatten(state))
+        assert loose is not None
+        elsewhere = self._names_of_all(loose)
+
+        def take() -> Mapping[str, Any]:
+            fill(reader, loose, is_strict=is_strict, elsewhere=elsewhere)
+            told: Mapping[str, Any] = reader.read_json(TRAINER_FILE)["state"]
+            return told
+
+        return self.agreement.together(take) or {}
+
+    def drop(self, path: str) -> None:
+        """Remove a checkpoint of this folder; see the protocol."""
+        self.settle()
+        name = path.rstrip("/").rpartition("/")[2]
+        self.agreement.together(lambda: drop(self.files, name, self.owner), on_all=False)
+
+    def open(self, path: str) -> Reader:
+        """A checkpoint, looked at once by rank 0 and known to all. Collective.
+
+        Raises:
+            CheckpointError: it is unfinished, torn or changed; names the file.
+        """
+        files = open_files(path)
+        reader = self.agreement.together(lambda: Reader.open(files, verifies=self.verifies), on_all=False)
+        manifest = self.agreement.share(reader.manifest.to_data() if reader else None)
+        layout = self.agreement.share_bytes(reader.layout.to_json() if reader else b"")
+        if reader is not None:
+            return reader
+        return Reader(files, Manifest.from_data(manifest), Layout.from_json(layout), verifies=self.verifies)
+
+    def read_extra(self, path: str, name: str) -> bytes | None:
+        """A small file that went with a checkpoint; None where it has none. Not collective."""
+        reader = Reader.open(open_files(path))
+        return reader.read_file(EXTRA_FOLDER + name) if EXTRA_FOLDER + name in reader.names() else None
+
+    def settle(self) -> None:
+        """Wait for the save under way; raises what went wrong with it, unless that was told."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.settle()
+
+    def _names_of_all(self, loose: LooseState) -> set[tuple[str, str]]:
+        """All names that any process fills; stages of a pipeline have different ones."""
+        names = sorted([*loose.tensors, *loose.values])
+        digest = hashlib.sha256(repr(names).encode()).hexdigest()
+        if self.agreement.everyone(digest == self.agreement.share(digest)):
+            return set(names)
+        gathered = self.agreement.gather(names) or []
+        union = sorted({(section, name) for found in gathered for section, name in found})
+        return {(section, name) for section, name in self.agreement.share(union)}
+
+    def _list(self) -> list[Committed]:
+        recover(self.files, self.owner)
+        return list_committed(self.files)
+
+    def _plan(self, state: Mapping[str, Any]) -> LooseState:
+        """Know what each process holds (on rank 0) and what this one writes; talked over again only when that changed."""
+        loose = self.agreement.together(lambda: flatten(state))
+        assert loose is not None
+        table = [_holding(tensor) for tensor in loose.tensors.values()]
+        if self.agreement.everyone(table == self._table):
+            return loose
+        gathered = self.agreement.gather([held.to_data() for held in table])
+        tables = [[Holding.from_data(data) for data in found] for found in gathered or []]
+        plan = self.agreement.together(lambda: share_out(tables), on_all=False)
+        self._places = self.agreement.share(plan)[self.agreement.rank]
+        self._table, self._tables = table, tables
+        return loose
+
+    def _begin(self, name: str) -> Draft:
+        """Sweep, begin a draft on rank 0, and know it everywhere."""
+        draft = self.agreement.together(lambda: self._begin_here(name), on_all=False)
+        token = self.agreement.share(draft.token if draft else "")
+        return draft or Draft.of(self.files, name, token)
+
+    def _begin_here(self, name: str) -> Draft:
+        try:
+            sweep(self.files, self.owner)
+            return begin_draft(self.files, name, self.owner)
+        except OSError as error:
+            raise CheckpointError(
+                f"no checkpoint can be written to {self.path}: {error}",
+                hint="set `checkpoint.folder` to a place that all processes can write to",
+                code="checkpoint-not-saved",
+            ) from error
+
+    def _stage(self, loose: LooseState, *, is_async: bool) -> dict[str, list[tuple[int, Part]]]:
+        """This process's parts by section, each with its place in the table; large elements first, as files want it."""
+        tensors = list(loose.tensors.values())
+        mine = [(place, tensors[place]) for place in self._places]
+        mine.sort(key=lambda item: (item[1].section, -item[1].dtype.itemsize, item[1].name))
+        staged = self._staging.take([tensor for _, tensor in mine], is_async=is_async)
+        parts: dict[str, list[tuple[int, Part]]] = {}
+        for (place, tensor), part in zip(mine, staged, strict=True):
+            parts.setdefault(tensor.section, []).append((place, part))
+        return parts
+
+
+def _holding(tensor: StateTensor) -> Holding:
+    return Holding(
+        section=tensor.section,
+        name=tensor.name,
+        dtype=str(dtype_name(tensor.dtype)),
+        shape=tensor.shape,
+        box=tensor.box,
+        num_bytes=tensor.box.num_elements * tensor.dtype.itemsize,
+    )

@@ -1,0 +1,122 @@
+"""Where tokens come from and how they are cut into rows, as data; importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isinf
+from pathlib import Path
+from typing import Annotated, Literal
+
+from windlass.config import Doc, Finding, OneOrMany, Range
+
+__all__ = ["DataConfig", "SourceConfig", "TokenizerConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerConfig:
+    """The tokenizer that made the tokens, or shall make them."""
+
+    path: Annotated[str, Doc("A `tokenizer.json`, a folder with one, `bytes`, or a name on the Hugging Face hub.")] = ""
+    eos_id: Annotated[int | None, Range(min=0), Doc("Ends a document; null: as the tokenizer says.")] = None
+    pad_id: Annotated[int | None, Range(min=0), Doc("Fills rows; null: as the tokenizer says, else `eos_id`.")] = None
+    bos_id: Annotated[int | None, Range(min=0), Doc("Begins a document; null: none.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceConfig:
+    """One body of text or tokens, and how much of it is taken."""
+
+    path: Annotated[
+        tuple[str, ...],
+        OneOrMany(),
+        Doc("Token files or folders, text, JSONL, Parquet (globs work), or `hf:NAME`; the ending says which."),
+    ]
+    ratio: Annotated[
+        float | None, Range(above=0), Doc("Share of the mixture, relative to others; null (then for all): its size.")
+    ] = None
+    max_repeats: Annotated[float, Range(above=0), Doc("Most times that a token may come in an epoch.")] = 4.0
+    text_field: Annotated[str, Doc("Field of JSONL, Parquet and datasets that holds the text.")] = "text"
+    split: Annotated[str, Doc("Split of a dataset of the hub, such as `train[:1%]`.")] = "train"
+    subset: Annotated[str, Doc("Subset (configuration) of a dataset of the hub; empty: its only one.")] = ""
+    dtype: Annotated[
+        Literal["auto", "uint8", "uint16", "uint32", "uint64"], Doc("Of headless token files; auto: by the vocabulary.")
+    ] = "auto"
+    label_mask: Annotated[
+        tuple[str, ...],
+        OneOrMany(),
+        Doc("Files of booleans (a byte each) for token files, in the same order: where a token counts in the loss."),
+    ] = ()
+
+    def check(self) -> Iterator[Finding]:
+        """What ranges do not say."""
+        if not all(self.path) or not self.path:
+            yield (
+                "path",
+                "a data source has an empty `path`",
+                "data-missing",
+                "name files, a folder, a glob or `hf:NAME`",
+            )
+        if self.ratio is not None and isinf(self.ratio):
+            yield "ratio", "`ratio` has no end", "out-of-range", "write a number, such as 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """The mixture, and the rows made from it."""
+
+    sources: Annotated[tuple[SourceConfig, ...], Doc("What is mixed.")]
+    tokenizer: Annotated[TokenizerConfig, Doc("Needed for text, and to find the ends of documents.")] = (
+        TokenizerConfig()
+    )
+    sequence_length: Annotated[int, Range(min=2), Doc("Tokens of a row.")] = 1024
+    layout: Annotated[
+        Literal["chunk", "pack", "pad", "bucket"],
+        Doc(
+            "chunk: documents end to end, cut anywhere; pack: whole documents, best fit; pad: one document a row; "
+            "bucket: one document a row, rows of a batch cut to the next power of two."
+        ),
+    ] = "chunk"
+    long_documents: Annotated[
+        Literal["split", "truncate", "drop"], Doc("Documents longer than a row, in every layout but chunk.")
+    ] = "split"
+    mask_documents: Annotated[bool, Doc("Whether tokens see only their own document.")] = False
+    batch_tokens: Annotated[int, Range(min=1), Doc("Tokens of one optimiser step, over all processes, padding too.")]
+    microbatch_tokens: Annotated[
+        int | None, Range(min=1), Doc("Tokens a process handles at once; null: its whole share of the batch.")
+    ] = None
+    epoch_tokens: Annotated[
+        int | None, Range(min=1), Doc("Tokens of a pass over the mixture, padding too; null: as many as there are.")
+    ] = None
+    is_shuffled: Annotated[bool, Doc("Whether rows come in another order each epoch.")] = True
+    seed: Annotated[int | None, Range(min=0), Doc("Of the order; null: the recipe's.")] = None
+    prefetch: Annotated[int, Range(min=0), Doc("Batches made ahead by a thread; 0: none.")] = 2
+    cache: Annotated[Path | None, Doc("Folder for tokens made from text; null: below the user's cache.")] = None
+    num_workers: Annotated[
+        int | None, Range(min=1), Doc("Processes that make tokens from text; null: one for each processor.")
+    ] = None
+    allow_changes: Annotated[
+        bool, Doc("Whether a run goes on from a checkpoint of other data, at the same row number.")
+    ] = False
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        for name, tokens in (("batch_tokens", self.batch_tokens), ("microbatch_tokens", self.microbatch_tokens)):
+            if tokens is not None and tokens % self.sequence_length:
+                message = f"{name} {tokens} is no multiple of sequence_length {self.sequence_length}"
+                yield (
+                    name,
+                    message,
+                    "shape-conflict",
+                    f"try {max(1, round(tokens / self.sequence_length)) * self.sequence_length}",
+                )
+        if self.microbatch_tokens and self.batch_tokens % self.microbatch_tokens:
+            message = f"batch_tokens {self.batch_tokens} is no multiple of microbatch_tokens {self.microbatch_tokens}"
+            more = max(1, round(self.batch_tokens / self.microbatch_tokens)) * self.microbatch_tokens
+            yield "batch_tokens", message, "shape-conflict", f"try {more}"
+        with_ratio = [source.ratio is not None for source in self.sources]
+        if any(with_ratio) and not all(with_ratio):
+            message = f"source {with_ratio.index(False)} has no `ratio`, others have one"
+            yield "sources", message, "shape-conflict", "give all of them a ratio, or none"
+        if not self.sources:
+            yield "sources", "there is no data source", "data-missing", "add `sources: [{path: FILE}]`"

@@ -1,0 +1,157 @@
+"""Token files without a manifest: OLMo-core's (ids and nothing else, whatever the name says) and true `.npy` files.
+
+Legend: T tokens, D documents.
+Source: olmo_core.data.numpy_dataset and olmo_core.data.utils of ai2-olmo-core 3.0.0; numpy.lib.format.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from windlass.train.data.corpus import Corpus, Part
+from windlass.train.data.manifest import headless_dtype
+from windlass.train.data.tokenizer import SpecialIds
+from windlass.train.errors import TrainingError
+
+__all__ = ["open_headless"]
+
+_MAGIC = b"\x93NUMPY"
+_BLOCK = 1 << 24
+_SCANS = 64
+_SCAN_TOKENS = 1 << 16
+
+
+def open_headless(
+    name: str, paths: list[Path], *, dtype: str, vocab_size: int, ids: SpecialIds, masks: list[Path] | None = None
+) -> Corpus:
+    """A corpus from such files, mapped into memory.
+
+    Reads a bounded sample of each file: ids outside the vocabulary are found there, or else when their batch is made.
+
+    Args:
+        dtype: of the ids; `auto`: the smallest that holds the vocabulary, as OLMo-core does.
+        masks: one file of booleans for each file, in the same order.
+
+    Raises:
+        TrainingError: a file is missing, cut, of another type or vocabulary (`tokens-broken`, `token-outside`); names it.
+    """
+    if masks and len(masks) != len(paths):
+        message = f"{name} has {len(paths)} token files and {len(masks)} label masks"
+        raise TrainingError(message, hint="give `label_mask` one file for each token file", code="tokens-broken")
+    kind = np.dtype(headless_dtype(vocab_size) if dtype == "auto" else dtype).newbyteorder("<")
+    digest = hashlib.sha256()
+    parts, max_id = list[Part](), 0
+    for number, path in enumerate(paths):
+        tokens_T = _map(path, kind)
+        sample_T = _sample(tokens_T)
+        max_id = max(max_id, _check_ids(path, sample_T, vocab_size))
+        mask_T = _mask(masks[number], path, len(tokens_T)) if masks else None
+        parts.append(Part(name=str(path), tokens_T=tokens_T, find_ends=_Ends(path, tokens_T, ids), mask_T=mask_T))
+        digest.update(f"{path.name} {tokens_T.dtype} {len(tokens_T)}\n".encode() + sample_T.tobytes())
+        if mask_T is not None:
+            digest.update(_sample(mask_T).tobytes())
+    return Corpus(name, parts, digest=digest.hexdigest(), max_id=max_id)
+
+
+class _Ends:
+    """Ends of documents: from the `.csv.gz` beside the file, else behind each end mark."""
+
+    def __init__(self, path: Path, tokens_T: np.ndarray, ids: SpecialIds) -> None:
+        self._path, self._tokens_T, self._ids = path, tokens_T, ids
+
+    def __call__(self) -> np.ndarray:
+        beside = self._path.with_suffix(".csv.gz")
+        ends_D: np.ndarray = self._read(beside) if beside.is_file() else self._scan()
+        if not len(ends_D) or ends_D[-1] < len(self._tokens_T):
+            ends_D = np.concatenate((ends_D, [len(self._tokens_T)]))  # what follows the last mark is a document too
+        return ends_D
+
+    def _read(self, beside: Path) -> np.ndarray:
+        try:
+            with gzip.open(beside, "rt", encoding="utf-8") as file:
+                ends_D: np.ndarray = np.array([int(row[1]) for row in csv.reader(file)], dtype=np.int64)
+        except (OSError, EOFError, ValueError, IndexError) as error:
+            hint = "remove it, and documents are found by their end marks"
+            raise TrainingError(f"{beside} cannot be read: {error}", hint=hint, code="tokens-broken") from error
+        if len(ends_D) and (ends_D[-1] > len(self._tokens_T) or (np.diff(ends_D) < 0).any()):
+            message = f"{beside} has documents outside the {len(self._tokens_T)} tokens of {self._path.name}"
+            raise TrainingError(message, hint="it belongs to another file, or a file was cut", code="tokens-broken")
+        return ends_D
+
+    def _scan(self) -> np.ndarray:
+        if self._ids.eos_id is None:
+            hint = "set `data.tokenizer.eos_id`, or put a `.csv.gz` of documents beside the file"
+            raise TrainingError(f"nothing says where documents of {self._path} end", hint=hint, code="tokens-broken")
+        found: list[np.ndarray] = [np.zeros(0, dtype=np.int64)]
+        for start in range(0, len(self._tokens_T), _BLOCK):
+            block_T = self._tokens_T[start : start + _BLOCK + 1]  # one more, to see a begin mark
+            is_end_T = block_T[:_BLOCK] == self._ids.eos_id
+            if self._ids.bos_id is not None:
+                follows_T = block_T[1 : _BLOCK + 1] == self._ids.bos_id
+                is_end_T[: len(follows_T)] &= follows_T
+            found.append(np.flatnonzero(is_end_T) + start + 1)
+        ends_D: np.ndarray = np.concatenate(found)
+        return ends_D
+
+
+def _map(path: Path, dtype: np.dtype) -> np.ndarray:
+    """The ids of a file, without reading them."""
+    size = _size(path)
+    with open(path, "rb") as file:
+        has_header = file.read(len(_MAGIC)) == _MAGIC
+    if has_header:
+        try:
+            tokens_T: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            message = f"{path} cannot be read: {error}"
+            raise TrainingError(message, hint="the file was cut, or is no array", code="tokens-broken") from error
+        if tokens_T.ndim != 1 or tokens_T.dtype.kind not in "ui":
+            message = f"{path} has {tokens_T.ndim} dimensions of {tokens_T.dtype}, not one of whole numbers"
+            raise TrainingError(message, hint="save ids as one row", code="tokens-broken")
+        return tokens_T.view(np.ndarray)
+    if size == 0 or size % dtype.itemsize:
+        message = f"{path} has {size} bytes, no whole number of {dtype.name} tokens"
+        hint = "it was cut, or is of another type: set `dtype` of the source"
+        raise TrainingError(message, hint=hint, code="tokens-broken")
+    mapped_T: np.ndarray = np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
+    return mapped_T
+
+
+def _mask(path: Path, of: Path, count: int) -> np.ndarray:
+    size = _size(path)
+    if size != count:
+        message = f"{path} has {size} booleans for the {count} tokens of {of}"
+        raise TrainingError(message, hint="give one byte for each token", code="tokens-broken")
+    mask_T: np.ndarray = np.memmap(path, dtype=np.bool_, mode="r").view(np.ndarray)
+    return mask_T
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        raise TrainingError(f"{path} is missing", hint="look at `data.sources`", code="tokens-broken") from None
+
+
+def _sample(array_T: np.ndarray) -> np.ndarray:
+    """Evenly spaced windows, the first and the last tokens among them; all of a small file."""
+    if len(array_T) <= _SCANS * _SCAN_TOKENS:
+        return array_T.copy()
+    starts = np.linspace(0, len(array_T) - _SCAN_TOKENS, _SCANS).astype(np.int64)
+    sample_T: np.ndarray = np.concatenate([array_T[start : start + _SCAN_TOKENS] for start in starts])
+    return sample_T
+
+
+def _check_ids(path: Path, sample_T: np.ndarray, vocab_size: int) -> int:
+    """The largest id of a sample."""
+    lowest, highest = (int(sample_T.min()), int(sample_T.max())) if len(sample_T) else (0, 0)
+    if lowest < 0 or highest >= vocab_size:
+        message = f"{path} holds token {lowest if lowest < 0 else highest}, the vocabulary has {vocab_size}"
+        hint = "use the tokenizer and dtype that the file was made with, or raise `model.vocab_size`"
+        raise TrainingError(message, hint=hint, code="token-outside")
+    return highest

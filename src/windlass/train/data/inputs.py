@@ -1,0 +1,119 @@
+"""What the paths of a source are: token folders, token files, or text to be tokenised. Imports neither torch nor numpy."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.data.config import SourceConfig
+from windlass.train.data.manifest import MANIFEST
+
+__all__ = ["Input", "InputKind", "find_inputs", "source_name"]
+
+InputKind: TypeAlias = Literal["folder", "headless", "text", "jsonl", "parquet", "dataset"]
+
+_BY_ENDING: dict[str, InputKind] = {
+    ".npy": "headless",
+    ".bin": "headless",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
+_COMPRESSED = (".gz", ".zst")
+_DATASET_MARKS = ("dataset_dict.json", "dataset_info.json", "state.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One file, folder of tokens, or dataset.
+
+    Attributes:
+        path: a file or folder; of a dataset its name on the hub or its folder.
+    """
+
+    kind: InputKind
+    path: str
+
+    @property
+    def is_tokens(self) -> bool:
+        """Whether it holds tokens already."""
+        return self.kind in ("folder", "headless")
+
+
+def source_name(source: SourceConfig) -> str:
+    """How reports and errors name a source."""
+    return source.path[0] + (f" and {len(source.path) - 1} more" if len(source.path) > 1 else "")
+
+
+def find_inputs(source: SourceConfig) -> list[Input]:
+    """The inputs of a source, in the order of its paths; those of a glob or folder sorted by name.
+
+    Raises:
+        SpecError: a path leads to nothing (`data-missing`), or to what is not read (`data-unreadable`).
+    """
+    problems: list[Problem] = []
+    found: list[Input] = []
+    for path in source.path:
+        new = list(_inputs_of(path))
+        if not new:
+            hint = "check the path; a relative one starts at the working directory"
+            problems.append(Problem(f"there is no data at {path}", "data-missing", hint=hint))
+        found += new
+    problems += _unfit(source, found)
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
+def _inputs_of(path: str) -> Iterable[Input]:
+    if path.startswith("hf:"):
+        return [Input(kind="dataset", path=path.removeprefix("hf:"))]
+    if "://" in path:
+        hint = "fetch it first, as with `data:` in an experiment, and give its folder"
+        raise SpecError(
+            [Problem(f"{path} is an address; tokens and text are read from files", "data-unreadable", hint=hint)]
+        )
+    place = Path(path).expanduser()
+    if place.exists():
+        return _inputs_at(place)
+    matches = sorted(glob.glob(str(place), recursive=True))
+    return [found for match in matches for found in _inputs_at(Path(match))]
+
+
+def _inputs_at(place: Path) -> list[Input]:
+    if not place.is_dir():
+        return [Input(kind=_kind(place), path=str(place))]
+    if (place / MANIFEST).is_file():
+        return [Input(kind="folder", path=str(place))]
+    if any((place / mark).is_file() for mark in _DATASET_MARKS):
+        return [Input(kind="dataset", path=str(place))]
+    files = sorted(file for file in place.rglob("*") if file.is_file())
+    files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(place).parts)]
+    files = [file for file in files if not file.name.endswith(".csv.gz")]  # documents of the token file beside it
+    return [Input(kind=_kind(file), path=str(file)) for file in files]
+
+
+def _kind(file: Path) -> InputKind:
+    name = file.name.lower()
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    return _BY_ENDING.get(Path(name).suffix, "text")
+
+
+def _unfit(source: SourceConfig, found: Sequence[Input]) -> list[Problem]:
+    """Settings that would have no effect."""
+    problems: list[Problem] = []
+    headless = [entry for entry in found if entry.kind == "headless"]
+    for name, is_set in (("label_mask", bool(source.label_mask)), ("dtype", source.dtype != "auto")):
+        if is_set and len(headless) != len(found):
+            other = next(entry for entry in found if entry.kind != "headless")
+            message = f"`{name}` is for token files without a manifest; {other.path} is {other.kind}"
+            problems.append(
+                Problem(message, "setting-unused", hint=f"remove `{name}`, or put them into another source")
+            )
+    return problems

@@ -1,0 +1,263 @@
+"""The loader of token rows: any position is computed, none is stored.
+
+Legend: N rows of a batch, over all processes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.batch import Batch
+from windlass.train.data.collate import Collator, RowPlace
+from windlass.train.data.order import RowOrder
+from windlass.train.data.prefetch import Prefetch
+from windlass.train.data.protocol import Share
+
+__all__ = ["BatchShape", "TokenLoader"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchShape:
+    """How a global batch is cut.
+
+    Attributes:
+        tokens: of a batch, over all processes.
+        length: tokens of a row as it is given; a divisor of the full length.
+        full_length: tokens of a row as sources are cut.
+        microbatch_tokens: tokens of a process at once; None: its whole share.
+        is_trimmed: rows end with the longest of the batch, at a power of two.
+    """
+
+    tokens: int
+    length: int
+    full_length: int
+    microbatch_tokens: int | None = None
+    is_trimmed: bool = False
+
+    @property
+    def num_full_rows(self) -> int:
+        """Full rows that a batch uses up."""
+        return self.tokens // self.full_length
+
+    @property
+    def cuts(self) -> int:
+        """Rows that a full row gives."""
+        return self.full_length // self.length
+
+    def rows_step(self, share: Share) -> int:
+        """Rows of one microbatch of one process."""
+        rows = self.num_full_rows * self.cuts
+        return rows // share.world if self.microbatch_tokens is None else self.microbatch_tokens // self.length
+
+    def rows_of(self, share: Share) -> np.ndarray:
+        """Numbers of the rows of a batch that a process takes, in order of its microbatches."""
+        step = self.rows_step(share)
+        rows = np.arange(self.num_full_rows * self.cuts).reshape(-1, share.world, step)
+        return rows[:, share.rank].reshape(-1)
+
+    def problems(self, share: Share) -> Iterator[Problem]:
+        """What keeps this shape from being dealt to processes."""
+        for name, tokens, unit in (
+            ("data.batch_tokens", self.tokens, self.full_length),
+            ("data.microbatch_tokens", self.microbatch_tokens or self.length, self.length),
+        ):
+            if tokens % unit or not tokens:
+                message = f"{name} {tokens} is no multiple of the {unit} tokens of a row"
+                yield Problem(message, "shape-conflict", hint=f"try {max(1, round(tokens / unit)) * unit}")
+                return
+        if self.full_length % self.length:
+            message = f"rows of {self.full_length} tokens cannot be cut to {self.length}"
+            yield Problem(message, "shape-conflict", hint="choose a divisor of `data.sequence_length`")
+            return
+        rows, step = self.num_full_rows * self.cuts, self.rows_step(share)
+        if step == 0 or rows % (share.world * step):
+            message = f"a batch of {rows} rows cannot be dealt to {share.world} processes"
+            message += f" in microbatches of {step} rows" if step else ""
+            unit = share.world * max(step, 1) * self.length
+            more = max(1, round(self.tokens / unit)) * unit
+            yield Problem(message, "shape-conflict", hint=f"try `data.batch_tokens={more}`, or another microbatch")
+
+
+class TokenLoader:
+    """Batches of rows in an order that is a pure function of seed, epoch and index.
+
+    A batch at the end of an epoch is filled from the next one, so no row is lost. The order, and which rows make a batch,
+    do not depend on the number of processes or on microbatches. Neither do batch size and row length change which rows
+    come: they may be set at any time, and hold from the next batch on.
+
+    Args:
+        fingerprint: what decides which rows there are; a state with another one is refused.
+        labels: how errors name entries of it.
+        prefetch: batches made ahead by a thread; 0: none.
+        is_lenient: take a state of other data all the same.
+        is_pinned: put batches into page-locked memory, for copies to a GPU that nobody waits for.
+
+    Attributes:
+        wait_s: seconds that the caller waited for batches, in all.
+    """
+
+    def __init__(
+        self,
+        collator: Collator,
+        order: RowOrder,
+        shape: BatchShape,
+        *,
+        share: Share,
+        fingerprint: Mapping[str, str],
+        labels: Mapping[str, str] | None = None,
+        prefetch: int = 2,
+        is_lenient: bool = False,
+        is_pinned: bool = False,
+    ) -> None:
+        self.wait_s = 0.0
+        self._collator, self._order, self._share = collator, order, share
+        self._fingerprint, self._data = dict(fingerprint), json.dumps(dict(fingerprint), sort_keys=True)
+        self._prefetch, self._is_lenient = prefetch, is_lenient
+        self._is_pinned, self._labels = is_pinned, labels or {}
+        self._shape = self._checked(shape)
+        self._position = 0  # full rows since the start of epoch 0
+        self._version = 0  # a change makes what was fetched ahead void
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Whole global batches in a pass over the data, at the present batch size."""
+        return max(1, self._order.rows_per_epoch // self._shape.num_full_rows)
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Full rows in a pass over the data."""
+        return self._order.rows_per_epoch
+
+    @property
+    def epoch(self) -> int:
+        """Passes that are complete."""
+        return self._position // self._order.rows_per_epoch
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens of a global batch."""
+        return self._shape.tokens
+
+    @property
+    def length(self) -> int:
+        """Tokens of a row."""
+        return self._shape.length
+
+    def set_batch(self, tokens: int) -> None:
+        """Change the tokens of global batches from the next one on. Raises SpecError where they cannot be dealt."""
+        self._change(replace(self._shape, tokens=tokens))
+
+    def set_length(self, length: int) -> None:
+        """Cut rows to `length`, a divisor of the full length, from the next batch on; batches keep their tokens.
+
+        Raises:
+            SpecError: no divisor, or rows are of several lengths anyway.
+        """
+        if self._shape.is_trimmed and length != self._shape.full_length:
+            message = f"rows cannot be cut to {length} tokens with `data.layout: bucket`"
+            raise SpecError([Problem(message, "shape-conflict", hint="use `data.layout: pack` or `chunk`")])
+        self._change(replace(self._shape, length=length))
+
+    def state_dict(self) -> Mapping[str, int | str]:
+        """Where the next batch begins: epoch, index of a row in it, seed; and what the data is made of."""
+        epoch, index = divmod(self._position, self._order.rows_per_epoch)
+        return {"epoch": epoch, "index": index, "seed": self._order.seed, "data": self._data}
+
+    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
+        """Go to a position.
+
+        Raises:
+            SpecError: the state is of other data (`tokens-changed`); names what differs.
+        """
+        before = json.loads(str(state["data"]))
+        changed = [key for key in {**before, **self._fingerprint} if before.get(key) != self._fingerprint.get(key)]
+        if changed and not self._is_lenient:
+            names = {key: f"`{key}`" + (f" ({self._labels[key]})" if key in self._labels else "") for key in changed}
+            now = self._fingerprint
+            raise SpecError(_change(names[key], before.get(key), now.get(key)) for key in sorted(changed))
+        self._order = self._order.with_seed(int(state["seed"]))
+        self._position = int(state["epoch"]) * self._order.rows_per_epoch + int(state["index"])
+        self._version += 1
+
+    def __iter__(self) -> Iterator[Batch]:
+        """This process's share of each global batch from the present position on; without end."""
+        while True:
+            version = self._version
+            made = self._make(self._shape, self._order, self._position)
+            ahead = Prefetch(made, depth=self._prefetch) if self._prefetch else None
+            try:
+                while version == self._version:
+                    start = time.perf_counter()
+                    batch, position = next(made) if ahead is None else ahead.next()
+                    self.wait_s += time.perf_counter() - start
+                    self._position = position
+                    yield batch
+            finally:
+                if ahead is not None:
+                    ahead.close()
+
+    def _make(self, shape: BatchShape, order: RowOrder, position: int) -> Iterator[tuple[Batch, int]]:
+        """Batches, each with the position behind it."""
+        mine_N = shape.rows_of(self._share)
+        needed_N, place_N = np.unique(mine_N // shape.cuts, return_inverse=True)
+        cuts = list(zip(place_N.tolist(), (mine_N % shape.cuts).tolist(), strict=True)) if shape.cuts > 1 else None
+        pick_N = needed_N if cuts is not None else mine_N
+        while True:
+            places = self._places(order, position + (np.arange(shape.num_full_rows) if shape.is_trimmed else pick_N))
+            width = shape.length
+            if shape.is_trimmed:
+                width = self._width(places)
+                places = [places[number] for number in pick_N]
+            num_rows_step = shape.rows_step(self._share)
+            position += shape.num_full_rows
+            batch = self._collator.batch(places, width=width, cuts=cuts, num_rows_step=num_rows_step)
+            yield batch.pinned() if self._is_pinned else batch, position
+
+    def _places(self, order: RowOrder, position_N: np.ndarray) -> list[RowPlace]:
+        """The rows at positions counted from the start of the first epoch."""
+        epoch_N, index_N = np.divmod(position_N, order.rows_per_epoch)
+        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        places: list[RowPlace] = []
+        for epoch in np.unique(epoch_N).tolist():
+            here_N = index_N[epoch_N == epoch]
+            found[epoch] = order.rows(epoch, here_N)
+            triples = zip(here_N.tolist(), *(array_N.tolist() for array_N in found[epoch]), strict=True)
+            places += [RowPlace(index, source, row) for index, source, row in triples]
+        return places
+
+    def _width(self, places: list[RowPlace]) -> int:
+        """The longest of these rows, up to a power of two."""
+        tables = self._collator.tables
+        longest = max(int(tables[place.source].lengths(np.array([place.row]))[0]) for place in places)
+        return min(1 << max(1, (longest - 1).bit_length()), self._shape.full_length)  # two at least: one label
+
+    def _change(self, shape: BatchShape) -> None:
+        if shape != self._shape:
+            self._shape = self._checked(shape)
+            self._version += 1
+
+    def _checked(self, shape: BatchShape) -> BatchShape:
+        problems = list(shape.problems(self._share))
+        if problems:
+            raise SpecError(problems)
+        return shape
+
+
+def _change(name: str, before: str | None, now: str | None) -> Problem:
+    if now is None:
+        message = f"the checkpoint was trained with {name}: {before}; it is not there now"
+    elif before is None:
+        message = f"the checkpoint was trained without {name}: {now}"
+    else:
+        message = f"{name} changed since the checkpoint: from {before} to {now}"
+    return Problem(
+        message,
+        "tokens-changed",
+        hint="take the data of the checkpoint, or set `data.allow_changes=true` to go on at the same row number",
+    )

@@ -1,0 +1,67 @@
+"""How many rows each source gives to an epoch, from sizes and ratios alone; importable without torch and numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from windlass.core.errors import Problem, SpecError
+
+__all__ = ["rows_of_epoch"]
+
+
+def rows_of_epoch(
+    sizes: Sequence[int],
+    ratios: Sequence[float | None],
+    max_repeats: Sequence[float],
+    *,
+    names: Sequence[str],
+    total: int | None = None,
+) -> list[int]:
+    """Rows of each source in an epoch; they add up to `total`, by largest remainders.
+
+    Args:
+        sizes: rows that each source has.
+        ratios: shares of the mixture, relative to each other; all None: each source once.
+        max_repeats: most times that a row may come in an epoch.
+        total: rows of an epoch; None: as many as all sources have.
+
+    Raises:
+        SpecError: a source has no row (`source-empty`), or too few for its share (`mixture-too-large`).
+    """
+    empty = [name for name, size in zip(names, sizes, strict=True) if size == 0]
+    if empty:
+        hint = "give it more text, or lower `data.sequence_length`"
+        raise SpecError(Problem(f"{name} does not fill one row", "source-empty", hint=hint) for name in empty)
+    weights = [size if ratio is None else ratio for size, ratio in zip(sizes, ratios, strict=True)]
+    rows = sum(sizes) if total is None else total
+    counts = _shares(weights, rows)
+    problems = [
+        _too_large(name, size, count, limit, rows)
+        for name, size, count, limit in zip(names, sizes, counts, max_repeats, strict=True)
+        if count > size * limit
+    ]
+    if problems:
+        raise SpecError(problems)
+    return counts
+
+
+def _shares(weights: Sequence[float], total: int) -> list[int]:
+    """Whole numbers in the ratio of weights that add up to a total; the largest remainders are rounded up."""
+    whole = sum(Fraction(weight) for weight in weights)
+    exact = [Fraction(weight) * total / whole for weight in weights]
+    counts = [int(value) for value in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda number: (counts[number] - exact[number], number))
+    for number in by_remainder[: total - sum(counts)]:
+        counts[number] += 1
+    return counts
+
+
+def _too_large(name: str, size: int, count: int, limit: float, total: int) -> Problem:
+    message = f"{name} would come {count / size:.3g} times in an epoch for its share of {count / total:.3g}"
+    most = f"its `max_repeats` of {limit:g} allows a share of {size * limit / total:.3g}"
+    return Problem(
+        f"{message}, but {most}",
+        "mixture-too-large",
+        hint="lower its `ratio`, raise its `max_repeats`, or make epochs shorter with `data.epoch_tokens`",
+    )

@@ -1,0 +1,143 @@
+"""A source, whatever it is made of, as one corpus."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.data.config import SourceConfig, TokenizerConfig
+from windlass.train.data.corpus import Corpus, Part
+from windlass.train.data.headless import open_headless
+from windlass.train.data.ingestion import Progress, ingest
+from windlass.train.data.inputs import find_inputs, source_name
+from windlass.train.data.manifest import TokenFile, TokenManifest, check_files, item_bytes, read_manifest
+from windlass.train.data.tokenizer import SpecialIds, load_tokenizer
+from windlass.train.errors import TrainingError
+
+__all__ = ["manifests_of", "open_corpora", "open_corpus", "special_ids"]
+
+
+def open_corpora(
+    sources: Sequence[SourceConfig],
+    tokenizer: TokenizerConfig,
+    *,
+    vocab_size: int,
+    cache: Path | None = None,
+    num_workers: int | None = None,
+    on_progress: Progress | None = None,
+) -> list[Corpus]:
+    """All sources; what is wrong with any of them is told at once.
+
+    Args:
+        vocab_size: of the model; larger ids are refused.
+
+    Raises:
+        SpecError, TrainingError: see `open_corpus`.
+    """
+    corpora: list[Corpus] = []
+    problems: list[SpecError] = []
+    for source in sources:
+        try:
+            corpora.append(
+                open_corpus(
+                    source,
+                    tokenizer,
+                    vocab_size=vocab_size,
+                    cache=cache,
+                    num_workers=num_workers,
+                    on_progress=on_progress,
+                )
+            )
+        except SpecError as error:
+            problems.append(error)
+    if problems:
+        raise SpecError(problem for error in problems for problem in error.problems)
+    return corpora
+
+
+def open_corpus(
+    source: SourceConfig,
+    tokenizer: TokenizerConfig,
+    *,
+    vocab_size: int,
+    cache: Path | None = None,
+    num_workers: int | None = None,
+    on_progress: Progress | None = None,
+) -> Corpus:
+    """One source, mapped into memory; text is tokenised first where that was not done before.
+
+    Raises:
+        SpecError: there is nothing, or no tokenizer.
+        TrainingError: files are broken or of another vocabulary or tokenizer; names the file.
+    """
+    inputs = find_inputs(source)
+    folders = [Path(found.path) for found in inputs if found.kind == "folder"]
+    if any(not found.is_tokens for found in inputs):
+        _check_vocabulary(tokenizer, vocab_size)
+        made = ingest(source, tokenizer, cache=cache, num_workers=num_workers, on_progress=on_progress)
+        folders.append(made)
+    corpora = [_open_folder(folder, tokenizer, vocab_size) for folder in folders]
+    headless = [Path(found.path) for found in inputs if found.kind == "headless"]
+    name = source_name(source)
+    if headless:
+        masks = [Path(path).expanduser() for path in source.label_mask]
+        ids = special_ids(tokenizer, [])
+        corpora.append(
+            open_headless(name, headless, dtype=source.dtype, vocab_size=vocab_size, ids=ids, masks=masks or None)
+        )
+    digest = hashlib.sha256("\n".join(corpus.digest for corpus in corpora).encode()).hexdigest()
+    return Corpus(name, [part for corpus in corpora for part in corpus.parts], digest=digest)
+
+
+def special_ids(tokenizer: TokenizerConfig, manifests: Sequence[TokenManifest]) -> SpecialIds:
+    """End mark, padding and begin mark: as the config says, else the tokenizer, else the manifests of token files."""
+    if tokenizer.path:
+        return load_tokenizer(tokenizer).ids
+    eos_ids = [manifest.eos_id for manifest in manifests if manifest.eos_id is not None]
+    pad_ids = [manifest.pad_id for manifest in manifests if manifest.pad_id is not None]
+    eos_id = next(iter(eos_ids), None) if tokenizer.eos_id is None else tokenizer.eos_id
+    pad_id = next(iter(pad_ids), eos_id or 0) if tokenizer.pad_id is None else tokenizer.pad_id
+    return SpecialIds(eos_id=eos_id, pad_id=pad_id, bos_id=tokenizer.bos_id)
+
+
+def _check_vocabulary(tokenizer: TokenizerConfig, vocab_size: int) -> None:
+    """Refuse text before it is tokenised for hours."""
+    size = load_tokenizer(tokenizer).vocab_size
+    if size > vocab_size:
+        message = f"the tokenizer {tokenizer.path} has {size} ids, the model's vocabulary {vocab_size}"
+        raise SpecError([Problem(message, "vocabulary-too-small", hint=f"set `model.vocab_size={size}` or more")])
+
+
+def _open_folder(folder: Path, tokenizer: TokenizerConfig, vocab_size: int) -> Corpus:
+    manifest = read_manifest(folder)
+    check_files(folder, manifest)
+    if manifest.max_id >= vocab_size:
+        message = f"{folder} holds token {manifest.max_id}, the vocabulary has {vocab_size}"
+        hint = "use the model that goes with its tokenizer, or raise `model.vocab_size`"
+        raise TrainingError(message, hint=hint, code="token-outside")
+    if tokenizer.path and manifest.tokenizer and load_tokenizer(tokenizer).identity != manifest.tokenizer:
+        message = f"{folder} was made with another tokenizer than {tokenizer.path}"
+        hint = "name the tokenizer that it was made with, or make its tokens again from text"
+        raise TrainingError(message, hint=hint, code="tokenizer-differs")
+    parts = [_part(folder, file, manifest) for file in manifest.files]
+    return Corpus(str(folder), parts, digest=manifest.digest, max_id=manifest.max_id)
+
+
+def _part(folder: Path, file: TokenFile, manifest: TokenManifest) -> Part:
+    tokens_T: np.ndarray = np.memmap(folder / file.name, dtype=f"<u{item_bytes(manifest.dtype)}", mode="r")
+
+    def find_ends() -> np.ndarray:
+        ends_D: np.ndarray = np.fromfile(folder / file.ends_name, dtype=f"<u{file.ends_bytes}").astype(np.int64)
+        return ends_D
+
+    return Part(name=str(folder / file.name), tokens_T=tokens_T.view(np.ndarray), find_ends=find_ends)
+
+
+def manifests_of(sources: Sequence[SourceConfig]) -> list[TokenManifest]:
+    """Manifests of the token folders among sources."""
+    inputs = [found for source in sources for found in find_inputs(source)]
+    return [read_manifest(Path(found.path)) for found in inputs if found.kind == "folder"]

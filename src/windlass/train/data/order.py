@@ -1,0 +1,111 @@
+"""Which row of which source stands where: a pure function of seed, epoch and index.
+
+Legend: N positions asked for, R rows of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from windlass.train.data.permutation import Permutation
+from windlass.train.data.rows import RowTable
+
+__all__ = ["BucketOrder", "RowOrder"]
+
+
+class RowOrder:
+    """The rows of an endless sequence of epochs.
+
+    An epoch has a fixed number of rows of each source. A source whose epoch is not exactly one pass over it goes on in the
+    next epoch where it stopped, so that no row comes a third time before all have come twice.
+
+    Args:
+        sizes: rows that each source has.
+        counts: rows that each source gives to an epoch.
+        is_shuffled: False: source after source, row after row.
+    """
+
+    def __init__(self, sizes: Sequence[int], counts: Sequence[int], *, seed: int, is_shuffled: bool = True) -> None:
+        self.sizes, self.counts = tuple(sizes), tuple(counts)
+        self.seed, self.is_shuffled = seed, is_shuffled
+        self.rows_per_epoch = sum(counts)
+        self._ends = np.cumsum(np.asarray(counts, dtype=np.int64))
+        self._permutation = lru_cache(maxsize=64)(Permutation)
+
+    def with_seed(self, seed: int) -> RowOrder:
+        """The same rows in the order of another seed."""
+        return RowOrder(self.sizes, self.counts, seed=seed, is_shuffled=self.is_shuffled)
+
+    def rows(self, epoch: int, index_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the sources and of the rows in them, int64, at places of one epoch."""
+        place_N = np.asarray(index_N, dtype=np.int64)
+        if self.is_shuffled:
+            place_N = self._permutation(self.rows_per_epoch, "epoch", self.seed, epoch)(place_N)
+        source_N: np.ndarray = np.searchsorted(self._ends, place_N, side="right").astype(np.int64)
+        row_N = place_N - (self._ends - np.asarray(self.counts))[source_N]
+        for source in range(len(self.sizes)):
+            if self.counts[source] != self.sizes[source]:
+                is_here_N = source_N == source
+                row_N[is_here_N] = self._go_on(source, epoch, row_N[is_here_N])
+        return source_N, row_N
+
+    def _go_on(self, source: int, epoch: int, place_N: np.ndarray) -> np.ndarray:
+        """Rows of a source that is passed at a pace of its own."""
+        size = self.sizes[source]
+        passes_N: np.ndarray
+        row_N: np.ndarray
+        passes_N, row_N = np.divmod(place_N + epoch * self.counts[source], size)
+        if self.is_shuffled:
+            for number in np.unique(passes_N):
+                is_here_N = passes_N == number
+                permutation = self._permutation(size, "source", self.seed, source, int(number))
+                row_N[is_here_N] = permutation(row_N[is_here_N])
+        return row_N
+
+
+class BucketOrder(RowOrder):
+    """Rows whose lengths have the same power of two stand together, in groups; the groups are shuffled.
+
+    Groups are as long as batches were at the start, and are laid so that batches of that size always begin with one. An
+    order of all rows of an epoch is held in memory, 8 bytes a row.
+
+    Args:
+        tables: of the sources; they know the lengths.
+        group: rows of a group.
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], counts: Sequence[int], *, seed: int, tables: Sequence[RowTable], group: int
+    ) -> None:
+        super().__init__(sizes, counts, seed=seed)
+        self._tables, self._group = tables, group
+        self._by_length = lru_cache(maxsize=2)(self._sort)
+
+    def with_seed(self, seed: int) -> BucketOrder:
+        """The same rows in the order of another seed."""
+        return BucketOrder(self.sizes, self.counts, seed=seed, tables=self._tables, group=self._group)
+
+    def rows(self, epoch: int, index_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the sources and of the rows in them, int64, at places of one epoch."""
+        place_N = np.array(index_N, dtype=np.int64)
+        first = -epoch * self.rows_per_epoch % self._group  # what is left of a batch that began an epoch before
+        num_groups = max(0, self.rows_per_epoch - first) // self._group
+        group_N, within_N = np.divmod(place_N - first, self._group)
+        is_moved_N = (group_N >= 0) & (group_N < num_groups)
+        permutation = self._permutation(num_groups, "groups", self.seed, epoch)
+        moved_N = permutation(group_N[is_moved_N]) * self._group + within_N[is_moved_N]
+        place_N[is_moved_N] = first + moved_N
+        return super().rows(epoch, self._by_length(epoch)[place_N])
+
+    def _sort(self, epoch: int) -> np.ndarray:
+        """Places of the shuffled epoch, short rows first."""
+        source_R, row_R = super().rows(epoch, np.arange(self.rows_per_epoch))
+        length_R: np.ndarray = np.empty(self.rows_per_epoch, dtype=np.int64)
+        for number, table in enumerate(self._tables):
+            is_here_R = source_R == number
+            length_R[is_here_R] = table.lengths(row_R[is_here_R])
+        order_R: np.ndarray = np.argsort(np.frexp(length_R - 1.0)[1], kind="stable")
+        return order_R

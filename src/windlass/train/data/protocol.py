@@ -1,0 +1,49 @@
+"""What the trainer needs of a data loader: write these few methods and train on anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+__all__ = ["Loader", "Share"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Which part of each global batch a process takes.
+
+    A global batch is a list of rows; microbatch i of process r takes the rows from (i * world + r) * m on, m rows. So the
+    rows of a batch do not depend on the number of processes, and neighbours in the batch meet first when gradients are
+    summed over processes, then over microbatches.
+
+    Attributes:
+        rank: of the data-parallel group.
+        world: processes of that group.
+    """
+
+    rank: int = 0
+    world: int = 1
+
+
+class Loader(Protocol[T_co]):
+    """Batches without end, and where they stand."""
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """Global batches in a pass over the data; None where nobody knows."""
+
+    def __iter__(self) -> Iterator[T_co]:
+        """This process's shares of the global batches from the present position on, epoch after epoch.
+
+        A generator that is closed and begun again goes on after the last batch that was yielded, whatever was fetched
+        ahead.
+        """
+
+    def state_dict(self) -> Mapping[str, int | str]:
+        """JSON-safe state after the last batch that was yielded; the same on every process, free of their number."""
+
+    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
+        """Go to a position. Raises SpecError where the state is of other data."""

@@ -1,0 +1,226 @@
+"""Documents out of files, in pieces that any process can read on its own. Imports neither torch nor numpy.
+
+A piece of a JSONL file is a range of bytes: it has the lines that begin in it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal, TypeAlias, cast
+
+from windlass.core.errors import WindlassError
+from windlass.train.errors import TrainingError
+
+__all__ = ["Span", "SpanKind", "cut_spans", "documents", "require", "text_bytes"]
+
+SpanKind: TypeAlias = Literal["text", "jsonl", "parquet", "arrow"]
+
+_PACKED = (".gz", ".zst")
+_PACKED_FACTOR = 4
+"""Bytes of text that a byte of a compressed file counts as."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Part of a file.
+
+    Attributes:
+        start: first byte, row group or record batch.
+        stop: behind the last one.
+        num_bytes: about so much text.
+    """
+
+    kind: SpanKind
+    path: str
+    start: int
+    stop: int
+    num_bytes: int
+
+
+def cut_spans(kind: SpanKind, path: str, piece_bytes: int) -> list[Span]:
+    """A file in spans of about `piece_bytes`; text and compressed files are not cut."""
+    size = Path(path).stat().st_size
+    if kind == "parquet":
+        return _row_groups(path)
+    if kind == "arrow":
+        return _record_batches(path, piece_bytes)
+    if path.endswith(_PACKED):
+        return [Span(kind=kind, path=path, start=0, stop=-1, num_bytes=text_bytes(path))]
+    if kind == "text":
+        return [Span(kind=kind, path=path, start=0, stop=size, num_bytes=size)]
+    starts = range(0, size, piece_bytes)
+    stops = [min(size, start + piece_bytes) for start in starts]
+    return [
+        Span(kind=kind, path=path, start=start, stop=stop, num_bytes=stop - start)
+        for start, stop in zip(starts, stops, strict=True)
+    ]
+
+
+def documents(span: Span, field: str) -> Iterator[str]:
+    """The texts of a span, in order.
+
+    Raises:
+        TrainingError: it cannot be read, is no UTF-8, no JSON, or lacks the field (`text-broken`); says where.
+    """
+    read = {"text": _text, "jsonl": _jsonl, "parquet": _parquet, "arrow": _arrow}[span.kind]
+    try:
+        yield from read(span, field)
+    except (EOFError, OSError, ValueError, zlib.error) as error:  # pyarrow's errors are ValueErrors
+        hint = "fetch or make it again"
+        raise TrainingError(f"{span.path} cannot be read: {error}", hint=hint, code="text-broken") from error
+
+
+def text_bytes(path: str) -> int:
+    """About how many bytes of text a file has."""
+    return Path(path).stat().st_size * (_PACKED_FACTOR if path.endswith((*_PACKED, ".parquet")) else 1)
+
+
+def require(name: str, why: str) -> WindlassError:
+    """The error of a package that is missing."""
+    return WindlassError(f"{why} needs the package {name}", hint=f"`pip install {name}`", code="extra-missing")
+
+
+def _text(span: Span, field: str) -> Iterator[str]:
+    del field
+    with closing(_open(span.path)) as file:
+        yield _decode(span.path, file.read())
+
+
+def _jsonl(span: Span, field: str) -> Iterator[str]:
+    with closing(_open(span.path)) as file:
+        place = span.start
+        if place:
+            file.seek(place - 1)
+            place += len(file.readline()) - 1  # the line that began before belongs to the span before
+        while span.stop < 0 or place < span.stop:
+            line = file.readline()
+            if not line:
+                return
+            if not line.isspace():
+                yield _parse(line, field, span.path, place)
+            place += len(line)
+
+
+def _parse(line: bytes, field: str, path: str, place: int) -> str:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise TrainingError(
+            f"{_line(path, place)} is no JSON: {error}", hint="mend or remove it", code="text-broken"
+        ) from error
+    if not isinstance(value, dict) or not isinstance(value.get(field), str):
+        keys = ", ".join(value) if isinstance(value, dict) else type(value).__name__
+        hint = f"set `text_field` of the source; this line has: {keys}"
+        raise TrainingError(f"{_line(path, place)} has no text in `{field}`", hint=hint, code="text-broken")
+    text: str = value[field]
+    return text
+
+
+def _line(path: str, place: int) -> str:
+    """`path:line` of a byte; reads the file up to there, since something is wrong anyway."""
+    with closing(_open(path)) as file:
+        return f"{path}:{file.read(place).count(10) + 1}"
+
+
+def _parquet(span: Span, field: str) -> Iterator[str]:
+    import pyarrow.parquet as pq  # lazy: 0.2 s, only for Parquet
+
+    with pq.ParquetFile(span.path) as file:
+        if field not in file.schema_arrow.names:
+            raise _no_field(span.path, field, file.schema_arrow.names)
+        for number in range(span.start, span.stop):
+            yield from _texts(file.read_row_group(number, columns=[field]).column(field).to_pylist(), span.path, field)
+
+
+def _arrow(span: Span, field: str) -> Iterator[str]:
+    import pyarrow as pa  # lazy: 0.2 s, only for datasets
+
+    with pa.memory_map(span.path) as file, pa.ipc.open_stream(file) as reader:
+        if field not in reader.schema.names:
+            raise _no_field(span.path, field, reader.schema.names)
+        for number, batch in enumerate(reader):
+            if number >= span.stop:
+                return
+            if number >= span.start:
+                yield from _texts(batch.column(field).to_pylist(), span.path, field)
+
+
+def _texts(values: list[object], path: str, field: str) -> Iterator[str]:
+    for value in values:
+        if value is not None and not isinstance(value, str):
+            message = f"{path} has {type(value).__name__} in `{field}`, not text"
+            raise TrainingError(message, hint="set `text_field` of the source", code="text-broken")
+        yield value or ""
+
+
+def _no_field(path: str, field: str, names: list[str]) -> TrainingError:
+    hint = f"set `text_field` of the source; there are: {', '.join(names)}"
+    return TrainingError(f"{path} has no column `{field}`", hint=hint, code="text-broken")
+
+
+def _row_groups(path: str) -> list[Span]:
+    try:
+        import pyarrow.parquet as pq  # lazy: 0.2 s, only for Parquet
+    except ImportError as error:
+        raise require("pyarrow", path) from error
+    try:
+        with pq.ParquetFile(path) as file:
+            sizes = [file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups)]
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"{path} is no Parquet: {error}", hint="fetch it again", code="text-broken") from error
+    return [
+        Span(kind="parquet", path=path, start=number, stop=number + 1, num_bytes=size)
+        for number, size in enumerate(sizes)
+    ]
+
+
+def _record_batches(path: str, piece_bytes: int) -> list[Span]:
+    """Record batches of an Arrow stream, joined up to about `piece_bytes`; reads only their headers."""
+    import pyarrow as pa  # lazy: `datasets` was imported before
+
+    spans: list[Span] = []
+    start = size = number = 0
+    with pa.memory_map(path) as file, pa.ipc.open_stream(file) as reader:
+        for number, batch in enumerate(reader, start=1):
+            size += batch.nbytes
+            if size >= piece_bytes:
+                spans.append(Span(kind="arrow", path=path, start=start, stop=number, num_bytes=size))
+                start, size = number, 0
+    if number > start:
+        spans.append(Span(kind="arrow", path=path, start=start, stop=number, num_bytes=size))
+    return spans
+
+
+def _open(path: str) -> BinaryIO:
+    """A file's bytes, uncompressed as they are read; what is cut short is an error when it is reached."""
+    if path.endswith(".gz"):
+        return cast("BinaryIO", gzip.open(path, "rb"))
+    if path.endswith(".zst"):
+        return io.BufferedReader(cast("io.RawIOBase", _zstd(path)), 1 << 20)
+    return open(path, "rb")
+
+
+def _zstd(path: str) -> object:
+    try:
+        import pyarrow as pa  # lazy: 0.1 s, only for .zst
+    except ImportError as error:
+        raise require("pyarrow", path) from error
+    opened: object = pa.input_stream(path, compression="zstd")
+    return opened
+
+
+def _decode(path: str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        message = f"{path} is no UTF-8 at byte {error.start}"
+        raise TrainingError(
+            message, hint="convert it: `iconv -t utf-8`, or leave it out", code="text-broken"
+        ) from error

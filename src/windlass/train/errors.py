@@ -1,0 +1,20 @@
+"""Errors of training; part of the one tree in core.errors.
+
+PreconditionError
++-- CheckpointError      a checkpoint is torn, changed, unfinished, or of another model
++-- TrainingError        training cannot go on: a loss that is no number, data that is corrupt
+"""
+
+from __future__ import annotations
+
+from windlass.core.errors import PreconditionError
+
+__all__ = ["CheckpointError", "TrainingError"]
+
+
+class CheckpointError(PreconditionError):
+    """A checkpoint is torn, changed, unfinished, or of another model."""
+
+
+class TrainingError(PreconditionError):
+    """Training cannot go on."""

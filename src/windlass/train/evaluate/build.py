@@ -1,0 +1,39 @@
+"""From the settings of a recipe to the callbacks that evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from windlass.train.callbacks.config import DownstreamConfig, LMEvalConfig
+
+if TYPE_CHECKING:
+    from windlass.train.callbacks.build import Maker
+    from windlass.train.callbacks.protocol import Callback
+    from windlass.train.recipe import Recipe
+
+__all__ = ["evaluation_makers"]
+
+
+def evaluation_makers(recipe: Recipe) -> Mapping[str, Maker]:
+    """What makes callbacks of the kinds `lm-eval` and `downstream`, with the run's own data settings and tokenizer."""
+
+    def lm_eval(config: LMEvalConfig) -> Callback:
+        from windlass.train.evaluate.lm_eval import lm_eval_callback  # lazy: runs without evaluation need none of it
+
+        return lm_eval_callback(config, recipe.data, vocab_size=recipe.model.vocab_size)
+
+    def downstream(config: DownstreamConfig) -> Callback:
+        from windlass.train.data.tokenizer import load_tokenizer  # lazy: as above
+        from windlass.train.evaluate.downstream import Downstream
+
+        return Downstream(
+            config.tasks,
+            load_tokenizer(recipe.data.tokenizer),
+            every=config.every,
+            num_fewshot=config.num_fewshot,
+            limit=config.limit,
+            include=config.include,
+        )
+
+    return {"lm-eval": lm_eval, "downstream": downstream}

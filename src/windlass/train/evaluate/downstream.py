@@ -1,0 +1,171 @@
+"""The callback `downstream`: tasks of lm-evaluation-harness while training goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.core.errors import PreconditionError, Problem, SpecError
+from windlass.core.names import nearest
+from windlass.train.data.tokenizer import Tokenizer
+from windlass.train.duration import Duration
+from windlass.train.evaluate.lm_eval import PeriodicEvaluation
+
+if TYPE_CHECKING:
+    from windlass.train.model.decoder import Decoder
+    from windlass.train.parallel.world import World
+
+__all__ = ["Downstream", "run_tasks"]
+
+
+class Downstream(PeriodicEvaluation):
+    """Metrics `eval/TASK/METRIC` of tasks of lm-evaluation-harness.
+
+    Args:
+        tasks: names of its tasks, groups or tags.
+        num_fewshot: examples in the prompt.
+        limit: documents of each task; None: all.
+        include: folder with tasks of your own; empty: none.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[str],
+        tokenizer: Tokenizer,
+        *,
+        every: Duration | None = None,
+        num_fewshot: int = 0,
+        limit: int | None = None,
+        include: str = "",
+        batch_tokens: int = 16_384,
+    ) -> None:
+        super().__init__(every=every)
+        self.tasks, self.tokenizer = tuple(tasks), tokenizer
+        self.num_fewshot, self.limit, self.include, self.batch_tokens = num_fewshot, limit, include, batch_tokens
+        self._manager: Any = None
+
+    def on_attach(self) -> None:
+        """Find the tasks, so that a wrong name ends the run before it began."""
+        self._manager = task_manager(self.tasks, self.include)
+
+    def measure(self) -> Mapping[str, float] | None:
+        """Scores of all tasks. Collective."""
+        trainer = self.trainer
+        model: Any = trainer.module.model
+        return run_tasks(
+            model,
+            self.tokenizer,
+            self.tasks,
+            num_fewshot=self.num_fewshot,
+            limit=self.limit,
+            batch_tokens=self.batch_tokens,
+            world=trainer.world,
+            should_stop=trainer.agree_on_stop,
+            manager=self._manager,
+        )
+
+
+def run_tasks(
+    model: Decoder,
+    tokenizer: Tokenizer,
+    tasks: Sequence[str],
+    *,
+    num_fewshot: int = 0,
+    limit: int | None = None,
+    include: str = "",
+    batch_tokens: int = 16_384,
+    world: World | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    manager: Any = None,
+) -> Mapping[str, float] | None:
+    """Scores as `eval/TASK/METRIC`; None where `should_stop` said so. Collective; blocks, may fetch data sets.
+
+    Random states are left as they are.
+
+    Raises:
+        PreconditionError: lm_eval is not installed.
+        SpecError: there is no such task.
+    """
+    lm_eval = _lm_eval()
+    from windlass.train.evaluate.harness import HarnessModel, Interrupted  # lazy: it imports lm_eval, 3 s
+
+    manager = manager if manager is not None else task_manager(tasks, include)
+    adapter = HarnessModel(model, tokenizer, world=world, batch_tokens=batch_tokens, should_stop=should_stop)
+    try:
+        found = lm_eval.simple_evaluate(
+            model=adapter,
+            tasks=list(tasks),
+            num_fewshot=num_fewshot or None,
+            limit=limit,
+            bootstrap_iters=0,
+            log_samples=False,
+            task_manager=manager,
+            random_seed=None,
+            numpy_random_seed=None,
+            torch_random_seed=None,
+        )
+    except Interrupted:
+        return None
+    return dict(_scores(found["results"]))
+
+
+def task_manager(tasks: Sequence[str], include: str = "") -> Any:
+    """The harness's index of tasks, with those of a folder; costs seconds, unless all tasks are in the folder.
+
+    Raises:
+        PreconditionError: lm_eval is not installed.
+        SpecError: one of the tasks is not in it.
+    """
+    _lm_eval()
+    if include and not Path(include).expanduser().is_dir():
+        raise SpecError([Problem(f"there is no folder {include}", "unknown-harness-task", hint="look at `include`")])
+    known: set[str] = set()
+    missing = list(tasks)
+    for manager in _managers(str(Path(include).expanduser()) if include else None):
+        missing = [task for task in tasks if not manager.match_tasks([task])]
+        known.update(manager.all_tasks)
+        if not missing:
+            return manager
+    raise SpecError(_unknown(task, sorted(known)) for task in missing)
+
+
+def _managers(include: str | None) -> Iterator[Any]:
+    """An index of the user's own tasks, then one of all; the second reads thousands of files."""
+    from lm_eval.tasks import TaskManager
+
+    if include:
+        yield TaskManager(include_path=include, include_defaults=False)
+    yield TaskManager(include_path=include)
+
+
+def _unknown(task: str, known: Sequence[str]) -> Problem:
+    near = nearest(task, known)
+    hint = f"did you mean `{near}`?" if near else "`lm-eval ls tasks` lists them"
+    return Problem(f"lm-evaluation-harness has no task {task}", "unknown-harness-task", hint=hint)
+
+
+def _lm_eval() -> Any:
+    try:
+        import lm_eval  # lazy: optional, and 3 s
+    except ImportError as error:
+        raise PreconditionError(
+            "tasks of lm-evaluation-harness need the package lm-eval, which is not installed",
+            hint="`pip install lm-eval`, or remove the callback of kind `downstream`",
+            code="extra-missing",
+        ) from error
+    return lm_eval
+
+
+def _scores(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
+    """`{"acc,none": 0.5, "alias": ...}` of each task as metrics; its filter is named where it is not the plain one."""
+    found = []
+    for task, values in results.items():
+        for key, value in values.items():
+            metric, _, chosen = key.partition(",")
+            if isinstance(value, bool) or not isinstance(value, int | float) or metric.endswith("_stderr"):
+                continue
+            if chosen:
+                name = f"eval/{task}/{metric}" + ("" if chosen == "none" else f"/{chosen}")
+                found.append((name, float(value)))
+    return found

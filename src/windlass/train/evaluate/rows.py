@@ -1,0 +1,113 @@
+"""Held-out rows in fixed batches: which rows meet in a batch does not depend on the number of processes.
+
+Legend: B rows of a batch, T tokens of a row, N rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.batch import IGNORE, Batch
+from windlass.train.data.collate import Collator, RowPlace
+from windlass.train.data.config import DataConfig, SourceConfig
+from windlass.train.data.corpus import Corpus
+from windlass.train.data.opening import manifests_of, open_corpus, special_ids
+from windlass.train.data.rows import RowTable, cut_rows
+
+__all__ = ["HeldOut", "WholeChunks", "open_held_out"]
+
+_BATCH_TOKENS = 16_384
+"""Tokens of a batch where the run does not say how many fit: small enough for any machine that trains the model."""
+
+
+class WholeChunks:
+    """All tokens end to end, cut every `length`, what is left over at the end too."""
+
+    is_joined = True
+
+    def __init__(self, num_tokens: int, length: int) -> None:
+        self._num_tokens, self._length = num_tokens, length
+        self.num_rows = -(-num_tokens // length)
+
+    def pieces(self, row: int) -> list[tuple[int, int]]:
+        """One piece; that of the last row may be short."""
+        start = row * self._length
+        return [(start, min(self._length, self._num_tokens - start))]
+
+    def lengths(self, row_N: np.ndarray) -> np.ndarray:
+        """Tokens of rows."""
+        tokens_N: np.ndarray = np.minimum(self._length, self._num_tokens - row_N * self._length)
+        return tokens_N
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Rows of one source, in order, in batches of so many; the last batch is filled with rows that count nothing.
+
+    Attributes:
+        name: as metrics call it.
+        num_rows: rows that count.
+        rows_batch: rows of a batch.
+    """
+
+    name: str
+    collator: Collator
+    num_rows: int
+    rows_batch: int
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches."""
+        return -(-self.num_rows // self.rows_batch)
+
+    def batch(self, number: int) -> Batch:
+        """One of them; a number past the end gives one in which nothing counts, for processes that must keep step."""
+        first = number * self.rows_batch
+        rows = [min(first + row, self.num_rows - 1) for row in range(self.rows_batch)]
+        places = [RowPlace(row, 0, row) for row in rows]
+        made = self.collator.batch(places, width=self.collator.length, cuts=None, num_rows_step=self.rows_batch)
+        is_filling_B = torch.arange(first, first + self.rows_batch) >= self.num_rows
+        return replace(made, labels_BT=made.labels_BT.masked_fill(is_filling_B[:, None], IGNORE))
+
+
+def open_held_out(
+    name: str, source: SourceConfig, data: DataConfig, *, vocab_size: int, max_tokens: int | None = None
+) -> HeldOut:
+    """The rows of a source, cut as the run's own data is.
+
+    Args:
+        data: gives tokenizer, length and layout of rows, and tokens of a microbatch.
+        max_tokens: take rows from the start up to so many tokens; None: all.
+
+    Raises:
+        SpecError: there is nothing in it, or no tokenizer.
+        TrainingError: files are broken or of another vocabulary.
+    """
+    corpus = open_corpus(source, data.tokenizer, vocab_size=vocab_size, cache=data.cache)
+    length = data.sequence_length
+    table = _table(corpus, data)
+    if table.num_rows == 0:
+        message = f"{', '.join(source.path)} has no tokens to evaluate on"
+        raise SpecError([Problem(message, "data-missing", hint=f"name other files for `{name}`")])
+    collator = Collator(
+        corpora=[corpus],
+        tables=[table],
+        length=length,
+        pad_id=special_ids(data.tokenizer, manifests_of([source])).pad_id,
+        has_documents=data.mask_documents,
+        vocab_size=vocab_size,
+    )
+    num_rows = table.num_rows if max_tokens is None else max(1, min(table.num_rows, max_tokens // length))
+    tokens = min(data.microbatch_tokens or _BATCH_TOKENS, data.batch_tokens)
+    return HeldOut(name=name, collator=collator, num_rows=num_rows, rows_batch=max(1, min(num_rows, tokens // length)))
+
+
+def _table(corpus: Corpus, data: DataConfig) -> RowTable:
+    if data.layout == "chunk":
+        return WholeChunks(corpus.num_tokens, data.sequence_length)
+    layout = "pad" if data.layout == "bucket" else data.layout
+    return cut_rows(corpus, data.sequence_length, layout=layout, long_documents=data.long_documents)

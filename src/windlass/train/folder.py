@@ -1,0 +1,60 @@
+"""The folder of checkpoints, looked at before any work can be lost for want of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from windlass import report
+from windlass.core.errors import PreconditionError
+from windlass.train.parallel.world import World
+
+__all__ = ["checkpoint_folder", "ensure_folder"]
+
+
+def checkpoint_folder(folder: str, name: str) -> str:
+    """Where checkpoints go: as the recipe says, else the task's own folder, else below the working directory."""
+    if folder:
+        return folder
+    return str(report.place().checkpoints) if report.is_active() else str(Path("checkpoints") / name)
+
+
+def ensure_folder(folder: str, world: World, *, need_bytes: int) -> None:
+    """Make the folder and see that it takes a checkpoint; URLs are left to the store. Collective, idempotent.
+
+    Args:
+        need_bytes: of one checkpoint.
+
+    Raises:
+        PreconditionError: it cannot be written to, or has no room.
+    """
+    error: PreconditionError | None = None
+    if world.is_main and "://" not in folder:
+        error = _problem(Path(folder), need_bytes)
+    if world.sum_on_host([float(error is not None)])[0] > 0:
+        raise error or PreconditionError(f"rank 0 cannot write to {folder}", code="checkpoint-folder")
+
+
+def _problem(folder: Path, need_bytes: int) -> PreconditionError | None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return PreconditionError(
+            f"checkpoints cannot be written to {folder}: {error.strerror or error}",
+            hint="set `checkpoint.folder`, or `no_checkpoints=true`",
+            code="checkpoint-folder",
+        )
+    if free < need_bytes:
+        return PreconditionError(
+            f"{folder} has {_gigabytes(free)} left, and one checkpoint takes {_gigabytes(need_bytes)}",
+            hint="make room, or set `checkpoint.folder` to a larger disk",
+            code="checkpoint-no-space",
+        )
+    return None
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

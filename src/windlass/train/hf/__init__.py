@@ -1,0 +1,1 @@
+"""Models to and from the files of Hugging Face; transformers itself is not needed."""

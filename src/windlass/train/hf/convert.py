@@ -1,0 +1,95 @@
+"""`windlass ckpt export` and `import`: between checkpoints of ours and folders of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from windlass.config import from_data, to_data
+from windlass.core.errors import PreconditionError, SpecError
+from windlass.train.checkpoint.store import open_store
+from windlass.train.data.config import TokenizerConfig
+from windlass.train.data.tokenizer import load_tokenizer
+from windlass.train.hf.exchange import SHARD_BYTES, DType, export_model
+from windlass.train.hf.mapped import ModelSource
+from windlass.train.hf.sources import StoredCheckpoint, open_model
+from windlass.train.parallel.world import World
+
+__all__ = ["export_hf", "import_model"]
+
+
+def export_hf(
+    checkpoint: str,
+    folder: str | Path,
+    *,
+    dtype: DType = "bfloat16",
+    tokenizer: str | Path | None = None,
+    max_shard_bytes: int = SHARD_BYTES,
+    overwrite: bool = False,
+) -> Path:
+    """Write a checkpoint's model as a folder of Hugging Face; costs the memory of its largest weight.
+
+    Args:
+        checkpoint: anything that `open_model` reads.
+        dtype: of the files.
+        tokenizer: file or folder whose files are copied; None: the recipe's own, where that is a file or folder.
+        overwrite: whether a model of Hugging Face in that folder may be replaced; nothing else ever is.
+
+    Returns:
+        The folder.
+
+    Raises:
+        NotFoundError, CheckpointError: there is no checkpoint, or it is damaged.
+        SpecError: no architecture of transformers is that model; names the settings.
+        PreconditionError: the folder exists.
+    """
+    with open_model(checkpoint) as source:
+        own = _tokenizer_config(source)
+        files = Path(own.path) if own is not None and own.path != "bytes" else None
+        return export_model(
+            source.config,
+            source,
+            folder,
+            dtype=dtype,
+            tokenizer=tokenizer if tokenizer is not None else files,
+            max_shard_bytes=max_shard_bytes,
+            overwrite=overwrite,
+            ids=load_tokenizer(own).ids if own is not None else None,
+        )
+
+
+def _tokenizer_config(source: ModelSource) -> TokenizerConfig | None:
+    """That of the recipe which trained the model; None where nobody noted it, or it is only a name of the hub."""
+    if not isinstance(source, StoredCheckpoint):
+        return None
+    try:
+        config = from_data(TokenizerConfig, source.record["recipe"]["data"]["tokenizer"], source=source.source)
+    except (KeyError, TypeError, SpecError):
+        return None
+    return config if config.path == "bytes" or (config.path and Path(config.path).expanduser().exists()) else None
+
+
+def import_model(path: str, folder: str) -> str:
+    """Write any model that we can read as a checkpoint of ours, at step 0; returns its path.
+
+    Only weights are taken. A run takes such a model without this too, by `checkpoint.load.path`. Costs its memory.
+
+    Raises:
+        NotFoundError, CheckpointError, SpecError: as `open_model`.
+        PreconditionError: the folder holds checkpoints already.
+    """
+    store = open_store(folder, World(device=torch.device("cpu")))
+    if store.committed():
+        raise PreconditionError(f"{folder} holds checkpoints already", hint="give another folder", code="export-exists")
+    with open_model(path) as source:
+        weights: Mapping[str, Tensor] = dict(source)
+        record = {
+            "schema": "windlass.model/1",
+            "source": path,
+            "model": to_data(source.config, keep_defaults=True),
+        }
+        pending = store.save({"model": weights}, {}, step=0, tokens=0, config=record, is_permanent=True, is_async=False)
+        return pending.wait().path

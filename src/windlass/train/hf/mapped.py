@@ -1,0 +1,194 @@
+"""Weights that are read when they are asked for: foreign ones under our names, those of a model in memory, into a model.
+
+Legend: all tensors here are whole weights, on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from windlass.train.errors import CheckpointError
+from windlass.train.hf.maps import NameMap, Weight
+from windlass.train.model.config import ModelConfig
+
+__all__ = ["MappedWeights", "ModelSource", "ModuleWeights", "Weights", "check_weights", "fill"]
+
+
+class Weights(Protocol):
+    """Named tensors that are read when they are asked for."""
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shape of each, without reading any."""
+
+    def tensor(self, name: str) -> Tensor:
+        """One of them, on the CPU; costs its bytes."""
+
+
+class ModelSource(Weights, Protocol):
+    """A model that lies somewhere, under our names; use it in a `with` block.
+
+    Attributes:
+        source: where it lies, for messages.
+    """
+
+    source: str
+
+    @property
+    def config(self) -> ModelConfig:
+        """What it is made of."""
+
+    def __enter__(self) -> Self:
+        """The same."""
+
+    def __exit__(self, *failure: object) -> None:
+        """Let go of its files."""
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights, one at a time."""
+
+
+class MappedWeights:
+    """Foreign weights under our names.
+
+    Attributes:
+        config: of the model that they are.
+        source: where they lie.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        names: NameMap,
+        weights: Weights,
+        source: str,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        """Compare names and shapes. Raises CheckpointError naming weights that are missing, too many or misshapen."""
+        self.config, self.source = config, source
+        self._files, self._close = weights, close
+        self._weights = {weight.ours: weight for weight in names.weights(config)}
+        self._check()
+
+    def _check(self) -> None:
+        found = self._files.shapes()
+        head = next((weight for weight in self._weights.values() if weight.ours == "head.weight"), None)
+        spare = {name for name in found if name.endswith("rotary_emb.inv_freq")}  # old files hold what is computed
+        if head is None:
+            spare |= {"lm_head.weight", "lm_head.w_out.weight"}  # some files of tied models hold the embedding twice
+        check_weights(found, list(self._weights.values()), self.source, spare=spare)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._close is not None:
+            self._close()
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, self.tensor(name)) for name in self._weights)
+
+    def names(self) -> Mapping[str, Weight]:
+        """What each of ours is there."""
+        return self._weights
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shape of each, by our names."""
+        return {name: weight.shape for name, weight in self._weights.items()}
+
+    def tensor(self, name: str) -> Tensor:
+        """One of ours, in the type it is kept in; stacked from several where there they are."""
+        weight = self._weights[name]
+        if not weight.is_stacked:
+            return self._files.tensor(weight.theirs[0])
+        first = self._files.tensor(weight.theirs[0])
+        whole = torch.empty(weight.shape, dtype=first.dtype)
+        for index, theirs in enumerate(weight.theirs):
+            whole[index] = self._files.tensor(theirs)
+        return whole
+
+
+class ModuleWeights:
+    """A model in memory as weights; sharded ones are gathered one by one, by all processes together."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._tensors = dict(model.named_parameters())
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shape of each, whole."""
+        return {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
+
+    def tensor(self, name: str) -> Tensor:
+        """One of them, whole."""
+        from torch.distributed.tensor import DTensor
+
+        tensor = self._tensors[name].detach()
+        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def fill(targets: Mapping[str, Tensor], weights: Weights, source: str, *, is_strict: bool = True) -> None:
+    """Copy weights into tensors of the same names, plain or sharded; types are converted.
+
+    Each process reads whole weights, one at a time, and keeps its shard; nothing is sent. Targets that are one stage of a
+    pipeline may lack what the other stages have.
+
+    Args:
+        is_strict: whether every target must be there, and every weight have a target; shapes must always be right.
+
+    Raises:
+        CheckpointError: a target has no weight, or one of another shape, or a weight has no target.
+    """
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    shapes = weights.shapes()
+    wanted = [Weight(ours=name, theirs=(name,), shape=tuple(tensor.shape)) for name, tensor in targets.items()]
+    if is_strict:
+        check_weights(shapes, wanted, source, spare=set(shapes) if _is_stage(targets.keys()) else None)
+    else:
+        wanted = [weight for weight in wanted if weight.ours in shapes]
+        check_weights(shapes, wanted, source, spare=set(shapes) - targets.keys())
+    with torch.no_grad():
+        for weight in wanted:
+            target = targets[weight.ours]
+            whole = weights.tensor(weight.ours).to(device=target.device, dtype=target.dtype)
+            if isinstance(target, DTensor):
+                whole = distribute_tensor(whole, target.device_mesh, target.placements, src_data_rank=None)
+            target.copy_(whole)
+
+
+def _is_stage(names: Collection[str]) -> bool:
+    """Whether these are names of a part of a decoder: no embedding, no norm at the end, or blocks left out."""
+    blocks = {int(name.split(".")[1]) for name in names if name.startswith("blocks.")}
+    has_ends = "embed.weight" in names and "norm.weight" in names
+    return bool(blocks) and not (has_ends and len(blocks) == max(blocks) + 1)
+
+
+def check_weights(
+    found: Mapping[str, tuple[int, ...]], wanted: Sequence[Weight], source: str, *, spare: set[str] | None = None
+) -> None:
+    """Compare the names and shapes of a place with those that a model has there.
+
+    Args:
+        spare: names that may be there without a place in the model.
+
+    Raises:
+        CheckpointError: names weights that are missing, have no place, or another shape.
+    """
+    shapes = {theirs: weight.their_shape for weight in wanted for theirs in weight.theirs}
+    lines = [f"{name} is missing" for name in shapes if name not in found]
+    lines += [f"{name} has no place in the model" for name in found if name not in shapes and name not in (spare or ())]
+    lines += [
+        f"{name} has shape {list(found[name])}, not {list(shape)}"
+        for name, shape in shapes.items()
+        if found.get(name, shape) != shape
+    ]
+    if lines:
+        more = f", and {len(lines) - 5} more" if len(lines) > 5 else ""
+        raise CheckpointError(
+            f"the weights in {source} are of another model: {'; '.join(lines[:5])}{more}",
+            hint="compare the config.json there with the model's settings",
+            code="weights-differ",
+        )

@@ -1,0 +1,198 @@
+"""Names of weights, ours and theirs: one table of rules per way of naming them; no torch.
+
+A rule is a pair of patterns. `{i}` runs over blocks and `{e}` over experts; a rule with `{e}` on their side alone says
+that our tensor holds, along its first axis, what are several tensors there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from windlass.train.model.config import ModelConfig
+
+__all__ = ["ATTENTION", "ROOT", "SWIGLU", "NameMap", "Rule", "Weight", "hf_names", "our_shapes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A weight of ours, and what it is called there."""
+
+    ours: str
+    theirs: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """A weight of a certain model.
+
+    Attributes:
+        ours: our name.
+        theirs: their name; several where our tensor is theirs stacked along a new first axis.
+        shape: of ours.
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether ours is several of theirs."""
+        return len(self.theirs) > 1
+
+    @property
+    def their_shape(self) -> tuple[int, ...]:
+        """Shape of each of theirs."""
+        return self.shape[1:] if self.is_stacked else self.shape
+
+
+@dataclass(frozen=True, slots=True)
+class NameMap:
+    """Rules of one way of naming weights."""
+
+    rules: tuple[Rule, ...]
+
+    def weights(self, config: ModelConfig) -> Iterator[Weight]:
+        """All weights of a model, in the order of our modules.
+
+        Raises:
+            LookupError: a weight that no rule names; its name is the argument.
+        """
+        by_pattern = {rule.ours: rule.theirs for rule in self.rules}
+        num_experts = config.moe.num_experts if config.moe is not None else 0
+        for name, shape in our_shapes(config).items():
+            pattern, block = _pattern(name)
+            if pattern not in by_pattern:
+                raise LookupError(name)
+            theirs = by_pattern[pattern].replace("{i}", block)
+            experts = range(num_experts) if "{e}" in theirs else range(1)
+            yield Weight(ours=name, theirs=tuple(theirs.replace("{e}", str(e)) for e in experts), shape=shape)
+
+
+def _pattern(name: str) -> tuple[str, str]:
+    """`blocks.3.ffn.up.weight` as `blocks.{i}.ffn.up.weight` and `3`."""
+    head, _, rest = name.partition(".")
+    if head != "blocks":
+        return name, ""
+    block, _, rest = rest.partition(".")
+    return f"blocks.{{i}}.{rest}", block
+
+
+def our_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every weight of a decoder, in the order of its modules."""
+    shapes: dict[str, tuple[int, ...]] = {"embed.weight": (config.vocab_size, config.d_model)}
+    block = _block_shapes(config)
+    for index in range(config.num_layers):
+        shapes.update({f"blocks.{index}.{name}": shape for name, shape in block.items()})
+    shapes["norm.weight"] = (config.d_model,)
+    if not config.is_tied:
+        shapes["head.weight"] = (config.vocab_size, config.d_model)
+    return shapes
+
+
+def _block_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    width = config.d_model
+    shapes: dict[str, tuple[int, ...]] = {"attention_norm.weight": (width,)}
+    shapes.update({f"attention.{name}": shape for name, shape in _attention_shapes(config).items()})
+    if config.norm == "peri":
+        shapes["attention_post_norm.weight"] = (width,)
+    shapes["ffn_norm.weight"] = (width,)
+    if config.moe is None:
+        shapes.update({f"ffn.{name}": shape for name, shape in _swiglu_shapes(width, config.hidden).items()})
+    else:
+        shapes["moe.router.weight"] = (config.moe.num_experts, width)
+        stacked = _swiglu_shapes(width, config.moe.hidden).items()
+        shapes.update(
+            {f"moe.{name.removesuffix('.weight')}": (config.moe.num_experts, *shape) for name, shape in stacked}
+        )
+        if config.moe.shared_hidden:
+            shared = _swiglu_shapes(width, config.moe.shared_hidden).items()
+            shapes.update({f"moe.shared.{name}": shape for name, shape in shared})
+    if config.norm == "peri":
+        shapes["ffn_post_norm.weight"] = (width,)
+    return shapes
+
+
+def _attention_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    attention = config.attention
+    outs = {"q": attention.num_heads * config.head_dim, "k": config.num_kv_heads * config.head_dim}
+    outs["v"] = outs["k"]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, out in outs.items():
+        shapes[f"{name}.weight"] = (out, config.d_model)
+        if attention.bias:
+            shapes[f"{name}.bias"] = (out,)
+    shapes["o.weight"] = (config.d_model, outs["q"])
+    if attention.qk_norm != "none":
+        is_full = attention.qk_norm == "full"
+        shapes["q_norm.weight"] = (outs["q"] if is_full else config.head_dim,)
+        shapes["k_norm.weight"] = (outs["k"] if is_full else config.head_dim,)
+    return shapes
+
+
+def _swiglu_shapes(width: int, hidden: int) -> Mapping[str, tuple[int, ...]]:
+    return {"gate.weight": (hidden, width), "up.weight": (hidden, width), "down.weight": (width, hidden)}
+
+
+# Hugging Face. All families that we write name these alike.
+ROOT = (
+    Rule("embed.weight", "model.embed_tokens.weight"),
+    Rule("norm.weight", "model.norm.weight"),
+    Rule("head.weight", "lm_head.weight"),
+)
+ATTENTION = (
+    *(Rule(f"blocks.{{i}}.attention.{x}.weight", f"model.layers.{{i}}.self_attn.{x}_proj.weight") for x in "qkvo"),
+    *(Rule(f"blocks.{{i}}.attention.{x}.bias", f"model.layers.{{i}}.self_attn.{x}_proj.bias") for x in "qkv"),
+    *(Rule(f"blocks.{{i}}.attention.{x}_norm.weight", f"model.layers.{{i}}.self_attn.{x}_norm.weight") for x in "qk"),
+)
+SWIGLU = tuple(
+    Rule(f"blocks.{{i}}.ffn.{name}.weight", f"model.layers.{{i}}.mlp.{name}_proj.weight")
+    for name in ("gate", "up", "down")
+)
+EXPERTS = (
+    Rule("blocks.{i}.moe.router.weight", "model.layers.{i}.mlp.gate.weight"),
+    *(
+        Rule(f"blocks.{{i}}.moe.{name}", f"model.layers.{{i}}.mlp.experts.{{e}}.{name}_proj.weight")
+        for name in ("gate", "up", "down")
+    ),
+)
+MIXTRAL_EXPERTS = (
+    Rule("blocks.{i}.moe.router.weight", "model.layers.{i}.block_sparse_moe.gate.weight"),
+    *(
+        Rule(f"blocks.{{i}}.moe.{ours}", f"model.layers.{{i}}.block_sparse_moe.experts.{{e}}.{theirs}.weight")
+        for ours, theirs in (("gate", "w1"), ("up", "w3"), ("down", "w2"))
+    ),
+)
+PRE_NORMS = (
+    Rule("blocks.{i}.attention_norm.weight", "model.layers.{i}.input_layernorm.weight"),
+    Rule("blocks.{i}.ffn_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
+)
+REORDERED_NORMS = (
+    Rule("blocks.{i}.attention_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
+    Rule("blocks.{i}.ffn_norm.weight", "model.layers.{i}.post_feedforward_layernorm.weight"),
+)
+
+_PRE = NameMap((*ROOT, *ATTENTION, *SWIGLU, *PRE_NORMS))
+_REORDERED = NameMap((*ROOT, *ATTENTION, *SWIGLU, *REORDERED_NORMS))
+_PRE_EXPERTS = NameMap((*ROOT, *ATTENTION, *EXPERTS, *PRE_NORMS))
+
+_BY_MODEL_TYPE: Mapping[str, NameMap] = {
+    "llama": _PRE,
+    "mistral": _PRE,
+    "qwen2": _PRE,
+    "qwen3": _PRE,
+    "olmo2": _REORDERED,
+    "olmo3": _REORDERED,
+    "qwen3_moe": _PRE_EXPERTS,
+    "olmoe": _PRE_EXPERTS,
+    "flex_olmo": NameMap((*ROOT, *ATTENTION, *EXPERTS, *REORDERED_NORMS)),
+    "mixtral": NameMap((*ROOT, *ATTENTION, *MIXTRAL_EXPERTS, *PRE_NORMS)),
+}
+
+
+def hf_names(model_type: str) -> NameMap:
+    """The names of weights of a `model_type` of Hugging Face; raises KeyError for one that we do not know."""
+    return _BY_MODEL_TYPE[model_type]

@@ -1,0 +1,163 @@
+"""Models wherever they lie: our own checkpoints, folders of Hugging Face, OLMo-core's checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from windlass.config import from_data
+from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.record.manifest import FOLDER_MANIFEST
+from windlass.train.checkpoint.files import Files, open_files
+from windlass.train.checkpoint.layout import Box
+from windlass.train.checkpoint.listing import list_committed
+from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, Reader
+from windlass.train.checkpoint.tensors import DTYPES
+from windlass.train.errors import CheckpointError
+from windlass.train.hf.exchange import import_hf
+from windlass.train.hf.mapped import ModelSource
+from windlass.train.model.config import ModelConfig
+from windlass.train.olmo_core.checkpoint import is_olmo_core, open_olmo_core
+
+__all__ = ["StoredCheckpoint", "open_model"]
+
+HF = "hf:"
+
+
+class StoredCheckpoint:
+    """A checkpoint of ours, read without a process group; every byte that is read is checked.
+
+    Attributes:
+        config: of the model in it.
+        record: its config.json: the recipe, and where each value came from.
+        step: optimiser steps that made it.
+        tokens: tokens that it saw.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Look at it. Raises CheckpointError for one that is unfinished, damaged or without a model."""
+        self._reader = Reader.open(open_files(path))
+        self.source = self._reader.files.path
+        self.record: Mapping[str, Any] = self._reader.read_json(CONFIG_FILE)
+        trainer = self._reader.read_json(TRAINER_FILE)
+        self.step, self.tokens = int(trainer["step"]), int(trainer["tokens"])
+        self.trainer: Mapping[str, Any] = trainer["state"]
+        self._model_config: ModelConfig | None = None
+
+    @property
+    def config(self) -> ModelConfig:
+        """Of the model in it; raises CheckpointError where the record tells of none."""
+        if self._model_config is None:
+            data = self.record.get("recipe", self.record)
+            if not isinstance(data, dict) or "model" not in data:
+                raise CheckpointError(
+                    f"{self.source}/{CONFIG_FILE} tells of no model",
+                    hint="take a checkpoint of a recipe, or write the model as `model` into its record",
+                    code="checkpoint-no-model",
+                )
+            self._model_config = from_data(ModelConfig, data["model"], source=f"{self.source}/{CONFIG_FILE}")
+        return self._model_config
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        pass  # files are opened for each read
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        return ((name, self.tensor(name)) for name in self.shapes())
+
+    def shapes(self, section: str = "model") -> Mapping[str, tuple[int, ...]]:
+        """Shape of each tensor of a section: `model` or `optim`."""
+        return {name: entry.shape for name, entry in self._reader.layout.tensors.get(section, {}).items()}
+
+    def tensor(self, name: str, section: str = "model") -> Tensor:
+        """One of them, whole."""
+        entry = self._reader.layout.tensors[section][name]
+        whole = torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
+        self._reader.fill(entry, Box.whole(entry.shape), whole)
+        return whole
+
+    def optim_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of the optimiser's tensors."""
+        return self.shapes("optim")
+
+    def optim_tensor(self, name: str) -> Tensor:
+        """One of them."""
+        return self.tensor(name, "optim")
+
+
+def open_model(path: str) -> ModelSource:
+    """Look at a model; its weights are read when they are asked for.
+
+    Args:
+        path: a checkpoint of windlass or a folder of them (the newest is taken), a folder of Hugging Face (with or
+            without `hf:` in front), `hf:ORGANISATION/NAME` or `hf:ORGANISATION/NAME@REVISION` of its hub, or a checkpoint
+            of OLMo-core.
+
+    Raises:
+        NotFoundError: nothing of the kind is there.
+        CheckpointError, SpecError: it is damaged, or its model is none of ours.
+    """
+    if path.startswith(HF):
+        return import_hf(_hub_folder(path.removeprefix(HF)))
+    files = open_files(path)
+    names = files.names()
+    if FOLDER_MANIFEST in names:
+        return StoredCheckpoint(path)
+    committed = list_committed(files)
+    if committed:
+        return StoredCheckpoint(committed[-1].path)
+    if is_olmo_core(files):
+        return open_olmo_core(path)
+    if _is_hf(files, names):
+        return import_hf(path)
+    raise NotFoundError(
+        f"there is no model at {path}",
+        hint="name a folder `step-N`, a folder of such, a folder of Hugging Face, or a checkpoint of OLMo-core",
+        code="no-checkpoint",
+    )
+
+
+def _is_hf(files: Files, names: list[str]) -> bool:
+    if "config.json" not in names:
+        return False
+    try:
+        data = json.loads(files.read("config.json"))
+    except ValueError:
+        return False
+    return isinstance(data, dict) and ("model_type" in data or "architectures" in data)
+
+
+def _hub_folder(name: str) -> Path:
+    """A folder as it is, or the snapshot of a repository of the hub, fetched where it is not there yet."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise NotFoundError(f"there is no folder {name}", hint="check the path", code="no-checkpoint")
+    try:
+        from huggingface_hub import snapshot_download  # lazy: only for models of the hub
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError as error:
+        raise PreconditionError(
+            f"there is no folder {name}, and huggingface_hub, which could fetch it, is not installed",
+            hint="`pip install huggingface_hub`, or give a folder",
+            code="extra-missing",
+        ) from error
+    repository, _, revision = name.partition("@")
+    try:
+        found = snapshot_download(
+            repository, revision=revision or None, allow_patterns=["*.safetensors", "*.json", "*.txt", "*.model"]
+        )
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise NotFoundError(
+            f"the hub gave no {name}: {first}", hint="check the name, the network and HF_TOKEN", code="hub-failed"
+        ) from error
+    return Path(found)

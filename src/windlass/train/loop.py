@@ -1,0 +1,259 @@
+"""The loop: fetch, agree, step; whatever concerns all processes happens at the boundary between two steps.
+
+Each boundary has one small host all-reduce: the weight and the tokens of the next batch, who wants to stop or to save,
+and whether all recorded the same metrics. Metrics are collected, checkpoints written and stops obeyed there, and
+nowhere else, so no process can miss one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from windlass.train.callbacks.protocol import Callback
+from windlass.train.metrics import StepMetrics, refuse_bad_loss
+from windlass.train.modules.protocol import StepFacts
+from windlass.train.randomness import generator_states, restore_generators
+from windlass.train.stopping import StopReason
+
+if TYPE_CHECKING:
+    from windlass.train.trainer import Trainer
+
+__all__ = ["Loop"]
+
+T = TypeVar("T")
+
+_REASONS = tuple(StopReason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Boundary:
+    """What all processes know after an agreement."""
+
+    weight: float
+    tokens: int
+    stop: StopReason | None
+    is_over: bool
+    is_permanent_wanted: bool
+    is_ephemeral_wanted: bool
+    is_save_done: bool
+    is_uniform: bool
+
+
+class Loop(Generic[T]):
+    """The running part of a trainer."""
+
+    def __init__(self, trainer: Trainer[T]) -> None:
+        self.trainer = trainer
+        self.agreed_stop: StopReason | None = None
+        self.running_step = 0
+        self._wants_permanent = self._wants_ephemeral = False
+        self._position: Mapping[str, int | str] | None = None
+        self._collected_at = 0
+        self._step_s = 0.0
+
+    def run(self) -> StopReason | None:
+        """Train to the end (None) or to a stop. Collective."""
+        trainer = self.trainer
+        self.agreed_stop = None
+        if self._position is not None:
+            trainer.loader.load_state_dict(self._position)
+        self._position = dict(trainer.loader.state_dict())
+        self._collected_at = self.running_step = trainer.step
+        self._call("on_start")
+        batches = iter(trainer.loader)
+        epoch = None
+        try:
+            while True:
+                batch = self._fetch(batches)
+                boundary = self._agree(batch)
+                self._settle(boundary)
+                if batch is None or boundary.is_over or boundary.stop is not None:
+                    return boundary.stop
+                if epoch != trainer.epoch:
+                    epoch = trainer.epoch
+                    self._call("on_epoch", epoch)
+                self._step(batch, boundary)
+        finally:
+            _close(batches)
+
+    def request_save(self, *, is_permanent: bool) -> None:
+        """Want a checkpoint at the next boundary."""
+        if is_permanent:
+            self._wants_permanent = True
+        else:
+            self._wants_ephemeral = True
+
+    def agree_on_stop(self) -> bool:
+        """Whether any process wants to stop; what is agreed here stays agreed. Collective."""
+        if self.agreed_stop is None:
+            mine = self.trainer.stopper.reason()
+            flags = [float(mine is reason) for reason in _REASONS]
+            self.agreed_stop = _first_reason(self.trainer.world.sum_on_host(flags))
+        return self.agreed_stop is not None
+
+    def leave(self, error: BaseException | None) -> None:
+        """Tell callbacks that training is over; what they raise does not hide `error`."""
+        trainer = self.trainer
+        trainer.stopper.forget()
+        if error is None:
+            self._call("on_end")
+            return
+        for callback in list(trainer.callbacks.values()):
+            _tell_end(callback, error)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training stands at this boundary. Collective."""
+        trainer = self.trainer
+        return {
+            "format": 1,
+            "step": trainer.step,
+            "tokens": trainer.tokens,
+            "epoch": trainer.epoch,
+            "seed": trainer.seed,
+            "loader": dict(self._position if self._position is not None else trainer.loader.state_dict()),
+            "callbacks": {name: state for name, each in trainer.callbacks.items() if (state := each.state_dict())},
+            "random": generator_states(trainer.world),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Stand where that state stood."""
+        trainer = self.trainer
+        trainer.loader.load_state_dict(state["loader"])
+        self._position = dict(state["loader"])
+        trainer.step, trainer.tokens, trainer.epoch = int(state["step"]), int(state["tokens"]), int(state["epoch"])
+        for name, part in state.get("callbacks", {}).items():
+            if name in trainer.callbacks:
+                trainer.callbacks[name].load_state_dict(part)
+        restore_generators(state.get("random"), trainer.world)
+
+    def _fetch(self, batches: Iterator[T]) -> T | None:
+        """The next batch; None where training is over, or the loader gives no more."""
+        trainer = self.trainer
+        if trainer.is_complete:
+            return None
+        began_at = time.perf_counter()
+        batch = next(batches, None)
+        trainer.data_wait_s = time.perf_counter() - began_at
+        return batch
+
+    def _agree(self, batch: T | None) -> _Boundary:
+        """One all-reduce of a few numbers on the host. Collective."""
+        trainer = self.trainer
+        module, world, checkpointer = trainer.module, trainer.world, trainer.checkpointer
+        reason = self.agreed_stop or trainer.stopper.reason(self._step_s)
+        digest = trainer.metrics.digest
+        totals = world.sum_on_host(
+            [
+                0.0 if batch is None else module.weigh(batch),
+                0.0 if batch is None else module.count(batch),
+                float(batch is None),
+                float(self._wants_permanent),
+                float(self._wants_ephemeral),
+                float(checkpointer is not None and checkpointer.is_done),
+                digest,
+                digest * digest,
+                *(float(reason is each) for each in _REASONS),
+            ]
+        )
+        self._wants_permanent = self._wants_ephemeral = False
+        replicas = world.size // world.share.world
+        self.agreed_stop = _first_reason(totals[8:])
+        return _Boundary(
+            weight=totals[0] / replicas,
+            tokens=round(totals[1] / replicas),
+            is_over=totals[2] > 0,
+            is_permanent_wanted=totals[3] > 0,
+            is_ephemeral_wanted=totals[4] > 0,
+            is_save_done=totals[5] == world.size,
+            is_uniform=totals[7] * world.size == totals[6] * totals[6],
+            stop=None if totals[2] > 0 else self.agreed_stop,
+        )
+
+    def _settle(self, boundary: _Boundary) -> None:
+        """Collect, save and end, as agreed. Collective."""
+        trainer, checkpointer = self.trainer, self.trainer.checkpointer
+        leaves = boundary.is_over or boundary.stop is not None
+        saves = boundary.is_permanent_wanted or boundary.is_ephemeral_wanted or leaves
+        if saves or trainer.step - self._collected_at >= trainer.collect_every:
+            self._collect(is_uniform=boundary.is_uniform)
+        if checkpointer is None:
+            return
+        if boundary.is_save_done:
+            checkpointer.finish()
+        if saves:
+            checkpointer.save(is_permanent=boundary.is_permanent_wanted or boundary.is_over)
+        if leaves:
+            checkpointer.finish()
+
+    def _collect(self, *, is_uniform: bool) -> None:
+        trainer = self.trainer
+        self._collected_at = trainer.step
+        steps = trainer.metrics.collect(is_uniform=is_uniform)
+        if trainer.world.is_main:
+            self._tell(steps)
+        if trainer.stop_on_nan:
+            refuse_bad_loss(steps)
+
+    def _tell(self, steps: Sequence[StepMetrics]) -> None:
+        for callback in list(self.trainer.callbacks.values()):
+            for entry in steps:
+                callback.on_metrics(entry.step, entry.values)
+
+    def _step(self, batch: T, boundary: _Boundary) -> None:
+        """One step of the optimiser."""
+        trainer, module = self.trainer, self.trainer.module
+        began_at = time.perf_counter()
+        self.running_step = trainer.step + 1
+        trainer.batch = batch
+        self._call("on_step_start", batch)
+        facts = StepFacts(
+            step=self.running_step,
+            tokens=trainer.tokens,
+            total_weight=boundary.weight,
+            lr_factor=trainer.schedule(self.running_step, trainer.tokens + boundary.tokens),
+        )
+        for name, value in module.train_batch(batch, facts).items():
+            trainer.record(f"train/{name}", value, "sum")
+        self._call("on_optim")
+        for name, value in module.optim_step(facts).items():
+            trainer.record(f"optim/{name}", value, "none")
+        trainer.record("optim/lr", module.optimizer.param_groups[0]["lr"], "none")
+        trainer.step, trainer.step_tokens = self.running_step, boundary.tokens
+        trainer.tokens += boundary.tokens
+        self._position = dict(trainer.loader.state_dict())
+        trainer.epoch = _epoch(trainer.step, trainer.loader.batches_per_epoch, self._position)
+        self._call("on_step_end")
+        self._step_s = time.perf_counter() - began_at
+
+    def _call(self, hook: str, *args: Any) -> None:
+        for callback in list(self.trainer.callbacks.values()):
+            getattr(callback, hook)(*args)
+
+
+def _tell_end(callback: Callback, error: BaseException) -> None:
+    try:
+        callback.on_error(error)
+        callback.on_end()
+    except Exception as second:  # noqa: BLE001 - the first error is what counts
+        error.add_note(f"{type(callback).__name__} then failed too: {second}")
+
+
+def _first_reason(counts: Sequence[float]) -> StopReason | None:
+    return next((reason for reason, count in zip(_REASONS, counts, strict=True) if count > 0), None)
+
+
+def _epoch(step: int, batches_per_epoch: int | None, position: Mapping[str, int | str]) -> int:
+    """Passes that are done: as the loader says, else by its number of batches."""
+    said = position.get("epoch")
+    if isinstance(said, int):
+        return said
+    return step // batches_per_epoch if batches_per_epoch else 0
+
+
+def _close(batches: object) -> None:
+    close = getattr(batches, "close", None)
+    if callable(close):
+        close()

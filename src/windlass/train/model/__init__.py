@@ -1,0 +1,1 @@
+"""One decoder for all families, its presets, and what it costs."""

@@ -1,0 +1,155 @@
+"""Causal self-attention with grouped queries.
+
+Legend: B rows, T tokens, D width of the residual stream, H query heads, G key and value heads, K head size,
+S tokens that are seen (with a cache more than T).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from windlass.train.model.masks import BlockwiseMask, DenseMask, Mask, PackedMask
+from windlass.train.model.norms import RMSNorm
+from windlass.train.model.rope import Rotation, rotate
+
+if TYPE_CHECKING:
+    from windlass.train.model.cache import LayerCache
+    from windlass.train.model.config import ModelConfig
+
+__all__ = ["Attention", "attend"]
+
+
+class Attention(nn.Module):
+    """Projections, norms on queries and keys, rotary embeddings, attention, projection."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        own, size, groups = config.attention, config.head_dim, config.num_kv_heads
+        self.head_dim = size
+        self.scale = own.scale if own.scale is not None else size**-0.5
+        self.soft_cap = own.soft_cap
+        self.is_normed_per_head = own.qk_norm == "head"
+        self.q = nn.Linear(config.d_model, own.num_heads * size, bias=own.bias)
+        self.k = nn.Linear(config.d_model, groups * size, bias=own.bias)
+        self.v = nn.Linear(config.d_model, groups * size, bias=own.bias)
+        self.o = nn.Linear(own.num_heads * size, config.d_model, bias=False)
+        self.q_norm: RMSNorm | None = None
+        self.k_norm: RMSNorm | None = None
+        if own.qk_norm != "none":
+            self.q_norm = RMSNorm(size if own.qk_norm == "head" else own.num_heads * size, eps=config.norm_eps)
+            self.k_norm = RMSNorm(size if own.qk_norm == "head" else groups * size, eps=config.norm_eps)
+
+    def forward(self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerCache | None = None) -> Tensor:
+        """Attention over the tokens given and those in the cache, which grows by them."""
+        q_BHTK = self._heads(self.q(x_BTD), self.q_norm)
+        k_BGSK = self._heads(self.k(x_BTD), self.k_norm)
+        v_BGSK = self._heads(self.v(x_BTD), None)
+        if rotation is not None:
+            q_BHTK, k_BGSK = rotate(q_BHTK, rotation), rotate(k_BGSK, rotation)
+        if cache is not None:
+            k_BGSK, v_BGSK = cache.extend(k_BGSK, v_BGSK)
+        seen_BHTK = attend(q_BHTK, k_BGSK, v_BGSK, mask, scale=self.scale, soft_cap=self.soft_cap)
+        out_BTD: Tensor = self.o(seen_BHTK.transpose(1, 2).flatten(2))
+        return out_BTD
+
+    def _heads(self, x_BTN: Tensor, norm: RMSNorm | None) -> Tensor:
+        if norm is not None and not self.is_normed_per_head:
+            x_BTN = norm(x_BTN)
+        # -1 and not the number of heads: under tensor parallelism a process has a part of them
+        x_BTHK = x_BTN.unflatten(-1, (-1, self.head_dim))
+        if norm is not None and self.is_normed_per_head:
+            x_BTHK = norm(x_BTHK)
+        return x_BTHK.transpose(1, 2)
+
+
+def attend(
+    q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: Mask, *, scale: float, soft_cap: float | None
+) -> Tensor:
+    """softmax(q k^T * scale) v over what the mask lets through, (B, H, T, K); the form of the mask says which way."""
+    if isinstance(mask, PackedMask):
+        return _packed(q_BHTK, k_BGSK, v_BGSK, mask, scale=scale)
+    if isinstance(mask, BlockwiseMask):
+        return _blockwise(q_BHTK, k_BGSK, v_BGSK, mask, scale=scale, soft_cap=soft_cap)
+    if soft_cap is not None:
+        return _capped(q_BHTK, k_BGSK, v_BGSK, mask, scale=scale, soft_cap=soft_cap)
+    times = q_BHTK.shape[1] // k_BGSK.shape[1]
+    if mask.seen_BQS is None:
+        return F.scaled_dot_product_attention(
+            q_BHTK, k_BGSK, v_BGSK, is_causal=mask.is_causal, scale=scale, enable_gqa=times > 1
+        )
+    # with a mask, GPU kernels want as many key heads as query heads
+    k_BHSK, v_BHSK = _repeat(k_BGSK, times), _repeat(v_BGSK, times)
+    return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask.seen_BQS[:, None], scale=scale)
+
+
+def _repeat(x_BGSK: Tensor, times: int) -> Tensor:
+    return x_BGSK if times == 1 else x_BGSK[:, :, None].expand(-1, -1, times, -1, -1).flatten(1, 2)
+
+
+def _capped(
+    q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, mask: DenseMask, *, scale: float, soft_cap: float
+) -> Tensor:
+    """Attention whose scores are bent to at most the cap, with all scores in memory: no kernel of SDPA bends them."""
+    times = q_BHTK.shape[1] // k_BGSK.shape[1]
+    k_BHSK, v_BHSK = _repeat(k_BGSK, times), _repeat(v_BGSK, times)
+    scores_BHTS = soft_cap * torch.tanh(q_BHTK @ k_BHSK.transpose(-1, -2) * scale / soft_cap)
+    if mask.seen_BQS is not None:
+        scores_BHTS = scores_BHTS.masked_fill(~mask.seen_BQS[:, None], float("-inf"))
+    elif mask.is_causal:
+        seen_TS = torch.ones(scores_BHTS.shape[-2:], dtype=torch.bool, device=q_BHTK.device).tril()
+        scores_BHTS = scores_BHTS.masked_fill(~seen_TS, float("-inf"))
+    return scores_BHTS.softmax(dim=-1, dtype=torch.float32).to(v_BHSK.dtype) @ v_BHSK
+
+
+def _packed(q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: PackedMask, *, scale: float) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn  # lazy: only where there is a GPU
+
+    q_NHK, k_NGK, v_NGK = (x.transpose(1, 2).flatten(0, 1) for x in (q_BHTK, k_BGTK, v_BGTK))
+    out_NHK: Tensor = varlen_attn(
+        q_NHK,
+        k_NGK,
+        v_NGK,
+        mask.bounds_N,
+        mask.bounds_N,
+        mask.longest,
+        mask.longest,
+        scale=scale,
+        # its window counts the tokens before one's own
+        window_size=(-1 if mask.window is None else mask.window - 1, 0),
+        enable_gqa=q_BHTK.shape[1] != k_BGTK.shape[1],
+    )
+    return out_NHK.unflatten(0, (q_BHTK.shape[0], -1)).transpose(1, 2)
+
+
+def _blockwise(
+    q_BHTK: Tensor, k_BGTK: Tensor, v_BGTK: Tensor, mask: BlockwiseMask, *, scale: float, soft_cap: float | None
+) -> Tensor:
+    def capped(score: Tensor, _row: Tensor, _head: Tensor, _query: Tensor, _key: Tensor) -> Tensor:
+        assert soft_cap is not None
+        return soft_cap * torch.tanh(score / soft_cap)
+
+    out_BHTK: Tensor = _flex_attention(q_BHTK.device.type)(
+        q_BHTK,
+        k_BGTK,
+        v_BGTK,
+        score_mod=None if soft_cap is None else capped,
+        block_mask=mask.blocks,
+        scale=scale,
+        enable_gqa=q_BHTK.shape[1] != k_BGTK.shape[1],
+    )
+    return out_BHTK
+
+
+@functools.cache
+def _flex_attention(device_type: str) -> Callable[..., Any]:
+    """Compiled on a GPU: otherwise it holds all scores in memory."""
+    from torch.nn.attention.flex_attention import flex_attention  # lazy: 0.2 s, and only some machines use it
+
+    attention: Callable[..., Any] = torch.compile(flex_attention) if device_type == "cuda" else flex_attention
+    return attention

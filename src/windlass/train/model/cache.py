@@ -1,0 +1,73 @@
+"""Keys and values of tokens that were read before, for generation.
+
+Legend: B rows, G key and value heads, T new tokens, S tokens that are kept, K head size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from windlass.train.model.config import ModelConfig
+
+__all__ = ["KVCache", "LayerCache"]
+
+
+class LayerCache:
+    """One layer's keys and values; a layer with a window keeps only what the next token may still see."""
+
+    def __init__(self, window: int | None) -> None:
+        self.window = window
+        self._length = 0
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+
+    def extend(self, k_BGTK: Tensor, v_BGTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Add new tokens; returns the keys and values that they may see, (B, G, S, K), their own included.
+
+        Asks for twice the memory that is needed now, so that most calls copy only the new tokens.
+        """
+        start, num_new = self._length, k_BGTK.shape[2]
+        kept = start if self.window is None else min(start, self.window - 1)
+        if self._keys is None or self._values is None or start + num_new > self._keys.shape[2]:
+            self._keys = _moved(self._keys, k_BGTK, slice(start - kept, start))
+            self._values = _moved(self._values, v_BGTK, slice(start - kept, start))
+            start = kept
+        new, seen = slice(start, start + num_new), slice(start - kept, start + num_new)
+        self._keys[:, :, new], self._values[:, :, new] = k_BGTK, v_BGTK
+        self._length = start + num_new
+        return self._keys[:, :, seen], self._values[:, :, seen]
+
+
+def _moved(old_BGSK: Tensor | None, new_BGTK: Tensor, keep: slice) -> Tensor:
+    """A larger buffer that begins with what is kept of the old one."""
+    kept = keep.stop - keep.start
+    rows, groups, num_new, size = new_BGTK.shape
+    room_BGSK = new_BGTK.new_empty((rows, groups, 2 * (kept + num_new), size))
+    if old_BGSK is not None:
+        room_BGSK[:, :, :kept] = old_BGSK[:, :, keep]
+    return room_BGSK
+
+
+class KVCache:
+    """What a decoder remembers of the tokens it has read.
+
+    Attributes:
+        length: tokens read.
+        documents_BS: their documents, None where all are of one.
+        layers: caches by names of blocks.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.length = 0
+        self.documents_BS: Tensor | None = None
+        self.layers = {str(layer): LayerCache(config.window_of(layer)) for layer in range(config.num_layers)}
+
+    def join(self, documents_BT: Tensor | None) -> Tensor | None:
+        """Documents of all tokens read, the new ones included; every call gives them, or none does."""
+        if self.length and (documents_BT is None) != (self.documents_BS is None):
+            raise ValueError(f"documents are known for only some of the tokens after {self.length} of them")
+        if documents_BT is not None and self.documents_BS is not None:
+            documents_BT = torch.cat((self.documents_BS, documents_BT), dim=1)
+        self.documents_BS = documents_BT
+        return documents_BT

@@ -1,0 +1,176 @@
+"""A decoder-only transformer. How it is spread over processes is no concern of this file: see train/parallel.
+
+Legend: B rows, T tokens of a row, D width of the residual stream, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from windlass.train.batch import IGNORE
+from windlass.train.model.attention import Attention
+from windlass.train.model.backends import MaskTable
+from windlass.train.model.feed_forward import FeedForward
+from windlass.train.model.moe import MoE
+from windlass.train.model.norms import RMSNorm
+from windlass.train.model.rope import RopeTable, Rotation
+from windlass.train.optim.loss import language_loss
+from windlass.train.recipe import LossConfig
+
+if TYPE_CHECKING:
+    from windlass.train.model.cache import KVCache, LayerCache
+    from windlass.train.model.config import ModelConfig, RopeConfig
+    from windlass.train.model.masks import Mask
+
+__all__ = ["Block", "Decoder", "LossSums"]
+
+
+class LossSums(NamedTuple):
+    """Losses of a batch, float64 scalars, to be divided by the number of labels that count.
+
+    Attributes:
+        loss: cross-entropy, summed over labels that count.
+        z_loss: weighted square of the log normaliser, summed likewise; part of no other.
+        aux: losses of experts, a mean over tokens, times the number of labels that count.
+    """
+
+    loss: Tensor
+    z_loss: Tensor
+    aux: Tensor
+
+
+class Block(nn.Module):
+    """One layer: attention and feed-forward, each with a residual connection and norms where the config says."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.order = config.norm
+        self.attention_norm = RMSNorm(config.d_model, eps=config.norm_eps)
+        self.attention = Attention(config)
+        self.ffn_norm = RMSNorm(config.d_model, eps=config.norm_eps)
+        self.ffn = FeedForward(config.d_model, config.hidden) if config.moe is None else None
+        self.moe = MoE(config.d_model, config.moe) if config.moe is not None else None
+        is_peri = self.order == "peri"
+        self.attention_post_norm = RMSNorm(config.d_model, eps=config.norm_eps) if is_peri else None
+        self.ffn_post_norm = RMSNorm(config.d_model, eps=config.norm_eps) if is_peri else None
+
+    def forward(
+        self, x_BTD: Tensor, rotation: Rotation | None, mask: Mask, cache: LayerCache | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The residual stream after this layer, and the weighted losses of its experts, if it has any."""
+        aux: Tensor | None = None
+        seen_BTD = self.attention(self._before(self.attention_norm, x_BTD), rotation, mask, cache)
+        x_BTD = x_BTD + self._after(self.attention_norm, self.attention_post_norm, seen_BTD)
+        made_BTD = self._before(self.ffn_norm, x_BTD)
+        if self.moe is not None:
+            made_BTD, aux = self.moe(made_BTD)
+        elif self.ffn is not None:
+            made_BTD = self.ffn(made_BTD)
+        return x_BTD + self._after(self.ffn_norm, self.ffn_post_norm, made_BTD), aux
+
+    def _before(self, norm: RMSNorm, x_BTD: Tensor) -> Tensor:
+        return x_BTD if self.order == "reordered" else norm(x_BTD)
+
+    def _after(self, norm: RMSNorm, post_norm: RMSNorm | None, x_BTD: Tensor) -> Tensor:
+        if self.order == "reordered":
+            return norm(x_BTD)
+        return x_BTD if post_norm is None else post_norm(x_BTD)
+
+
+class Decoder(nn.Module):
+    """Embedding, blocks, norm, head. A pipeline stage sets what it lacks to None and drops blocks by their names."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed: nn.Embedding | None = nn.Embedding(config.vocab_size, config.d_model)
+        self.blocks = nn.ModuleDict({str(layer): Block(config) for layer in range(config.num_layers)})
+        self.norm: RMSNorm | None = RMSNorm(config.d_model, eps=config.norm_eps)
+        self.head: nn.Linear | None = None
+        if not config.is_tied:
+            self.head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        ropes = {config.rope_of(layer) for layer in range(config.num_layers)} - {None}
+        self._masks = MaskTable(config.attention)
+        self._ropes = {rope: RopeTable(rope, config.head_dim) for rope in ropes if rope is not None}
+
+    def forward(
+        self,
+        tokens_BT: Tensor,
+        documents_BT: Tensor | None = None,
+        *,
+        labels_BT: Tensor | None = None,
+        cache: KVCache | None = None,
+        loss: LossConfig | None = None,
+        positions_T: Tensor | None = None,
+        num_logits: int | None = None,
+    ) -> Tensor | LossSums:
+        """Logits (B, T, V), or with labels the sums of losses.
+
+        Args:
+            tokens_BT: int64 ids; on a later pipeline stage the residual stream (B, T, D).
+            documents_BT: tokens see only those of their own number; None: all before them.
+            labels_BT: the token after each token, IGNORE where it does not count.
+            cache: keys and values of the tokens before these; grows.
+            loss: what the loss is made of, with labels.
+            positions_T: positions of the tokens where they are not 0, 1, ... (after the cache).
+            num_logits: logits of the last so many tokens only.
+        """
+        x_BTD = tokens_BT if self.embed is None else self._embedded(tokens_BT)
+        rotations, masks = self._surroundings(x_BTD, documents_BT, cache, positions_T)
+        aux: Tensor | None = None
+        for name, block in self.blocks.items():
+            layer = int(name)
+            rope = self.config.rope_of(layer)
+            rotation = rotations[rope] if rope is not None else None
+            own = cache.layers[name] if cache is not None else None
+            x_BTD, added = block(x_BTD, rotation, masks[self.config.window_of(layer)], own)
+            aux = added if aux is None else aux + added
+        if cache is not None:
+            cache.length += x_BTD.shape[1]
+        if self.norm is None:
+            return x_BTD
+        x_BTD = self.norm(x_BTD if num_logits is None else x_BTD[:, -num_logits:])
+        return self._logits(x_BTD) if labels_BT is None else self._losses(x_BTD, labels_BT, aux, loss)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The matrix from the residual stream to logits; the embedding's where they are tied."""
+        if self.head is not None:
+            return self.head.weight
+        assert self.embed is not None
+        return self.embed.weight
+
+    def _embedded(self, tokens_BT: Tensor) -> Tensor:
+        assert self.embed is not None
+        x_BTD: Tensor = self.embed(tokens_BT)
+        return x_BTD if self.config.embed_scale is None else x_BTD * self.config.embed_scale
+
+    def _surroundings(
+        self, x_BTD: Tensor, documents_BT: Tensor | None, cache: KVCache | None, positions_T: Tensor | None
+    ) -> tuple[dict[RopeConfig, Rotation], dict[int | None, Mask]]:
+        """What layers know beside the residual stream; layers that are alike share it."""
+        start = cache.length if cache is not None else 0
+        rotations = {
+            rope: table.take(start, x_BTD.shape[1], x_BTD.device, positions_T) for rope, table in self._ropes.items()
+        }
+        windows = {self.config.window_of(layer) for layer in range(self.config.num_layers)}
+        seen_BS = cache.join(documents_BT) if cache is not None else None
+        masks = self._masks.take(windows, x_BTD, documents_BT, start=start, documents_BS=seen_BS)
+        return rotations, masks
+
+    def _logits(self, x_BTD: Tensor) -> Tensor:
+        logits_BTV = F.linear(x_BTD, self.head_weight) if self.head is None else self.head(x_BTD)
+        cap = self.config.logit_soft_cap
+        capped_BTV: Tensor = logits_BTV if cap is None else cap * torch.tanh(logits_BTV / cap)
+        return capped_BTV
+
+    def _losses(self, x_BTD: Tensor, labels_BT: Tensor, aux: Tensor | None, config: LossConfig | None) -> LossSums:
+        config = config if config is not None else LossConfig()
+        cap = self.config.logit_soft_cap
+        loss, z_loss = language_loss(x_BTD, self.head_weight, labels_BT, loss=config, soft_cap=cap)
+        zero = torch.zeros((), dtype=torch.float64, device=x_BTD.device)
+        return LossSums(loss, z_loss, zero if aux is None else aux.double() * (labels_BT != IGNORE).sum())

@@ -1,0 +1,75 @@
+"""What a model costs, from its configuration alone; importable without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.train.model.config import ModelConfig
+
+__all__ = ["ParameterCounts", "count_parameters", "flops_per_token", "kv_bytes_per_token"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterCounts:
+    """Numbers of weights.
+
+    Attributes:
+        total: all.
+        active: those that take part in a token; fewer than `total` where there are experts.
+        embedding: of the embedding, and of a head of its own (both are in `total` and `active`).
+    """
+
+    total: int
+    active: int
+    embedding: int
+
+
+def count_parameters(config: ModelConfig) -> ParameterCounts:
+    """Count the weights that a Decoder of this configuration has."""
+    embedding = config.vocab_size * config.d_model * (1 if config.is_tied else 2)
+    shared = _block_without_experts(config) * config.num_layers + config.d_model + embedding
+    moe = config.moe
+    if moe is None:
+        return ParameterCounts(total=shared, active=shared, embedding=embedding)
+    expert = 3 * config.d_model * moe.hidden * config.num_layers
+    return ParameterCounts(
+        total=shared + moe.num_experts * expert, active=shared + moe.top_k * expert, embedding=embedding
+    )
+
+
+def flops_per_token(config: ModelConfig, length: int) -> float:
+    """Floating point operations of forward and backward for each token of a row of so many.
+
+    Six for each weight of a matrix product that the token meets (the embedding is a look-up, the head a product), and
+    12 * heads * head size * tokens seen for each layer's attention, with no discount for causality: what published
+    figures of model FLOPs utilisation count. A layer with a window sees at most that.
+
+    Source: Chowdhery et al. 2022, "PaLM", appendix B.
+    """
+    counts = count_parameters(config)
+    matrices = counts.active - counts.embedding + config.vocab_size * config.d_model
+    heads = config.attention.num_heads * config.head_dim
+    seen = sum(min(length, config.window_of(layer) or length) for layer in range(config.num_layers))
+    return 6.0 * matrices + 12.0 * heads * seen
+
+
+def kv_bytes_per_token(config: ModelConfig, bytes_per_value: int = 2) -> int:
+    """Memory that a token's keys and values take in a cache, all layers together; layers with a window stop growing."""
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * bytes_per_value
+
+
+def _block_without_experts(config: ModelConfig) -> int:
+    own, size = config.attention, config.head_dim
+    queries, groups = own.num_heads * size, config.num_kv_heads * size
+    attention = config.d_model * (2 * queries + 2 * groups) + (queries + 2 * groups if own.bias else 0)
+    normed = {"none": 0, "full": queries + groups, "head": 2 * size}[own.qk_norm]
+    norms = config.d_model * (4 if config.norm == "peri" else 2)
+    return attention + normed + norms + _feed_forward(config)
+
+
+def _feed_forward(config: ModelConfig) -> int:
+    """The dense layer, or what stands beside the experts: the router and the shared one."""
+    moe = config.moe
+    if moe is None:
+        return 3 * config.d_model * config.hidden
+    return config.d_model * moe.num_experts + 3 * config.d_model * moe.shared_hidden

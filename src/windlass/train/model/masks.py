@@ -1,0 +1,109 @@
+"""Which tokens a token sees: its past, within a window, within its document. Three forms, one for each way to attend.
+
+Legend: B rows, T tokens of a row, Q query tokens, S key tokens, N documents of all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+__all__ = ["BlockwiseMask", "DenseMask", "Mask", "PackedMask", "blockwise_mask", "dense_mask", "packed_mask"]
+
+
+@dataclass(frozen=True)
+class DenseMask:
+    """For `scaled_dot_product_attention`.
+
+    Attributes:
+        is_causal: each token sees all before it, and there is no tensor.
+        seen_BQS: bool, True where a query sees a key; B may be 1. None with `is_causal` False: every query sees every
+            key, as one token after a cache does.
+    """
+
+    is_causal: bool
+    seen_BQS: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class PackedMask:
+    """For `varlen_attn`: documents of all rows end to end, as int32 starts_N and the end of the last one."""
+
+    bounds_N: Tensor
+    longest: int
+    window: int | None
+
+
+@dataclass(frozen=True)
+class BlockwiseMask:
+    """For `flex_attention`."""
+
+    blocks: BlockMask
+
+
+Mask: TypeAlias = DenseMask | PackedMask | BlockwiseMask
+
+
+def dense_mask(
+    num_queries: int,
+    num_keys: int,
+    window: int | None,
+    device: torch.device,
+    documents_BQ: Tensor | None = None,
+    documents_BS: Tensor | None = None,
+) -> DenseMask:
+    """The mask of the last `num_queries` of `num_keys` tokens.
+
+    Costs O(Q * S) memory for each row where documents differ; none where tokens merely see all before them.
+    """
+    is_whole = window is None or window >= num_keys
+    if documents_BQ is None and is_whole and num_queries in (1, num_keys):
+        return DenseMask(is_causal=num_queries > 1)
+    keys_S = torch.arange(num_keys, device=device)
+    queries_Q = keys_S[num_keys - num_queries :]
+    back_QS = queries_Q[:, None] - keys_S[None, :]
+    seen_QS = back_QS >= 0
+    if window is not None and not is_whole:
+        seen_QS &= back_QS < window
+    if documents_BQ is None or documents_BS is None:
+        return DenseMask(is_causal=False, seen_BQS=seen_QS[None])
+    same_BQS = documents_BQ[:, :, None] == documents_BS[:, None, :]
+    return DenseMask(is_causal=False, seen_BQS=same_BQS & seen_QS)
+
+
+def packed_mask(
+    num_rows: int, length: int, window: int | None, device: torch.device, documents_BT: Tensor | None = None
+) -> PackedMask:
+    """Bounds of documents; with documents it waits for the device once, since their number decides a shape."""
+    ends = torch.arange(0, num_rows * length + 1, length, dtype=torch.int32, device=device)
+    if documents_BT is not None:
+        is_first_BT = torch.ones_like(documents_BT, dtype=torch.bool)
+        is_first_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
+        starts_N = is_first_BT.flatten().nonzero()[:, 0].to(torch.int32)
+        ends = torch.cat((starts_N, ends[-1:]))
+    return PackedMask(bounds_N=ends, longest=length, window=window)
+
+
+def blockwise_mask(
+    num_rows: int, length: int, window: int | None, device: torch.device, documents_BT: Tensor | None = None
+) -> BlockwiseMask:
+    """Blocks of tokens that see each other, found by a compiled function on a GPU: all pairs are never in memory."""
+    from torch.nn.attention.flex_attention import create_block_mask  # lazy: 0.2 s, and only some machines use it
+
+    def is_seen(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        seen = query >= key
+        if window is not None:
+            seen = seen & (query - key < window)
+        if documents_BT is not None:
+            seen = seen & (documents_BT[row, query] == documents_BT[row, key])
+        return seen
+
+    make = torch.compile(create_block_mask) if device.type == "cuda" else create_block_mask
+    rows = num_rows if documents_BT is not None else None
+    return BlockwiseMask(blocks=make(is_seen, rows, None, length, length, device=device))

@@ -1,0 +1,32 @@
+"""Root-mean-square norm.
+
+Legend: ... any leading axes, D size of the normed axis.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["RMSNorm"]
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps) * weight, over the last axis; the mean is taken in float32.
+
+    Source: Zhang and Sennrich 2019, "Root mean square layer normalization".
+    """
+
+    def __init__(self, size: int, *, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Norm of (..., D); same shape and dtype."""
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """Size and eps, for print(model)."""
+        return f"{self.weight.shape[0]}, eps={self.eps}"

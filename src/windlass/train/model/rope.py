@@ -1,0 +1,123 @@
+"""Rotary position embeddings and the ways to stretch them.
+
+Legend: B rows, H heads, T tokens, K head size, R rotated part of it, F = R / 2 frequencies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from windlass.train.model.config import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
+
+__all__ = ["RopeTable", "Rotation", "frequencies", "rotate"]
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Cosines and sines for each token and rotated channel, float32.
+
+    No tuple, so that mixed precision, which casts tensors in tuples, leaves them as they are.
+    """
+
+    cos_TR: Tensor
+    sin_TR: Tensor
+
+
+class RopeTable:
+    """The rotations of one RopeConfig, computed once for each device and kept up to the longest length asked for.
+
+    Not a module: it has no state to save, and a model made on the meta device needs none of it.
+    """
+
+    def __init__(self, config: RopeConfig, head_dim: int) -> None:
+        self._config = config
+        self._head_dim = head_dim
+        self._tables: dict[torch.device, Rotation] = {}
+
+    def take(self, start: int, length: int, device: torch.device, positions_T: Tensor | None = None) -> Rotation:
+        """Rotations of `length` tokens from `start` on, or of tokens at the positions given."""
+        if positions_T is not None:
+            return _rotation(self._config, self._head_dim, positions_T)
+        table = self._tables.get(device)
+        if table is None or table.cos_TR.shape[0] < start + length:
+            # out of inference mode: a table made in it could take part in no backward pass later
+            with torch.inference_mode(mode=False):
+                table = _rotation(self._config, self._head_dim, torch.arange(start + length, device=device))
+            self._tables[device] = table
+        if start == 0 and table.cos_TR.shape[0] == length:
+            return table
+        return Rotation(table.cos_TR[start : start + length], table.sin_TR[start : start + length])
+
+
+def rotate(x_BHTK: Tensor, rotation: Rotation) -> Tensor:
+    """Turn pairs of channels (i, i + R/2) of the first R channels by angles that grow with the position.
+
+    Computed in float32 where the tables are; returned in the dtype of `x`.
+    """
+    rotated = rotation.cos_TR.shape[-1]
+    if rotated < x_BHTK.shape[-1]:
+        kept = x_BHTK[..., rotated:]
+        return torch.cat((_turn(x_BHTK[..., :rotated], rotation), kept), dim=-1)
+    return _turn(x_BHTK, rotation)
+
+
+def frequencies(config: RopeConfig, head_dim: int, device: torch.device | None = None) -> tuple[Tensor, float]:
+    """Angle per position of each pair (F,), float32, and the factor on cosines and sines."""
+    size = int(head_dim * config.partial)
+    powers_F = config.theta ** (torch.arange(0, size, 2, dtype=torch.float32, device=device) / size)
+    match config.scaling:
+        case None:
+            return 1.0 / powers_F, 1.0
+        case LinearScaling(factor=factor):
+            return (1.0 / powers_F) / factor, 1.0
+        case Llama3Scaling() as scaling:
+            return _llama3(1.0 / powers_F, scaling), 1.0
+        case YarnScaling() as scaling:
+            return _yarn(powers_F, scaling, config.theta, size)
+
+
+def _rotation(config: RopeConfig, head_dim: int, positions_T: Tensor) -> Rotation:
+    frequencies_F, factor = frequencies(config, head_dim, positions_T.device)
+    angles_TF = positions_T[:, None].float() * frequencies_F
+    angles_TR = torch.cat((angles_TF, angles_TF), dim=-1)
+    return Rotation(angles_TR.cos() * factor, angles_TR.sin() * factor)
+
+
+def _turn(x_BHTR: Tensor, rotation: Rotation) -> Tensor:
+    first, second = x_BHTR.chunk(2, dim=-1)
+    turned = x_BHTR * rotation.cos_TR + torch.cat((-second, first), dim=-1) * rotation.sin_TR
+    return turned.to(x_BHTR.dtype)
+
+
+def _llama3(plain_F: Tensor, scaling: Llama3Scaling) -> Tensor:
+    """Source: Llama 3.1's `apply_scaling`, as its model card describes it."""
+    wavelengths_F = 2 * math.pi / plain_F
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    share_F = (scaling.old_length / wavelengths_F - low) / (high - low)
+    between_F = (1 - share_F) * plain_F / scaling.factor + share_F * plain_F
+    slow_F = torch.where(wavelengths_F > scaling.old_length / low, plain_F / scaling.factor, between_F)
+    return torch.where(wavelengths_F < scaling.old_length / high, plain_F, slow_F)
+
+
+def _yarn(powers_F: Tensor, scaling: YarnScaling, theta: float, size: int) -> tuple[Tensor, float]:
+    """Source: Peng et al. 2023, sections 3.2 (by parts) and 3.4 (the factor)."""
+
+    def channel(rotations: float) -> float:
+        return size * math.log(scaling.old_length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+
+    low = max(math.floor(channel(scaling.beta_fast)), 0)
+    high = min(math.ceil(channel(scaling.beta_slow)), size - 1)
+    width = high - low or 0.001
+    ramp_F = ((torch.arange(len(powers_F), dtype=torch.float32, device=powers_F.device) - low) / width).clamp(0, 1)
+    kept_F = 1 - ramp_F
+    stretched_F = 1.0 / (scaling.factor * powers_F) * (1 - kept_F) + 1.0 / powers_F * kept_F
+    factor = scaling.attention_factor
+    return stretched_F, factor if factor is not None else _yarn_factor(scaling.factor)
+
+
+def _yarn_factor(factor: float) -> float:
+    return 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0

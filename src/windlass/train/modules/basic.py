@@ -1,0 +1,119 @@
+"""Any model with a loss of your own, trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from windlass.train.modules.protocol import StepFacts
+from windlass.train.modules.state import load_training_state, training_state
+from windlass.train.optim.build import set_lr
+from windlass.train.optim.clip import clip
+from windlass.train.parallel.apply import parallelize, replicas_of
+from windlass.train.parallel.config import ParallelConfig
+from windlass.train.parallel.world import World
+from windlass.train.randomness import seed_for, seed_generators
+
+__all__ = ["BasicModule"]
+
+T = TypeVar("T")
+
+
+class BasicModule(Generic[T]):
+    """A model, an optimiser, and a loss over a batch of any kind.
+
+    With several processes each holds the whole model and gradients are summed, unless the model was given to
+    `parallelize` before.
+
+    Args:
+        model: trained as it is; on the device of `world`.
+        optimizer: over its parameters; its learning rates are the peaks.
+        loss_fn: called with model and batch; gives the sum of the losses of this process's samples, a scalar with
+            gradient, and how much they weigh together.
+        weigh: how much a batch weighs, a number on the host that needs no forward pass; None: its samples.
+        count: samples of a batch; None: the length of its first tensor.
+        max_grad_norm: gradients are scaled down to this norm; None: not.
+        seed: of what the model draws.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss_fn: Callable[[nn.Module, T], tuple[Tensor, Tensor | float]],
+        *,
+        weigh: Callable[[T], float] | None = None,
+        count: Callable[[T], int] | None = None,
+        max_grad_norm: float | None = None,
+        world: World | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.optimizer, self.loss_fn = model, optimizer, loss_fn
+        self.world = world or World(device=torch.device("cpu"))
+        self.max_grad_norm, self.seed = max_grad_norm, seed
+        self._count, self._weigh = count or _num_samples, weigh
+        for group in optimizer.param_groups:
+            group.setdefault("peak_lr", group["lr"])
+        if self.world.size > 1 and not is_spread(model):
+            parallelize(model, ParallelConfig(data="ddp"), self.world)
+
+    def weigh(self, batch: T) -> float:
+        """What the loss of this batch is divided by."""
+        return float(self._count(batch)) if self._weigh is None else self._weigh(batch)
+
+    def count(self, batch: T) -> int:
+        """Samples of this batch."""
+        return self._count(batch)
+
+    def train_batch(self, batch: T, facts: StepFacts) -> Mapping[str, Tensor]:
+        """Forward and backward; gradients are those of the mean over all processes."""
+        rank = self.world.share.rank
+        seed_generators(seed_for(self.seed, facts.step, rank), self.world.device)
+        self.model.train()
+        loss, _ = self.loss_fn(self.model, batch)
+        mean = loss / facts.total_weight
+        mean.backward()
+        return {"loss": mean.detach()}
+
+    def optim_step(self, facts: StepFacts) -> Mapping[str, Tensor]:
+        """Clip, step, zero the gradients."""
+        norm = clip(self.model.parameters(), self.max_grad_norm)
+        set_lr(self.optimizer, facts.lr_factor)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return {"grad_norm": norm}
+
+    def eval_batch(self, batch: T) -> Mapping[str, Tensor]:
+        """Sums of losses and weights, without gradients."""
+        self.model.eval()
+        with torch.no_grad():
+            loss, weight = self.loss_fn(self.model, batch)
+        return {"loss": loss, "weight": torch.as_tensor(weight, dtype=torch.float32, device=loss.device)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights and the optimiser's state, by names of parameters."""
+        return training_state(self.model, self.optimizer)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take them back."""
+        load_training_state(self.model, self.optimizer, state)
+
+    def flops(self, batch: T) -> float:
+        """Unknown."""
+        return 0.0
+
+
+def is_spread(model: nn.Module) -> bool:
+    """Whether `parallelize` saw this model already."""
+    return replicas_of(model) is not None or any(isinstance(weight, DTensor) for weight in model.parameters())
+
+
+def _num_samples(batch: object) -> int:
+    """Length of the first tensor that is found in a tensor, mapping or sequence."""
+    while not isinstance(batch, Tensor):
+        batch = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]  # type: ignore[index]
+    return len(batch)

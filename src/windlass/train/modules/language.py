@@ -1,0 +1,183 @@
+"""A decoder that learns to predict the next token.
+
+Legend: B rows of a process, M rows of a microbatch, T tokens of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from windlass.train.batch import IGNORE, Batch
+from windlass.train.model.decoder import Decoder, LossSums
+from windlass.train.model.flops import flops_per_token
+from windlass.train.modules.protocol import StepFacts
+from windlass.train.modules.state import load_training_state, training_state
+from windlass.train.optim.build import set_lr
+from windlass.train.optim.clip import clip
+from windlass.train.optim.config import SkipConfig
+from windlass.train.optim.skip import SkipGuard, guarded_step
+from windlass.train.parallel.strict import MicrobatchTree
+from windlass.train.parallel.sync import no_sync
+from windlass.train.parallel.world import World
+from windlass.train.randomness import seed_for, seed_generators
+from windlass.train.recipe import LossConfig
+
+__all__ = ["LanguageModule", "microbatches"]
+
+
+class LanguageModule:
+    """A decoder with its loss and optimiser, on this process's rows, microbatch after microbatch.
+
+    Args:
+        model: as `parallelize` left it.
+        optimizer: over its parameters; its learning rates are the peaks.
+        loss: what is minimised.
+        max_grad_norm: gradients are scaled down to this norm; None: not.
+        skip: leave out steps that are far out.
+        is_strict: sum gradients in a fixed tree, microbatch by microbatch; the model is parallelized so.
+        seed: of what the model draws.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        optimizer: torch.optim.Optimizer,
+        *,
+        loss: LossConfig | None = None,
+        max_grad_norm: float | None = 1.0,
+        skip: SkipConfig | None = None,
+        is_strict: bool = False,
+        world: World | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.optimizer = model, optimizer
+        self.loss = loss or LossConfig()
+        self.max_grad_norm, self.is_strict, self.seed = max_grad_norm, is_strict, seed
+        self.world = world or World(device=torch.device("cpu"))
+        for group in optimizer.param_groups:
+            group.setdefault("peak_lr", group["lr"])
+        self._guard = None if skip is None else SkipGuard(skip, self.world.device, self._sum_over_share)
+        self._loss = torch.zeros(())
+        self._length, self._flops_per_token = 0, 0.0
+
+    def weigh(self, batch: Batch) -> float:
+        """Labels that count."""
+        return float((batch.labels_BT != IGNORE).sum())
+
+    def count(self, batch: Batch) -> int:
+        """Tokens, padding too."""
+        return int(batch.tokens_BT.numel())
+
+    def train_batch(self, batch: Batch, facts: StepFacts) -> Mapping[str, Tensor]:
+        """Forward and backward of all microbatches; gradients are summed over processes in the last one."""
+        self.model.train()
+        parts = list(microbatches(batch))
+        tree = MicrobatchTree(self.model.parameters()) if self.is_strict else None
+        totals: list[LossSums] = []
+        for place, part in enumerate(parts):
+            self._seed(facts, part, place)
+            with no_sync(self.model, tree is not None or place == len(parts) - 1):
+                sums = self._losses(part)
+                (sums.loss + sums.z_loss + sums.aux).div(facts.total_weight).backward()
+            if tree is not None:
+                tree.add()
+            totals.append(LossSums(*(value.detach() for value in sums)))
+        if tree is not None:
+            tree.finish()
+        metrics = self._metrics(totals, facts.total_weight)
+        self._loss = metrics["loss"]
+        return metrics
+
+    def optim_step(self, facts: StepFacts) -> Mapping[str, Tensor]:
+        """Clip, step, zero the gradients."""
+        mesh = self.world.mesh
+        stages = mesh["pp"].get_group() if mesh is not None and "pp" in (mesh.mesh_dim_names or ()) else None
+        norm = clip(self.model.parameters(), self.max_grad_norm, is_strict=self.is_strict, stages=stages)
+        set_lr(self.optimizer, facts.lr_factor)
+        metrics = {"grad_norm": norm}
+        if self._guard is None:
+            self.optimizer.step()
+        else:
+            metrics["skipped"] = self._guard.judge(self._loss, norm)
+            guarded_step(self.optimizer, metrics["skipped"])
+        self.optimizer.zero_grad(set_to_none=True)
+        return metrics
+
+    def eval_batch(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Sums of cross-entropies and of labels that count, without gradients."""
+        self.model.eval()
+        with torch.no_grad():
+            losses = torch.stack([self._losses(part).loss for part in microbatches(batch)])
+        weight = torch.tensor(self.weigh(batch), dtype=torch.float32, device=losses.device)
+        return {"loss": losses.sum(), "weight": weight}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights and the optimiser's state, by names of parameters; with `skip` its memory as `guard`."""
+        state = training_state(self.model, self.optimizer)
+        return state if self._guard is None else {**state, "guard": self._guard.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take them back."""
+        load_training_state(self.model, self.optimizer, state)
+        if self._guard is not None and "guard" in state:
+            self._guard.load_state_dict(state["guard"])
+
+    def flops(self, batch: Batch) -> float:
+        """Of forward and backward of this process's rows; those computed again are not counted."""
+        length = batch.tokens_BT.shape[1]
+        if length != self._length:
+            self._length, self._flops_per_token = length, flops_per_token(self.model.config, length)
+        return self._flops_per_token * float(batch.tokens_BT.numel())
+
+    def _sum_over_share(self, value: Tensor) -> None:
+        """Sum over data-parallel processes, in place; processes that share rows hold the same value."""
+        if self.world.size > 1:
+            value.mul_(self.world.share.world / self.world.size)
+            torch.distributed.all_reduce(value)
+
+    def _losses(self, part: Batch) -> LossSums:
+        device = self.world.device
+        documents_BT = None if part.documents_BT is None else part.documents_BT.to(device, non_blocking=True)
+        sums = self.model(
+            part.tokens_BT.to(device, non_blocking=True),
+            documents_BT,
+            labels_BT=part.labels_BT.to(device, non_blocking=True),
+            loss=self.loss,
+        )
+        assert isinstance(sums, LossSums)
+        return sums
+
+    def _metrics(self, totals: list[LossSums], weight: float) -> dict[str, Tensor]:
+        sums = LossSums(*(torch.stack(values).double().sum() / weight for values in zip(*totals, strict=True)))
+        metrics = {"loss": sums.loss}
+        if self.loss.z_loss:
+            metrics["z_loss"] = sums.z_loss
+        if self.model.config.moe is not None:
+            metrics["moe_loss"] = sums.aux
+        return metrics
+
+    def _seed(self, facts: StepFacts, part: Batch, place: int) -> None:
+        """What the model draws follows from the first row, not from the process that has it."""
+        first = part.rows[0] if part.rows else self.world.share.rank * 1_000_003 + place
+        seed_generators(seed_for(self.seed, facts.step, first), self.world.device)
+
+
+def microbatches(batch: Batch) -> Iterator[Batch]:
+    """The batch in parts of `num_rows_step` rows, in order; views, no copies."""
+    step = batch.num_rows_step
+    if step == len(batch.tokens_BT):
+        yield batch
+        return
+    for start in range(0, len(batch.tokens_BT), step):
+        rows = slice(start, start + step)
+        yield Batch(
+            tokens_BT=batch.tokens_BT[rows],
+            labels_BT=batch.labels_BT[rows],
+            documents_BT=None if batch.documents_BT is None else batch.documents_BT[rows],
+            rows=batch.rows[rows],
+            num_rows_step=step,
+        )

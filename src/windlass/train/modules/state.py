@@ -1,0 +1,86 @@
+"""A model and its optimiser as flat mappings from plain names to tensors, as they are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from windlass.train.optim import build as optim_build
+from windlass.train.optim.groups import plain_name
+from windlass.train.optim.lion import Lion
+from windlass.train.optim.muon import Muon
+
+__all__ = ["load_training_state", "training_state"]
+
+
+def training_state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+    """{"model": {name: tensor}, "optim": {name.key: tensor}}: the tensors themselves, no copies, DTensors where sharded.
+
+    An optimiser that has not moved is given its first state, so that a checkpoint can fill it.
+    """
+    state: dict[str, Any] = {"model": _weights(model)}
+    if optimizer is not None:
+        ensure_state(optimizer)
+        state["optim"] = dict(_optimizer_tensors(model, optimizer))
+    return state
+
+
+def load_training_state(model: nn.Module, optimizer: torch.optim.Optimizer | None, state: Mapping[str, Any]) -> None:
+    """Take such a mapping; tensors that are the training ones already cost nothing, absent names stay as they are."""
+    _fill(_weights(model), state.get("model", {}))
+    if optimizer is not None and "optim" in state:
+        ensure_state(optimizer)
+        _fill(dict(_optimizer_tensors(model, optimizer)), state["optim"])
+
+
+def ensure_state(optimizer: torch.optim.Optimizer) -> None:
+    """Make an optimiser allocate its state, without moving a weight; nothing where it has some."""
+    if isinstance(optimizer, (torch.optim.AdamW, Lion, Muon)):
+        optim_build.ensure_state(optimizer)
+        return
+    if optimizer.state:
+        return
+    weights = [weight for group in optimizer.param_groups for weight in group["params"] if weight.requires_grad]
+    earlier = [(weight, weight.grad) for weight in weights]
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], Tensor) else 0.0
+    for weight in weights:
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    for weight, grad in earlier:
+        weight.grad = grad
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for entry in optimizer.state.values():
+        for value in entry.values():
+            if isinstance(value, Tensor):
+                value.zero_()
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {plain_name(name): value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+
+
+def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+    names = {weight: plain_name(name) for name, weight in model.named_parameters()}
+    for weight, entry in optimizer.state.items():
+        for key, value in entry.items():
+            if isinstance(value, Tensor):
+                yield f"{names[weight]}.{key}", value
+
+
+def _fill(targets: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+    with torch.no_grad():
+        for name, target in targets.items():
+            value = values.get(name)
+            if value is not None and value is not target and not _is_same(value, target):
+                target.copy_(value)
+
+
+def _is_same(value: Tensor, target: Tensor) -> bool:
+    left, right = (getattr(each, "_local_tensor", each) for each in (value, target))
+    return bool(left.data_ptr() == right.data_ptr() and left.shape == right.shape)

@@ -1,0 +1,121 @@
+"""A checkpoint of OLMo-core as a model under our names, with the state of its optimiser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.checkpoint.files import Files, open_files
+from windlass.train.checkpoint.foreign import ForeignCheckpoint, read_foreign
+from windlass.train.errors import CheckpointError
+from windlass.train.hf.mapped import MappedWeights
+from windlass.train.model.config import ModelConfig
+from windlass.train.olmo_core.config import from_olmo_core
+from windlass.train.olmo_core.names import OLMO_CORE
+
+__all__ = ["OlmoCoreCheckpoint", "is_olmo_core", "open_olmo_core"]
+
+_FOLDER = "model_and_optim"
+_STEP = re.compile(r"step([0-9]+)")
+
+
+class OlmoCoreCheckpoint(MappedWeights):
+    """Weights, and what the optimiser knew of each.
+
+    Attributes:
+        step: from the folder's name; 0 where that tells none.
+    """
+
+    def __init__(self, config: ModelConfig, found: ForeignCheckpoint, source: str) -> None:
+        super().__init__(config, OLMO_CORE, _Model(found), source)
+        self._found = found
+        match = _STEP.fullmatch(source.rstrip("/").rpartition("/")[2])
+        self.step = int(match[1]) if match is not None else 0
+
+    def optim_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of the optimiser's tensors, by our names of weights and its own of states: `norm.weight.exp_avg`."""
+        return {ours: self._found[theirs].shape for ours, theirs in self._optim_names().items()}
+
+    def optim_tensor(self, name: str) -> Tensor:
+        """One of them."""
+        return self._found[self._optim_names()[name]].read()
+
+    def _optim_names(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        ours_of = {weight.theirs[0]: ours for ours, weight in self.names().items()}
+        for name in self._found:
+            weight, _, state = name.removeprefix("optim.state.").rpartition(".")
+            if name.startswith("optim.state.") and weight in ours_of:
+                found[f"{ours_of[weight]}.{state}"] = name
+        return found
+
+
+class _Model:
+    """The weights of a foreign checkpoint, without the prefix that parts them from the optimiser's state."""
+
+    def __init__(self, found: ForeignCheckpoint) -> None:
+        self._found = found
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            name.removeprefix("model."): entry.shape for name, entry in self._found.items() if name.startswith("model.")
+        }
+
+    def tensor(self, name: str) -> Tensor:
+        return self._found[f"model.{name}"].read()
+
+
+def is_olmo_core(files: Files) -> bool:
+    """Whether a folder holds a checkpoint of OLMo-core, or its `model_and_optim`, or a folder of its checkpoints."""
+    return _has_contents(files) or _has_contents(files.at(_FOLDER)) or _newest(files) is not None
+
+
+def open_olmo_core(path: str, config: ModelConfig | None = None) -> OlmoCoreCheckpoint:
+    """Look at a checkpoint of OLMo-core; weights are read when they are asked for.
+
+    Args:
+        path: `.../step1000`, its `model_and_optim`, or a folder of checkpoints (the newest is taken); URLs work.
+        config: of the model, where the checkpoint has no config.json.
+
+    Raises:
+        CheckpointError: there is none, it is damaged, its list of contents is not what torch writes, or the weights are
+            not those of the model.
+        SpecError: the model has settings that our decoder does not.
+    """
+    files = open_files(path)
+    newest = None if _has_contents(files) or _has_contents(files.at(_FOLDER)) else _newest(files)
+    files = files.at(newest) if newest is not None else files
+    inner = files if _has_contents(files) else files.at(_FOLDER)
+    found = read_foreign(inner.path)
+    config = config or _config(files, path)
+    source = files.path.rstrip("/").removesuffix(f"/{_FOLDER}")
+    return OlmoCoreCheckpoint(config, found, source)
+
+
+def _has_contents(files: Files) -> bool:
+    return ".metadata" in files.names()
+
+
+def _newest(files: Files) -> str | None:
+    steps = [(int(match[1]), name) for name in files.names() if (match := _STEP.fullmatch(name)) is not None]
+    return next((name for _, name in sorted(steps, reverse=True) if _has_contents(files.at(name).at(_FOLDER))), None)
+
+
+def _config(files: Files, path: str) -> ModelConfig:
+    folder, _, last = files.path.rstrip("/").rpartition("/")
+    place = open_files(folder) if last == _FOLDER else files
+    source = f"{place.path}/config.json"
+    try:
+        data = json.loads(place.read("config.json"))
+    except FileNotFoundError as error:
+        message = f"{place.path} has no config.json, so that nothing says what the model of {path} is"
+        hint = "OLMo-core's ConfigSaver writes one; take a checkpoint that has it"
+        raise CheckpointError(message, hint=hint, code="checkpoint-foreign") from error
+    except ValueError as error:
+        problem = Problem(f"{source} cannot be read: {error}", "olmo-core-setting", hint="copy it again")
+        raise SpecError([problem]) from error
+    return from_olmo_core(data, source=source)

@@ -1,0 +1,1 @@
+"""Optimisers, groups of parameters, schedules, clipping, and the loss."""

@@ -1,0 +1,145 @@
+"""From the settings to an optimiser over a model's parameters, sharded or not."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import AdamW, Optimizer
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.optim.config import AdamWConfig, LionConfig, MuonConfig, OptimConfig
+from windlass.train.optim.groups import Assigned, assign, freeze, plain_parameters
+from windlass.train.optim.lion import Lion
+from windlass.train.optim.muon import Muon
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+__all__ = ["build_optimizer", "set_lr"]
+
+
+def build_optimizer(
+    model: nn.Module, config: OptimConfig, *, is_strict: bool = False, replicas: ProcessGroup | None = None
+) -> Optimizer:
+    """The optimiser of a model as it is trained: after DDP or FSDP took it.
+
+    Every group holds `peak_lr`; `set_lr` makes `lr` of it before each step. Frozen parameters stop requiring gradients.
+
+    Args:
+        is_strict: one tensor after another, without fused kernels.
+        replicas: processes that hold the same whole parameters (DDP), over which Muon spreads its work.
+
+    Raises:
+        SpecError: a glob matches nothing, or nothing is left to train.
+    """
+    freeze(model, config.groups)
+    items = [item for item in assign(dict(plain_parameters(model)), config.groups) if item.parameter.requires_grad]
+    if not items:
+        message = "no parameter is left to train: optim.groups freezes them all"
+        raise SpecError([Problem(message, "nothing-to-train", None, "narrow `match` of the frozen groups")])
+    betas = (config.betas[0], config.betas[1])
+    match config:
+        case AdamWConfig():
+            fused = _is_fused(config, [item.parameter for item in items], is_strict)
+            return AdamW(
+                _groups(items, config), lr=config.lr, betas=betas, eps=config.eps, **_kernels(fused, is_strict)
+            )
+        case LionConfig():
+            return Lion(_groups(items, config), lr=config.lr, betas=betas)
+        case MuonConfig():
+            return Muon(
+                _muon_groups(items, config),
+                lr=config.lr,
+                momentum=config.momentum,
+                is_nesterov=config.is_nesterov,
+                num_iterations=config.num_iterations,
+                scale=config.scale,
+                betas=betas,
+                eps=config.eps,
+                is_fused=not is_strict,
+                replicas=replicas,
+            )
+
+
+def set_lr(optimizer: Optimizer, factor: float) -> None:
+    """Give every group its peak learning rate times `factor`."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak_lr"] * factor
+
+
+def _groups(items: Sequence[Assigned], config: OptimConfig) -> list[dict[str, Any]]:
+    """Parameters of equal settings together, in the order of the model; kernels take tensors of one mesh at a time."""
+    found: dict[tuple[float, float, Hashable], list[Tensor]] = {}
+    for item in items:
+        mesh = item.parameter.device_mesh if isinstance(item.parameter, DTensor) else None
+        found.setdefault((*_settings(item, config), mesh), []).append(item.parameter)
+    return [
+        {"params": parameters, "lr": lr, "peak_lr": lr, "weight_decay": decay}
+        for (lr, decay, _), parameters in found.items()
+    ]
+
+
+def _muon_groups(items: Sequence[Assigned], config: MuonConfig) -> list[dict[str, Any]]:
+    matrices = [item for item in items if is_muon_matrix(item.name, item.parameter.ndim, config)]
+    chosen = {item.name for item in matrices}
+    rest = [item for item in items if item.name not in chosen]
+    peak = config.lr if config.adamw_lr is None else config.adamw_lr
+    return [
+        *({**group, "algorithm": "muon"} for group in _groups(matrices, config)),
+        *({**group, "algorithm": "adamw"} for group in _groups(rest, _at(config, peak))),
+    ]
+
+
+def is_muon_matrix(name: str, num_dims: int, config: MuonConfig) -> bool:
+    """Whether Muon moves this parameter: a matrix, or a stack of them, that the settings name."""
+    return (
+        num_dims in {2, 3}
+        and any(fnmatchcase(name, glob) for glob in config.matrices)
+        and not any(fnmatchcase(name, glob) for glob in config.except_matrices)
+    )
+
+
+def _at(config: MuonConfig, lr: float) -> MuonConfig:
+    return replace(config, lr=lr)
+
+
+def _settings(item: Assigned, config: OptimConfig) -> tuple[float, float]:
+    if item.group < 0:
+        return config.lr, config.weight_decay
+    own = config.groups[item.group]
+    lr = config.lr if own.lr is None else own.lr
+    return lr, config.weight_decay if own.weight_decay is None else own.weight_decay
+
+
+def _is_fused(config: AdamWConfig, parameters: Sequence[Tensor], is_strict: bool) -> bool:
+    if is_strict or config.is_fused is False:
+        return False
+    return all(parameter.device.type in {"cpu", "cuda"} and parameter.is_floating_point() for parameter in parameters)
+
+
+def _kernels(is_fused: bool, is_strict: bool) -> Mapping[str, Any]:
+    if is_strict:
+        return {"foreach": False, "fused": False}
+    return {"fused": True} if is_fused else {"foreach": True}
+
+
+def ensure_state(optimizer: Optimizer) -> None:
+    """Make the state of every parameter that has none yet, without a step; so that a checkpoint can be read into it."""
+    if isinstance(optimizer, (Lion, Muon)):
+        optimizer.ensure_state()
+        return
+    assert isinstance(optimizer, AdamW)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state[parameter]
+            if not state:
+                device = parameter.device if group["fused"] else torch.device("cpu")
+                state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+                state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)

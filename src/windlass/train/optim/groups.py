@@ -1,0 +1,95 @@
+"""Which parameters take which settings: globs over plain names, the first that matches wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from windlass.core.errors import Problem, SpecError
+from windlass.core.names import nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from windlass.train.optim.config import GroupConfig
+
+__all__ = ["Assigned", "assign", "freeze", "plain_name", "plain_parameters"]
+
+WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
+"""Levels that compilation and activation checkpointing put between a module's name and its parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """A parameter with its settings.
+
+    Attributes:
+        group: number of the group in the configuration; -1 where none matches.
+    """
+
+    name: str
+    parameter: Tensor
+    group: int
+
+
+def plain_name(name: str, *, is_replicated: bool = False) -> str:
+    """A parameter's name without the levels that wrappers add.
+
+    Args:
+        is_replicated: whether the module is wrapped by DDP, which adds `module.` in front.
+    """
+    parts = name.split(".")
+    if is_replicated and parts[0] == "module":
+        parts = parts[1:]
+    return ".".join(part for part in parts if part not in WRAPPERS)
+
+
+def plain_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All parameters by their plain names, in the order of the model, each one once."""
+    from torch.nn.parallel import DistributedDataParallel  # lazy: settings are read without torch
+
+    is_replicated = isinstance(model, DistributedDataParallel)
+    for name, parameter in model.named_parameters():
+        yield plain_name(name, is_replicated=is_replicated), parameter
+
+
+def freeze(model: nn.Module, groups: Sequence[GroupConfig]) -> None:
+    """Take frozen parameters out of training; before DDP wraps the model, which listens to those that learn. Idempotent."""
+    for item in assign(dict(plain_parameters(model)), groups):
+        if item.group >= 0 and groups[item.group].is_frozen:
+            item.parameter.requires_grad_(False)
+
+
+def assign(parameters: Mapping[str, Tensor], groups: Sequence[GroupConfig]) -> list[Assigned]:
+    """Each parameter with the first group that matches its name.
+
+    Raises:
+        SpecError: a glob matches no name; all such globs at once.
+    """
+    problems = [
+        _unmatched(glob, f"optim.groups.{number}.match", parameters)
+        for number, group in enumerate(groups)
+        for glob in group.match
+        if not any(fnmatchcase(name, glob) for name in parameters)
+    ]
+    if problems:
+        raise SpecError(problems)
+    return [
+        Assigned(name=name, parameter=parameter, group=_first(name, groups)) for name, parameter in parameters.items()
+    ]
+
+
+def _first(name: str, groups: Sequence[GroupConfig]) -> int:
+    for number, group in enumerate(groups):
+        if any(fnmatchcase(name, glob) for glob in group.match):
+            return number
+    return -1
+
+
+def _unmatched(glob: str, where: str, parameters: Mapping[str, Tensor]) -> Problem:
+    closest = nearest(glob, parameters)
+    some = ", ".join(list(parameters)[:3])
+    hint = f"did you mean `{closest}`?" if closest else f"names are such as {some}"
+    return Problem(f"{where} {glob!r} matches no parameter", "unmatched-glob", None, hint)

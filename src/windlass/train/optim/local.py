@@ -1,0 +1,23 @@
+"""This process's part of tensors, so that elementwise work skips DTensor's dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+__all__ = ["local_part", "local_parts"]
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """The shard of a DTensor, sharing its memory; any other tensor itself."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    part: Tensor = tensor.to_local()
+    return part
+
+
+def local_parts(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The same for many; empty shards are left in place, so lists stay in step."""
+    return [local_part(tensor) for tensor in tensors]

@@ -1,0 +1,130 @@
+"""The learning rate over time, as pure functions of where training stands; importable without torch.
+
+The first step is number 1 and takes the factor at position 1, so no step is spent at a rate of zero and the last step of
+a cosine to zero is the only one that stands still.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from windlass.train.duration import Duration
+from windlass.train.optim.config import (
+    ConstantConfig,
+    CosineConfig,
+    InverseSqrtConfig,
+    LinearConfig,
+    PartConfig,
+    ScheduleConfig,
+    SequentialConfig,
+    WSDConfig,
+)
+from windlass.train.optim.lengths import Rates, Unit, convert
+
+__all__ = ["Progress", "Rates", "curve", "lr_factor"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where training stands.
+
+    Attributes:
+        step: number of the step about to be taken, 1 for the first.
+        tokens: tokens of all steps, this one included.
+    """
+
+    step: int
+    tokens: int = 0
+    rates: Rates = Rates()
+
+
+def lr_factor(schedule: ScheduleConfig, at: Progress, duration: Duration) -> float:
+    """Share of the peak learning rate for the step at `at`.
+
+    Args:
+        duration: of the run: where schedules without `over` end. Its unit, or that of `over`, is what positions are
+            counted in; other lengths are converted to it by `at.rates`.
+
+    Raises:
+        SpecError: lengths have units that nothing converts.
+    """
+    unit, total = _reckon(_length(schedule, duration), at.rates)
+    position = float(at.step if unit == "steps" else at.tokens)
+    if isinstance(schedule, SequentialConfig):
+        return _sequential(schedule, position, total, unit, at.rates)
+    return _factor(schedule, position, total, unit, at.rates)
+
+
+def _length(schedule: ScheduleConfig, duration: Duration) -> Duration:
+    """What positions are counted along; a schedule without an end is counted along its warm-up."""
+    match schedule:
+        case SequentialConfig():
+            return duration
+        case ConstantConfig() | InverseSqrtConfig():
+            return schedule.warmup
+        case _:
+            return schedule.over or duration
+
+
+def _reckon(length: Duration, rates: Rates) -> tuple[Unit, float]:
+    """The unit that positions are counted in, and the length in it; epochs become tokens where that can be."""
+    unit: Unit = "tokens" if length.unit == "tokens" or (length.unit == "epochs" and rates.batch_tokens) else "steps"
+    return unit, convert(length, unit, rates)
+
+
+def _sequential(schedule: SequentialConfig, position: float, total: float, unit: Unit, rates: Rates) -> float:
+    begin = 0.0
+    for part, length in zip(schedule.parts, schedule.lengths, strict=False):
+        size = convert(length, unit, rates)
+        if position <= begin + size:
+            return _factor(part, position - begin, size, unit, rates)
+        begin += size
+    return _factor(schedule.parts[-1], position - begin, max(0.0, total - begin), unit, rates)
+
+
+def _factor(schedule: PartConfig | WSDConfig, position: float, total: float, unit: Unit, rates: Rates) -> float:
+    warmup = convert(schedule.warmup, unit, rates)
+    if position < warmup:
+        return schedule.warmup_from + (1.0 - schedule.warmup_from) * position / warmup
+    match schedule:
+        case ConstantConfig():
+            return 1.0
+        case InverseSqrtConfig():
+            return math.sqrt(warmup / position)
+        case CosineConfig():
+            return _fall("cosine", schedule.final, _share(position - warmup, total - warmup))
+        case LinearConfig():
+            return _fall("linear", schedule.final, _share(position - warmup, total - warmup))
+        case WSDConfig():
+            decay = convert(schedule.decay, unit, rates)
+            return _fall(schedule.shape, schedule.final, _share(position - (total - decay), decay))
+        case _:
+            assert_never(schedule)
+
+
+def _share(done: float, length: float) -> float:
+    if length <= 0:
+        return 1.0 if done > 0 else 0.0
+    return min(1.0, max(0.0, done / length))
+
+
+def _fall(shape: str, final: float, share: float) -> float:
+    """From 1 at share 0 to `final` at share 1. Source of sqrt: Hagele et al. 2024, "Scaling laws beyond fixed training
+    durations", equation 2.
+    """
+    if shape == "cosine":
+        left = 0.5 * (1.0 + math.cos(math.pi * share))
+    elif shape == "sqrt":
+        left = 1.0 - math.sqrt(share)
+    else:
+        left = 1.0 - share
+    return final + (1.0 - final) * left
+
+
+def curve(schedule: ScheduleConfig, duration: Duration, rates: Rates, steps: Sequence[int]) -> list[float]:
+    """The factor at chosen steps of a batch that does not grow, for plans and pictures."""
+    batch = rates.batch_tokens or 0
+    return [lr_factor(schedule, Progress(step=step, tokens=step * batch, rates=rates), duration) for step in steps]

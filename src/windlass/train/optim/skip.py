@@ -1,0 +1,112 @@
+"""Steps whose loss or gradient norm is far out are not taken; decided on the device, so the host never waits.
+
+Legend: W steps that are looked back upon; 2: loss and norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
+
+from windlass.train.optim.lion import Lion
+from windlass.train.optim.muon import Muon
+
+if TYPE_CHECKING:
+    from windlass.train.optim.config import SkipConfig
+
+__all__ = ["SkipGuard", "guarded_step"]
+
+LEAST_SPREAD: Final = 1e-6
+"""Of the mean: what the standard deviation is taken for at least, so that a flat past does not forbid any change."""
+
+
+class SkipGuard:
+    """Remembers loss and gradient norm of recent steps, and says which step is far above them.
+
+    Nothing is skipped before half a window is known, but for values that are no numbers: those always are, and are not
+    remembered. A step that was skipped is remembered, so that a lasting change of level is accepted in time.
+
+    Args:
+        config: the window, and how far is too far.
+        device: where the values are.
+        reduce: sums a loss over data-parallel processes in place; None where it is the sum already.
+    Source: the spike rule of OLMo 2 (OLMo et al. 2024, section 3.4), here with both values and without a host sync.
+    """
+
+    def __init__(
+        self, config: SkipConfig, device: torch.device, reduce: Callable[[Tensor], object] | None = None
+    ) -> None:
+        self.config, self._reduce = config, reduce
+        self._past_W2 = torch.zeros((config.window, 2), dtype=torch.float64, device=device)
+        self._count = torch.zeros((), dtype=torch.int64, device=device)
+
+    def judge(self, loss: Tensor, norm: Tensor) -> Tensor:
+        """1.0 where this step must not be taken, else 0.0; a float32 scalar, equal on all processes.
+
+        Collective where there is a `reduce`.
+        """
+        with torch.no_grad():
+            total = loss.detach().to(torch.float64, copy=True)
+            if self._reduce is not None:
+                self._reduce(total)
+            now_2 = torch.stack((total, norm.detach().to(total)))
+            is_number = now_2.isfinite().all()
+            is_far = (now_2 > self._limits()).any() & (self._count >= max(2, self.config.window // 2))
+            self._remember(now_2, is_number)
+            return (is_far | ~is_number).float()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The memory, to be filled in place by a checkpoint; equal on all processes."""
+        return {"past": self._past_W2, "count": self._count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take it back; a memory of another window is forgotten."""
+        if tuple(state["past"].shape) != tuple(self._past_W2.shape):
+            return
+        self._past_W2.copy_(state["past"])
+        self._count.copy_(state["count"])
+
+    def _limits(self) -> Tensor:
+        is_known_W1 = (torch.arange(self.config.window, device=self._count.device) < self._count)[:, None]
+        num = self._count.clamp(min=2, max=self.config.window)
+        mean_2 = (self._past_W2 * is_known_W1).sum(dim=0) / num
+        variance_2 = ((self._past_W2 - mean_2).square() * is_known_W1).sum(dim=0) / (num - 1)
+        return mean_2 + self.config.sigmas * torch.maximum(variance_2.sqrt(), LEAST_SPREAD * mean_2.abs())
+
+    def _remember(self, now_2: Tensor, is_number: Tensor) -> None:
+        place = (self._count % self.config.window).reshape(1)
+        old_12 = self._past_W2.index_select(0, place)
+        self._past_W2.index_copy_(0, place, torch.where(is_number, now_2, old_12))
+        self._count += is_number
+
+
+def guarded_step(optimizer: Optimizer, skipped: Tensor) -> None:
+    """A step of the optimiser that changes nothing, neither weights nor state, where `skipped` is 1.
+
+    On a GPU the kernels look at `skipped` themselves; an unfused AdamW, or an optimiser of somebody else, cannot, and
+    makes the host wait for it.
+    """
+    if skipped.device.type != "cpu" and _can_look(optimizer):
+        step_unless(optimizer, skipped)
+    elif not bool(skipped):
+        optimizer.step()
+
+
+def step_unless(optimizer: Optimizer, skipped: Tensor) -> None:
+    """The step whose kernels look at `skipped`; for optimisers that know `found_inf`."""
+    vars(optimizer)["found_inf"] = skipped
+    try:
+        optimizer.step()
+    finally:
+        del vars(optimizer)["found_inf"]
+
+
+def _can_look(optimizer: Optimizer) -> bool:
+    if isinstance(optimizer, Lion):
+        return True
+    key = "is_fused" if isinstance(optimizer, Muon) else "fused"
+    return isinstance(optimizer, (AdamW, Muon)) and all(group[key] for group in optimizer.param_groups)

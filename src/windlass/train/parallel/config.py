@@ -1,0 +1,120 @@
+"""How a model is spread over processes, as data; importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from windlass.config import Doc, Finding, Range
+
+__all__ = [
+    "BudgetCheckpointing",
+    "Float8Config",
+    "FullCheckpointing",
+    "ParallelConfig",
+    "PipelineConfig",
+    "SelectiveCheckpointing",
+    "StrictConfig",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullCheckpointing:
+    """Every n-th block keeps only its input and is computed again in the backward pass."""
+
+    kind: Literal["full"] = "full"
+    every: Annotated[int, Range(min=1), Doc("Each so many-th block.")] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectiveCheckpointing:
+    """Outputs of costly operations (matrix products, attention) are kept, all else is computed again."""
+
+    kind: Literal["selective"] = "selective"
+    keep_every: Annotated[int, Range(min=1), Doc("Keep each so many-th matrix product.")] = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetCheckpointing:
+    """The compiler chooses what to keep within a share of memory; needs `compile`."""
+
+    kind: Literal["budget"] = "budget"
+    share: Annotated[float, Range(min=0, max=1), Doc("Of the memory that keeping everything would take.")] = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineConfig:
+    """Blocks spread over stages."""
+
+    stages: Annotated[int, Range(min=1), Doc("Groups of processes that hold different blocks.")] = 1
+    schedule: Annotated[
+        Literal["gpipe", "1f1b", "interleaved", "zero-bubble"], Doc("Order of forward and backward passes.")
+    ] = "1f1b"
+    num_microbatches: Annotated[int | None, Range(min=1), Doc("Of a process's batch; null: two per stage.")] = None
+
+    @property
+    def num_groups_each(self) -> int:
+        """Groups of neighbouring blocks that a process holds."""
+        return 2 if self.schedule in {"interleaved", "zero-bubble"} and self.stages > 1 else 1
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of neighbouring blocks of all stages."""
+        return self.stages * self.num_groups_each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Float8Config:
+    """Matrix products in float8 through torchao; needs a GPU that has them."""
+
+    recipe: Annotated[Literal["tensorwise", "rowwise"], Doc("Where scales are shared.")] = "tensorwise"
+    skip: Annotated[tuple[str, ...], Doc("Globs over modules that stay as they are.")] = ("head",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrictConfig:
+    """Bit-identical weights for any number of processes that divides `shards`; slower."""
+
+    shards: Annotated[
+        int, Range(min=1), Doc("Parts of a batch, a power of two, whose gradients are summed in a fixed tree.")
+    ] = 4
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        if self.shards & (self.shards - 1):
+            yield "shards", f"shards {self.shards} is no power of two", "wrong-value", "write 1, 2, 4, 8, ..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelConfig:
+    """Sizes of the mesh, precision, and what is computed again; the order of application is fixed."""
+
+    data: Annotated[
+        Literal["auto", "ddp", "fsdp", "hsdp"],
+        Doc("How data-parallel processes share weights; auto: ddp below 1e9 parameters, else fsdp."),
+    ] = "auto"
+    replicas: Annotated[int, Range(min=1), Doc("hsdp: groups that each hold a whole model.")] = 1
+    tensor: Annotated[int, Range(min=1), Doc("Processes that split each matrix.")] = 1
+    context: Annotated[int, Range(min=1), Doc("Processes that split each sequence (unproven on hardware).")] = 1
+    expert: Annotated[int, Range(min=1), Doc("Processes that split the experts (unproven on hardware).")] = 1
+    pipeline: Annotated[PipelineConfig, Doc("Stages (unproven on hardware).")] = PipelineConfig()
+    precision: Annotated[
+        Literal["float32", "bfloat16"], Doc("Of activations and gathered weights; masters are float32.")
+    ] = "float32"
+    reduce: Annotated[Literal["float32", "bfloat16"], Doc("In which gradients are summed.")] = "float32"
+    checkpointing: Annotated[
+        FullCheckpointing | SelectiveCheckpointing | BudgetCheckpointing | None, Doc("Activations computed again.")
+    ] = None
+    compile: Annotated[bool, Doc("torch.compile for each block.")] = False
+    float8: Annotated[Float8Config | None, Doc("Matrix products in float8 (unproven on hardware).")] = None
+    strict: Annotated[StrictConfig | None, Doc("The same bits on any number of processes.")] = None
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        if isinstance(self.checkpointing, BudgetCheckpointing) and not self.compile:
+            message = "a budget for checkpointing is kept by the compiler, and `compile` is off"
+            yield "checkpointing", message, "ignored-setting", "write `compile: true`, or take kind `selective`"
+        if self.strict is not None and "bfloat16" in {self.precision, self.reduce}:
+            message = "strict sums are float32, and bfloat16 is asked for"
+            yield "strict", message, "shape-conflict", "write `precision: float32` and `reduce: float32`"

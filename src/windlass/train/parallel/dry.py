@@ -1,0 +1,103 @@
+"""A plan applied to a model without weights, in a world of many processes that is not there.
+
+torch's fake backend answers every collective at once with nothing, so one process can be process 0 of 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.model.decoder import Decoder, LossSums
+from windlass.train.parallel.apply import parallelize
+from windlass.train.parallel.mesh import check_model, mesh_shape
+from windlass.train.parallel.world import World
+
+if TYPE_CHECKING:
+    from windlass.train.model.config import ModelConfig
+    from windlass.train.parallel.config import ParallelConfig
+
+__all__ = ["dry_apply", "fake_world"]
+
+_CHEAP_PARAMETERS = 20_000_000
+
+
+def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> Mapping[str, object]:
+    """What process 0 of so many would hold, found by doing it; seconds, and no memory but for small models.
+
+    A model of at most 20M parameters also runs forward and backward over one short row: shapes are then proven.
+
+    Returns:
+        `mesh`: sizes of its axes; `data`; `parameters` of the model, `parameters_of_process` and `bytes_of_process`
+        (float32, with neither gradients nor optimiser); `ran_backward`.
+
+    Raises:
+        SpecError: the plan or the model does not divide, or a process group is already there.
+    """
+    problems = check_model(parallel, model)
+    if problems:
+        raise SpecError(problems)
+    with torch.device("meta"):
+        whole = Decoder(model)
+    num_parameters = sum(parameter.numel() for parameter in whole.parameters())
+    shape = mesh_shape(parallel, world_size, num_parameters=num_parameters)
+    is_cheap = num_parameters <= _CHEAP_PARAMETERS and shape.pp == 1
+    with fake_world(world_size, torch.device("cpu" if is_cheap else "meta")) as world:
+        parallelize(whole, parallel, world)
+        locals_ = [one.to_local() if isinstance(one, DTensor) else one for one in whole.parameters()]
+        facts: dict[str, object] = {
+            "mesh": dict(shape.axes),
+            "data": shape.data,
+            "parameters": num_parameters,
+            "parameters_of_process": sum(local.numel() for local in locals_),
+            "bytes_of_process": sum(local.numel() * local.element_size() for local in locals_),
+            "ran_backward": is_cheap,
+        }
+        if is_cheap:
+            _run(whole, length=2 * shape.cp * shape.tp)
+    return facts
+
+
+@contextmanager
+def fake_world(size: int, device: torch.device) -> Iterator[World]:
+    """Process 0 of a world whose other processes do not exist; collectives leave their results as they happen to be.
+
+    Raises:
+        SpecError: a process group is already there.
+    """
+    if dist.is_initialized():
+        message = "a plan cannot be tried within a process group"
+        raise SpecError([Problem(message, "busy-process", hint="ask for the plan in a process of its own")])
+    from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
+    try:
+        yield World(size=size, device=device)
+    finally:
+        dist.destroy_process_group()
+        _forget_groups()
+
+
+def _forget_groups() -> None:
+    """DTensor remembers what it did on a mesh like the last one, and by which groups, which are no more."""
+    from torch.distributed.tensor import debug
+
+    clear = getattr(debug, "_clear_sharding_prop_cache", None)
+    if clear is not None:  # older torch remembers no groups
+        clear()
+
+
+def _run(model: torch.nn.Module, *, length: int) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    tokens_BT = torch.zeros(1, length, dtype=torch.int64)
+    sums = model(tokens_BT, labels_BT=tokens_BT)
+    assert isinstance(sums, LossSums)
+    sums.loss.backward()

@@ -1,0 +1,59 @@
+"""Matrix products in float8, through torchao, on GPUs that have them."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from windlass.core.errors import PreconditionError
+
+if TYPE_CHECKING:
+    from windlass.train.parallel.config import Float8Config
+
+__all__ = ["is_converted", "use_float8"]
+
+_ALIGNMENT = 16
+"""The kernels take matrices whose sides are multiples of this."""
+
+_CAPABILITIES = {"tensorwise": (8, 9), "rowwise": (9, 0)}
+
+
+def use_float8(model: nn.Module, config: Float8Config, device: torch.device) -> None:
+    """Put float8 layers in place of linear ones, in place; names and weights stay as they were.
+
+    Worth it only when blocks are compiled: alone, the scaling costs more than the products gain.
+
+    Raises:
+        PreconditionError: the device cannot, or torchao is not installed.
+    """
+    _require(config, device)
+    try:
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # lazy: optional
+    except ImportError as error:
+        message = "parallel.float8 needs torchao, which is not installed"
+        raise PreconditionError(message, hint="pip install torchao", code="extra-missing") from error
+    convert_to_float8_training(
+        model,
+        config=Float8LinearConfig.from_recipe_name(config.recipe),
+        module_filter_fn=lambda module, name: is_converted(module, name, config.skip),
+    )
+
+
+def is_converted(module: nn.Module, name: str, skip: tuple[str, ...]) -> bool:
+    """Whether a module of this name is computed in float8."""
+    if not isinstance(module, nn.Linear) or any(fnmatchcase(name, pattern) for pattern in skip):
+        return False
+    sides: tuple[int, int] = (module.in_features, module.out_features)
+    return all(side % _ALIGNMENT == 0 for side in sides)
+
+
+def _require(config: Float8Config, device: torch.device) -> None:
+    needed = _CAPABILITIES[config.recipe]
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= needed:
+        return
+    found = f"capability {torch.cuda.get_device_capability(device)}" if device.type == "cuda" else device.type
+    message = f"parallel.float8 {config.recipe} needs a GPU of capability {needed}, and this is {found}"
+    raise PreconditionError(message, hint="leave out `parallel.float8` here", code="unsupported-device")

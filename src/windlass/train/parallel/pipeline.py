@@ -1,0 +1,180 @@
+"""Pipeline parallelism of a decoder: processes hold different blocks, and microbatches flow through them.
+
+The order of forward and backward passes is one of torch's schedules. `interleaved` and `zero-bubble` give each process
+two groups of blocks that are not neighbours, so that it waits less at the beginning and the end of a batch.
+Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2021, "Efficient large-scale language model training", section 2.2;
+Qi et al. 2023, "Zero bubble pipeline parallelism".
+
+Legend: B rows, T tokens of a row, D width.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.model.decoder import LossSums
+
+if TYPE_CHECKING:
+    from windlass.train.model.decoder import Decoder
+    from windlass.train.parallel.config import PipelineConfig
+    from windlass.train.recipe import LossConfig
+
+__all__ = ["Pipeline", "split_blocks"]
+
+_SCHEDULES = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+    "zero-bubble": ScheduleInterleavedZeroBubble,
+}
+
+
+def split_blocks(model: Decoder, config: PipelineConfig, rank: int) -> list[list[str]]:
+    """Drop what this stage of a pipeline does not hold, in place; names of the rest stay.
+
+    Returns:
+        Names of blocks of each group, all stages'; the groups of a process are each `config.stages`-th from its own on.
+    """
+    names = list(model.blocks)
+    num_groups = config.num_groups
+    ends = [round(len(names) * group / num_groups) for group in range(num_groups + 1)]
+    groups = [names[start:end] for start, end in pairwise(ends)]
+    own = {name for group in range(rank, num_groups, config.stages) for name in groups[group]}
+    for name in names:
+        if name not in own:
+            del model.blocks[name]
+    if rank != 0:
+        model.embed = None
+    if (num_groups - 1) % config.stages != rank:
+        model.norm = model.head = None
+    return groups
+
+
+class Pipeline:
+    """Runs whole batches through the stages; every process of the group calls it with the same rows."""
+
+    def __init__(
+        self,
+        model: Decoder,
+        groups: list[list[str]],
+        config: PipelineConfig,
+        group: dist.ProcessGroup,
+        device: torch.device,
+    ) -> None:
+        """Cut a decoder that `split_blocks` left, and that has its memory, into stages."""
+        self._config, self._group, self._device = config, group, device
+        self._total_weight = 1.0
+        self._parts = {
+            number: _Stage(_view(model, groups, number), is_last=number == len(groups) - 1)
+            for number in range(group.rank(), len(groups), config.stages)
+        }
+        self._num_groups = len(groups)
+        object.__setattr__(model, "forward", _refuse)  # the stages above are views of it, which keep their own
+        self._schedules: dict[tuple[int, ...], Any] = {}
+
+    def train_batch(
+        self,
+        tokens_BT: Tensor,
+        documents_BT: Tensor | None,
+        labels_BT: Tensor,
+        *,
+        loss: LossConfig,
+        total_weight: float,
+    ) -> LossSums:
+        """Forward and backward of all microbatches; gradients are those of the sum of losses / `total_weight`.
+
+        Collective. Returns sums that are not divided, equal on all processes of the pipeline.
+
+        Raises:
+            SpecError: rows do not divide into microbatches.
+        """
+        schedule = self._schedule(tokens_BT)
+        if self._config.schedule == "zero-bubble":
+            # It takes gradients of inputs and of weights one after another, which a loss that is its own backward bars.
+            loss = replace(loss, kind="plain")
+        for part in self._parts.values():
+            part.loss = loss
+        self._total_weight = total_weight
+        rest: dict[str, Tensor] = {"labels_BT": labels_BT}
+        if documents_BT is not None:
+            rest["documents_BT"] = documents_BT
+        first = (tokens_BT,) if 0 in self._parts else ()
+        is_last = self._num_groups - 1 in self._parts
+        outputs = schedule.step(*first, target=labels_BT if is_last else None, **rest)
+        sums = torch.zeros(3, dtype=torch.float64, device=self._device)
+        if is_last:
+            sums += outputs.detach().view(-1, 3).sum(dim=0)  # the schedule puts microbatches' outputs end to end
+        dist.all_reduce(sums, group=self._group)
+        return LossSums(*sums.unbind())
+
+    def _schedule(self, tokens_BT: Tensor) -> Any:
+        """Of this shape: stages learn the shapes of what they exchange from their first batch."""
+        key = tuple(tokens_BT.shape)
+        if key not in self._schedules:
+            num = self._config.num_microbatches or 2 * self._config.stages
+            if tokens_BT.shape[0] % num:
+                message = f"parallel.pipeline.num_microbatches: {tokens_BT.shape[0]} rows do not divide into {num}"
+                raise SpecError([Problem(message, "shape-conflict", hint=f"give a divisor of {tokens_BT.shape[0]}")])
+            stages = [
+                PipelineStage(part, number, self._num_groups, self._device, group=self._group)
+                for number, part in self._parts.items()
+            ]
+            kind = cast("Any", _SCHEDULES[self._config.schedule])
+            given = stages if self._config.num_groups_each > 1 else stages[0]
+            self._schedules[key] = kind(given, num, loss_fn=self._take_loss, scale_grads=False)
+        return self._schedules[key]
+
+    def _take_loss(self, output_3: Tensor, _: Tensor) -> Tensor:
+        return output_3.sum() / self._total_weight
+
+
+def _refuse(*_: object, **__: object) -> Tensor:
+    message = "parallel.pipeline.stages: this process holds a part of the model, which cannot be called by itself"
+    hint = "call `pipeline_of(model).train_batch`, or take one stage"
+    raise SpecError([Problem(message, "unsupported-model", hint=hint)])
+
+
+class _Stage(nn.Module):
+    """A part of a decoder as the schedules call it: one tensor in, one out; the last one gives three sums of losses."""
+
+    def __init__(self, part: Decoder, *, is_last: bool) -> None:
+        super().__init__()
+        self.part = part
+        self.is_last = is_last
+        self.loss: LossConfig | None = None
+
+    def forward(self, x: Tensor, *, labels_BT: Tensor, documents_BT: Tensor | None = None) -> Tensor:
+        """Residual stream (B, T, D), or losses (3,)."""
+        if not self.is_last:
+            out: Tensor = self.part(x, documents_BT)
+            return out
+        sums = self.part(x, documents_BT, labels_BT=labels_BT, loss=self.loss)
+        assert isinstance(sums, LossSums)
+        return torch.stack(tuple(sums))
+
+
+def _view(model: Decoder, groups: list[list[str]], number: int) -> Decoder:
+    """The decoder with one group of its blocks; it shares all weights and hooks."""
+    view = copy.copy(model)
+    view._modules = dict(model._modules)
+    view.blocks = nn.ModuleDict({name: model.blocks[name] for name in groups[number]})
+    if number != 0:
+        view.embed = None
+    if number != len(groups) - 1:
+        view.norm = view.head = None
+    return view

@@ -1,0 +1,45 @@
+"""When gradients are summed over processes: not before the last of a batch's microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from windlass.train.parallel.apply import replicas_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["no_sync", "sync_gradients"]
+
+
+@contextmanager
+def no_sync(model: nn.Module, is_last: bool) -> Iterator[None]:
+    """Run a microbatch; only the last one communicates its gradients, with those added up before it.
+
+    Surrounds forward and backward. Does nothing for one process. Gradients that wait are unsharded: with `fsdp` this
+    trades their memory for communication.
+    """
+    _set(model, is_last)
+    try:
+        yield
+    finally:
+        _set(model, True)
+
+
+def sync_gradients(model: nn.Module) -> None:
+    """Sum over data-parallel processes what has added up without communication. Collective; for pipelines."""
+    replicas = replicas_of(model)
+    if replicas is not None:
+        replicas.sync()
+
+
+def _set(model: nn.Module, is_synced: bool) -> None:
+    replicas = replicas_of(model)
+    if replicas is not None:
+        replicas.is_synced = is_synced
+    sharded: Any = model
+    if hasattr(model, "set_requires_gradient_sync"):  # what `fully_shard` adds; one process need not import it to look
+        sharded.set_requires_gradient_sync(is_synced)
+        sharded.set_is_last_backward(is_synced)

@@ -1,0 +1,204 @@
+"""Tensor parallelism of a decoder: matrices split over processes, the residual stream split along the sequence.
+
+Columns of q, k, v, gate and up; rows of o and down; rows of embedding and head, so that no process holds all logits.
+Norms and residual additions work on a part of the tokens each (sequence parallelism).
+Sources: Shoeybi et al. 2019, "Megatron-LM", section 3; Korthikanti et al. 2022, section 4.2.
+
+Legend: B rows, T tokens, N = B * T, D width, V vocabulary, U rows of the vocabulary that this process holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_module, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from windlass.train.batch import IGNORE
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from windlass.train.model.decoder import Block, Decoder
+
+__all__ = ["settle_gradients", "split_matrices", "vocabulary_loss"]
+
+
+def split_matrices(model: Decoder, mesh: DeviceMesh) -> None:
+    """Split a decoder's matrices over the mesh of axis `tp`, in place; their names stay.
+
+    The residual stream becomes a DTensor split along the sequence, so its shape still tells the whole length.
+    """
+    outer: dict[str, ParallelStyle] = {
+        "embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1), use_local_output=False),
+        "norm": SequenceParallel(),
+    }
+    if model.head is not None:
+        outer["head"] = ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())
+    parallelize_module(model, mesh, {name: style for name, style in outer.items() if getattr(model, name) is not None})
+    for block in model.blocks.values():
+        parallelize_module(block, mesh, _block_plan(block))
+
+
+def _block_plan(block: Block) -> dict[str, ParallelStyle]:
+    """Styles by names of modules; the same for all places that norms may stand at."""
+    rows = RowwiseParallel(output_layouts=Shard(1), use_local_output=False)
+    plan: dict[str, ParallelStyle] = {
+        "attention": _gathered(4),
+        "attention.q": ColwiseParallel(),
+        "attention.k": ColwiseParallel(),
+        "attention.v": ColwiseParallel(),
+        "attention.o": rows,
+        "ffn": _gathered(1),
+        "ffn.gate": ColwiseParallel(),
+        "ffn.up": ColwiseParallel(),
+        "ffn.down": rows,
+    }
+    for name in ("attention_norm", "ffn_norm", "attention_post_norm", "ffn_post_norm"):
+        if getattr(block, name, None) is not None:
+            plan[name] = SequenceParallel()
+    if block.attention.q_norm is not None:
+        style = _HeadNorm() if block.attention.is_normed_per_head else _WholeNorm()
+        plan |= {"attention.q_norm": style, "attention.k_norm": style}
+    return plan
+
+
+def _gathered(num_inputs: int) -> PrepareModuleInput:
+    """The first input whole on every process; others are no tensors."""
+    rest = (None,) * (num_inputs - 1)
+    return PrepareModuleInput(
+        input_layouts=(Shard(1), *rest), desired_input_layouts=(Replicate(), *rest), use_local_output=False
+    )
+
+
+class _NormStyle(ParallelStyle):
+    """A norm within attention, on this process's heads; its weight is on every process."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        return distribute_module(module, device_mesh, _replicate_weight, self._take, self._give)
+
+    @staticmethod
+    def _take(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+        raise NotImplementedError
+
+    @staticmethod
+    def _give(module: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+        raise NotImplementedError
+
+
+class _HeadNorm(_NormStyle):
+    """Each head for itself (B, T, heads, size): split along the heads."""
+
+    @staticmethod
+    def _take(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+        return DTensor.from_local(inputs[0], mesh, [Shard(2)], run_check=False)
+
+    @staticmethod
+    def _give(module: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+        return output.to_local()
+
+
+class _WholeNorm(_NormStyle):
+    """All heads at once (B, T, heads * size): gathered for the norm, for its mean goes over them all."""
+
+    @staticmethod
+    def _take(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> Any:
+        return DTensor.from_local(inputs[0], mesh, [Shard(2)], run_check=False).redistribute(placements=[Replicate()])
+
+    @staticmethod
+    def _give(module: nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+        return output.redistribute(placements=[Shard(2)]).to_local()
+
+
+def _replicate_weight(name: str, module: nn.Module, mesh: DeviceMesh) -> None:
+    for own, parameter in list(module.named_parameters(recurse=False)):
+        whole = distribute_tensor(parameter.detach(), mesh, [Replicate()], src_data_rank=None)
+        module.register_parameter(own, nn.Parameter(whole))
+
+
+def settle_gradients(model: nn.Module) -> None:
+    """Sum what processes hold as parts of a gradient, such as those of norms, as soon as it is there.
+
+    For parameters that FSDP does not hold, which does so by itself: code after the backward pass may take a gradient's
+    local part for its value. Call it once parameters have their memory: hooks do not move to new ones.
+    """
+
+    def settle(parameter: Tensor) -> None:
+        grad = parameter.grad
+        assert isinstance(parameter, DTensor)
+        if isinstance(grad, DTensor) and grad.placements != parameter.placements:
+            parameter.grad = grad.redistribute(placements=parameter.placements)
+
+    for parameter in model.parameters():
+        if isinstance(parameter, DTensor) and parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(settle)
+
+
+def vocabulary_loss(
+    hidden: Tensor, head_weight: DTensor, labels_BT: Tensor, *, z_loss: float, soft_cap: float | None
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy and z-loss where each process holds some rows of the head; equal on all of them. Collective.
+
+    Args:
+        hidden: (B, T, D), split along the sequence or whole.
+        head_weight: (V, D), split along the vocabulary over the one axis of its mesh.
+        labels_BT: whole on every process.
+
+    Returns:
+        Float64 scalars, summed over labels that count; the second one holds its weight.
+    """
+    mesh = head_weight.device_mesh
+    if isinstance(hidden, DTensor):
+        whole = hidden.redistribute(placements=[Replicate()])
+        # Each process finds the part of the gradient that its rows of the vocabulary give.
+        hidden = whole.to_local(grad_placements=[Partial()])
+    weight_UD = head_weight.to_local()
+    logits_NU = F.linear(hidden.flatten(0, -2), weight_UD).float()
+    if soft_cap is not None:
+        logits_NU = soft_cap * torch.tanh(logits_NU / soft_cap)
+    first = mesh.get_local_rank() * -(-head_weight.shape[0] // mesh.size())
+    loss, squares = _VocabularyLoss.apply(logits_NU, labels_BT.flatten(), first, z_loss, mesh.get_group())
+    return loss, squares
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    """Sums of cross-entropy and of weighted squares of the normaliser, from this process's columns of the logits."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits_NU: Tensor, labels_N: Tensor, first: int, z_loss: float, group: dist.ProcessGroup
+    ) -> tuple[Tensor, Tensor]:
+        counts_N = labels_N != IGNORE
+        own_N = labels_N - first
+        is_here_N = counts_N & (own_N >= 0) & (own_N < logits_NU.shape[1])
+        own_N1 = own_N.clamp(0, logits_NU.shape[1] - 1)[:, None]
+        top_N = logits_NU.amax(dim=1)
+        dist.all_reduce(top_N, dist.ReduceOp.MAX, group=group)
+        exps_NU = (logits_NU - top_N[:, None]).exp_()
+        target_N = torch.where(is_here_N, logits_NU.gather(1, own_N1)[:, 0] - top_N, 0.0)
+        sums_2N = torch.stack((exps_NU.sum(dim=1), target_N))
+        dist.all_reduce(sums_2N, group=group)
+        log_sum_N = sums_2N[0].log()
+        normaliser_N = log_sum_N + top_N
+        ctx.z_loss = z_loss
+        ctx.save_for_backward(exps_NU.div_(sums_2N[0][:, None]), normaliser_N, counts_N, is_here_N, own_N1)
+        loss = torch.where(counts_N, log_sum_N - sums_2N[1], 0.0).sum(dtype=torch.float64)
+        return loss, z_loss * torch.where(counts_N, normaliser_N.square(), 0.0).sum(dtype=torch.float64)
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, grad_square: Tensor) -> tuple[Tensor | None, ...]:
+        probs_NU, normaliser_N, counts_N, is_here_N, own_N1 = ctx.saved_tensors
+        slope_NU = probs_NU * (grad_loss + 2.0 * ctx.z_loss * grad_square * normaliser_N)[:, None]
+        slope_NU.scatter_add_(1, own_N1, -grad_loss * is_here_N[:, None].to(slope_NU.dtype))
+        return slope_NU * counts_N[:, None], None, None, None, None

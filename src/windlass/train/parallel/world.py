@@ -1,0 +1,134 @@
+"""The processes of this job: ranks, groups, device, and small agreements between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+from windlass.core.errors import PreconditionError
+from windlass.train.data.protocol import Share
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+
+__all__ = ["World", "place_of", "require_gpu"]
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """All processes, and this one among them; made once by `World.begin`, ended by `end`.
+
+    Attributes:
+        mesh: by names of axes, in this order, those of size 1 left out: pp, dp_replicate, dp_shard, cp, tp. None with
+            one process.
+        expert_mesh: with experts that are split, the same processes as pp, ep_replicate, ep.
+        share: this process's part of each batch: its place among data-parallel processes (dp_replicate x dp_shard).
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    device: torch.device
+    mesh: DeviceMesh | None = None
+    expert_mesh: DeviceMesh | None = None
+    share: Share = field(default_factory=Share)
+    _is_owner: bool = False
+
+    @classmethod
+    def begin(cls, device: Literal["auto", "cpu", "cuda"] = "auto", *, timeout_s: float = 1800.0) -> World:
+        """Join the process group that torchrun's variables name; one process without them. Blocks until all are there."""
+        import torch
+        import torch.distributed as dist
+
+        rank, size, local_rank = place_of()
+        kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        place = torch.device("cpu") if kind == "cpu" else torch.device("cuda", local_rank)
+        if kind == "cuda":
+            require_gpu(local_rank)
+            torch.cuda.set_device(place)
+        is_owner = size > 1 and not dist.is_initialized()
+        if is_owner:
+            missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+            if missing:
+                raise _wrong_place(f"WORLD_SIZE is {size}, and {missing[0]} is not set")
+            backend = "gloo" if kind == "cpu" else "cpu:gloo,cuda:nccl"
+            dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+        return cls(
+            rank=rank,
+            size=size,
+            local_rank=local_rank,
+            device=place,
+            share=Share(rank=rank, world=size),
+            _is_owner=is_owner,
+        )
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process speaks for all."""
+        return self.rank == 0
+
+    def sum_on_host(self, values: Sequence[float]) -> list[float]:
+        """Sums over all processes, in float64 on the host. Collective, blocking, no device sync."""
+        if self.size == 1:
+            return [float(value) for value in values]
+        import torch
+        import torch.distributed as dist
+
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total)
+        return [float(value) for value in total.tolist()]
+
+    def barrier(self) -> None:
+        """Wait for all processes. Collective."""
+        self.sum_on_host([0.0])
+
+    def end(self) -> None:
+        """Leave the process group, if `begin` made it; idempotent."""
+        if self._is_owner:
+            import torch.distributed as dist
+
+            dist.destroy_process_group()
+            self._is_owner = False
+
+
+def place_of(environ: Mapping[str, str] = os.environ) -> tuple[int, int, int]:
+    """Rank, number of processes and rank within the machine, as torchrun's variables say; 0, 1, 0 without them.
+
+    Raises:
+        PreconditionError: they are no numbers, or none that go together.
+    """
+    found = []
+    for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")):
+        text = environ.get(name, default)
+        if not text.isdecimal():
+            raise _wrong_place(f"{name} is `{text}`")
+        found.append(int(text))
+    rank, size, local_rank = found
+    if rank >= size:
+        raise _wrong_place(f"RANK is {rank} and WORLD_SIZE {size}")
+    return rank, size, local_rank
+
+
+def _wrong_place(problem: str) -> PreconditionError:
+    return PreconditionError(
+        f"the environment names no place among processes: {problem}",
+        hint="start with torchrun, which sets these variables; or unset RANK, WORLD_SIZE and LOCAL_RANK for one process",
+        code="bad-process-environment",
+    )
+
+
+def require_gpu(local_rank: int = 0) -> None:
+    """Raise PreconditionError unless this process of the machine has a GPU to itself."""
+    import torch
+
+    num_gpus = torch.cuda.device_count()
+    if local_rank >= num_gpus:
+        raise PreconditionError(
+            f"process {local_rank} of this machine has no GPU: torch sees {num_gpus}",
+            hint="set `device=auto`, or start as many processes as there are GPUs",
+            code="no-gpu",
+        )

@@ -1,0 +1,41 @@
+"""What a recipe's data amounts to, where it lies on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from windlass.core.errors import SpecError, WindlassError
+from windlass.train.data.facts import DataFacts, describe
+from windlass.train.recipe import Recipe
+
+__all__ = ["Data", "data_of", "data_warnings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """The mixture, counted or estimated; or why nothing is known of it.
+
+    Attributes:
+        note: why not, such as data that lies on another machine; empty where `facts` are there.
+    """
+
+    note: str = ""
+    facts: DataFacts | None = None
+
+
+def data_of(recipe: Recipe) -> Data:
+    """Look at manifests and sizes of files; a plan can be made far from the data, so nothing that is missing raises."""
+    try:
+        return Data(facts=describe(recipe.data, vocab_size=recipe.model.vocab_size))
+    except SpecError as error:
+        return Data(note="; ".join(problem.message for problem in error.problems))
+    except (WindlassError, OSError) as error:
+        return Data(note=str(error))
+
+
+def data_warnings(recipe: Recipe, data: Data) -> Iterator[str]:
+    """What a run would refuse, or find out late."""
+    for source in () if data.facts is None else data.facts.sources:
+        if source.max_id is not None and source.max_id >= recipe.model.vocab_size:
+            yield f"{source.name} has token {source.max_id}, and model.vocab_size is {recipe.model.vocab_size}"

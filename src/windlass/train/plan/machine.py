@@ -1,0 +1,114 @@
+"""What a plan is for: so many processes, one GPU each, and what such a GPU can do.
+
+Peaks in bfloat16 are those of `callbacks/device_peaks.py`. Memory, and float32 without tensor cores: vendors' data sheets.
+NVIDIA: A100 (2021), H100 (2023), H200 (2024), GH200 (2024), L40S (2023), DGX B200 (2024), Ada architecture white paper
+(RTX 4090). AMD: Instinct MI300X (2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from windlass.core.errors import UsageError
+from windlass.core.names import nearest
+from windlass.train.callbacks.device_peaks import peak_flops
+
+__all__ = ["DEFAULT_MFU", "GPUS", "Gpu", "Machine"]
+
+DEFAULT_MFU = 0.35
+"""Model FLOPs utilisation where none is given; torchtitan reports 0.33 to 0.39 for Llama 3.1 8B on 8 H100 in bfloat16.
+
+Source: torchtitan, `benchmarks/llama3_h100_202412_torchtitan.md`.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A kind of GPU.
+
+    Attributes:
+        memory_bytes: as sold; the driver keeps a little of it.
+        bfloat16_flops: dense operations a second at the peak.
+        float32_flops: likewise, without tensor cores.
+    """
+
+    memory_bytes: int
+    bfloat16_flops: float
+    float32_flops: float
+
+    def peak_flops(self, precision: str) -> float:
+        """Operations a second in the precision of a plan."""
+        return self.bfloat16_flops if precision == "bfloat16" else self.float32_flops
+
+
+def _gpu(name: str, memory_gb: int, float32_tflops: float) -> Gpu:
+    bfloat16 = peak_flops(name)
+    assert bfloat16 is not None  # each of ours is in that table
+    return Gpu(memory_bytes=memory_gb * 10**9, bfloat16_flops=bfloat16, float32_flops=float32_tflops * 10**12)
+
+
+GPUS: Mapping[str, Gpu] = {
+    name: _gpu(name, memory_gb, float32_tflops)
+    for name, memory_gb, float32_tflops in (
+        ("a100-40gb", 40, 19.5),
+        ("a100-80gb", 80, 19.5),
+        ("h100-80gb", 80, 67.0),
+        ("h100-pcie-80gb", 80, 51.0),
+        ("h200-141gb", 141, 67.0),
+        ("gh200-96gb", 96, 67.0),
+        ("b200-180gb", 180, 75.0),
+        ("l40s-48gb", 48, 91.6),
+        ("rtx-4090-24gb", 24, 82.6),
+        ("mi300x-192gb", 192, 163.4),
+    )
+}
+"""By the name that `gpu=` takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The processes of a plan, one on each GPU.
+
+    Attributes:
+        gpu: of the table; empty: nothing is said about time and about what fits.
+        mfu: share of the peak that training is expected to reach.
+        per_node: GPUs of a node.
+    """
+
+    world: int = 1
+    gpu: str = ""
+    mfu: float = DEFAULT_MFU
+    per_node: int = 8
+
+    @classmethod
+    def from_words(cls, words: Mapping[str, str]) -> Machine:
+        """From `world=64`, `gpu=h100-80gb`, `mfu=0.4`, `per_node=4`.
+
+        Raises:
+            UsageError: a value is out of range, or there is no such GPU in the table.
+        """
+        gpu = words.get("gpu", "")
+        if gpu and gpu not in GPUS:
+            close = next((name for name in GPUS if name.startswith(gpu.lower())), "") or nearest(gpu.lower(), GPUS)
+            hint = f"did you mean `gpu={close}`?" if close else f"there are {', '.join(GPUS)}"
+            raise UsageError(f"the table of GPUs has no `{gpu}`", hint=hint, code="unknown-gpu")
+        mfu = _number(words, "mfu", DEFAULT_MFU)
+        if not 0 < mfu <= 1:
+            raise UsageError(f"`mfu={words['mfu']}` is no share", hint="write one such as `mfu=0.4`", code="bad-value")
+        return cls(world=_count(words, "world", 1), gpu=gpu, mfu=mfu, per_node=_count(words, "per_node", 8))
+
+
+def _count(words: Mapping[str, str], name: str, default: int) -> int:
+    text = words.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise UsageError(f"`{name}={text}` is no count", hint=f"write one such as `{name}=8`", code="bad-value")
+    return int(text)
+
+
+def _number(words: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        return float(words.get(name, default))
+    except ValueError:
+        hint = f"write one such as `{name}={default}`"
+        raise UsageError(f"`{name}={words[name]}` is no number", hint=hint, code="bad-value") from None

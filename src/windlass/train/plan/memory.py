@@ -1,0 +1,201 @@
+"""Memory of one process, part by part: the largest one's, from the configuration alone.
+
+An estimate. Weights, gradients and the optimiser's state are exact but for padding of shards; activations count the tensors
+that the backward pass keeps, by the layers of the decoder, with attention that never holds its scores; what the allocator
+loses and what libraries hold (about 1 to 2 GB on a GPU) is not in it.
+
+Sources: Korthikanti et al. 2022, "Reducing activation recomputation", section 4, for what is kept; Rajbhandari et al. 2020,
+"ZeRO", section 3, for weights, gradients and state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from windlass.train.model.config import ModelConfig
+from windlass.train.model.flops import count_parameters
+from windlass.train.optim.config import AdamWConfig, LionConfig, MuonConfig
+from windlass.train.parallel.config import BudgetCheckpointing, FullCheckpointing, SelectiveCheckpointing
+from windlass.train.parallel.mesh import MeshShape
+from windlass.train.recipe import Recipe
+
+__all__ = ["Memory", "block_bytes", "memory_of", "num_in_pipeline", "rows_at_once", "state_bytes"]
+
+_CHUNK_LOGITS = 2**27
+"""Logits that the chunked loss holds at once on a GPU (train/optim/loss.py)."""
+
+_MASTER = 4
+"""Bytes of a weight: masters are float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes of one process.
+
+    Attributes:
+        weights, gradients, optimizer: this process's shard.
+        gathered: whole blocks, in the precision of the computation, while they are used; copies for autocast.
+        activations: what the backward pass needs of the microbatches in flight.
+        logits: the head's output and its gradient.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    gathered: int
+    activations: int
+    logits: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+def memory_of(recipe: Recipe, shape: MeshShape) -> Memory:
+    """What the process with the most needs."""
+    model = recipe.model
+    is_sharded = shape.data in {"fsdp", "hsdp"}
+    shards = shape.dp_shard * shape.cp if is_sharded else 1
+    local = _stage_parameters(model, shape.pp) / shape.tp
+    share = local / shards
+    return Memory(
+        weights=round(_MASTER * share),
+        gradients=round(_MASTER * share),
+        optimizer=round(share * state_bytes(recipe) / count_parameters(model).total),
+        gathered=round(_gathered(recipe, shape, local, is_sharded=is_sharded)),
+        activations=round(_activations(recipe, shape)),
+        logits=round(_logits(recipe, shape)),
+    )
+
+
+def state_bytes(recipe: Recipe) -> int:
+    """The optimiser's state for the whole model."""
+    counts = count_parameters(recipe.model)
+    match recipe.optim:
+        case AdamWConfig():
+            return 2 * _MASTER * counts.total
+        case LionConfig():
+            return _MASTER * counts.total
+        case MuonConfig():
+            return _MASTER * (counts.total - counts.embedding) + 2 * _MASTER * counts.embedding
+
+
+def rows_at_once(recipe: Recipe, shape: MeshShape) -> int:
+    """Rows that a group of processes computes together in one microbatch."""
+    data, strict = recipe.data, recipe.parallel.strict
+    rows = data.batch_tokens // data.sequence_length
+    if strict is not None:
+        return max(1, rows // strict.shards)
+    share = max(1, rows // shape.data_parallel)
+    if shape.pp > 1:
+        return max(1, share // num_in_pipeline(recipe))
+    if data.microbatch_tokens is not None:
+        return min(share, max(1, data.microbatch_tokens // data.sequence_length))
+    return share
+
+
+def num_in_pipeline(recipe: Recipe) -> int:
+    """Microbatches that a batch becomes in a pipeline."""
+    pipeline = recipe.parallel.pipeline
+    return pipeline.num_microbatches or 2 * pipeline.stages
+
+
+def _block_parameters(model: ModelConfig) -> float:
+    counts = count_parameters(model)
+    return (counts.total - counts.embedding - model.d_model) / model.num_layers
+
+
+def _stage_parameters(model: ModelConfig, stages: int) -> float:
+    """Weights of the largest stage: embedding or head stand on the first and the last one."""
+    counts = count_parameters(model)
+    ends = counts.embedding if stages == 1 else model.vocab_size * model.d_model
+    return -(-model.num_layers // stages) * _block_parameters(model) + ends + model.d_model
+
+
+def _gathered(recipe: Recipe, shape: MeshShape, local: float, *, is_sharded: bool) -> float:
+    """Two blocks (one computes, one arrives) and the root's weights, each with its gradient before it is cut."""
+    used, reduced = _size(recipe.parallel.precision), _size(recipe.parallel.reduce)
+    if not is_sharded:
+        return local * used if used < _MASTER else 0.0
+    ends = recipe.model.vocab_size * recipe.model.d_model * (1 if recipe.model.is_tied or shape.pp > 1 else 2)
+    block = _block_parameters(recipe.model)
+    return (block * (2 * used + reduced) + ends * (used + reduced)) / shape.tp
+
+
+def _size(precision: str) -> int:
+    return 2 if precision == "bfloat16" else 4
+
+
+def _activations(recipe: Recipe, shape: MeshShape) -> float:
+    """Of all blocks of a stage, for the microbatches that are under way at once."""
+    plan, size = recipe.parallel, _size(recipe.parallel.precision)
+    tokens = rows_at_once(recipe, shape) * recipe.data.sequence_length / shape.cp
+    layers = -(-recipe.model.num_layers // shape.pp)
+    whole = block_bytes(recipe.model, size=size, is_compiled=plan.compile)
+    kept = float(recipe.model.d_model * size)
+    mode = plan.checkpointing
+    if isinstance(mode, FullCheckpointing):
+        again = layers // mode.every
+        each = (layers - again) * whole + again * kept + whole
+    elif isinstance(mode, SelectiveCheckpointing):
+        each = layers * (kept + size * _products(recipe.model) / mode.keep_every) + whole
+    elif isinstance(mode, BudgetCheckpointing):
+        each = layers * max(kept, mode.share * whole) + whole
+    else:
+        each = layers * whole
+    in_flight = 1
+    if shape.pp > 1:
+        is_all = plan.pipeline.schedule == "gpipe"
+        in_flight = num_in_pipeline(recipe) if is_all else min(shape.pp, num_in_pipeline(recipe))
+    ends = recipe.model.d_model * (2 * _MASTER + size)
+    # Tensor parallelism splits the sequence between layers, so all of it is divided.
+    return tokens * (each * in_flight + ends) / shape.tp
+
+
+def block_bytes(model: ModelConfig, *, size: int, is_compiled: bool) -> float:
+    """Bytes of each token that a block keeps for its backward pass.
+
+    Counted from what autograd saves of our decoder, one operation at a time or compiled: a norm keeps its input and the
+    normalised input in float32, and its output where a product takes it; compiled, its input and output alone. Attention
+    keeps q, k, v and its output; the gate its two inputs, its output, and one at a time what the activation gave.
+
+    Args:
+        size: of a value in the precision of the computation.
+    """
+    d_model = model.d_model
+    queries, groups = model.attention.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    hidden, copies = _hidden(model)
+    num_after = 2 if model.norm == "peri" else 0
+    if is_compiled:
+        norms = (4 + num_after) * d_model * size
+        per_head = (queries + groups) * size
+    else:
+        norms = 2 * (2 * _MASTER + size) * d_model + num_after * 2 * _MASTER * d_model
+        per_head = (queries + groups) * 2 * _MASTER
+    products = (2 * queries + 2 * groups + (3 if is_compiled else 4) * hidden + copies) * size
+    return float(norms + (per_head if model.attention.qk_norm != "none" else 0) + products)
+
+
+def _hidden(model: ModelConfig) -> tuple[int, int]:
+    """Channels of the feed-forward layer that a token meets, and what sorting it to experts copies."""
+    moe = model.moe
+    if moe is None:
+        return model.hidden, 0
+    return moe.top_k * moe.hidden + moe.shared_hidden, 2 * moe.top_k * model.d_model + 2 * moe.num_experts
+
+
+def _products(model: ModelConfig) -> float:
+    """Values of each token that come out of matrix products and attention in a block."""
+    queries, groups = model.attention.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    return float(2 * queries + 2 * groups + 2 * model.d_model + 2 * _hidden(model)[0])
+
+
+def _logits(recipe: Recipe, shape: MeshShape) -> float:
+    """In the precision of the computation, in float32, and the gradient; chunks where the loss goes in chunks."""
+    rows = rows_at_once(recipe, shape) * recipe.data.sequence_length / shape.cp
+    count = rows * recipe.model.vocab_size / shape.tp
+    is_auto = recipe.loss.kind == "auto" and shape.tp == 1
+    if recipe.loss.kind == "chunked" or (is_auto and count > 2 * _CHUNK_LOGITS):
+        count = min(count, float(_CHUNK_LOGITS))
+    return count * (_size(recipe.parallel.precision) + 4 + 4)

@@ -1,0 +1,98 @@
+"""A plan as a page to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from windlass.train.plan.plan import Plan
+
+__all__ = ["plan_page"]
+
+_DAY_H = 24.0
+
+
+def plan_page(plan: Plan) -> Iterator[str]:
+    """Its lines, without the warnings."""
+    axes = " x ".join(f"{name} {size}" for name, size in plan.shape.axes) or "one process"
+    yield f"{plan.name} on {plan.machine.world} {'process' if plan.machine.world == 1 else 'processes'}: {axes}"
+    for name, text in _facts(plan):
+        yield f"  {name:<14}{text}"
+    yield "memory of a process (estimate)"
+    for part in ("weights", "gradients", "optimizer", "gathered", "activations", "logits"):
+        yield f"  {part:<14}{_bytes(getattr(plan.memory, part)):>10}"
+    yield f"  {'total':<14}{_bytes(plan.memory.total):>10}"
+    yield f"at {plan.machine.mfu:.0%} of the peak (model FLOPs utilisation)"
+    for speed in plan.speeds:
+        fits = f"{speed.memory_share:.0%} of its memory"
+        rate = f"{_count(speed.tokens_per_s)} tokens/s"
+        yield f"  {speed.gpu:<16}{rate:<20}{_time(speed.hours):<14}{fits}"
+    yield from _applied(plan)
+
+
+def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    counts = plan.parameters
+    active = f", {_count(counts.active)} of them active" if counts.active != counts.total else ""
+    yield "parameters", f"{_count(counts.total)}{active}, {_count(counts.embedding)} in embedding and head"
+    rows = plan.batch_tokens // plan.sequence_length
+    split = f"{plan.shape.data_parallel} x {plan.microbatches} microbatches of {plan.rows_at_once}"
+    yield "batch", f"{_count(plan.batch_tokens)} tokens: {rows} rows of {plan.sequence_length}; {split}"
+    yield "data", _data(plan)
+    length = plan.length
+    if length.steps is None or length.tokens is None:
+        yield "length", "as the data says"
+    else:
+        per_weight = length.tokens / plan.parameters.active
+        yield "length", f"{length.steps:,} steps, {_count(length.tokens)} tokens ({per_weight:.3g} for each parameter)"
+    total = "" if plan.flops is None else f", {plan.flops:.3g} in all"
+    yield "FLOPs", f"{plan.flops_per_token:.3g} a token{total}"
+    kept = plan.checkpoints.num_permanent
+    count = "" if kept is None else f", {kept} that stay: {_bytes(kept * plan.checkpoints.bytes_each)}"
+    yield "checkpoints", f"{_bytes(plan.checkpoints.bytes_each)} each{count}"
+
+
+def _data(plan: Plan) -> str:
+    facts = plan.data.facts
+    if facts is None:
+        return f"unknown: {plan.data.note}"
+    about = "" if facts.is_exact else "about "
+    raw = f", {_bytes(facts.text_bytes)} of text to tokenise" if facts.text_bytes else ""
+    return f"{about}{_count(facts.tokens)} tokens{raw}; {about}{facts.batches_per_epoch:,} steps an epoch"
+
+
+def _applied(plan: Plan) -> Iterator[str]:
+    if plan.applied.note:
+        yield f"not applied to a model without weights: {plan.applied.note}"
+        return
+    facts = plan.applied.facts
+    yield f"applied to a model without weights, as process 0 of {plan.machine.world} on a fake network"
+    held = facts.get("bytes_of_process")
+    if isinstance(held, int):
+        yield f"  {'weights':<14}{_bytes(held)} in this process"
+    ran = (
+        "one short row, forward and backward" if facts.get("ran_backward") else "nothing: the model is too large for it"
+    )
+    yield f"  {'computed':<14}{ran}"
+
+
+def _count(number: float) -> str:
+    """A large number in three digits: 6.89B."""
+    for factor, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g}{letter}"
+    return f"{number:.3g}"
+
+
+def _bytes(number: int) -> str:
+    for size, unit, digits in ((2**40, "TiB", 2), (2**30, "GiB", 2), (2**20, "MiB", 1)):
+        if number >= size / 8:
+            return f"{number / size:.{digits}f} {unit}"
+    return f"{number} B"
+
+
+def _time(hours: float | None) -> str:
+    if hours is None:
+        return "-"
+    for size, unit in ((_DAY_H, "days"), (1.0, "h"), (1 / 60, "min")):
+        if hours >= 2 * size:
+            return f"{round(hours / size):,} {unit}" if hours >= 100 * size else f"{hours / size:.3g} {unit}"
+    return f"{hours * 3600:.2g} s"

@@ -1,0 +1,160 @@
+"""A recipe on so many processes: sizes, lengths, memory, time, what does not fit. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from windlass.train.model.flops import ParameterCounts, count_parameters, flops_per_token
+from windlass.train.parallel.mesh import MeshShape
+from windlass.train.plan.checks import checked_shape
+from windlass.train.plan.data import Data, data_of, data_warnings
+from windlass.train.plan.length import Length, run_length, steps_of
+from windlass.train.plan.machine import GPUS, Machine
+from windlass.train.plan.memory import Memory, memory_of, rows_at_once, state_bytes
+from windlass.train.plan.warnings import warnings_of
+from windlass.train.recipe import Recipe
+
+__all__ = ["Applied", "Checkpoints", "Plan", "Speed", "plan_recipe"]
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """What a kind of GPU makes of it, at the stated share of its peak.
+
+    Attributes:
+        memory_share: of a GPU's memory that a process needs.
+        tokens_per_s: of all processes together.
+        hours: of the whole run; None where its length is unknown.
+    """
+
+    gpu: str
+    memory_share: float
+    tokens_per_s: float
+    hours: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """What checkpoints take.
+
+    Attributes:
+        bytes_each: weights and the optimiser's state, all processes together.
+        num_permanent: that stay, the last one counted; None where the run's length is unknown.
+    """
+
+    bytes_each: int
+    num_permanent: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """The plan as it was applied to a model without weights, on a world that is not there; or why it was not.
+
+    Attributes:
+        note: why not; empty where it was.
+        facts: names to counts, as the parallel package found them.
+    """
+
+    note: str = ""
+    facts: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All of it."""
+
+    name: str
+    machine: Machine
+    shape: MeshShape
+    parameters: ParameterCounts
+    flops_per_token: float
+    length: Length
+    sequence_length: int
+    batch_tokens: int
+    data: Data
+    rows_at_once: int
+    microbatches: int
+    memory: Memory
+    checkpoints: Checkpoints
+    speeds: tuple[Speed, ...]
+    applied: Applied
+    warnings: tuple[str, ...]
+
+    @property
+    def flops(self) -> float | None:
+        """Of the whole run."""
+        return None if self.length.tokens is None else self.flops_per_token * self.length.tokens
+
+    def to_data(self) -> dict[str, object]:
+        """JSON-safe."""
+        return {**asdict(self), "flops": self.flops, "memory_total_bytes": self.memory.total}
+
+
+def plan_recipe(recipe: Recipe, machine: Machine, *, apply: bool = True) -> Plan:
+    """What a recipe costs on a machine.
+
+    Args:
+        apply: where torch is installed, also apply the parallel plan to a model without weights, on a fake world of as
+            many processes; seconds.
+
+    Raises:
+        SpecError: with every shape that does not divide.
+    """
+    shape = checked_shape(recipe, machine.world)
+    memory = memory_of(recipe, shape)
+    length = run_length(recipe)
+    data = data_of(recipe)
+    each = flops_per_token(recipe.model, recipe.data.sequence_length)
+    at_once = rows_at_once(recipe, shape)
+    rows = recipe.data.batch_tokens // recipe.data.sequence_length
+    gpus = [machine.gpu] if machine.gpu else list(GPUS)
+    return Plan(
+        name=recipe.name,
+        machine=machine,
+        shape=shape,
+        parameters=count_parameters(recipe.model),
+        flops_per_token=each,
+        length=length,
+        sequence_length=recipe.data.sequence_length,
+        batch_tokens=recipe.data.batch_tokens,
+        data=data,
+        rows_at_once=at_once,
+        microbatches=max(1, rows // shape.data_parallel // at_once),
+        memory=memory,
+        checkpoints=_checkpoints(recipe, length),
+        speeds=tuple(_speed(gpu, recipe, machine, memory, each, length) for gpu in gpus),
+        applied=_applied(recipe, machine) if apply else Applied(note="not asked for", facts={}),
+        warnings=(*warnings_of(recipe, machine, shape, memory), *data_warnings(recipe, data)),
+    )
+
+
+def _checkpoints(recipe: Recipe, length: Length) -> Checkpoints:
+    bytes_each = 4 * count_parameters(recipe.model).total + state_bytes(recipe)
+    settings = recipe.checkpoint
+    if recipe.no_checkpoints:
+        return Checkpoints(bytes_each=bytes_each, num_permanent=0)
+    every = None if settings.every is None else steps_of(settings.every, recipe)
+    if length.steps is None or (settings.every is not None and every is None):
+        return Checkpoints(bytes_each=bytes_each, num_permanent=settings.keep)
+    count = 1 if not every else -(-length.steps // every)
+    return Checkpoints(bytes_each=bytes_each, num_permanent=min(count, settings.keep or count))
+
+
+def _speed(gpu: str, recipe: Recipe, machine: Machine, memory: Memory, each: float, length: Length) -> Speed:
+    kind = GPUS[gpu]
+    rate = machine.world * kind.peak_flops(recipe.parallel.precision) * machine.mfu / each
+    hours = None if length.tokens is None else length.tokens / rate / _SECONDS_PER_HOUR
+    return Speed(gpu=gpu, memory_share=memory.total / kind.memory_bytes, tokens_per_s=rate, hours=hours)
+
+
+def _applied(recipe: Recipe, machine: Machine) -> Applied:
+    from importlib.util import find_spec  # lazy: only a plan that is applied needs it
+
+    if find_spec("torch") is None:
+        return Applied(note="torch is not installed here", facts={})
+    from windlass.train.parallel.dry import dry_apply  # lazy: torch costs seconds
+
+    return Applied(facts=dry_apply(recipe.model, recipe.parallel, machine.world))

@@ -1,0 +1,42 @@
+"""Where training stands against a length of steps, tokens or epochs; pure."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from windlass.train.duration import Duration
+
+__all__ = ["Progress", "is_due", "is_reached"]
+
+
+class Progress(Protocol):
+    """What is done: the trainer, or a record of it."""
+
+    @property
+    def step(self) -> int:
+        """Steps of the optimiser."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens over all processes."""
+
+    @property
+    def epoch(self) -> int:
+        """Passes over the data."""
+
+
+def is_reached(length: Duration, progress: Progress) -> bool:
+    """Whether so much is done."""
+    return _done(length, progress) >= length.value
+
+
+def is_due(every: Duration, before: Progress, after: Progress) -> bool:
+    """Whether a multiple of `every` lies in what was done between two moments, the later one included."""
+    size = max(every.value, 1)
+    return _done(every, after) // size > _done(every, before) // size
+
+
+def _done(length: Duration, progress: Progress) -> int:
+    if length.unit == "steps":
+        return progress.step
+    return progress.tokens if length.unit == "tokens" else progress.epoch

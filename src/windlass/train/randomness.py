@@ -1,0 +1,79 @@
+"""Random numbers of a run: named by where they are used, not by who drew before.
+
+What a model draws (dropout, noise) follows from the seed, the step and the first row of the microbatch, so it is the
+same on any number of processes. Generators that callbacks or loaders use go on where they stood, as long as the number
+of processes stays.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import random
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from windlass.train.parallel.world import World
+
+__all__ = ["generator_states", "restore_generators", "seed_for", "seed_generators"]
+
+
+def seed_for(*parts: int | str) -> int:
+    """A 63-bit seed for a place, such as seed, step, row; places that differ have nothing in common."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed what the model draws from: the generators of the host and of the device. Microseconds."""
+    torch.random.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def generator_states(world: World) -> dict[str, Any]:
+    """States of the generators of Python, NumPy and torch on all processes, JSON-safe. Collective."""
+    mine: dict[str, Any] = {
+        "python": _pack(repr(random.getstate()).encode()),
+        "torch": _pack(bytes(torch.get_rng_state().numpy())),
+    }
+    name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
+    mine["numpy"] = [name, _pack(np.asarray(keys).tobytes()), int(place), int(has_gauss), float(gauss)]
+    states: list[Any] = [mine]
+    if world.size > 1:
+        import torch.distributed as dist
+
+        states = [None] * world.size
+        dist.all_gather_object(states, mine)
+    return {"world": world.size, "states": states if any(state != mine for state in states) else [mine]}
+
+
+def restore_generators(saved: Mapping[str, Any] | None, world: World) -> bool:
+    """Take them back; False where there are none, or they are of another number of processes."""
+    if not saved or saved["world"] != world.size:
+        return False
+    states = saved["states"]
+    mine = states[world.rank if len(states) > 1 else 0]
+    random.setstate(_python_state(_unpack(mine["python"]).decode()))
+    torch.set_rng_state(torch.frombuffer(bytearray(_unpack(mine["torch"])), dtype=torch.uint8))
+    name, keys, place, has_gauss, gauss = mine["numpy"]
+    np.random.set_state((name, np.frombuffer(_unpack(keys), dtype=np.uint32), place, has_gauss, gauss))
+    return True
+
+
+def _python_state(text: str) -> tuple[Any, ...]:
+    version, internal, gauss = ast.literal_eval(text)
+    return version, tuple(internal), gauss
+
+
+def _pack(content: bytes) -> str:
+    return base64.b85encode(zlib.compress(content)).decode("ascii")
+
+
+def _unpack(text: str) -> bytes:
+    return zlib.decompress(base64.b85decode(text))

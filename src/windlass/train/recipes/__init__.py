@@ -1,0 +1,38 @@
+"""Recipes that come with windlass: settings of published runs, and small ones to begin with.
+
+Each is a function without arguments. Data paths are the user's: `windlass train NAME data.sources='[{path: FILE}]'`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SHIPPED", "Shipped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipped:
+    """A recipe of the table.
+
+    Attributes:
+        module: of `windlass.train.recipes`, which holds it.
+        function: its name there.
+        summary: what it is, in a line.
+    """
+
+    module: str
+    function: str
+    summary: str
+
+
+SHIPPED: dict[str, Shipped] = {
+    "tiny": Shipped(module="tiny", function="tiny", summary="1.3M parameters on a text file: minutes on two cores."),
+    "llama-271m": Shipped(module="llama", function="llama_271m", summary="A small Llama: the tutorial's first run."),
+    "olmo2-1b": Shipped(module="olmo", function="olmo2_1b", summary="OLMo 2 1B: pre-training, 4T tokens."),
+    "olmo2-7b": Shipped(module="olmo", function="olmo2_7b", summary="OLMo 2 7B: pre-training, 4T tokens."),
+    "olmo2-32b": Shipped(module="olmo", function="olmo2_32b", summary="OLMo 2 32B: pre-training, 6.5T tokens."),
+    "olmo3-7b": Shipped(module="olmo", function="olmo3_7b", summary="OLMo 3 7B: pre-training, part one, 5T tokens."),
+    "olmo3-32b": Shipped(module="olmo", function="olmo3_32b", summary="OLMo 3 32B: pre-training, one pass (5.5T)."),
+    "qwen3-0.6b": Shipped(module="qwen", function="qwen3_0_6b", summary="Qwen 3 0.6B: fine-tuning on documents."),
+}
+"""By the name that a command line takes; nothing is imported for the list."""

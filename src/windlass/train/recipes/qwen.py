@@ -1,0 +1,43 @@
+"""Fine-tuning of a small Qwen 3."""
+
+from __future__ import annotations
+
+from windlass.train.checkpoint.config import CheckpointConfig, LoadConfig
+from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
+from windlass.train.duration import Duration
+from windlass.train.model.presets import preset
+from windlass.train.optim.config import AdamWConfig, LinearConfig
+from windlass.train.parallel.config import ParallelConfig
+from windlass.train.recipe import Recipe
+
+__all__ = ["qwen3_0_6b"]
+
+
+def qwen3_0_6b() -> Recipe:
+    """Qwen 3 0.6B, from its published weights, on documents of your own: two passes, whole documents packed into rows.
+
+    The rate, the schedule and the batch are ours, common ones for a model of this size; no published run is behind them.
+    `checkpoint.load.path=hf:FOLDER` takes weights that were fetched before.
+
+    Source of the model: Qwen/Qwen3-0.6B on the Hugging Face hub.
+    """
+    return Recipe(
+        name="qwen3-0.6b",
+        model=preset("qwen3-0.6b"),
+        data=DataConfig(
+            sources=(SourceConfig(path=("documents/*.jsonl",)),),
+            tokenizer=TokenizerConfig(path="Qwen/Qwen3-0.6B"),
+            sequence_length=4096,
+            layout="pack",
+            mask_documents=True,
+            batch_tokens=64 * 4096,
+            microbatch_tokens=4 * 4096,
+        ),
+        duration=Duration.epochs(2),
+        optim=AdamWConfig(lr=2e-5, betas=(0.9, 0.999), weight_decay=0.0),
+        schedule=LinearConfig(warmup=Duration.steps(50)),
+        parallel=ParallelConfig(precision="bfloat16", compile=True),
+        checkpoint=CheckpointConfig(
+            every=Duration.steps(500), keep=2, load=LoadConfig(path="hf:Qwen/Qwen3-0.6B", trainer=False, optim=False)
+        ),
+    )

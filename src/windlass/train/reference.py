@@ -1,0 +1,92 @@
+"""Python things by name: `module:name` or `file.py:name`, as recipes and settings write them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from windlass.core.errors import NotFoundError, UsageError, WindlassError
+from windlass.core.names import nearest
+
+__all__ = ["load_module", "load_reference"]
+
+
+def load_reference(text: str) -> object:
+    """What `module:name` or `file.py:name` names; the module is imported, a file runs once in a process.
+
+    Raises:
+        NotFoundError: there is no such file, module or name.
+        UsageError: the text has no colon, or the module fails while it is imported.
+    """
+    module_text, colon, name = text.rpartition(":")
+    if not colon or not name:
+        raise UsageError(
+            f"`{text}` names nothing in Python", hint="write `module:name` or `file.py:name`", code="bad-value"
+        )
+    found: object = load_module(module_text)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            close = (
+                nearest(part, [word for word in vars(found) if not word.startswith("_")]) if _has_vars(found) else ""
+            )
+            hint = f"did you mean `{module_text}:{close}`?" if close else "check the name behind the colon"
+            raise NotFoundError(f"`{module_text}` has no `{part}`", hint=hint, code="name-missing")
+        found = getattr(found, part)
+    return found
+
+
+def load_module(text: str) -> ModuleType:
+    """The module of a dotted name or of a `.py` file, imported; the working folder can be imported from."""
+    try:
+        if text.endswith(".py"):
+            return _of_file(Path(text))
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(text)
+    except WindlassError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (text == error.name or text.startswith(f"{error.name}.")):
+            hint = "check the name; modules are looked for in the working folder and in the environment"
+            raise NotFoundError(f"there is no module `{text}`", hint=hint, code="module-not-found") from error
+        raise _failed(text, error) from error
+    except (Exception, SystemExit) as error:  # a script without `if __name__` that exits would end us as a success
+        raise _failed(text, error) from error
+
+
+def _failed(text: str, error: Exception | SystemExit) -> UsageError:
+    kind = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
+    return UsageError(f"`{text}` cannot be imported: {kind}", hint="-v shows the traceback", code="import-failed")
+
+
+def _of_file(path: Path) -> ModuleType:
+    """A file as a module; files beside it can be imported, as in `python file.py`."""
+    if not path.is_file():
+        near = nearest(path.name, [other.name for other in path.parent.glob("*.py")] if path.parent.is_dir() else [])
+        hint = f"did you mean `{path.with_name(near)}`?" if near else "check the path"
+        raise NotFoundError(f"no such file: `{path}`", hint=hint, code="file-missing")
+    full = path.resolve()
+    name = "windlass_file_" + "".join(letter if letter.isalnum() else "_" for letter in str(full))
+    if name in sys.modules:
+        return sys.modules[name]
+    if str(full.parent) not in sys.path:
+        sys.path.insert(0, str(full.parent))
+    spec = importlib.util.spec_from_file_location(name, full)
+    assert spec is not None  # the name ends with .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Before it runs: dataclasses in it look their module up.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _has_vars(value: object) -> bool:
+    return hasattr(value, "__dict__")

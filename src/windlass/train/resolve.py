@@ -1,0 +1,255 @@
+"""From what a person types to a checked recipe: find it, call it, apply overrides, know where each value came from."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from windlass.config import Loaded, decode_text, from_data, join_path, load, to_data, with_overrides
+from windlass.config.override import COMMAND_LINE
+from windlass.config.union import DEFAULT
+from windlass.core.errors import NotFoundError, Place, Problem, SpecError, UsageError, WindlassError
+from windlass.core.names import nearest
+from windlass.train.recipe import Recipe
+from windlass.train.recipes import SHIPPED
+from windlass.train.reference import load_module, load_reference
+
+__all__ = ["RECORD_SCHEMA", "Resolved", "read_recipe", "resolve"]
+
+RECORD_SCHEMA = "windlass.recipe/1"
+_DATA_ENDINGS = (".yaml", ".yml", ".json")
+_RECORD = "config.json"
+"""Where a checkpoint keeps the recipe that made it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A recipe that was checked, and where each of its values came from.
+
+    Attributes:
+        source: what the recipe was: a shipped name, `file.py:function`, `module:function`, a file.
+        overrides: as they were written.
+        origins: dotted path of every field to its origin: `source` (with a line where there is one), `default` or
+            `command line`.
+    """
+
+    recipe: Recipe
+    source: str
+    overrides: tuple[str, ...] = ()
+    origins: Mapping[str, str]
+
+    def record(self) -> dict[str, object]:
+        """JSON-safe: the whole recipe, defaults written out, with the origin of every field. `resolve` reads it back."""
+        return {
+            "schema": RECORD_SCHEMA,
+            "source": self.source,
+            "overrides": list(self.overrides),
+            "recipe": to_data(self.recipe, keep_defaults=True),
+            "origins": dict(self.origins),
+        }
+
+
+def resolve(name: str, overrides: Sequence[str] = ()) -> Resolved:
+    """The recipe that `name` stands for, with overrides.
+
+    Args:
+        name: a shipped recipe, `file.py`, `file.py:function`, `module:function`, a YAML or JSON file, a checkpoint or its
+            `config.json`; files and checkpoints also by an address of fsspec.
+        overrides: `a.b=value`, `--a.b=value`, `--a.b` (true) or `~a.b` (remove), later ones win.
+
+    Raises:
+        SpecError: with every problem of the recipe and the overrides.
+        NotFoundError, UsageError: there is no such recipe, or its function fails.
+    """
+    made, source = read_recipe(name)
+    if isinstance(made, str):
+        loaded = load(Recipe, made, source=source, overrides=overrides)
+    else:
+        yielding = (DEFAULT, source) if name in SHIPPED else (DEFAULT,)
+        loaded = with_overrides(made, overrides, source=source, yielding=yielding)
+    return Resolved(
+        recipe=loaded.value, source=source, overrides=tuple(overrides), origins=dict(_origins(loaded, source))
+    )
+
+
+def read_recipe(name: str) -> tuple[Recipe | str, str]:
+    """What a name stands for, unchecked: the value that Python code gave, or the text of a file; and its source."""
+    if name in SHIPPED:
+        shipped = SHIPPED[name]
+        return _called(load_module(f"windlass.train.recipes.{shipped.module}"), shipped.function, name), name
+    if "://" in name:
+        return _of_url(name)
+    if name.endswith(_DATA_ENDINGS) or (":" not in name and Path(name).is_dir()):
+        return _of_file(Path(name))
+    if name.endswith(".py"):
+        module = load_module(name)
+        function = _only_function(module, name)
+        return _called(module, function, f"{name}:{function}"), f"{name}:{function}"
+    if ":" in name:
+        found = load_reference(name)
+        return _result(found, name), name
+    raise _unknown(name)
+
+
+def _of_file(path: Path) -> tuple[Recipe | str, str]:
+    """The text of a recipe file; of a record, the recipe in it."""
+    path = path / _RECORD if path.is_dir() else path
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise _file_missing(path) from error
+    except OSError as error:
+        message = f"`{path}` cannot be read: {error.strerror}"
+        raise UsageError(message, hint="check the path", code="file-unreadable") from error
+    return _read(content, str(path))
+
+
+def _of_url(url: str) -> tuple[Recipe | str, str]:
+    """The same of a file, or of a checkpoint's record, where fsspec reads."""
+    from windlass.train.checkpoint.files import open_files  # lazy: buckets only
+
+    folder, _, name = url.rstrip("/").rpartition("/")
+    if not name.endswith(_DATA_ENDINGS):
+        folder, name = url.rstrip("/"), _RECORD
+    try:
+        content = open_files(folder).read(name)
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"no such file: `{folder}/{name}`", hint="check the address", code="file-missing"
+        ) from error
+    return _read(content, f"{folder}/{name}")
+
+
+def _read(content: bytes, source: str) -> tuple[Recipe | str, str]:
+    text = decode_text(content, source=source)
+    record = _record_in(text, source) if source.endswith(".json") else None
+    return (text if record is None else from_data(Recipe, record, source=source)), source
+
+
+def _file_missing(path: Path) -> NotFoundError:
+    if path.name == _RECORD and path.parent.is_dir():
+        hint = "a checkpoint's folder holds one; name a recipe or a file"
+    else:
+        names = [other.name for other in path.parent.glob("*") if other.suffix == path.suffix]
+        near = nearest(path.name, names)
+        hint = f"did you mean `{path.with_name(near)}`?" if near else "check the path"
+    return NotFoundError(f"no such file: `{path}`", hint=hint, code="file-missing")
+
+
+def _record_in(text: str, source: str) -> object | None:
+    """The recipe of a record; None where the text is something else."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None  # whoever reads it as a file of settings says what is wrong, and where
+    if not isinstance(data, dict) or "data" in data:
+        return None
+    if str(data.get("schema", "")).startswith("windlass.model/"):
+        hint = f"give it to a recipe: `checkpoint.load.path={Path(source).parent}`"
+        raise UsageError(f"`{source}` tells of a model, and of no recipe", hint=hint, code="recipe-wrong")
+    found: object = data.get("recipe")
+    return found
+
+
+def _only_function(module: ModuleType, name: str) -> str:
+    """The function of a file that is the recipe: `recipe`, or the only one that is said to return a Recipe."""
+    own = {
+        key: value
+        for key, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not key.startswith("_")
+    }
+    if "recipe" in own:
+        return "recipe"
+    typed = [key for key, value in own.items() if "Recipe" in str(value.__annotations__.get("return", ""))]
+    if len(typed) == 1:
+        return typed[0]
+    if not typed:
+        hint = "write `def recipe() -> train.Recipe:` in it"
+        raise UsageError(f"`{name}` has no function that returns a recipe", hint=hint, code="recipe-not-found")
+    hint = f"name one: `{name}:{typed[0]}`"
+    raise UsageError(f"`{name}` has several recipes: {', '.join(typed)}", hint=hint, code="recipe-ambiguous")
+
+
+def _called(module: ModuleType, function: str, source: str) -> Recipe:
+    return _result(getattr(module, function), source)
+
+
+def _result(found: object, source: str) -> Recipe:
+    """The recipe that a function returns, or that stands under the name."""
+    if isinstance(found, Recipe):
+        return found
+    if not callable(found):
+        hint = "a recipe is a function without arguments that returns a `windlass.train.Recipe`"
+        raise UsageError(f"`{source}` is a {type(found).__name__}", hint=hint, code="recipe-wrong")
+    made = _call(found, source)
+    if isinstance(made, Recipe):
+        return made
+    hint = "end it with `return train.Recipe(...)`"
+    raise UsageError(f"`{source}` returned a {type(made).__name__}, no Recipe", hint=hint, code="recipe-wrong")
+
+
+def _call(function: Callable[..., object], source: str) -> object:
+    try:
+        return function()
+    except WindlassError:
+        raise
+    except Exception as error:
+        place = _place_of(error, source)
+        kind = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
+        raise SpecError(
+            [Problem(f"the recipe failed: {kind}", "recipe-failed", place, "-v shows the traceback")]
+        ) from error
+
+
+def _place_of(error: Exception, source: str) -> Place:
+    """The innermost line of the user's own file in a traceback."""
+    found, trace = Place(source), error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if trace.tb_frame.f_globals.get("__name__", "").split(".")[0] != "windlass":
+            found = Place(name, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def _unknown(name: str) -> NotFoundError:
+    close = nearest(name, SHIPPED) or nearest(name.replace("_", "-"), SHIPPED)
+    if close:
+        hint = f"did you mean `{close}`?"
+    elif Path(f"{name}.py").is_file():
+        hint = f"did you mean `{name}.py`?"
+    else:
+        hint = f"there are {', '.join(SHIPPED)}; or give `file.py`, `file.py:function`, `module:function`, a YAML file"
+    return NotFoundError(f"there is no recipe `{name}`", hint=hint, code="recipe-not-found")
+
+
+def _origins(loaded: Loaded[Recipe], source: str) -> Iterator[tuple[str, str]]:
+    """(path, origin) of every field, in order; a list of scalars is one field."""
+
+    def walk(data: object, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        if isinstance(data, Mapping) and data:
+            for key, value in data.items():
+                yield from walk(value, (*path, key))
+        elif isinstance(data, list) and any(isinstance(item, Mapping) for item in data):
+            for index, value in enumerate(data):
+                yield from walk(value, (*path, str(index)))
+        else:
+            name = join_path(path)
+            places = [loaded.origins.get(name)]
+            if isinstance(data, list):
+                places += [loaded.origins.get(f"{name}.{index}") for index in range(len(data))]
+            yield name, _origin([place for place in places if place is not None])
+
+    yield from walk(to_data(loaded.value, keep_defaults=True), ())
+
+
+def _origin(places: Sequence[Place]) -> str:
+    """The origin of a field: what was typed last, else what wrote it."""
+    if not places:
+        return DEFAULT
+    place = next((place for place in places if place.source == COMMAND_LINE), places[0])
+    return f"{place.source}:{place.line}" if place.line else place.source

@@ -1,0 +1,99 @@
+"""The first state of a run: its own newest checkpoint, else the one it was told of, else none."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from windlass.train.checkpoint.files import open_files
+from windlass.train.checkpoint.reading import Reader
+from windlass.train.checkpoint.source import Loaded, Source, load_newest, resolve_load
+from windlass.train.checkpoint.store import FolderStore, open_store
+from windlass.train.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from windlass.train.trainer import Trainer
+
+__all__ = ["load_first_state"]
+
+
+def load_first_state(trainer: Trainer[Any]) -> str:
+    """Load what `checkpoint.load` says; returns where it came from, empty when training begins anew. Collective.
+
+    Raises:
+        CheckpointError: nothing was found with the strategy `always`, or what was found cannot be taken.
+        SpecError: it was trained on other data, and `data.allow_changes` does not say that this may be.
+    """
+    source = resolve_load(trainer.checkpoint.load, cast("FolderStore | None", trainer.store))
+    if source is None:
+        wanted = trainer.checkpoint.load
+        left = trainer.store.committed() if wanted.strategy == "never" and trainer.store is not None else ()
+        if left and trainer.world.is_main:
+            sys.stderr.write(
+                f"the folder holds a run up to step {left[-1].step}, which a start without "
+                "`checkpoint.load.strategy=never` would take up; another `checkpoint.folder` keeps them apart\n"
+            )
+        if wanted.path and wanted.strategy != "never" and trainer.world.is_main:
+            sys.stderr.write(
+                f"there is no checkpoint at {wanted.path} (`checkpoint.load.path`); training begins anew\n"
+            )
+        return ""
+    if source.kind in ("hf", "dcp"):
+        return _warm_start(trainer, source)
+    loaded = _load(trainer, source)
+    for note in (*source.notes, *loaded.notes):
+        if trainer.world.is_main:
+            sys.stderr.write(f"passed over a checkpoint: {note}\n")
+    if source.trainer is not False and loaded.trainer:  # a model that was imported has none
+        seed = _data_seed(trainer)
+        trainer.load_state_dict(loaded.trainer)
+        if seed != (kept := _data_seed(trainer)) and trainer.world.is_main:
+            sys.stderr.write(
+                f"rows come in the order of the checkpoint's seed, {kept}; that of this recipe is {seed}\n"
+            )
+    return loaded.path
+
+
+def _data_seed(trainer: Trainer[Any]) -> Any:
+    return trainer.loader.state_dict().get("seed")
+
+
+def _load(trainer: Trainer[Any], source: Source) -> Loaded:
+    """Fill the module's state from the first checkpoint that is whole."""
+    store = cast("FolderStore | None", trainer.store)
+    if store is None or source.kind != "own":
+        verifies = trainer.checkpoint.load.verifies
+        store = open_store(source.paths[0].rpartition("/")[0] or ".", trainer.world, verifies=verifies)
+    state = trainer.module.state_dict()
+    if source.optim is False or (source.optim is None and not _has_optimizer(source)):
+        state.pop("optim", None)
+    try:
+        loaded = load_newest(store, source.paths, state, is_strict=source.is_strict)
+    except CheckpointError as error:
+        if error.code != "checkpoint-mismatch" or "guard" not in state:
+            raise
+        state.pop("guard")  # `optim.skip` was not set when that was saved: its memory begins anew
+        loaded = load_newest(store, source.paths, state, is_strict=source.is_strict)
+    trainer.module.load_state_dict(state)
+    return loaded
+
+
+def _has_optimizer(source: Source) -> bool:
+    return "optim" in Reader.open(open_files(source.paths[0])).layout.tensors
+
+
+def _warm_start(trainer: Trainer[Any], source: Source) -> str:
+    """Weights from elsewhere; training begins at its first step."""
+    from windlass.train.hf.warm_start import warm_start  # lazy: few runs begin so
+
+    wanted = trainer.checkpoint.load
+    if wanted.trainer:
+        raise CheckpointError(
+            f"{wanted.path} has no state of a trainer that could be taken",
+            hint="set `checkpoint.load.trainer=null`: training then begins at its first step",
+            code="no-trainer-state",
+        )
+    state = trainer.module.state_dict()
+    path, _ = warm_start(state, wanted.path, optim=wanted.optim, is_strict=wanted.is_strict)
+    trainer.module.load_state_dict(state)
+    return path

@@ -1,0 +1,123 @@
+"""A training run from a resolved recipe to an exit code; what `windlass train` calls.
+
+Exit codes: 0 finished; 75 stopped with its state saved, to go on when started again; else an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from windlass import report
+from windlass.core.errors import WindlassError
+from windlass.train.errors import TrainingError
+
+if TYPE_CHECKING:
+    from windlass.train.parallel.world import World
+    from windlass.train.resolve import Resolved
+    from windlass.train.trainer import Outcome
+
+__all__ = ["EXIT_STOPPED", "run_recipe"]
+
+EXIT_STOPPED = 75
+"""Stopped before its end with its state saved (EX_TEMPFAIL of sysexits.h)."""
+
+
+def run_recipe(resolved: Resolved) -> int:
+    """Train; returns the exit code. Joins and leaves the process group that torchrun's variables name."""
+    from windlass.train.parallel.world import World  # lazy: torch costs seconds, and --help needs none of it
+
+    world = None
+    try:
+        with _leaving_at_once():
+            world = World.begin(resolved.recipe.device)
+            from windlass.train.build import build_trainer  # lazy: as above
+
+            trainer = build_trainer(resolved, world)
+        outcome = trainer.fit()
+    except _StoppedEarly:
+        sys.stderr.write("stopped before the first step; start again to go on\n")
+        report.finish(EXIT_STOPPED)
+        return EXIT_STOPPED
+    except Exception as error:
+        if world is None:
+            raise
+        return _tell_error(error, world)
+    code = _tell_outcome(outcome, world)
+    world.end()
+    return code
+
+
+class _StoppedEarly(BaseException):
+    """A signal to leave came while there was nothing to save yet."""
+
+
+@contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """Until the trainer listens, SIGTERM and SIGUSR1 raise; only the main thread hears them."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise _StoppedEarly
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _tell_outcome(outcome: Outcome, world: World) -> int:
+    code = 0 if outcome.is_finished else EXIT_STOPPED
+    where = f"; state is in {outcome.checkpoint}" if outcome.checkpoint else ""
+    if not code and world.is_main:
+        sys.stderr.write(f"finished after step {outcome.step}{where}\n")
+    if code:
+        if world.is_main:
+            sys.stderr.write(f"stopped after step {outcome.step} ({outcome.reason}){where}; start again to go on\n")
+        if world.local_rank == 0:
+            report.finish(code)  # torchrun turns every exit code into 1; this is what counts
+    return code
+
+
+def _tell_error(error: Exception, world: World) -> int:
+    """Print an error once for all processes; returns its exit code."""
+    error = _named(error)
+    if _is_first(world):
+        sys.stderr.write(error.render() + "\n" if isinstance(error, WindlassError) else traceback.format_exc())
+        sys.stderr.flush()
+    return error.exit_code if isinstance(error, WindlassError) else 1
+
+
+def _named(error: Exception) -> Exception:
+    """The error itself; for a lack of memory one that says what to do."""
+    import torch
+
+    if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator: can't allocate" not in str(error):
+        return error
+    return TrainingError(
+        f"out of memory: {str(error).splitlines()[0]}",
+        hint="lower `data.microbatch_tokens`; `--plan` says what takes how much",
+        code="out-of-memory",
+    )
+
+
+def _is_first(world: World) -> bool:
+    """Whether no other process has an error to tell: the first one knows why, the others lost a peer."""
+    if world.size == 1:
+        return True
+    with contextlib.suppress(Exception):  # the store lives in a process that may be gone: then tell it
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        return int(_get_default_store().add("windlass/errors", 1)) == 1
+    return True

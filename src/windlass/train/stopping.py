@@ -1,0 +1,126 @@
+"""Who wants training to end: signals, windlass, the end of the allocation, a callback.
+
+Each process only knows what it heard itself. The loop adds these up over all processes at the boundary between two
+steps, so that all leave at the same one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from types import FrameType
+from typing import Any
+
+from windlass import report
+
+__all__ = ["MARGIN_S", "UNKNOWN_SAVE_S", "StopReason", "Stopper", "end_of_allocation"]
+
+MARGIN_S = 15.0
+"""What a process needs besides the save to leave before its allocation ends."""
+UNKNOWN_SAVE_S = 60.0
+"""Taken for a save before one was measured."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class StopReason(Enum):
+    """Why training left before its end."""
+
+    SIGNAL = "a signal"
+    WINDLASS = "windlass asked for it"
+    DEADLINE = "the allocation ends"
+    REQUEST = "a callback asked for it"
+
+
+class Stopper:
+    """What this process has heard; asking costs microseconds.
+
+    Args:
+        asks_report: whether this process speaks with windlass; one for each node is enough.
+        save_s: seconds that a save would take now; None where nobody knows yet.
+        now: wall clock in seconds since 1970.
+        deadline: wall time at which this process will be ended; None where nothing ends it.
+    """
+
+    def __init__(
+        self,
+        *,
+        asks_report: bool = True,
+        save_s: Callable[[], float | None] = lambda: None,
+        now: Callable[[], float] = time.time,
+        deadline: Callable[[], float | None] | None = None,
+    ) -> None:
+        self._asks_report = asks_report
+        self._save_s = save_s
+        self._now = now
+        self._deadline = deadline or end_of_allocation
+        self._heard: StopReason | None = None
+        self._earlier: dict[int, Any] = {}
+
+    def request(self, reason: StopReason = StopReason.REQUEST) -> None:
+        """Want an end; the first reason stays."""
+        self._heard = self._heard or reason
+
+    def forget(self) -> None:
+        """Start anew: what was heard before has been obeyed."""
+        self._heard = None
+
+    def reason(self, step_s: float = 0.0) -> StopReason | None:
+        """Why to leave at the next boundary; None to go on.
+
+        Args:
+            step_s: how long the next step may take.
+        """
+        if self._heard is None:
+            if self._asks_report and report.should_stop():
+                self._heard = StopReason.WINDLASS
+            elif self._is_late(step_s):
+                self._heard = StopReason.DEADLINE
+        return self._heard
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take SIGTERM, SIGUSR1 and the first SIGINT as a wish to leave; only the main thread may, others do nothing.
+
+        Handlers that were there before are called too, and stand again afterwards.
+        """
+        if threading.current_thread() is threading.main_thread():
+            self._earlier = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in self._earlier.items():
+                signal.signal(number, handler)
+            self._earlier = {}
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        is_second = self._heard is StopReason.SIGNAL
+        self._heard = self._heard or StopReason.SIGNAL
+        earlier = self._earlier.get(number)
+        if earlier is signal.default_int_handler:
+            if is_second:
+                raise KeyboardInterrupt
+        elif callable(earlier):
+            earlier(number, frame)
+
+    def _is_late(self, step_s: float) -> bool:
+        """Whether a save that begins after one more step might not end in time."""
+        deadline = self._deadline()
+        if deadline is None:
+            return False
+        save_s = self._save_s()
+        need_s = UNKNOWN_SAVE_S if save_s is None else 1.5 * save_s
+        return self._now() + step_s + need_s + MARGIN_S > deadline
+
+
+def end_of_allocation(environ: Mapping[str, str] = os.environ) -> float | None:
+    """Wall time at which this job is ended, as windlass or else Slurm says."""
+    if report.is_active():
+        return report.place().deadline
+    text = environ.get("SLURM_JOB_END_TIME", "")
+    return float(text) if text.isdigit() else None

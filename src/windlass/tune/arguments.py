@@ -1,0 +1,42 @@
+"""Arguments of classes that people fill in by hand: an unknown name is refused, with the nearest one as the hint."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from windlass.core.errors import UsageError
+from windlass.core.names import nearest
+
+__all__ = ["check_known", "refuses_unknown"]
+
+T = TypeVar("T")
+
+
+def refuses_unknown(cls: type[T]) -> type[T]:
+    """Let a class refuse arguments that it does not have with a `UsageError` instead of a `TypeError`."""
+    plain: Callable[..., None] = cls.__init__
+    known = [name for name in inspect.signature(plain).parameters if name != "self"]
+
+    @functools.wraps(plain)
+    def checked(self: T, *args: Any, **arguments: Any) -> None:
+        check_known(cls.__name__, arguments, known)
+        plain(self, *args, **arguments)
+
+    cls.__init__ = checked  # type: ignore[method-assign, assignment]
+    return cls
+
+
+def check_known(callee: str, arguments: dict[str, Any], known: list[str]) -> None:
+    """Refuse the first of `arguments` whose name is not in `known`.
+
+    Raises:
+        UsageError: there is one; the hint is the nearest known name, or all of them.
+    """
+    for name in arguments:
+        if name not in known:
+            near = nearest(name, known)
+            hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
+            raise UsageError(f"{callee} has no argument `{name}`", hint=hint, code="unknown-argument")

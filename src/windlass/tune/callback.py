@@ -1,0 +1,113 @@
+"""Callbacks of a sweep in the process of its head: Ray Tune's protocol, for code that must run there.
+
+For tables, dashboards and files prefer followers (`windlass.tune.followers`), which read the journal in a process of
+their own: a slow callback slows the sweep, and one that raises ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Callback", "LoggerCallback"]
+
+
+class Callback:
+    """Methods that are called when something happens; override those that matter.
+
+    `trials` are views that are not walked unless a callback does; `iteration` counts what has happened. Setting
+    `result["should_checkpoint"] = True` in `on_trial_result` lets the trial save. After the loss of the head a callback
+    begins anew; `get_state` and `set_state` are for its own use.
+    """
+
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
+        """Called once, before any trial starts."""
+
+    def on_step_begin(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
+        """Called before the head deals with what has happened."""
+
+    def on_step_end(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
+        """Called after the head has dealt with what has happened."""
+
+    def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """An attempt of a trial runs."""
+
+    def on_trial_restore(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """An attempt that goes on from a checkpoint runs."""
+
+    def on_trial_save(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """A checkpoint was committed."""
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """A trial reported, before the scheduler is asked."""
+
+    def on_trial_complete(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """A trial ended by itself, or was stopped."""
+
+    def on_trial_recover(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """A trial failed or lost its worker, and will be started again."""
+
+    def on_trial_error(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """A trial failed for good."""
+
+    def on_checkpoint(self, iteration: int, trials: Sequence[Any], trial: Any, checkpoint: Any, **info: Any) -> None:
+        """A checkpoint was committed."""
+
+    def on_experiment_end(self, trials: Sequence[Any], **info: Any) -> None:
+        """The sweep has ended."""
+
+    def get_state(self) -> dict[str, Any] | None:
+        """What the callback keeps."""
+        return None
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+
+
+class LoggerCallback(Callback):
+    """A callback in the terms of logging: override `log_trial_start`, `log_trial_result`, `log_trial_end`."""
+
+    def log_trial_start(self, trial: Any) -> None:
+        """A trial starts for the first time."""
+
+    def log_trial_restore(self, trial: Any) -> None:
+        """A trial goes on from a checkpoint."""
+
+    def log_trial_save(self, trial: Any) -> None:
+        """A checkpoint was committed."""
+
+    def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
+        """A trial reported."""
+
+    def log_trial_end(self, trial: Any, failed: bool = False) -> None:
+        """A trial is over."""
+
+    def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """Calls `log_trial_start`."""
+        self.log_trial_start(trial)
+
+    def on_trial_restore(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """Calls `log_trial_restore`."""
+        self.log_trial_restore(trial)
+
+    def on_trial_save(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """Calls `log_trial_save`."""
+        self.log_trial_save(trial)
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Calls `log_trial_result`."""
+        self.log_trial_result(iteration, trial, result)
+
+    def on_trial_complete(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """Calls `log_trial_end`."""
+        self.log_trial_end(trial, failed=False)
+
+    def on_trial_error(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
+        """Calls `log_trial_end`."""
+        self.log_trial_end(trial, failed=True)

@@ -1,0 +1,394 @@
+"""The controller: one loop between the core, the journal and the executor. All decisions are the core's.
+
+Each turn takes every event that is there, decides, writes once, and then tells the executor: nothing leaves the head
+before it is written, so a head that is killed loses nothing that anyone was told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from windlass.core.clock import Clock, SystemClock
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError
+from windlass.tune.controller import records
+from windlass.tune.controller.core import Core
+from windlass.tune.controller.deletion import Deletion
+from windlass.tune.controller.filling import Filling
+from windlass.tune.controller.inputs import HEAD_LOST, Asked, Capacity, Input, Limit, Opened
+from windlass.tune.controller.journal import HeadJournal
+from windlass.tune.controller.opening import (
+    Beginning,
+    Extension,
+    creation,
+    fill_in_metric,
+    is_there,
+    read_beginning,
+)
+from windlass.tune.controller.replay import Replay
+from windlass.tune.controller.requests import read_requests
+from windlass.tune.controller.settings import Resume, Settings
+from windlass.tune.controller.signals import Signals
+from windlass.tune.controller.state import Command, Drop
+from windlass.tune.controller.stream import no_sweep
+from windlass.tune.executors.protocol import (
+    CanReattach,
+    End,
+    Ended,
+    Executor,
+    Halt,
+    SlotJoined,
+    SlotLost,
+    Start,
+    TellsCapacity,
+    Waits,
+    Work,
+)
+from windlass.tune.folder import SweepFolder
+from windlass.tune.schedulers.protocol import Scheduler
+from windlass.tune.searchers.protocol import Searcher
+from windlass.tune.stoppers.protocol import Stopper
+
+__all__ = ["Controller", "Ending"]
+
+_LOOK_EVERY_S = 1.0
+_GRACE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a head's work ended.
+
+    Attributes:
+        why: of the sweep's end, or of the interrupt.
+        is_over: False: interrupted; the sweep goes on when it is restored.
+        failed: the trial that ended the sweep by `fail_fast`; empty for none.
+    """
+
+    why: str
+    is_over: bool
+    failed: str = ""
+
+
+class Controller:
+    """Runs one sweep. New: `Controller(...).run()`; after a head's death: `Controller.restore(...).run()`.
+
+    Args:
+        settings: what is asked.
+        space: as the searcher takes it.
+        searcher, scheduler, stopper: not opened, told nothing yet.
+        folder: the sweep's folder.
+        described: JSON for readers of the journal: `space`, `trainable`, and `stopper` where it has no settings.
+        detaches: leave attempts running when this head is interrupted, if the executor can.
+        drop: deletes a checkpoint, by path or URL; called in a thread.
+        on_turn: called after each turn with this controller; must be quick.
+
+    Attributes:
+        core: the state, once it runs; read only.
+        waiting: why no further trial starts, in one sentence; empty where nothing is in the way.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        space: Mapping[str, Any],
+        searcher: Searcher,
+        scheduler: Scheduler,
+        executor: Executor,
+        work: Work,
+        folder: Path | str,
+        stopper: Stopper | None = None,
+        clock: Clock | None = None,
+        described: Mapping[str, Any] | None = None,
+        detaches: bool = False,
+        drop: Callable[[str], None] | None = None,
+        on_turn: Callable[[Controller], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.folder = SweepFolder(Path(folder))
+        self.executor = executor
+        self.core: Core
+        self.waiting = ""
+        self._space = space
+        self._searcher, self._scheduler, self._stopper = searcher, scheduler, stopper
+        self._work = work
+        self._clock = clock or SystemClock()
+        self._described = described or {}
+        self._detaches = detaches
+        self._deletion = Deletion(drop)
+        self._on_turn = on_turn
+        self._is_restored = False
+        self._resume: Resume | None = None
+        self._extension: Extension | None = None
+        self._signals = Signals()
+        self._looked_at = float("-inf")
+        self._closing_at: float | None = None
+        self._is_detached = False
+
+    @classmethod
+    def restore(
+        cls, *, settings: Settings, resume: Resume | None = None, extend: Extension | None = None, **arguments: Any
+    ) -> Controller:
+        """Go on with the sweep in a folder, exactly where it is; idempotent.
+
+        Args:
+            settings: only its `resources` count, where they are a function: the journal has the rest.
+            resume: what becomes of finished, unfinished and failed trials; None: unfinished ones go on.
+            extend: more samples, another stopper, a narrower space; recorded.
+            arguments: as for the class; searcher and scheduler new, of the same kind and settings as before.
+        """
+        controller = cls(settings=settings, **arguments)
+        controller._is_restored = True
+        controller._resume, controller._extension = resume, extend
+        return controller
+
+    def run(self) -> Ending:
+        """Run the sweep to its end, or until this process is asked to end; blocks.
+
+        The first SIGINT or SIGTERM lets trials save and leaves the sweep restorable, a second one ends at once.
+
+        Raises:
+            PreconditionError: another head runs it (`sweep-has-head`), it is there already (`sweep-exists`), it would
+                decide otherwise than its journal says, a trial never fits, the disk is full.
+            NotFoundError: there is no sweep to restore (`no-such-sweep`).
+            UsageError: the metric is unknown, or a configuration is not JSON.
+        """
+        if self._is_restored and not self.folder.head_journal.exists():
+            raise no_sweep(self.folder)
+        self._journal = HeadJournal(self.folder, self._clock)
+        try:
+            with self._signals:
+                self._restore()
+                if self.core.ended_why:
+                    return self._ending()
+                try:
+                    self._open()
+                    while self._turn():
+                        pass
+                    return self._ending()
+                finally:
+                    self._close()
+        finally:
+            self._journal.close()
+            self._deletion.close()
+            if self._deletion.problems:
+                self._journal.tell(undeleted=list(self._deletion.problems))
+
+    # ------------------------------------------------------------------------------------------------------- opening
+
+    def _restore(self) -> None:
+        """Make the core, feed it the journal, and note that this head begins."""
+        beginning = read_beginning(self.folder, self.settings)
+        if beginning is not None and not self._is_restored:
+            raise is_there(self.folder)
+        if beginning is None and self._is_restored:
+            raise no_sweep(self.folder)
+        extension = self._extension or Extension()
+        original = self._begin_with(beginning, extension)
+        self.core = Core(original, searcher=self._searcher, scheduler=self._scheduler, stopper=self._stopper)
+        replay = Replay(self.core)
+        collects = gc.isenabled()
+        gc.disable()  # nothing that a replay makes is garbage, and looking for some takes half of its time
+        try:
+            for piece in self._journal.read():
+                replay.take(piece)
+        finally:
+            if collects:
+                gc.enable()
+        replay.finish()
+        self._journal.begin()
+        self._at = self._journal.now()
+        if beginning is None:
+            facts = creation(original, self._scheduler, self._searcher, self._stopper, self._described)
+            self._journal.append(records.SWEEP_CREATED, facts, self._at)
+        self._deletion.take(drop.path for drop in replay.drops)
+        self._filling = Filling(self.core, self.executor, self._journal.now, self._commit)
+        self._apply(Opened(number=self.core.num_heads + 1, host=os.uname().nodename, pid=os.getpid()))
+        if self._extension is not None:
+            facts = {"settings": dict(extension.settings), "space": extension.space, "stopper": extension.stopper}
+            self._apply(Asked(what="extend", facts=facts))
+        if self._resume is not None:
+            modes = {name: getattr(self._resume, name) for name in ("finished", "unfinished", "errored")}
+            self._apply(Asked(what="resume", facts=modes))
+        self._commit()
+        self._journal.sync(is_urgent=True)
+
+    def _begin_with(self, beginning: Beginning | None, extension: Extension) -> Settings:
+        """Open the searcher for the sweep as it is now; returns the settings with which it began."""
+        original = self.settings
+        fill_in_metric(self._scheduler, original.goal if beginning is None else beginning.settings.goal)
+        if beginning is not None:
+            beginning.check(self._scheduler, self._searcher)
+            original = beginning.original
+            self.settings = beginning.extended(extension)
+        self._searcher.open(
+            space=self._space, goal=self.settings.goal, seed=self.settings.seed, num_samples=self.settings.num_samples
+        )
+        return original
+
+    def _open(self) -> None:
+        """Bring up the executor, and settle what the last head left running."""
+        self.executor.open(self._work)
+        self._at = self._journal.now()
+        self._tell_capacity()
+        held = {trial: entry.attempt for trial, entry in self.core.state.held.items()}
+        lives: Mapping[str, int] = {}
+        if held and hasattr(self.executor, "reattach"):
+            lives = cast("CanReattach", self.executor).reattach(held)
+        for trial, attempt in held.items():
+            if lives.get(trial) == attempt:
+                self.core.reattached(trial)
+            else:
+                error = "its worker ended with the head"
+                self._apply(Ended(trial=trial, attempt=attempt, how=End.LOST, error=error, kind=HEAD_LOST))
+        self._take_requests()  # before a report comes: one that is refused for its metric would end this head first
+        self._commit()
+        self._filling.fill()
+
+    def _tell_capacity(self) -> None:
+        if hasattr(self.executor, "capacity"):
+            total = dict(cast("TellsCapacity", self.executor).capacity())
+            if total != self.core.sweep.capacity:
+                self._apply(Capacity(total=total))
+
+    # ------------------------------------------------------------------------------------------------------ the loop
+
+    def _turn(self) -> bool:
+        """Take what happened, decide, write, tell, fill free room; False when there is nothing left to do."""
+        events = self._poll()
+        self._at = self._journal.now()
+        for event in events:
+            self._apply(event)
+        if any(isinstance(event, (SlotJoined, SlotLost)) for event in events):
+            self._tell_capacity()
+        self._look()
+        self._commit()
+        self._filling.fill()
+        self._check_stuck(bool(events))
+        self._show_waiting()
+        if self._on_turn is not None:
+            self._on_turn(self)
+        return not self._is_over()
+
+    def _poll(self) -> list[Any]:
+        """Every event that is there; waits for the first, no longer than anything else is due."""
+        left = self._journal.sync()
+        timeout_s = min(_LOOK_EVERY_S, left) if left >= 0 else _LOOK_EVERY_S
+        if self.core.searcher.learns:
+            events = self.executor.poll(0.0)
+            if events:
+                return events
+            self._filling.ask_ahead()
+        return self.executor.poll(timeout_s)
+
+    def _apply(self, event: Input) -> None:
+        """Let the core take an event; if it cannot, what was decided before it is written first."""
+        state = self.core.state
+        num_lines, num_commands = len(state.lines), len(state.commands)
+        try:
+            self.core.apply(event, self._at)
+        except BaseException:
+            del state.lines[num_lines:], state.commands[num_commands:]
+            with contextlib.suppress(PreconditionError):
+                self._commit(carries_out=False)
+            raise
+
+    def _commit(self, *, carries_out: bool = True) -> None:
+        """Write what was decided, then carry it out."""
+        lines, commands = self.core.take()
+        for kind, data in lines:
+            self._journal.append(kind, data, self.core.at)
+        self._journal.write()
+        if not carries_out:
+            return
+        if any(_is_final(command) for command in commands):
+            self._journal.sync(is_urgent=True)
+        for command in commands:
+            if isinstance(command, Start):
+                self.executor.start(command)
+            elif isinstance(command, Drop):
+                self._deletion.take((command.path,))
+            else:
+                self.executor.send(command)
+
+    def _look(self) -> None:
+        """Limits, signals, and requests of other processes."""
+        core = self.core
+        why = core.reached or core.meters_exceeded(self._at)
+        if why and not core.limit and not core.ended_why:
+            self._apply(Limit(why=why))
+        if self._signals.asked and not core.state.is_closing:
+            self._interrupt()
+        if self._clock.monotonic() - self._looked_at >= _LOOK_EVERY_S:
+            self._take_requests()
+        if self._closing_at is None and (core.state.is_closing or core.limit):
+            self._closing_at = self._clock.monotonic()
+        elif self._closing_at is not None and self._clock.monotonic() - self._closing_at > _GRACE_S:
+            for trial, held in list(core.state.held.items()):
+                why = f"it did not end within {_GRACE_S:g} s"
+                self._apply(Ended(trial=trial, attempt=held.attempt, how=End.LOST, error=why, kind=HEAD_LOST))
+
+    def _take_requests(self) -> None:
+        """Do what other processes have asked for."""
+        self._looked_at = self._clock.monotonic()
+        for path, asked in read_requests(self.folder):
+            try:
+                self._apply(asked)
+            except (NotFoundError, UsageError) as slip:  # of another process; it ends no sweep
+                self._journal.tell(refused=str(slip))
+            self._commit()
+            os.unlink(path)
+
+    def _interrupt(self) -> None:
+        if self._detaches and hasattr(self.executor, "detach"):
+            self._is_detached = True
+        else:
+            self._apply(Asked(what="pause", facts={"why": f"{self._signals.asked}: the head was asked to end"}))
+
+    def _check_stuck(self, has_news: bool) -> None:
+        core = self.core
+        if has_news or not self._filling.is_stuck or core.ended_why or core.state.held or not core.num_live:
+            return
+        raise PreconditionError(
+            f"no trial runs, there is room, and the scheduler {type(core.scheduler).__name__} starts none of the "
+            f"{core.num_live} that are left",
+            hint="`windlass sweep why` shows their last decisions; give a scheduler that resumes what it pauses",
+            code="sweep-stuck",
+        )
+
+    def _show_waiting(self) -> None:
+        why = self._filling.why
+        if why and not self.core.state.held and hasattr(self.executor, "waiting_for"):
+            why = cast("Waits", self.executor).waiting_for() or why
+        if why != self.waiting:
+            self.waiting = why
+            self._journal.tell(waits=why)
+
+    def _is_over(self) -> bool:
+        if self._is_detached or self.core.ended_why:
+            return True
+        return self.core.state.is_closing and not self.core.state.held
+
+    def _ending(self) -> Ending:
+        core = self.core
+        if core.ended_why:
+            return Ending(why=core.ended_why, is_over=True, failed=core.failed)
+        return Ending(why=f"{self._signals.asked or 'a request'}: the head was asked to end", is_over=False)
+
+    def _close(self) -> None:
+        self._journal.sync(is_urgent=True)
+        if self._is_detached:
+            cast("CanReattach", self.executor).detach()
+        else:
+            self.executor.close()
+
+
+def _is_final(command: Command) -> bool:
+    """Whether it cannot be taken back, so that its reason must be on the disk before."""
+    return isinstance(command, (Halt, Drop)) or (isinstance(command, Start) and bool(command.restore_from))

@@ -1,0 +1,495 @@
+"""The pure core of the controller: an event goes in, decisions come out as journal records and commands.
+
+It has no clock, no file and no randomness of its own, so the same events in the same order give the same sweep: live,
+restored from the journal, or simulated. Every event costs the same however many trials there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from windlass.core.errors import InternalError
+from windlass.tune.controller import records
+from windlass.tune.controller.asking import Asking
+from windlass.tune.controller.ends import Then, after_end
+from windlass.tune.controller.inputs import (
+    HEAD_LOST,
+    Asked,
+    Capacity,
+    Chosen,
+    Input,
+    Limit,
+    Opened,
+    SearchEnded,
+    Suggested,
+)
+from windlass.tune.controller.metrics import check_metrics, metric_of, wanted_metrics
+from windlass.tune.controller.settings import Settings, resources_to_data
+from windlass.tune.controller.state import Command, Held, State
+from windlass.tune.controller.sweep import SweepView
+from windlass.tune.executors.protocol import End, Ended, Go, Halt, Reported, Saved, SlotJoined, SlotLost, Started
+from windlass.tune.schedulers.protocol import Decision, Scheduler, Verdict
+from windlass.tune.searchers.protocol import Searcher
+from windlass.tune.stoppers.protocol import Stopper
+from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Status, Trial
+
+__all__ = ["Core"]
+
+Data = dict[str, Any]
+_CONTINUE, _RUNNING = Decision.CONTINUE, Status.RUNNING
+_STOPPED = "the stop condition holds"
+
+
+class Core:
+    """One sweep.
+
+    Args:
+        searcher: opened.
+        stopper: None: trials end by themselves, by the scheduler and by limits.
+
+    Attributes:
+        state: trials and attempts.
+        told: in a replay, the record at hand: what a stopper said then counts, for a stopper may read a clock.
+        ended_why: why the sweep is over; empty while it is not.
+        num_told: how often the searcher was told a result.
+        reached: a limit that the stopper told of, and that the next `Limit` will carry out.
+    """
+
+    def __init__(
+        self, settings: Settings, *, searcher: Searcher, scheduler: Scheduler, stopper: Stopper | None = None
+    ) -> None:
+        self.settings = settings
+        self.state = State(settings)
+        self.searcher = searcher
+        self.scheduler = scheduler
+        self.stopper = stopper
+        self._metric, self._is_max = metric_of(settings, scheduler)
+        self.sweep = SweepView(self.state, self._metric, self._is_max, self._end_for_scheduler)
+        self.told: Data | None = None
+        self.num_heads = 0
+        self.num_reports = 0
+        self.search_ended = ""
+        self.limit = ""
+        self.reached = ""
+        self.failed = ""
+        self.ended_why = ""
+        self.at = 0.0
+        self._mark = 0
+        self._shape: Resources | None = None
+        self.num_told = 0
+        self._wanted = wanted_metrics(settings, self._metric, stopper)
+        self._stopper_credit: Callable[[str], int] | None = getattr(stopper, "credit", None)
+        self._takers: dict[type, Callable[[Any], None]] = {
+            Reported: lambda event: self._reported(event.trial, event.attempt, event.metrics, event.saved),
+            Suggested: self._suggested,
+            Chosen: self._chosen,
+            Started: self._started,
+            Saved: self._saved,
+            Ended: self._ended,
+            Opened: self._opened,
+            SearchEnded: self._search_ended,
+            Limit: self._limit_reached,
+            Asked: self._asked,
+            SlotJoined: lambda event: self._line(records.SLOT_JOINED, _fields(event)),
+            SlotLost: lambda event: self._line(records.SLOT_LOST, _fields(event)),
+            Capacity: self._capacity,
+        }
+
+    def apply(self, event: Input, at: float) -> None:
+        """Take in an event that happened at wall time `at`; what follows is in `state.lines` and `state.commands`.
+
+        Events of attempts that are no longer held leave no trace.
+
+        Raises:
+            UsageError: the first reports lack the metric of the sweep (`unknown-metric`); nothing was changed.
+        """
+        self.at = at
+        self._mark = len(self.state.lines)
+        self._takers[type(event)](event)
+        self._settle(at)
+
+    def apply_report(self, trial: str, attempt: int, metrics: Metrics, saved: str, at: float) -> None:
+        """The same as `apply` of a `Reported` with these; for replays, which have too many to make each an event."""
+        self.at = at
+        self._mark = len(self.state.lines)
+        self._reported(trial, attempt, metrics, saved)
+        self._settle(at)
+
+    def _settle(self, at: float) -> None:
+        state = self.state
+        if at > state.meters.at:
+            state.meters.tick(at)
+        if not state.held and not self.ended_why:
+            self._end_if_over()
+
+    def choose(self, fits: Callable[[Resources], bool], at: float, *, is_last: bool = False) -> bool:
+        """Let the scheduler give free room to a trial; False when it starts none.
+
+        Args:
+            fits: whether the executor has room for a shape now.
+            is_last: the searcher has no new trial at present, so the scheduler need not wait for one.
+        """
+        if self.state.is_closing:
+            return False
+        self.at = at
+        self._mark = len(self.state.lines)
+        self.sweep.fits = fits
+        trial = self._lost() or self._choice(is_last)
+        if trial is None:
+            if self.state.acts:
+                self._line(records.CHOICE_PUT_OFF, {"is_last": True} if is_last else {}, is_first=True)
+                if not self.state.held and not self.ended_why:
+                    self._end_if_over()
+            return False
+        if not self.sweep.may_start(trial):
+            raise InternalError(f"{type(self.scheduler).__name__} chose trial {trial.id}, which cannot start")
+        self._start(trial, is_last)
+        self.state.meters.tick(at)
+        return True
+
+    def _lost(self) -> Trial | None:
+        """A trial that lost its slot: it gets the next one, and the scheduler, for which it runs, is not asked."""
+        waiting = self.state.table.pending.lost.values()
+        return next((trial for trial in waiting if self.sweep.may_start(trial)), None)
+
+    def _choice(self, is_last: bool) -> Trial | None:
+        before = self.sweep.is_searching
+        self.sweep.is_searching = before and not is_last
+        trial = self.scheduler.choose(self.sweep)
+        self.sweep.is_searching = before
+        return trial
+
+    # --------------------------------------------------------------------------------------------- what can be asked
+
+    @property
+    def num_live(self) -> int:
+        """Trials that are not over."""
+        return len(self.state.table.live)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next trial."""
+        return len(self.state.table.trials)
+
+    def meters_exceeded(self, now: float) -> str:
+        """Which limit of the settings is reached at wall time `now`; empty for none."""
+        return self.state.meters.exceeded(self.settings, now)
+
+    def wants_trials(self) -> bool:
+        """Whether the searcher may be asked."""
+        return not (self.search_ended or self.limit or self.ended_why or self.state.is_closing)
+
+    # ---------------------------------------------------------------------------------------------------- the search
+
+    def _suggested(self, event: Suggested) -> None:
+        number = self.next_number
+        suggestion = event.suggestion
+        trial = Trial(
+            id=f"{number:05d}",
+            number=number,
+            config=suggestion.config,
+            assigned=suggestion.assigned,
+            resources=event.resources,
+        )
+        self.searcher.on_suggested(number, suggestion)
+        if trial.resources is not self._shape:  # shapes are slow to hash, and mostly all the same one
+            self._shape = trial.resources
+            self.sweep.shapes.add(trial.resources)
+        self.state.table.add(trial)
+        self.scheduler.on_add(self.sweep, trial)
+        data: Data = {"trial": trial.id, "config": trial.config, "assigned": trial.assigned}
+        if suggestion.note is not None:
+            data["note"] = suggestion.note
+        if event.resources is not ONE_CPU and event.resources != ONE_CPU:
+            data["resources"] = resources_to_data(event.resources)
+        self._line(records.TRIAL_SUGGESTED, data)
+
+    def _search_ended(self, event: SearchEnded) -> None:
+        self.search_ended = event.why
+        self.sweep.is_searching = False
+        self._line(records.SEARCH_ENDED, {"why": event.why})
+
+    # ------------------------------------------------------------------------------------------------------ attempts
+
+    def _chosen(self, event: Chosen) -> None:
+        """A choice of the past: the scheduler must choose the same again."""
+        self.sweep.only = event.trial
+        trial = self._choice(event.is_last)
+        self.sweep.only = None
+        if trial is not None:
+            self._start(trial, event.is_last)
+        else:
+            self._line(records.CHOICE_PUT_OFF, {"is_last": True} if event.is_last else {}, is_first=True)
+
+    def _start(self, trial: Trial, is_last: bool) -> None:
+        source, why = trial.restore_from, trial.why
+        start = self.state.fresh_attempt(trial, self._credit(trial))
+        restore = None
+        if source is not None:
+            restore = {"trial": source.trial, "iteration": source.iteration, "path": source.path}
+        data: Data = {"trial": trial.id, "attempt": trial.attempt, "restore": restore}
+        if why:
+            data["why"] = why
+        if is_last:
+            data["is_last"] = True
+        self.state.commands.append(start)
+        self._line(records.TRIAL_CHOSEN, data, is_first=True)
+
+    def _started(self, event: Started) -> None:
+        held = self._holds(event.trial, event.attempt)
+        if held is not None and not held.has_started:
+            held.has_started = True
+            self._line(records.TRIAL_STARTED, _fields(event))
+
+    def _holds(self, trial: str, attempt: int) -> Held | None:
+        held = self.state.held.get(trial)
+        return held if held is not None and held.attempt == attempt else None
+
+    def _credit(self, trial: Trial) -> int:
+        credit = self.scheduler.credit(self.sweep, trial)
+        if credit <= 1:
+            return 1
+        if self.stopper is None:
+            return credit
+        return max(1, min(credit, self._stopper_credit(trial.id))) if self._stopper_credit is not None else 1
+
+    # ------------------------------------------------------------------------------------------------------- reports
+
+    def _reported(self, trial_id: str, attempt: int, metrics: Metrics, saved: str) -> None:
+        state = self.state
+        held = state.held.get(trial_id)
+        if held is None or held.attempt != attempt or held.is_old:
+            return
+        trial = state.table.trials[trial_id]
+        iteration = metrics["training_iteration"]
+        ask = state.asks.get(trial_id) if state.asks else None
+        if ask is not None and iteration > ask.upto:
+            state.answer(trial_id, None)
+        if trial.status.is_over:
+            return
+        if iteration <= trial.iteration:  # it counted before an attempt was lost: not told to anyone again
+            if saved:
+                self._saved(Saved(trial=trial_id, attempt=attempt, iteration=iteration, path=saved))
+            return
+        if self._wanted:
+            check_metrics(metrics, self._wanted)
+            self._wanted = ()
+        self.num_reports += 1
+        trial.iteration = iteration
+        trial.last = metrics
+        self._score(trial, metrics)
+        data: Data = {"trial": trial_id, "attempt": attempt, "metrics": metrics}
+        if saved:
+            state.commit(trial, SavedState(trial=trial_id, iteration=iteration, path=saved))
+            data["saved"] = saved
+        elif held.saved_at == iteration:
+            state.reported(trial, held)
+        if trial.status is _RUNNING:
+            self._decide(trial, held, metrics, data)
+        else:
+            data.update(decision="noop", by="head", why="it came while the trial was being paused")
+        self._line(records.TRIAL_REPORTED, data, is_first=True)
+        if self.stopper is not None and self.stopper.stop_all():
+            self.reached = "the stopper ended the sweep"
+
+    def _score(self, trial: Trial, metrics: Metrics) -> None:
+        value = metrics.get(self._metric)
+        if not isinstance(value, (int, float)) or math.isnan(value):
+            return
+        if trial.best is None or (value > trial.best if self._is_max else value < trial.best):
+            trial.best = value
+
+    def _decide(self, trial: Trial, held: Held, metrics: Metrics, data: Data) -> None:
+        """The stopper, then the scheduler; the answer to the worker; the searcher is told."""
+        verdict, by = self._verdict(trial, metrics)
+        decision = verdict.decision
+        is_running = trial.status is _RUNNING
+        if decision is not _CONTINUE:
+            data.update(decision=decision.value, by=by, why=verdict.why)
+            if decision is Decision.STOP and is_running:
+                self._stop(trial, verdict.why, halts=by != "trial")
+                return
+        if decision is Decision.PAUSE and is_running:
+            self.state.pause(trial, verdict.why)
+        elif is_running:
+            self._answer(trial, held)
+        if not trial.status.is_over:
+            self.num_told += 1
+            self.searcher.on_result(trial.number, metrics)
+
+    def _verdict(self, trial: Trial, metrics: Metrics) -> tuple[Verdict, str]:
+        if self.stopper is not None:
+            says = bool(self.stopper(trial.id, metrics))
+            if (self.told.get("by") == "stopper") if self.told is not None else says:
+                return Verdict(Decision.STOP, _STOPPED), "stopper"
+        if metrics.get("done"):
+            return Verdict(Decision.STOP, "it said that it is done"), "trial"
+        self.sweep.reporting = trial.id
+        verdict = self.scheduler.on_result(self.sweep, trial, metrics)
+        self.sweep.reporting = ""
+        return verdict, "scheduler"
+
+    def _answer(self, trial: Trial, held: Held) -> None:
+        """Let the worker go on; nothing while it still may run ahead far enough."""
+        if held.is_halted:
+            held.wants_save = False
+            return
+        left = held.upto - trial.iteration
+        credit = self._credit(trial)
+        if held.wants_save or 2 * left <= credit:
+            upto = max(held.upto, trial.iteration + credit)
+            go = Go(trial=trial.id, attempt=held.attempt, credit=upto - held.upto, saves=held.wants_save, upto=upto)
+            held.upto, held.wants_save = upto, False
+            self.state.commands.append(go)
+
+    def reattached(self, trial_id: str) -> None:
+        """An attempt outlived its head: tell it again what it may not have heard. No record."""
+        held, trial = self.state.held[trial_id], self.state.table.trials[trial_id]
+        saves = trial_id in self.state.asks
+        if trial.status is Status.RUNNING and not held.is_halted:
+            held.upto = max(held.upto, trial.iteration + self._credit(trial))
+            go = Go(trial=trial_id, attempt=held.attempt, credit=0, saves=saves, upto=held.upto)
+            self.state.commands.append(go)
+        else:
+            self.state.commands.append(Halt(trial=trial_id, attempt=held.attempt, saves=saves))
+
+    # --------------------------------------------------------------------------------------------------- checkpoints
+
+    def _saved(self, event: Saved) -> None:
+        held = self._holds(event.trial, event.attempt)
+        if held is None or (event.iteration <= held.saved_at and event.trial not in self.state.asks):
+            return
+        self._line(records.TRIAL_SAVED, _fields(event))
+        saved = SavedState(trial=event.trial, iteration=event.iteration, path=event.path)
+        self.state.commit(self.state.table.trials[event.trial], saved)
+
+    # ---------------------------------------------------------------------------------------------------------- ends
+
+    def stop(self, trial: Trial, why: str) -> None:
+        """End a trial from outside: by a person, a limit, or when the sweep is restored."""
+        if not trial.status.is_over:
+            self.state.acts.append({"act": "stop", "trial": trial.id, "why": why})
+            self._stop(trial, why)
+
+    def _stop(self, trial: Trial, why: str, *, halts: bool = True) -> None:
+        """End a trial for good and tell the scheduler and the searcher."""
+        was_running = trial.status is _RUNNING
+        self._terminate(trial, why, halts=halts)
+        if was_running:
+            self.scheduler.on_complete(self.sweep, trial, trial.last or {})
+        else:
+            self.scheduler.on_remove(self.sweep, trial)
+        self._tell_end(trial, trial.last)
+
+    def _tell_end(self, trial: Trial, result: Metrics | None) -> None:
+        self.num_told += 1
+        self.searcher.on_complete(trial.number, result)
+
+    def _terminate(self, trial: Trial, why: str, *, halts: bool) -> None:
+        if halts:
+            self.state.halt(trial, saves=self.settings.saves_at_end)
+        self.state.end(trial, Status.TERMINATED, why)
+
+    def _end_for_scheduler(self, trial: Trial, why: str) -> None:
+        """The scheduler ends a trial; it knows that, so the searcher alone is told."""
+        self._terminate(trial, why, halts=True)
+        self._tell_end(trial, trial.last)
+
+    def _ended(self, event: Ended) -> None:
+        held = self._holds(event.trial, event.attempt)
+        if held is None:
+            return
+        state = self.state
+        trial = state.table.trials[event.trial]
+        state.free(trial, held)
+        if event.how is End.FAILED:
+            trial.num_failures += 1
+            trial.error = event.error
+        elif event.how is End.LOST and event.kind != HEAD_LOST:
+            trial.num_interruptions += 1
+        if not trial.status.is_over:
+            self._become(trial, event, is_old=held.is_old)
+        data: Data = {"trial": trial.id, "attempt": event.attempt, "how": event.how.value, "status": trial.status.value}
+        data.update(failures=trial.num_failures, interruptions=trial.num_interruptions)
+        if event.error or event.kind:
+            data.update(error=event.error, error_kind=event.kind)
+        if trial.why:
+            data["why"] = trial.why
+        self._line(records.TRIAL_ENDED, data, is_first=True)
+        if event.how is End.FAILED and trial.status is Status.ERROR and self.settings.fail_fast:
+            self.failed = trial.id
+            Asking(self).close(f"trial {trial.id} failed, and fail_fast is set", saves=True)
+
+    def _become(self, trial: Trial, event: Ended, *, is_old: bool) -> None:
+        """What a trial that is not over is after its attempt ended."""
+        after = after_end(trial, event, self.settings, is_old=is_old)
+        if after.then is Then.GIVEN_UP:
+            self._give_up(trial, after.why)
+        elif after.then is Then.DONE:
+            self._stop(trial, after.why, halts=False)
+        elif after.then is Then.BACK:
+            self.state.table.move(trial, Status.PENDING, after.why, is_lost=True)
+        elif after.then is Then.RETRIED:
+            self.state.table.move(trial, Status.PENDING, after.why)
+            self.scheduler.on_error(self.sweep, trial)
+            if not trial.status.is_over:
+                self.scheduler.on_add(self.sweep, trial)
+
+    def _give_up(self, trial: Trial, why: str) -> None:
+        self.state.end(trial, Status.ERROR, why)
+        self.scheduler.on_error(self.sweep, trial)
+        self._tell_end(trial, None)
+
+    # ----------------------------------------------------------------------------------------------------- the sweep
+
+    def _opened(self, event: Opened) -> None:
+        self.num_heads = event.number
+        self.state.is_closing = False
+        self.state.meters.open(self.at)
+        self._line(records.SWEEP_OPENED, {"head": {"host": event.host, "pid": event.pid}, "number": event.number})
+
+    def _limit_reached(self, event: Limit) -> None:
+        self.limit, self.reached = event.why, ""
+        for trial in list(self.state.table.live.values()):
+            self.stop(trial, event.why)
+        self._line(records.LIMIT_REACHED, {"why": event.why}, is_first=True)
+
+    def _asked(self, event: Asked) -> None:
+        Asking(self).take(event)
+        self._line(records.SWEEP_ASKED, {"what": event.what, **event.facts}, is_first=True)
+
+    def _capacity(self, event: Capacity) -> None:
+        self.sweep.capacity = dict(event.total)
+        self._line(records.CAPACITY, {"total": self.sweep.capacity})
+
+    def _end_if_over(self) -> None:
+        why = ""
+        if self.failed:
+            why = f"trial {self.failed} failed, and fail_fast is set"
+        elif not self.state.table.live:
+            why = self.limit or (f"all trials have ended ({self.search_ended})" if self.search_ended else "")
+        if why:
+            self.ended_why = why
+            counts = {status.value: num for status, num in self.state.table.counts.items() if num}
+            self._line(records.SWEEP_ENDED, {"why": why, "counts": counts})
+
+    def _line(self, kind: str, data: Data, *, is_first: bool = False) -> None:
+        """Write a record of what was done; `is_first`: before those that followed from it already."""
+        state = self.state
+        if state.acts:
+            data["acts"] = state.acts
+            state.acts = []
+        state.lines.insert(self._mark if is_first else len(state.lines), (kind, data))
+
+    def take(self) -> tuple[list[tuple[str, Data]], list[Command]]:
+        """The records and commands of the events since the last call."""
+        state = self.state
+        found = state.lines, state.commands
+        state.lines, state.commands = [], []
+        return found
+
+
+def _fields(event: Any) -> Data:
+    return {name: getattr(event, name) for name in event.__slots__}

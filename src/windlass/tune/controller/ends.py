@@ -1,0 +1,65 @@
+"""What becomes of a trial whose attempt is over: it is done, given up, or runs again. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from windlass.tune.controller.settings import Settings
+from windlass.tune.executors.protocol import End, Ended
+from windlass.tune.trial import Status, Trial
+
+__all__ = ["After", "Then", "after_end"]
+
+
+class Then(Enum):
+    """What is done with the trial."""
+
+    NOTHING = "nothing"  # it waits already: paused, or with another configuration
+    DONE = "done"
+    GIVEN_UP = "given-up"
+    RETRIED = "retried"  # its own error; the scheduler begins with it anew
+    BACK = "back"  # its slot was lost; to the scheduler it still runs
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What is done, and the reason that people read."""
+
+    then: Then
+    why: str = ""
+
+
+def after_end(trial: Trial, event: Ended, settings: Settings, *, is_old: bool) -> After:
+    """What becomes of a trial that is not over, its failures and interruptions counted.
+
+    Args:
+        is_old: the attempt ran a configuration that the trial has left since.
+    """
+    is_running = trial.status is Status.RUNNING
+    if event.how is End.FAILED:
+        why = _reason(event)
+        if _is_spent(trial.num_failures, settings.max_failures):
+            return After(Then.GIVEN_UP, why)
+        return After(Then.RETRIED, f"to be tried again: {why}") if is_running else After(Then.NOTHING)
+    if event.how is End.LOST and _is_spent(trial.num_interruptions, settings.max_interruptions):
+        return After(Then.GIVEN_UP, f"it lost its worker {trial.num_interruptions} times; the last: {event.error}")
+    if event.how is End.DONE and not is_old:
+        return After(Then.DONE, "it ended by itself")
+    if is_running:
+        return After(
+            Then.BACK, f"its worker was lost: {event.error}" if event.how is End.LOST else "its head was ended"
+        )
+    return After(Then.NOTHING)
+
+
+def _is_spent(num: int, budget: int) -> bool:
+    return budget >= 0 and num > budget
+
+
+def _reason(event: Ended) -> str:
+    """The last line of its traceback, which mostly names the error's kind already."""
+    kind, lines = event.kind or "it failed", event.error.strip().splitlines()
+    if not lines:
+        return kind
+    return lines[-1] if lines[-1].startswith(kind) else f"{kind}: {lines[-1]}"

@@ -1,0 +1,169 @@
+"""Free room is given away: first to trials that wait, as the scheduler chooses, then to new ones of the searcher."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+
+from windlass.core.errors import PreconditionError
+from windlass.tune.controller.core import Core
+from windlass.tune.controller.inputs import SearchEnded, Suggested
+from windlass.tune.executors.protocol import Executor, Fit, Room
+from windlass.tune.searchers.protocol import Nothing, Suggestion
+from windlass.tune.trial import Resources, Trial
+
+__all__ = ["Filling"]
+
+_NUM_LOOKED_AT = 16
+_USED_UP = "the space or the number of samples is used up"
+_AHEAD_SHARE = 0.2
+
+
+class Filling:
+    """Starts what can start.
+
+    Args:
+        commit: writes what was decided and carries it out.
+
+    Attributes:
+        why: what is in the way of another trial; empty where nothing is.
+        is_stuck: whether there was room and nothing came of it.
+    """
+
+    def __init__(self, core: Core, executor: Executor, now: Callable[[], float], commit: Callable[[], None]) -> None:
+        self._core = core
+        self._executor = executor
+        self._now = now
+        self._commit = commit
+        self._rooms: dict[Resources, Room] = {}
+        self._ahead: tuple[int, Suggestion] | None = None
+        self._ahead_told = 0
+        self._asking_s = 0.0
+        self._since = time.monotonic()
+        self.why = ""
+        self.is_stuck = False
+
+    def fill(self) -> None:
+        """Start trials until there is no room, or nothing to start."""
+        core, at = self._core, self._now()
+        self.why, self.is_stuck = "", False
+        self._rooms.clear()
+        while not core.state.is_closing and not core.ended_why and self._has_slot():
+            num_acts = len(core.state.lines)
+            if any(map(self._fits, core.sweep.shapes)) and core.choose(self._fits, at):
+                self._commit()
+                self._rooms.clear()
+            elif len(core.state.lines) > num_acts:  # the scheduler acted: look again when that has had its effect
+                self._commit()
+                return
+            elif not self._may_suggest() or not self._suggest(at):
+                has_news = len(core.state.lines) > num_acts  # that the search has ended: the scheduler may act on it
+                if not has_news and self._choose_without_new(at):
+                    continue
+                has_news = len(core.state.lines) > num_acts
+                self.is_stuck = not (has_news or core.state.held) and any(map(self._fits, core.sweep.shapes))
+                break
+        self._look_ahead(at)
+        self._commit()
+
+    def _choose_without_new(self, at: float) -> bool:
+        """The searcher has no new trial at present: let the scheduler give the room to one that it held back."""
+        core = self._core
+        if not (core.sweep.is_searching and any(map(self._fits, core.sweep.shapes))):
+            return False
+        is_started = core.choose(self._fits, at, is_last=True)
+        if is_started:
+            self._commit()
+            self._rooms.clear()
+        return is_started
+
+    def _look_ahead(self, at: float) -> None:
+        """Know at once that a searcher that does not learn has no more trials, for some schedulers wait for them."""
+        core = self._core
+        if core.wants_trials() and not core.searcher.learns and self._peek() is Nothing.EVER:
+            core.apply(SearchEnded(why=_USED_UP), at)
+
+    def _has_slot(self) -> bool:
+        most = self._core.settings.max_concurrent
+        if most and len(self._core.state.held) >= most:
+            self.why = f"{most} trials run at once, and no more are wanted"
+            return False
+        return True
+
+    def _fits(self, resources: Resources) -> bool:
+        room = self._rooms.get(resources)
+        if room is None:
+            room = self._rooms[resources] = self._executor.room(resources)
+        if room.fit is Fit.NEVER:
+            raise PreconditionError(
+                f"a trial needs {_shown(resources)}, which never fits: {room.why}",
+                hint="ask for less per trial, or give the sweep a place that has it",
+                code="trial-never-fits",
+            )
+        if room.fit is Fit.LATER:
+            self.why = room.why
+        return room.fit is Fit.NOW
+
+    def _may_suggest(self) -> bool:
+        """Whether a new trial is wanted, and no waiting one could have the room."""
+        core = self._core
+        if not core.wants_trials():
+            return False
+        return not any(self._could_start(trial) for trial in islice(core.sweep.pending.values(), _NUM_LOOKED_AT))
+
+    def _could_start(self, trial: Trial) -> bool:
+        is_committed = trial.restore_from is None or bool(trial.restore_from.path)
+        return is_committed and trial.id not in self._core.state.held and self._fits(trial.resources)
+
+    def _suggest(self, at: float) -> bool:
+        """Take the next trial of the searcher in, if there is one and room for it."""
+        core, shape = self._core, self._core.settings.resources
+        if core.settings.max_trials and core.next_number >= core.settings.max_trials:
+            core.apply(SearchEnded(why=f"max_trials is {core.settings.max_trials}"), at)
+            return False
+        if isinstance(shape, Resources) and not self._fits(shape):
+            return False
+        found = self._peek()
+        if isinstance(found, Nothing):
+            if found is Nothing.EVER:
+                core.apply(SearchEnded(why=_USED_UP), at)
+            else:
+                self.why = "the searcher waits for results"
+            return False
+        resources = shape if isinstance(shape, Resources) else shape(found.config)
+        if not self._fits(resources):
+            return False
+        self._ahead = None
+        core.apply(Suggested(suggestion=found, resources=resources), at)
+        return True
+
+    def _peek(self) -> Suggestion | Nothing:
+        """The next suggestion; one that was asked for before the searcher learned something is asked for again."""
+        core = self._core
+        is_stale = core.searcher.learns and self._ahead_told != core.num_told
+        if self._ahead is not None and self._ahead[0] == core.next_number and not is_stale:
+            return self._ahead[1]
+        found = core.searcher.suggest(core.next_number)
+        self._ahead = (core.next_number, found) if isinstance(found, Suggestion) else None
+        self._ahead_told = core.num_told
+        return found
+
+    def ask_ahead(self) -> None:
+        """In idle time: let a searcher that learns think about the next trial, for a part of the time at most."""
+        core = self._core
+        if not (core.searcher.learns and core.wants_trials() and core.state.held):
+            return
+        most = core.settings.max_trials
+        is_due = self._asking_s <= _AHEAD_SHARE * (time.monotonic() - self._since)
+        if not is_due or (most and core.next_number >= most):
+            return
+        begin = time.monotonic()
+        self._peek()
+        self._asking_s += time.monotonic() - begin
+
+
+def _shown(resources: Resources) -> str:
+    return " + ".join(
+        ", ".join(f"{amount:g} {name}" for name, amount in bundle.items()) or "nothing" for bundle in resources.bundles
+    )

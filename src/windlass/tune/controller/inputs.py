@@ -1,0 +1,152 @@
+"""What the controller's core takes in besides the events of executors, and how each is read back from the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.tune.controller import records
+from windlass.tune.controller.settings import resources_from_data
+from windlass.tune.executors.protocol import End, Ended, Reported, Saved, SlotJoined, SlotLost, Started
+from windlass.tune.searchers.protocol import Suggestion
+from windlass.tune.trial import ONE_CPU, Resources
+
+__all__ = [
+    "HEAD_LOST",
+    "MAKERS",
+    "Asked",
+    "Capacity",
+    "Chosen",
+    "Input",
+    "Limit",
+    "Opened",
+    "SearchEnded",
+    "Suggested",
+]
+
+HEAD_LOST = "head-lost"
+"""`Ended.kind` of an attempt that went with its head: no interruption of the trial's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A head begins; `number` 1 is the first."""
+
+    number: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggested:
+    """The searcher has the next trial."""
+
+    suggestion: Suggestion
+    resources: Resources = ONE_CPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEnded:
+    """There are no more trials."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The scheduler chose a trial for a free slot when the journal was written; empty: it acted and chose none.
+
+    `is_last`: it was asked again because the searcher has no new trial at present.
+    """
+
+    trial: str
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What the place has in total, by resource."""
+
+    total: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A limit that a clock tells is reached."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A person, or whoever restored the sweep, wants something: see `records.SWEEP_ASKED`."""
+
+    what: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+Input = (
+    Opened
+    | Suggested
+    | SearchEnded
+    | Chosen
+    | Limit
+    | Asked
+    | Started
+    | Reported
+    | Saved
+    | Ended
+    | SlotJoined
+    | SlotLost
+    | Capacity
+)
+Data = dict[str, Any]
+
+
+_ENDS = {end.value: end for end in End}
+
+
+def _suggested(data: Data) -> Input:
+    shape = data.get("resources")
+    return Suggested(
+        suggestion=Suggestion(config=data["config"], assigned=data["assigned"], note=data.get("note")),
+        resources=ONE_CPU if shape is None else resources_from_data(shape),
+    )
+
+
+def _reported(data: Data) -> Input:
+    return Reported(trial=data["trial"], attempt=data["attempt"], metrics=data["metrics"], saved=data.get("saved", ""))
+
+
+def _ended(data: Data) -> Input:
+    return Ended(
+        trial=data["trial"],
+        attempt=data["attempt"],
+        how=_ENDS[data["how"]],
+        error=data.get("error", ""),
+        kind=data.get("error_kind", ""),
+    )
+
+
+def _asked(data: Data) -> Input:
+    return Asked(what=data["what"], facts={k: v for k, v in data.items() if k not in ("what", "acts")})
+
+
+MAKERS: dict[str, Callable[[Data], Input]] = {
+    records.SWEEP_OPENED: lambda data: Opened(number=data["number"], **data["head"]),
+    records.SWEEP_ASKED: _asked,
+    records.TRIAL_SUGGESTED: _suggested,
+    records.SEARCH_ENDED: lambda data: SearchEnded(why=data["why"]),
+    records.TRIAL_CHOSEN: lambda data: Chosen(trial=data["trial"], is_last=data.get("is_last", False)),
+    records.CHOICE_PUT_OFF: lambda data: Chosen(trial="", is_last=data.get("is_last", False)),
+    records.CAPACITY: lambda data: Capacity(total=data["total"]),
+    records.TRIAL_STARTED: lambda data: Started(**data),
+    records.TRIAL_REPORTED: _reported,
+    records.TRIAL_SAVED: lambda data: Saved(**data),
+    records.TRIAL_ENDED: _ended,
+    records.SLOT_JOINED: lambda data: SlotJoined(**data),
+    records.SLOT_LOST: lambda data: SlotLost(**data),
+    records.LIMIT_REACHED: lambda data: Limit(why=data["why"]),
+}
+"""How the input of each kind of record is read back; kinds without one are none."""

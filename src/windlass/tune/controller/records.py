@@ -1,0 +1,81 @@
+"""The kinds of record in a sweep's journal, and what each holds.
+
+Every record but the first and the derived ones is an input of the core together with what the core decided on it.
+"""
+
+from __future__ import annotations
+
+from windlass.tune.trial import Status
+
+__all__ = [
+    "CAPACITY",
+    "CHECKPOINT_DROPPED",
+    "CHOICE_PUT_OFF",
+    "DERIVED",
+    "LIMIT_REACHED",
+    "SEARCH_ENDED",
+    "SLOT_JOINED",
+    "SLOT_LOST",
+    "STATUS_AFTER",
+    "SWEEP_ASKED",
+    "SWEEP_CREATED",
+    "SWEEP_ENDED",
+    "SWEEP_OPENED",
+    "TRIAL_CHOSEN",
+    "TRIAL_ENDED",
+    "TRIAL_REPORTED",
+    "TRIAL_SAVED",
+    "TRIAL_STARTED",
+    "TRIAL_SUGGESTED",
+]
+
+SWEEP_CREATED = "sweep-created"
+"""name, goal, settings, space, scheduler, searcher, stopper, trainable (each `{"type": ..., **settings}`), version"""
+SWEEP_OPENED = "sweep-opened"
+"""head {host, pid}, number (1: the first head)"""
+SWEEP_ASKED = "sweep-asked"
+"""what: stop-trial (trial), stop-all, pause (an interrupt), resume (finished, unfinished, errored), extend (settings,
+space, stopper); why; acts where it touched trials"""
+SWEEP_ENDED = "sweep-ended"
+"""derived. why, counts {TERMINATED, ERROR, ...}"""
+TRIAL_SUGGESTED = "trial-suggested"
+"""trial, config, assigned, note (if), resources (if not one CPU)"""
+SEARCH_ENDED = "search-ended"
+"""why"""
+TRIAL_CHOSEN = "trial-chosen"
+"""trial, attempt, restore {trial, iteration, path} or null, why (if), is_last (if: the searcher had no new trial)"""
+CHOICE_PUT_OFF = "choice-put-off"
+"""the scheduler acted when it was asked for a trial, and named none. acts, is_last (if)"""
+TRIAL_STARTED = "trial-started"
+"""trial, attempt, slot, host, pid"""
+TRIAL_REPORTED = "trial-reported"
+"""trial, attempt, metrics, saved (if); decision (if not continue), by (scheduler, stopper, trial), why, acts (if)"""
+TRIAL_SAVED = "trial-saved"
+"""trial, attempt, iteration, path"""
+CHECKPOINT_DROPPED = "checkpoint-dropped"
+"""derived. trial, path"""
+TRIAL_ENDED = "trial-ended"
+"""trial, attempt, how, error and error_kind (if), status (what the trial is now), failures and interruptions so far,
+why (if), acts (if)"""
+SLOT_JOINED = "slot-joined"
+"""slot, host"""
+SLOT_LOST = "slot-lost"
+"""slot, why"""
+CAPACITY = "capacity-told"
+"""total: what the place has, by resource"""
+LIMIT_REACHED = "limit-reached"
+"""why, acts"""
+
+DERIVED = frozenset({SWEEP_ENDED, CHECKPOINT_DROPPED})
+"""Kinds that follow from the record before them."""
+
+STATUS_AFTER = {
+    "stop": Status.TERMINATED,
+    "pause": Status.PAUSED,
+    "unpause": Status.PENDING,
+    "exploit": Status.PAUSED,
+    "reshape": Status.PAUSED,
+    "requeue": Status.PENDING,
+    "restart": Status.PENDING,
+}
+"""What a trial is after an act on it; acts that stand not here leave its status."""

@@ -1,0 +1,164 @@
+"""What a scheduler sees of a sweep and may do to it: the `Sweep` of the schedulers' protocol over the core's state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from random import Random
+from typing import Any
+
+from windlass.tune.controller.settings import resources_to_data
+from windlass.tune.controller.state import State
+from windlass.tune.draws import draw
+from windlass.tune.executors.protocol import Go
+from windlass.tune.trial import Resources, SavedState, Status, Trial
+
+__all__ = ["SweepView"]
+
+_CAN_START = (Status.PENDING, Status.PAUSED)
+
+
+class SweepView:
+    """Every change is noted in `state.acts`, so the journal tells it with the report that led to it.
+
+    Args:
+        ends: what ends a trial: the core's, for the scheduler and the searcher are told.
+
+    Attributes:
+        fits: whether the executor has room for a shape; set by the core around `choose`.
+        only: in a replay, the trial that was chosen: as far as a choice can tell, nothing else fitted; else None.
+        shapes: the resources that trials have had.
+        capacity: what the place has in total.
+        is_searching: whether more trials may be suggested; set by the core.
+        reporting: id of the trial whose report is being decided on.
+    """
+
+    def __init__(self, state: State, metric: str, is_max: bool, ends: Callable[[Trial, str], None]) -> None:
+        self._state = state
+        self._ends = ends
+        self._metric = metric
+        self._is_max = is_max
+        self.fits: Callable[[Resources], bool] = _never
+        self.only: str | None = None
+        self.shapes: set[Resources] = set()
+        self.capacity: Mapping[str, float] = {}
+        self.is_searching = True
+        self.reporting = ""
+
+    @property
+    def metric(self) -> str:
+        return self._metric
+
+    @property
+    def is_max(self) -> bool:
+        return self._is_max
+
+    @property
+    def trials(self) -> Mapping[str, Trial]:
+        return self._state.table.trials
+
+    @property
+    def pending(self) -> Mapping[str, Trial]:
+        return self._state.table.pending
+
+    @property
+    def paused(self) -> Mapping[str, Trial]:
+        return self._state.table.paused
+
+    @property
+    def running(self) -> Mapping[str, Trial]:
+        return self._state.table.running
+
+    def live(self) -> Collection[Trial]:
+        return self._state.table.live.values()
+
+    def may_start(self, trial: Trial) -> bool:
+        if trial.id in self._state.held or trial.status not in _CAN_START:
+            return False
+        is_committed = trial.restore_from is None or bool(trial.restore_from.path)
+        return is_committed and self._fits_trial(trial)
+
+    def _fits_trial(self, trial: Trial) -> bool:
+        return self.fits(trial.resources) if self.only is None else self.only == trial.id
+
+    def draw(self, *purpose: object) -> Random:
+        return draw(self._state.settings.seed, *purpose)
+
+    def stop(self, trial: Trial, why: str) -> None:
+        if not trial.status.is_over:
+            self._note("stop", trial, why=why)
+            self._ends(trial, why)
+
+    def pause(self, trial: Trial, why: str, *, saves: bool = True) -> None:
+        if trial.status is not Status.RUNNING:
+            return
+        self._note("pause", trial, why=why)
+        self._state.pause(trial, why, saves=saves)
+
+    def unpause(self, trial: Trial, why: str) -> None:
+        if trial.status is Status.PAUSED:
+            self._note("unpause", trial, why=why)
+            self._state.table.move(trial, Status.PENDING, why, is_back=True)
+
+    def save(self, trial: Trial) -> SavedState | None:
+        held = self._state.held.get(trial.id)
+        if trial.status is not Status.RUNNING or held is None:
+            return trial.restore_from or trial.checkpoint
+        saved = self._state.saved_now(trial)
+        if saved is not None:
+            return saved
+        ask = self._state.asks.get(trial.id)
+        if ask is None or ask.iteration != trial.iteration:
+            self._note("save", trial)
+            self._state.ask(trial, held)
+            if trial.id == self.reporting:
+                held.wants_save = True
+            else:
+                go = Go(trial=trial.id, attempt=held.attempt, credit=0, saves=True, upto=held.upto)
+                self._state.commands.append(go)
+        return SavedState(trial=trial.id, iteration=trial.iteration)
+
+    def exploit(
+        self, trial: Trial, *, config: dict[str, Any], source: SavedState, tag: str, why: str, assigned: dict[str, Any]
+    ) -> None:
+        if trial.status.is_over:
+            return
+        state = self._state
+        ask = state.asks.get(source.trial)
+        awaits = not source.path and ask is not None and ask.iteration == source.iteration
+        if trial.status is Status.RUNNING:
+            state.halt(trial, saves=False)
+        held = state.held.get(trial.id)
+        if held is not None:
+            held.is_old = True
+        state.table.move(trial, Status.PAUSED, why)
+        trial.config, trial.assigned, trial.tag = config, assigned, tag
+        if awaits:
+            state.restore_later(trial, source.trial)
+            trial.iteration = source.iteration
+            found: SavedState | None = source
+        else:
+            found = state.keeper.find(source)
+            state.clone(trial, found, of=source.trial)
+        facts = {"trial": source.trial, "iteration": trial.iteration, "path": found.path if found is not None else ""}
+        self._note("exploit", trial, why=why, config=config, assigned=assigned, tag=tag, source=facts)
+
+    def reshape(self, trial: Trial, resources: Resources, why: str) -> None:
+        if trial.status.is_over:
+            return
+        self._note("reshape", trial, why=why, resources=resources_to_data(resources))
+        state = self._state
+        if trial.status is Status.RUNNING:
+            state.pause(trial, why)
+        held = state.held.get(trial.id)
+        if held is not None:
+            state.meters.take(trial.resources, state.settings, -1)
+            state.meters.take(resources, state.settings, 1)
+        trial.resources = resources
+        self.shapes.add(resources)
+
+    def _note(self, act: str, trial: Trial, **facts: Any) -> None:
+        self._state.acts.append({"act": act, "trial": trial.id, **facts})
+
+
+def _never(_: Resources) -> bool:
+    return False

@@ -1,0 +1,119 @@
+"""The trials of a sweep by status: what is asked at every event costs the same for ten trials and for 100,000."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, ValuesView
+from itertools import chain
+
+from windlass.tune.trial import Status, Trial
+
+__all__ = ["Pending", "TrialTable"]
+
+_PENDING, _PAUSED, _RUNNING = Status.PENDING, Status.PAUSED, Status.RUNNING  # to look a member up is slow before 3.12
+
+
+class Pending(Mapping[str, Trial]):
+    """Trials that may start: those that lost their worker, those that were unpaused, those that never ran or failed."""
+
+    __slots__ = ("back", "fresh", "lost")
+
+    def __init__(self) -> None:
+        self.lost: dict[str, Trial] = {}
+        self.back: dict[str, Trial] = {}
+        self.fresh: dict[str, Trial] = {}
+
+    def __getitem__(self, trial: str) -> Trial:
+        return self._queue(trial)[trial]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.lost
+        yield from self.back
+        yield from self.fresh
+
+    def __len__(self) -> int:
+        return len(self.lost) + len(self.back) + len(self.fresh)
+
+    def values(self) -> ValuesView[Trial]:
+        """The trials in that order, without looking each one up."""
+        return _Waiting(self)
+
+    def __contains__(self, trial: object) -> bool:
+        return trial in self.lost or trial in self.back or trial in self.fresh
+
+    def remove(self, trial: Trial) -> None:
+        """Take one out."""
+        del self._queue(trial.id)[trial.id]
+
+    def _queue(self, trial: object) -> dict[str, Trial]:
+        return self.lost if trial in self.lost else self.back if trial in self.back else self.fresh
+
+
+class _Waiting(ValuesView[Trial]):
+    def __init__(self, pending: Pending) -> None:
+        super().__init__(pending)
+        self._pending = pending
+
+    def __iter__(self) -> Iterator[Trial]:
+        pending = self._pending
+        return chain(pending.lost.values(), pending.back.values(), pending.fresh.values())
+
+
+class TrialTable:
+    """All trials, and the live ones by status; `move` is the only way from one status to another.
+
+    Attributes:
+        counts: how many trials have each status.
+        live: trials that are not over, in the order in which they began to live.
+    """
+
+    __slots__ = ("counts", "live", "paused", "pending", "running", "trials")
+
+    def __init__(self) -> None:
+        self.trials: dict[str, Trial] = {}
+        self.live: dict[str, Trial] = {}
+        self.pending = Pending()
+        self.paused: OrderedDict[str, Trial] = OrderedDict()
+        self.running: OrderedDict[str, Trial] = OrderedDict()
+        self.counts = dict.fromkeys(Status, 0)
+
+    def add(self, trial: Trial) -> None:
+        """A new trial, pending."""
+        self.trials[trial.id] = trial
+        self.live[trial.id] = trial
+        self.pending.fresh[trial.id] = trial
+        self.counts[_PENDING] += 1
+
+    def move(
+        self, trial: Trial, status: Status, why: str = "", *, is_back: bool = False, is_lost: bool = False
+    ) -> None:
+        """Change a trial's status; to the end of its new queue.
+
+        Args:
+            is_back: of those that become pending, whether it goes before the ones that never ran.
+            is_lost: whether it had a slot and lost it, so that it goes before all others.
+        """
+        self._take_out(trial)
+        self.counts[trial.status] -= 1
+        self.counts[status] += 1
+        trial.status = status
+        trial.why = why
+        if status is _PENDING:
+            pending = self.pending
+            (pending.lost if is_lost else pending.back if is_back else pending.fresh)[trial.id] = trial
+        elif status is _PAUSED:
+            self.paused[trial.id] = trial
+        elif status is _RUNNING:
+            self.running[trial.id] = trial
+        if status.is_over:
+            self.live.pop(trial.id, None)
+        else:
+            self.live.setdefault(trial.id, trial)
+
+    def _take_out(self, trial: Trial) -> None:
+        if trial.status is _PENDING:
+            self.pending.remove(trial)
+        elif trial.status is _PAUSED:
+            del self.paused[trial.id]
+        elif trial.status is _RUNNING:
+            del self.running[trial.id]

@@ -1,0 +1,155 @@
+"""Trials one by one in this process, for a debugger: the same worker loop, in a thread that runs while nobody else does.
+
+`host` turns the threads round: the controller gets the thread, and trials the caller's own (signals, pdb, torch).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+from windlass.tune.executors.channel import ChannelClosed, Message, from_message, to_message
+from windlass.tune.executors.protocol import Ended, Event, Fit, Order, Room, Start, Started, Work
+from windlass.tune.executors.worker import Worker
+from windlass.tune.trial import Resources
+
+__all__ = ["InProcess"]
+
+T = TypeVar("T")
+_SLOT = "in-process"
+
+
+class _Closed:
+    """What closes a queue."""
+
+
+_CLOSED = _Closed()
+
+
+class _QueueChannel:
+    """A worker's way to its executor within a process."""
+
+    def __init__(self) -> None:
+        self.inward: queue.SimpleQueue[Message | _Closed] = queue.SimpleQueue()
+        self.outward: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._is_closed = False
+
+    def send(self, message: Message) -> None:
+        """Never blocks."""
+        if self._is_closed:
+            raise ChannelClosed("the executor is closed")
+        self.outward.put(message)
+
+    def receive(self, timeout_s: float | None = None) -> Message | None:
+        """The next message; see `Channel`."""
+        if self._is_closed:
+            raise ChannelClosed("the executor is closed")
+        try:
+            found = self.inward.get(block=timeout_s != 0, timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(found, _Closed):
+            self._is_closed = True
+            raise ChannelClosed("the executor is closed")
+        return found
+
+
+class InProcess:
+    """One slot, in this process; resources are not counted."""
+
+    name: ClassVar[str] = "in-process"
+
+    def __init__(self) -> None:
+        self._channel = _QueueChannel()
+        self._thread: threading.Thread | None = None
+        self._running: tuple[str, int] | None = None
+        self._events: list[Event] = []
+        self._is_hosted = False
+        self._opened: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
+
+    def open(self, work: Work) -> None:
+        """Make the worker."""
+        worker = Worker(self._channel, work, passes_interrupts=self._is_hosted)
+        self._opened.put(worker)
+        if not self._is_hosted:
+            self._thread = threading.Thread(target=self._serve, name="windlass-trials", daemon=True)
+            self._thread.start()
+
+    def host(self, drive: Callable[[], T]) -> T:
+        """Run `drive`, which opens and uses this executor, in a thread, and trials in the calling thread; blocks.
+
+        Returns what `drive` returns, or raises what it raises.
+        """
+        self._is_hosted = True
+        is_over: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+        def control() -> None:
+            try:
+                is_over.put((drive(), None))
+            except BaseException as error:  # noqa: BLE001 - raised again below, in the caller's thread
+                is_over.put((None, error))
+            finally:
+                self._opened.put(None)
+                self._channel.inward.put(_CLOSED)
+
+        thread = threading.Thread(target=control, name="windlass-head")
+        thread.start()
+        self._serve()
+        thread.join()
+        returned, error = is_over.get()
+        if error is not None:
+            raise error
+        return returned  # type: ignore[return-value]
+
+    def _serve(self) -> None:
+        """Run the worker in this thread, once `open` has made it."""
+        worker = self._opened.get()
+        if worker is None:
+            return
+        try:
+            worker.run()
+        except KeyboardInterrupt:
+            self._channel.outward.put({"type": "interrupted"})
+
+    def room(self, resources: Resources) -> Room:
+        """One trial at a time."""
+        return Room(Fit.NOW) if self._running is None else Room(Fit.LATER, "trials run one by one in this process")
+
+    def start(self, start: Start) -> None:
+        """Hand an attempt to the worker."""
+        self._running = (start.trial, start.attempt)
+        self._events.append(
+            Started(trial=start.trial, attempt=start.attempt, slot=_SLOT, host=os.uname().nodename, pid=os.getpid())
+        )
+        self._channel.inward.put(to_message(start))
+
+    def send(self, order: Order) -> None:
+        """Tell the attempt."""
+        if self._running == (order.trial, order.attempt):
+            self._channel.inward.put(to_message(order))
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Everything that happened; the trial runs meanwhile."""
+        events, self._events = self._events, []
+        while True:
+            try:
+                wait_s = 0.0 if events else timeout_s
+                message = self._channel.outward.get(block=wait_s > 0, timeout=wait_s or None)
+            except queue.Empty:
+                return events
+            if message["type"] == "interrupted":
+                raise KeyboardInterrupt
+            event = from_message(message)
+            if isinstance(event, Ended) and self._running == (event.trial, event.attempt):
+                self._running = None
+            events.append(event)
+
+    def close(self) -> None:
+        """End the trial at its next report; a thread in the middle of a step is left to end with the process."""
+        self._channel.inward.put(_CLOSED)
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+        self._running = None

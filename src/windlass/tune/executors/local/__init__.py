@@ -1,0 +1,13 @@
+"""Trials on this machine: warm worker processes, forked from one that has everything imported."""
+
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from windlass.tune.executors.local.executor import Local
+else:
+    # The template and its workers import parts of this package, and need no head.
+    __getattr__ = lazy_names(__name__, {"windlass.tune.executors.local.executor": ("Local",)})
+
+__all__ = ["Local"]

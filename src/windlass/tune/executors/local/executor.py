@@ -1,0 +1,493 @@
+"""Trials on this machine, in warm worker processes that are forked from a template.
+
+A worker takes one trial after another; where GPUs are declared it takes one only (`reuse`), so that their memory is
+free afterwards. Everything ends with the head: no process is left, whoever is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from windlass.tune.arguments import refuses_unknown
+from windlass.tune.executors.channel import Leave, Message, from_message, to_message
+from windlass.tune.executors.local.deaths import explain
+from windlass.tune.executors.local.places import Places
+from windlass.tune.executors.local.reattaching import (
+    Registration,
+    connect,
+    end_worker,
+    make_sockets_folder,
+    read_registrations,
+    read_spool,
+    remove,
+)
+from windlass.tune.executors.local.slots import Slot, Slots
+from windlass.tune.executors.local.template_process import TemplateProcess
+from windlass.tune.executors.local.watching import LOOK_EVERY_S, Watching
+from windlass.tune.executors.local.wire import Wire
+from windlass.tune.executors.output import claim_all, log_names, remove_pending
+from windlass.tune.executors.protocol import (
+    End,
+    Ended,
+    Event,
+    Fit,
+    Halt,
+    Order,
+    Reported,
+    Room,
+    Saved,
+    SlotJoined,
+    SlotLost,
+    Start,
+    Started,
+    Work,
+)
+from windlass.tune.executors.work_data import work_to_data
+from windlass.tune.storage import is_url
+from windlass.tune.trial import Resources
+
+__all__ = ["Local"]
+
+_GRACE_S = 5.0
+_EXIT_S = 10.0
+_LINGER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Death:
+    """What a process descriptor tells: the worker of an earlier head is gone."""
+
+    slot: Slot
+
+
+@refuses_unknown
+class Local:
+    """Runs trials on this machine."""
+
+    name: ClassVar[str] = "local"
+
+    def __init__(
+        self,
+        *,
+        resources: Mapping[str, float] | None = None,
+        shows_output: bool | None = None,
+        halt_grace_s: float | None = None,
+        linger_s: float | None = None,
+        quiet_factor: float | None = None,
+        quiet_floor_s: float | None = None,
+    ) -> None:
+        """Describe it; nothing starts yet.
+
+        Args:
+            resources: what there is for trials, where that is not what the machine has: `{"CPU": 8, "widgets": 2}`.
+            shows_output: show on this process's standard error what trials print, each line with the trial's id.
+            halt_grace_s: seconds after which a trial that was told to end is killed; 30.
+            linger_s: seconds for which workers of a detached sweep wait for the next head; 60.
+            quiet_factor: a trial that has not reported for so many of its usual steps is noted with its stack; 20.
+            quiet_floor_s: but never before so many seconds, or ten times that before its first report; 60.
+        """
+        stated = {
+            "resources": resources,
+            "shows_output": shows_output,
+            "halt_grace_s": halt_grace_s,
+            "linger_s": linger_s,
+            "quiet_factor": quiet_factor,
+            "quiet_floor_s": quiet_floor_s,
+        }
+        self._stated = {name: value for name, value in stated.items() if value is not None}
+        self._work: Work | None = None
+        self._host = os.uname().nodename
+        self._selector = selectors.DefaultSelector()
+        self._slots = Slots()
+        self._deadlines: dict[str, float] = {}  # when the worker of a slot is killed, unless its trial ends before
+        self._events: list[Event] = []
+        self._template: TemplateProcess | None = None
+        self._places: Places
+        self._watching: Watching
+        self._data: dict[str, Any] = {}
+
+    # ---------------------------------------------------------------------------------------------- open, close
+
+    def open(self, work: Work) -> None:
+        """Start the template and wait until it has imported the trainable; workers come when they are needed.
+
+        Raises:
+            UsageError: the trainable cannot be imported or pickled.
+        """
+        storage = work.storage if is_url(work.storage) else os.path.abspath(work.storage)
+        options = {**work.options, **self._stated}
+        work = replace(work, folder=os.path.abspath(work.folder), storage=storage, options=options)
+        self._data = work_to_data(work)
+        self._places = Places(work)
+        self._work = work
+        self._watching = Watching(work.folder, work.options)
+        self._start_template()
+
+    def _start_template(self) -> TemplateProcess:
+        facts: dict[str, Any] = {"is_detached": self._is_detached, "linger_s": self._option("linger_s", _LINGER_S)}
+        if self._is_detached:
+            facts["sockets"] = make_sockets_folder()
+        template = TemplateProcess(self._data, facts)
+        if template.start():
+            template.leave((), 0.0)
+            template.end()
+            template = TemplateProcess(self._data, facts)
+            template.start(imports_here=False)
+        self._template = template
+        if self._is_detached:
+            self._places.guard(template.pid)
+        self._selector.register(template.wire, selectors.EVENT_READ, template)
+        return template
+
+    def _option(self, name: str, default: Any) -> Any:
+        assert self._work is not None
+        return self._work.options.get(name, default)
+
+    @property
+    def _is_detached(self) -> bool:
+        return bool(self._option("detach", False))
+
+    def capacity(self) -> Mapping[str, float]:
+        """What trials may use of this machine."""
+        return self._places.capacity()
+
+    def close(self) -> None:
+        """Kill what runs, let idle workers clean up for a moment, and leave nothing behind. Idempotent."""
+        template, self._template = self._template, None
+        if template is not None:
+            busy = [slot.pid for slot in self._slots if slot.running is not None and slot.pid]
+            for slot in self._slots:
+                if slot.running is None:
+                    slot.wire.send(Leave)
+                slot.wire.close()
+            template.leave(busy, _GRACE_S)
+            template.end()
+        for slot in self._slots:
+            self._end_adopted(slot)
+            self._claim_output(slot)
+            self._slots.remove(slot)
+        self._selector.close()
+        if self._work is not None:
+            self._places.close()
+            self._forget_workers()
+
+    def _forget_workers(self) -> None:
+        assert self._work is not None
+        if self._is_detached:
+            for found in read_registrations(self._work.folder):
+                remove(self._work.folder, found)
+
+    # ------------------------------------------------------------------------------------------ heads come and go
+
+    def detach(self) -> None:
+        """Leave workers and their trials to another head; this executor is closed afterwards."""
+        template, self._template = self._template, None
+        if template is not None:
+            template.abandon()
+        for slot in self._slots:
+            slot.wire.close()
+            self._slots.remove(slot)
+        self._selector.close()
+        self._work = None
+
+    def reattach(self, held: Mapping[str, int]) -> Mapping[str, int]:
+        """Take over the workers of an earlier head that run one of these attempts; others are ended."""
+        assert self._work is not None
+        found: dict[str, int] = {}
+        self._places.recover()
+        for registration in read_registrations(self._work.folder):
+            self._slots.begin_after(int(registration.slot))
+            is_held = held.get(registration.trial) == registration.attempt
+            if is_held and (self._adopt(registration) or self._replay(registration)):
+                found[registration.trial] = registration.attempt
+            else:
+                end_worker(registration)
+                remove(self._work.folder, registration)
+        return found
+
+    def _adopt(self, registration: Registration) -> bool:
+        """Take over a worker that lives."""
+        connection = connect(registration) if registration.is_alive else None
+        if connection is None:
+            return False
+        slot = Slot(
+            registration.slot, Wire(connection), variables=registration.variables, is_single=registration.is_single
+        )
+        slot.pid, slot.stacks, slot.registration = registration.process.pid, registration.stacks, registration
+        slot.share = self._places.claim(registration.resources, registration.variables)
+        self._slots.add(slot)
+        self._slots.occupy(slot, registration.trial, registration.attempt)
+        self._watching.began(registration.trial)
+        self._selector.register(slot.wire, selectors.EVENT_READ, slot)
+        slot.watch = os.pidfd_open(slot.pid)
+        self._selector.register(slot.watch, selectors.EVENT_READ, _Death(slot))
+        self._events.append(SlotJoined(slot=slot.id, host=self._host))
+        return True
+
+    def _replay(self, registration: Registration) -> bool:
+        """Tell what a dead worker left in its spool; False where its trial's end is not in it."""
+        assert self._work is not None
+        said = read_spool(self._work.folder, registration.slot)
+        ours = [message for message in said if message.get("trial") == registration.trial]
+        if not ours or ours[-1]["type"] != "ended":
+            return False
+        self._events += [from_message(message) for message in ours]
+        remove(self._work.folder, registration)
+        return True
+
+    def _on_adopted_death(self, slot: Slot) -> None:
+        assert self._work is not None
+        assert slot.registration is not None
+        if not slot.wire.is_closed:
+            self._read(slot)
+        for message in read_spool(self._work.folder, slot.id):
+            self._on_message(slot, message)
+        self._forget_socket(slot)
+        self._bury(slot, End.LOST, "the worker, which an earlier head had made, is gone", "")
+        remove(self._work.folder, slot.registration)
+
+    def _end_adopted(self, slot: Slot) -> None:
+        if slot.registration is not None:
+            end_worker(slot.registration, grace_s=0.0 if slot.running else _GRACE_S)
+
+    # --------------------------------------------------------------------------------------------- room and start
+
+    def room(self, resources: Resources) -> Room:
+        """Whether a trial of this shape fits beside those that run."""
+        found = self._places.room(resources)
+        if found.fit is Fit.NOW and self._slots.num_running >= self._limit:
+            return Room(Fit.LATER, f"{self._slots.num_running} of {self._limit} slots run a trial")
+        return found
+
+    def start(self, start: Start) -> None:
+        """Give the attempt to an idle worker, or to a new one."""
+        share = self._places.take(start.resources)
+        variables = self._places.environment(share, start.resources)
+        slot = self._slots.idle(variables) or self._new_worker(variables, has_gpus=bool(share.gpus))
+        slot.share = share
+        self._slots.occupy(slot, start.trial, start.attempt)
+        self._watching.began(start.trial)
+        if slot.pid:
+            self._tell_started(slot)
+        self._send(slot, to_message(start))
+
+    def _new_worker(self, variables: dict[str, str], *, has_gpus: bool) -> Slot:
+        assert self._work is not None
+        self._retire_surplus()
+        template = self._template or self._start_template()
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        is_single = self._work.reuse == "never" or (self._work.reuse == "auto" and has_gpus)
+        slot = Slot(self._slots.new_id(), Wire(ours), variables=variables, is_single=is_single)
+        self._slots.add(slot)
+        self._selector.register(slot.wire, selectors.EVENT_READ, slot)
+        template.fork(theirs, {"slot": slot.id, "env": variables, "serves_one": is_single})
+        self._events.append(SlotJoined(slot=slot.id, host=self._host))
+        return slot
+
+    def _retire_surplus(self) -> None:
+        """Idle workers of other shapes go when there are as many workers as may run trials."""
+        while len(self._slots) >= self._limit and (idle := self._slots.any_idle()) is not None:
+            self._send(idle, Leave)
+            idle.is_told_to_end = True
+
+    @property
+    def _limit(self) -> int:
+        assert self._work is not None
+        return self._work.num_slots or self._places.max_slots
+
+    def _tell_started(self, slot: Slot) -> None:
+        assert slot.running is not None
+        trial, attempt = slot.running
+        self._events.append(Started(trial=trial, attempt=attempt, slot=slot.id, host=self._host, pid=slot.pid))
+
+    def send(self, order: Order) -> None:
+        """Tell a running attempt; one that does not answer a halt in time is killed."""
+        slot = self._slots.of(order.trial, order.attempt)
+        if slot is None:
+            return
+        if isinstance(order, Halt):
+            slot.is_told_to_end = True
+            self._watching.halted(order.trial)
+            self._deadlines[slot.id] = time.monotonic() + self._option("halt_grace_s", 30.0)
+        self._send(slot, to_message(order))
+
+    def _send(self, slot: Slot, message: Message) -> None:
+        slot.wire.send(message)
+        if slot.wire.has_unsent and not slot.wire.is_closed:
+            self._selector.modify(slot.wire, selectors.EVENT_READ | selectors.EVENT_WRITE, slot)
+
+    # -------------------------------------------------------------------------------------------------------- poll
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Everything that is there; blocks up to `timeout_s` for the first."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            wait_s = 0.0 if self._events else max(0.0, deadline - time.monotonic())
+            self._look(min(wait_s, self._next_deadline_s(), LOOK_EVERY_S))
+            if self._events or wait_s == 0.0:
+                break
+        events, self._events = self._events, []
+        return events
+
+    def _look(self, wait_s: float) -> None:
+        """One turn: read every socket that is ready."""
+        is_template_ready = False
+        for key, mask in self._selector.select(wait_s):
+            if isinstance(key.data, Slot):
+                self._on_ready(key.data, mask)
+            elif isinstance(key.data, _Death):
+                self._on_adopted_death(key.data.slot)
+            else:
+                is_template_ready = True
+        if is_template_ready:  # after the workers: what they said before they died comes first
+            self._on_template()
+        self._kill_the_late()
+        self._places.give_back_idle()
+        self._watching.look(self._slots)
+
+    def notes(self) -> list[tuple[str, str]]:
+        """(trial, text) of what people should know of running trials, each once; see `TellsNotes`."""
+        return self._watching.take_notes()
+
+    def _on_ready(self, slot: Slot, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            slot.wire.flush()
+            if not slot.wire.has_unsent:
+                self._selector.modify(slot.wire, selectors.EVENT_READ, slot)
+        if mask & selectors.EVENT_READ:
+            self._read(slot)
+
+    def _read(self, slot: Slot) -> None:
+        for message in slot.wire.receive():
+            self._on_message(slot, message)
+        if slot.wire.is_closed:
+            self._forget_socket(slot)
+
+    def _forget_socket(self, slot: Slot) -> None:
+        if slot.wire.fileno() >= 0:
+            self._slots.forget_socket(slot)
+            self._selector.unregister(slot.wire)
+            slot.wire.close()
+
+    def _on_message(self, slot: Slot, message: Message) -> None:
+        type_ = message["type"]
+        if type_ == "hello":
+            is_new = not slot.pid
+            slot.pid, slot.stacks = message["pid"], message["stacks"]
+            if is_new and slot.running is not None:
+                self._tell_started(slot)
+            return
+        if slot.running != (message["trial"], message["attempt"]):
+            return
+        trial, attempt = slot.running
+        if type_ == "reported":
+            self._watching.heard(trial)
+            metrics, saved = message["metrics"], message["saved"]
+            self._events.append(Reported(trial=trial, attempt=attempt, metrics=metrics, saved=saved))
+        elif type_ == "saved":
+            iteration, path = message["iteration"], message["path"]
+            self._events.append(Saved(trial=trial, attempt=attempt, iteration=iteration, path=path))
+        elif type_ == "ended":
+            how, error, kind = End(message["how"]), message["error"], message["kind"]
+            self._end(slot, Ended(trial=trial, attempt=attempt, how=how, error=error, kind=kind))
+
+    def _end(self, slot: Slot, ended: Ended) -> None:
+        """An attempt is over; that of a single worker when its process is gone."""
+        if slot.is_single and slot.last_words is None:
+            slot.last_words = ended
+            self._deadlines[slot.id] = time.monotonic() + _EXIT_S
+            return
+        self._deadlines.pop(slot.id, None)
+        slot.is_told_to_end, slot.last_words = False, None
+        self._slots.free(slot)
+        self._places.give(slot.share)
+        self._watching.ended(ended.trial)
+        self._events.append(ended)
+
+    # --------------------------------------------------------------------------------------- deaths of processes
+
+    def _on_template(self) -> None:
+        template = self._template
+        if template is None:
+            return
+        for message in template.wire.receive():
+            if message["type"] == "exited":
+                self._on_exit(message["slot"], message["status"], message["is_oom"])
+        if template.wire.is_closed:
+            self._lose_template(template)
+
+    def _on_exit(self, id_: str, status: int, is_oom: bool) -> None:
+        slot = self._slots.get(id_)
+        if slot is None:
+            return
+        if not slot.wire.is_closed:
+            self._read(slot)  # its last words, before its death
+        self._forget_socket(slot)
+        self._bury(slot, *explain(status, is_oom=is_oom))
+
+    def _bury(self, slot: Slot, how: End, why: str, kind: str) -> None:
+        if slot.running is not None:
+            self._claim_output(slot)
+            trial, attempt = slot.running
+            ended = Ended(trial=trial, attempt=attempt, how=how, error=why, kind=kind)
+            if slot.last_words is not None:
+                ended = slot.last_words
+            elif slot.is_told_to_end:
+                ended = Ended(trial=trial, attempt=attempt, how=End.HALTED)
+            else:
+                self._events.append(SlotLost(slot=slot.id, why=why))
+            slot.last_words = ended
+            self._end(slot, ended)
+        self._deadlines.pop(slot.id, None)
+        if slot.watch >= 0:
+            self._selector.unregister(slot.watch)
+            os.close(slot.watch)
+        self._slots.remove(slot)
+
+    def _claim_output(self, slot: Slot) -> None:
+        """What a dead worker printed becomes its trial's log."""
+        assert self._work is not None
+        names = log_names(self._option("log_to_file", False))
+        if slot.running is not None:
+            claim_all(self._work.folder, slot.id, slot.running[0], names)
+        else:
+            remove_pending(self._work.folder, slot.id, names)
+
+    def _lose_template(self, template: TemplateProcess) -> None:
+        """The template was killed: its workers go with it; another one is made when a worker is needed."""
+        self._selector.unregister(template.wire)
+        template.end(0.0)
+        self._template = None
+        for slot in self._slots:
+            if slot.registration is not None:
+                continue
+            if not slot.wire.is_closed:
+                self._read(slot)
+            self._forget_socket(slot)
+            self._bury(slot, End.LOST, "the process that workers are made from was killed, and they with it", "")
+
+    def _next_deadline_s(self) -> float:
+        return max(0.0, min(self._deadlines.values()) - time.monotonic()) if self._deadlines else LOOK_EVERY_S
+
+    def _kill_the_late(self) -> None:
+        """Kill those that should have ended by now."""
+        if not self._deadlines:
+            return
+        now = time.monotonic()
+        for id_, deadline in list(self._deadlines.items()):
+            slot = self._slots.get(id_)
+            if slot is None or deadline > now or not slot.pid:
+                continue
+            del self._deadlines[id_]
+            if slot.registration is not None:
+                end_worker(slot.registration)
+            elif self._template is not None:
+                self._template.kill(slot.pid)

@@ -1,0 +1,62 @@
+"""Where a worker is: the stacks of its threads, by py-spy where that is installed, else by its own fault handler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+
+from windlass.core.errors import WindlassError
+from windlass.core.process import run
+
+__all__ = ["STACK_SIGNAL", "read_stacks"]
+
+STACK_SIGNAL = signal.SIGRTMIN + 7
+"""Makes a worker write the stacks of all its threads into the file that its `hello` names."""
+
+_WAIT_S = 0.5
+_MOST_BYTES = 8000
+_OURS = ("/windlass/tune/executors/", "<frozen runpy>")
+
+
+def read_stacks(pid: int, descriptor: int) -> str:
+    """The stacks of a worker, innermost frames first; blocks up to half a second. Empty where nothing can be seen.
+
+    Args:
+        descriptor: the worker's own, of the file for stacks.
+    """
+    return _by_py_spy(pid) or _by_fault_handler(pid, descriptor)
+
+
+def _by_py_spy(pid: int) -> str:
+    program = shutil.which("py-spy")
+    if program is None:
+        return ""
+    try:
+        done = run([program, "dump", "--nonblocking", "--pid", str(pid)], timeout_s=10.0)
+    except WindlassError:
+        return ""
+    return done.stdout[-_MOST_BYTES:] if done.code == 0 else ""
+
+
+def _by_fault_handler(pid: int, descriptor: int) -> str:
+    path = f"/proc/{pid}/fd/{descriptor}"
+    try:
+        before = os.stat(path).st_size
+        os.kill(pid, STACK_SIGNAL)
+        deadline = time.monotonic() + _WAIT_S
+        while os.stat(path).st_size == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.01)  # the handler writes line by line
+        with open(path, "rb") as file:
+            file.seek(before)
+            return _without_ours(file.read(_MOST_BYTES).decode(errors="backslashreplace"))
+    except OSError:
+        return ""
+
+
+def _without_ours(text: str) -> str:
+    """The stacks without the frames that every worker has; all of them where there is nothing else."""
+    kept = [line for line in text.splitlines() if not any(part in line for part in _OURS)]
+    return "\n".join(kept) if any("File " in line for line in kept) else text

@@ -1,0 +1,278 @@
+"""The process that workers are forked from: everything is imported here once, and nothing else happens here.
+
+    python -m windlass.tune.executors.local.template FD
+
+It speaks with the head over the socket FD. It reaps workers, ends what they leave behind, and ends with the head, all
+its workers with it, unless the sweep is detached.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import Any, NoReturn
+
+from windlass.supervise.linux import become_subreaper, die_with_parent, set_process_name
+from windlass.supervise.memory import count_oom_kills
+from windlass.tune.executors.local.worker_process import serve
+from windlass.tune.executors.protocol import Work
+from windlass.tune.executors.work_data import rebuild_work
+
+__all__ = ["Template", "main"]
+
+
+class Template:
+    """The template's loop.
+
+    Args:
+        connection: to the head, blocking.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._pid, self._head = os.getpid(), os.getppid()
+        self._received = bytearray()
+        self._descriptors: list[int] = []
+        self._workers: dict[int, str] = {}
+        self._work: Work | None = None
+        self._data: dict[str, Any] = {}
+        self._facts: dict[str, Any] = {}
+        self._is_head_gone = False
+        self._num_oom_kills = count_oom_kills()
+
+    def run(self) -> None:
+        """Serve the head until it says so or is gone."""
+        wakeup, waker = socket.socketpair()
+        for end in (wakeup, waker):
+            end.setblocking(False)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.signal(signal.SIGUSR1, self._on_parent_gone)
+        self._own = (wakeup, waker)
+        poller = select.poll()
+        poller.register(self._connection, select.POLLIN)
+        poller.register(wakeup, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poller.poll()}
+            if wakeup.fileno() in ready:
+                wakeup.recv(4096)
+                self._reap()
+            if self._connection.fileno() in ready and not self._receive():
+                self._on_head_gone()
+                poller.unregister(self._connection)
+            if self._is_head_gone and not self._workers:
+                return
+
+    def _on_parent_gone(self, number: int, frame: object) -> None:
+        """The head's process is gone, or only the thread of it that started this one."""
+        if os.getpid() == self._pid and os.getppid() != self._head:
+            self._on_head_gone()
+
+    def _on_term(self, number: int, frame: object) -> None:
+        if os.getpid() == self._pid:
+            self._end(0.0, set(self._workers))
+
+    # ------------------------------------------------------------------------------------------- what the head says
+
+    def _receive(self) -> bool:
+        """Read what the head sent, and obey; False when it is gone."""
+        try:
+            piece, rights, _, _ = self._connection.recvmsg(1 << 16, socket.CMSG_LEN(64 * array.array("i").itemsize))
+        except ConnectionError:
+            return False
+        for level, kind, data in rights:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                found = array.array("i")
+                found.frombytes(data[: len(data) - len(data) % found.itemsize])
+                self._descriptors += found
+        self._received += piece
+        if b"\n" in piece:  # looked for in the piece alone: a trainable of megabytes comes in many
+            *lines, rest = self._received.split(b"\n")
+            self._received = rest
+            for line in lines:
+                self._obey(json.loads(line))
+        return bool(piece)
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if message["type"] == "prepare":
+            self._prepare(message)
+        elif message["type"] == "fork":
+            self._fork(message)
+        elif message["type"] == "kill":
+            if message["pid"] in self._workers:  # else it was collected, and the number may be another process's
+                _kill_group(message["pid"])
+        elif message["type"] == "leave":
+            self._end(message["grace_s"], set(message["kill"]))
+
+    def _prepare(self, message: dict[str, Any]) -> None:
+        """Import what trials need, unless workers are to do it themselves."""
+        sys.path[:] = message["sys_path"]
+        self._data, self._facts = message["work"], message["facts"]
+        answer: dict[str, Any] = {"type": "ready", "pid": os.getpid(), "unsafe": ""}
+        if message["imports_here"]:
+            try:
+                for name in self._data["preload"]:
+                    __import__(name)
+                self._work = rebuild_work(self._data)
+            except BaseException as error:  # noqa: BLE001 - whatever the user's module raises is told
+                answer = {"type": "broken", "kind": type(error).__name__, "error": traceback.format_exc()}
+            else:
+                answer["unsafe"] = _unsafe_to_fork()
+        gc.collect()
+        gc.freeze()
+        self._tell(answer)
+
+    def _fork(self, message: dict[str, Any]) -> None:
+        descriptor = self._descriptors.pop(0)
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(descriptor, message)
+        os.close(descriptor)
+        self._workers[pid] = message["slot"]
+        self._tell({"type": "forked", "slot": message["slot"], "pid": pid})
+
+    def _become_worker(self, descriptor: int, message: dict[str, Any]) -> NoReturn:
+        """In the child: leave everything of the template's behind."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
+                signal.signal(number, signal.SIG_DFL)
+            for end in (self._connection, *self._own):
+                end.close()
+            for other in self._descriptors:
+                os.close(other)
+            serve(descriptor, self._work or self._data, message, self._facts)
+            code = 0
+        except BaseException:  # noqa: BLE001 - a child must never go on as a template
+            traceback.print_exc()
+        finally:
+            _leave(code)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if self._is_head_gone:
+            return
+        try:
+            self._connection.sendall(json.dumps(message).encode("ascii") + b"\n")
+        except OSError:
+            self._is_head_gone = True
+
+    # ------------------------------------------------------------------------------------------------- ends
+
+    def _reap(self) -> None:
+        """Collect dead children; a worker's own children end with it."""
+        while True:
+            try:
+                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if dead is None:
+                return
+            pid = dead.si_pid
+            if pid in self._workers:
+                _kill_group(pid)  # before it is collected: until then nobody else can have its number
+            _, status = os.waitpid(pid, 0)
+            slot = self._workers.pop(pid, None)
+            if slot is not None:
+                self._kill_orphans()
+                kills, self._num_oom_kills = self._num_oom_kills, count_oom_kills()
+                is_oom = self._num_oom_kills > kills
+                self._tell({"type": "exited", "slot": slot, "pid": pid, "status": status, "is_oom": is_oom})
+
+    def _kill_orphans(self) -> None:
+        """Kill adopted children: processes that a worker left behind."""
+        for pid in _children():
+            if pid not in self._workers:
+                _kill(pid)
+
+    def _on_head_gone(self) -> None:
+        self._is_head_gone = True
+        if not self._facts.get("is_detached"):
+            self._end(0.0, set(self._workers))
+        nowhere = os.open(os.devnull, os.O_RDWR)  # whoever reads what the head printed waits no longer
+        for descriptor in (1, 2):
+            os.dup2(nowhere, descriptor)
+
+    def _end(self, grace_s: float, kill: set[int]) -> NoReturn:
+        """Kill these workers at once, give the others so long, and end."""
+        for pid in kill:
+            _kill_group(pid)
+        deadline = time.monotonic() + grace_s
+        while set(self._workers) - kill and time.monotonic() < deadline:
+            self._reap()
+            time.sleep(0.002)
+        while True:
+            for pid in self._workers:
+                _kill_group(pid)
+            self._kill_orphans()
+            self._reap()
+            if not self._workers and not _children():
+                _leave(0)
+            time.sleep(0.002)
+
+
+def _leave(code: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue
+    os._exit(code)
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a worker and what it started, all of its group."""
+    _kill(pid)
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _children() -> list[int]:
+    """Children of this process; source: proc(5), /proc/pid/task/tid/children."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def _unsafe_to_fork() -> str:
+    """Why a copy of this process would not work; empty where it would."""
+    if threading.active_count() > 1:
+        return "its modules have started threads: " + ", ".join(thread.name for thread in threading.enumerate()[1:])
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "its modules use CUDA when they are imported"
+    return ""
+
+
+def main() -> None:
+    """The program."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    die_with_parent(signal.SIGUSR1)
+    become_subreaper()
+    set_process_name("windlass-trials")
+    Template(connection).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The head's handle on its template process: start it, prepare it, ask it for workers, end it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.process import send_signal
+from windlass.tune.executors.channel import Message
+from windlass.tune.executors.local.wire import Wire
+
+__all__ = ["TemplateProcess"]
+
+_MODULE = "windlass.tune.executors.local.template"
+_END_S = 10.0
+
+
+class TemplateProcess:
+    """One template; `wire` brings what it says once it is ready.
+
+    Args:
+        work: of the sweep, as JSON.
+        facts: what all workers are to know.
+    """
+
+    def __init__(self, work: dict[str, Any], facts: dict[str, Any]) -> None:
+        self._work, self._facts = work, facts
+        self._process: subprocess.Popen[bytes] | None = None
+        self.wire: Wire
+        self.pid = 0
+
+    def start(self, *, imports_here: bool = True) -> str:
+        """Start it and wait until it has imported everything; returns why it is not safe to fork from, if it is not.
+
+        Raises:
+            UsageError: the trainable's module, or one of `preload`, cannot be imported there.
+        """
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            _enlarge(end)
+        argv = [sys.executable, "-P", "-m", _MODULE, str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True
+        )
+        theirs.close()
+        self.pid = self._process.pid
+        self.wire = Wire(ours)
+        prepare = {"type": "prepare", "work": self._work, "facts": self._facts, "sys_path": _sys_path()}
+        self.wire.send({**prepare, "imports_here": imports_here})
+        answer = self._wait_for_answer()
+        if answer["type"] == "broken":
+            self.leave((), 0.0)
+            self.end()
+            raise UsageError(
+                f"workers cannot import the trainable: {answer['kind']}\n{answer['error'].rstrip()}",
+                hint="what a trainable's module does when it is imported must work in a fresh process",
+                code="trainable-not-importable",
+            )
+        return str(answer["unsafe"])
+
+    def _wait_for_answer(self) -> Message:
+        assert self._process is not None
+        while True:
+            poller = select.poll()
+            poller.register(self.wire, select.POLLIN | (select.POLLOUT if self.wire.has_unsent else 0))
+            poller.poll()
+            self.wire.flush()
+            for message in self.wire.receive():
+                return dict(message)
+            if self.wire.is_closed:
+                code = self._process.wait()
+                raise PreconditionError(
+                    f"the process that workers are made from ended with {code} while it imported the trainable",
+                    hint="run the trainable's module by itself: `python -m MODULE`",
+                    code="template-ended",
+                )
+
+    def fork(self, connection: socket.socket, order: Mapping[str, Any]) -> None:
+        """Ask for a worker that has this socket; `forked` and, one day, `exited` will come by the wire."""
+        self.wire.send({"type": "fork", **order}, (connection.fileno(),))
+        connection.close()
+
+    def kill(self, pid: int) -> None:
+        """Kill a worker and what it started."""
+        self.wire.send({"type": "kill", "pid": pid})
+
+    def leave(self, kill: Collection[int], grace_s: float) -> None:
+        """Tell it to end: kill these workers at once, and the others when `grace_s` have passed."""
+        self.wire.send({"type": "leave", "kill": list(kill), "grace_s": grace_s})
+
+    def end(self, timeout_s: float = _END_S) -> None:
+        """Wait for its end, and make sure of it."""
+        if self._process is None:
+            return
+        deadline = time.monotonic() + timeout_s
+        while self._process.poll() is None and time.monotonic() < deadline:
+            try:
+                self._process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                self.wire.flush()
+        if self._process.poll() is None:
+            send_signal(self.pid, signal.SIGKILL)
+            self._process.wait()
+        self.wire.close()
+
+    def abandon(self) -> None:
+        """Let it go on without this head."""
+        if self._process is not None:
+            self._process.returncode = 0  # it is not ours to wait for: it outlives us
+            self.wire.close()
+
+
+def _enlarge(end: socket.socket) -> None:
+    """Room for configurations that are sent before a worker reads."""
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        end.setsockopt(socket.SOL_SOCKET, option, 1 << 20)
+
+
+def _sys_path() -> list[str]:
+    """Where this process finds modules; the empty entry of an interactive session is its folder."""
+    return [entry or os.getcwd() for entry in sys.path]

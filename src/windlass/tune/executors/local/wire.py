@@ -1,0 +1,102 @@
+"""The head's end of a connection: JSON lines over a stream socket, which never blocks the head."""
+
+from __future__ import annotations
+
+import array
+import json
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from windlass.tune.executors.channel import Message, encode_line
+
+__all__ = ["Wire"]
+
+_PIECE = 1 << 18
+
+
+class Wire:
+    """Reads whole lines, and keeps what cannot be written yet.
+
+    Attributes:
+        is_closed: the other side is gone, and everything it said was read.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.is_closed = False
+        self._socket = connection
+        self._received = bytearray()
+        self._unsent = bytearray()
+
+    def fileno(self) -> int:
+        """The descriptor, for a selector."""
+        return self._socket.fileno()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether `flush` is to be called when the socket can be written."""
+        return bool(self._unsent)
+
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Write a line, or as much of it as fits now; the descriptors travel with its first byte."""
+        line = encode_line(message)
+        if descriptors:
+            self._send_first(line, descriptors)
+            return
+        self._unsent += line
+        self.flush()
+
+    def _send_first(self, line: bytes, descriptors: Sequence[int]) -> None:
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+        self._socket.setblocking(True)
+        try:
+            if self._unsent:
+                self._socket.sendall(self._unsent)
+                self._unsent.clear()
+            sent = self._socket.sendmsg([line], [rights])
+            self._socket.sendall(line[sent:])
+        except OSError:
+            self.is_closed = True
+        finally:
+            self._socket.setblocking(False)
+
+    def flush(self) -> None:
+        """Write what fits."""
+        while self._unsent:
+            try:
+                sent = self._socket.send(self._unsent)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._unsent.clear()
+                return
+            del self._unsent[:sent]
+
+    def receive(self) -> list[Any]:
+        """Every message that is there; sets `is_closed` at the end."""
+        try:
+            while True:
+                piece = self._socket.recv(_PIECE)
+                if not piece:
+                    self.is_closed = True
+                    break
+                self._received += piece
+                if len(piece) < _PIECE:
+                    break
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.is_closed = True
+        end = self._received.rfind(b"\n")
+        if end < 0:
+            return []
+        lines = bytes(self._received[:end])
+        del self._received[: end + 1]
+        found: list[Any] = json.loads(b"[" + lines.replace(b"\n", b",") + b"]")
+        return found
+
+    def close(self) -> None:
+        """Close the socket; idempotent."""
+        self.is_closed = True
+        self._socket.close()

@@ -1,0 +1,143 @@
+"""The one door to Ray: connect where nobody has yet, say clearly what is missing, leave others' connections alone."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.core.errors import PreconditionError, UnreachableError, UsageError
+
+__all__ = ["Connection", "import_ray"]
+
+_LIMITS = {"CPU": "num_cpus", "GPU": "num_gpus"}
+
+
+def import_ray() -> Any:
+    """The module `ray`; nothing else in this package imports it.
+
+    Raises:
+        PreconditionError: Ray is not installed.
+    """
+    try:
+        return importlib.import_module("ray")  # lazy: ray costs a second
+    except ImportError as error:
+        raise PreconditionError(
+            f"trials on Ray need the package `{error.name or 'ray'}`, which is not installed",
+            hint="run `pip install 'windlass[ray,tune]'`",
+            code="ray-missing",
+        ) from error
+
+
+class Connection:
+    """This process's connection to a Ray cluster.
+
+    Where the process is connected already (the user's own `ray.init`), that connection is used and never ended.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        runtime_env: Mapping[str, Any] | None = None,
+        init: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.address = address
+        self._env = dict(runtime_env or {})
+        self.is_ours = False
+        self.is_own_cluster = False
+        self._init = dict(init or {})
+
+    @property
+    def actor_env(self) -> dict[str, Any]:
+        """The runtime environment that actors need by themselves: not where this connection has it already."""
+        return {} if self.is_ours else dict(self._env)
+
+    def open(self, limits: Mapping[str, float] | None = None) -> Any:
+        """Connect, or begin a Ray on this machine where no cluster is named; returns the module. Blocks, seconds.
+
+        Args:
+            limits: how much of this machine a Ray that begins here may use: `CPU`, `GPU`.
+
+        Raises:
+            PreconditionError: Ray is not installed.
+            UnreachableError: no Ray answers at the address.
+            UsageError: the process is connected, to another address than the one that is named; the runtime
+                environment is none; or limits are said of a Ray that is there already.
+        """
+        ray = import_ray()
+        if ray.is_initialized():
+            self._check_same(ray)
+            self._check_env()
+            _refuse_limits(limits)
+            return ray
+        named = self.address or os.environ.get("RAY_ADDRESS", "")
+        settings = {"log_to_driver": False, "logging_level": "ERROR", **self._init}
+        if self._env:
+            settings["runtime_env"] = self._env
+        if named and named != "local":
+            _refuse_limits(limits)
+            settings = {**settings, "address": named}
+        else:
+            stated = {_LIMITS[name]: amount for name, amount in (limits or {}).items()}
+            settings = {"include_dashboard": False, **stated, **settings, "address": "local"}
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            ray.init(**settings)
+        except (ValueError, TypeError) as error:
+            raise _refusal(self._env, error) from error
+        except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+            raise UnreachableError(
+                f"Ray does not answer at `{settings['address']}`: {_first_line(error)}",
+                hint="start one with `ray start --head`, name it with `address=`, or leave the address out for a "
+                "Ray on this machine",
+                code="ray-unreachable",
+            ) from error
+        self.is_ours, self.is_own_cluster = True, settings["address"] == "local"
+        return ray
+
+    def close(self) -> None:
+        """End the connection if it was made here; idempotent. A cluster that began with it ends too."""
+        if self.is_ours:
+            self.is_ours = False
+            import_ray().shutdown()
+
+    def _check_same(self, ray: Any) -> None:
+        found = str(ray.get_runtime_context().gcs_address)
+        if self.address in (None, "", "auto", "local", found):
+            return
+        raise UsageError(
+            f"this process is connected to Ray at `{found}` already, and `{self.address}` is asked for",
+            hint="leave `address` out, or call `ray.shutdown()` first",
+            code="ray-other-address",
+        )
+
+    def _check_env(self) -> None:
+        if not self._env:
+            return
+        try:
+            importlib.import_module("ray.runtime_env").RuntimeEnv(**self._env)
+        except (ValueError, TypeError) as error:
+            raise _refusal(self._env, error) from error
+
+
+def _refuse_limits(limits: Mapping[str, float] | None) -> None:
+    if limits:
+        said = ", ".join(f"{name} {amount:g}" for name, amount in limits.items())
+        raise UsageError(
+            f"{said} was said of this machine, and trials run on a Ray that is there already",
+            hint="leave out num_cpus and num_gpus of `windlass.tune.ray.init`; `num_slots` limits trials",
+            code="ray-limits",
+        )
+
+
+def _refusal(env: Mapping[str, Any], error: Exception) -> UsageError:
+    return UsageError(
+        f"Ray refuses the runtime environment {env!r:.200}: {_first_line(error)}",
+        hint="see Ray's page `runtime_env`; a local folder only works where windlass makes the connection",
+        code="ray-runtime-env",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,353 @@
+"""Trials on Ray: one long-lived, detached actor per slot, called with lists of orders and answering with lists of events.
+
+Shape of a slot = shape of its trial: one bundle is the actor's own resources, several are a placement group. A slot
+takes the next trial of its shape; one whose trial declared GPUs is replaced by a fresh process (`reuse`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import queue
+import time
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, ClassVar
+
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.tune.executors.channel import from_message
+from windlass.tune.executors.output import claim_all, log_names, remove_pending
+from windlass.tune.executors.protocol import End, Ended, Event, Order, Room, SlotJoined, SlotLost, Start, Work
+from windlass.tune.executors.ray.cluster import Cluster
+from windlass.tune.executors.ray.connection import Connection
+from windlass.tune.executors.ray.courier import Courier
+from windlass.tune.executors.ray.mailbox import Numbered
+from windlass.tune.executors.ray.placing import Placer
+from windlass.tune.executors.ray.pool import Pool
+from windlass.tune.executors.ray.slot import Reply, Slot
+from windlass.tune.executors.ray.slot_actor import Facts
+from windlass.tune.executors.ray.takeover import is_replaced, take_over
+from windlass.tune.executors.work_data import work_to_data
+from windlass.tune.trial import Resources
+
+__all__ = ["RayExecutor"]
+
+LINGER_S = 600.0
+MAX_STILLBORN = 3
+"""So many slots in a row whose process ends before it is up: the trial is told, instead of trying for ever."""
+
+_TICK_S = 1.0
+_CLEAR_S = 5.0
+_OPTIONS = ("detach", "linger_s", "log_to_file", "resources")
+"""Slots on Ray are always such that they can be left (`detach`), but for those of a Ray that ends with this process."""
+
+
+class RayExecutor:
+    """Slots are actors of a Ray cluster; they outlive the head, and another one finds them again.
+
+    Args:
+        address: of the cluster; without it RAY_ADDRESS, which a `cluster: ray` task of windlass has set, or else a Ray
+            of this machine alone, which ends with this process. A process that is connected stays as it is.
+        runtime_env: Ray's runtime environment for the actors.
+        num_slots: how many trials may run at once; 0: what the sweep says, or as many as the cluster holds.
+        linger_s: how long slots stay and go on without a head before they end themselves.
+        namespace: of the sweep's actors; without it one that belongs to the sweep's name and folder.
+        init: further arguments of `ray.init`, where this process is not connected yet.
+    """
+
+    name: ClassVar[str] = "ray"
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        runtime_env: Mapping[str, Any] | None = None,
+        num_slots: int = 0,
+        linger_s: float = LINGER_S,
+        namespace: str = "",
+        init: Mapping[str, Any] | None = None,
+    ) -> None:
+        if linger_s <= 0:
+            raise UsageError(
+                f"linger_s is {linger_s}; slots without a head need time to be found again",
+                hint="give seconds above 0; the default is 600",
+                code="ray-linger",
+            )
+        self._connection = Connection(address, runtime_env, init)
+        self._num_slots, self._linger_s, self._namespace = num_slots, linger_s, namespace
+        self._inbox: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._events: list[Event] = []
+        self._running: dict[str, Slot] = {}
+        self._is_open = self._has_begun = False
+        self._num_stillborn = 0
+        self._ticked_at = 0.0
+
+    # -------------------------------------------------------------------------------------------------- the protocol
+
+    def open(self, work: Work) -> None:
+        """Connect to Ray. Slots come with the first trials, since those say their shape. Blocks, seconds."""
+        _check_options(work.options)
+        packed = _packed(work)
+        self._work = work
+        self._ray = self._connection.open(work.options.get("resources", {}))
+        if work.options.get("detach"):
+            self._check_detachable()
+        self._marker = _leave_marker(work.storage)
+        namespace = self._namespace or _namespace(work)
+        self._placer = Placer(self._ray, namespace, packed, self._connection.actor_env)
+        self._pool = Pool(
+            self._placer,
+            Cluster(self._ray),
+            num_slots=self._num_slots or work.num_slots,
+            reuse=work.reuse,
+            linger_s=float(work.options.get("linger_s", self._linger_s)),
+            storage=work.storage,
+            marker=str(self._marker or ""),
+            deliver=self._inbox.put,
+            on_end=self._claim_output,
+        )
+        self._is_open = True
+
+    def room(self, resources: Resources) -> Room:
+        """From Ray's tables, at most a quarter of a second old."""
+        self._begin()
+        return self._pool.room(resources)
+
+    def capacity(self) -> Mapping[str, float]:
+        """What the nodes that live have; grows and shrinks with them."""
+        return self._pool.capacity()
+
+    def start(self, start: Start) -> None:
+        """Begin an attempt in a free slot of its shape, or a new one."""
+        self._begin()
+        slot = self._pool.assign(start)
+        self._running[start.trial] = slot
+
+    def send(self, order: Order) -> None:
+        """Tell a running attempt something; it goes out with the next `poll`."""
+        slot = self._running.get(order.trial)
+        if slot is not None and slot.attempt == order.attempt:
+            slot.tell(order)
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Everything that happened; blocks up to `timeout_s` for the first."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._tick()
+            for slot in self._pool.slots.values():
+                slot.flush()
+            left = deadline - time.monotonic()
+            self._receive(0.0 if self._events else min(left, _TICK_S))
+            if self._events or left <= 0:
+                events, self._events = self._events, []
+                return events
+
+    def close(self) -> None:
+        """End every slot, whoever made it, and the connection if it was made here. Idempotent; blocks, seconds.
+
+        Where another head has taken over, the slots are that one's, and stay.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            if self._ray.is_initialized() and not is_replaced(self._ray, self._placer, self._pool):
+                self._clear_disks()
+                self._placer.remove_all()
+        finally:
+            for slot in self._pool.slots.values():
+                self._claim_output(slot)
+            self._drop_marker()
+            self._connection.close()
+            self._running.clear()
+
+    # ---------------------------------------------------------------------------------------------------- other heads
+
+    def reattach(self, held: Mapping[str, int]) -> Mapping[str, int]:
+        """Take over the slots of a head that is gone; see `CanReattach`. Blocks, seconds, where slots do not answer."""
+        self._has_begun = True
+        adopted = take_over(self._ray, self._placer, self._pool, held)
+        for slot in adopted:
+            assert slot.facts is not None
+            self._events.append(SlotJoined(slot=slot.name, host=slot.facts.host))
+            if slot.runs:
+                self._running[slot.trial] = slot
+        return {slot.trial: slot.attempt for slot in adopted if slot.runs}
+
+    def detach(self) -> None:
+        """Leave slots and attempts running, for another head.
+
+        Raises:
+            UsageError: this Ray ends with this process.
+        """
+        self._check_detachable()
+        self._is_open = False
+        self._connection.close()
+        self._running.clear()
+
+    def waiting_for(self) -> str:
+        """What the slots that are not up yet wait for."""
+        starting = [slot for slot in self._pool.slots.values() if not slot.is_up]
+        return f"{len(starting)} slot(s) are being started by Ray" if starting else ""
+
+    def _check_detachable(self) -> None:
+        if self._connection.is_own_cluster:
+            raise UsageError(
+                "these trials run on a Ray that ends with this process, so they cannot go on without it",
+                hint="start Ray with `ray start --head` first, and the sweep with its address",
+                code="ray-cannot-detach",
+            )
+
+    def _begin(self) -> None:
+        """A head that did not re-attach begins with an empty place: what earlier ones left would run beside it."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._placer.remove_all()
+
+    # -------------------------------------------------------------------------------------------------------- replies
+
+    def _receive(self, timeout_s: float) -> None:
+        """Handle every reply that is here; waits up to `timeout_s` for the first."""
+        try:
+            reply = self._inbox.get(block=timeout_s > 0, timeout=max(timeout_s, 0.0) or None)
+            while True:
+                self._handle(*reply)
+                reply = self._inbox.get_nowait()
+        except queue.Empty:
+            return
+
+    def _handle(self, slot: Slot, method: str, done: Future[Any]) -> None:
+        if method == "exchange":
+            slot.returned()
+        if slot.name not in self._pool.slots:
+            return
+        error = done.exception()
+        if method == "disk" and slot.courier is not None:
+            self._carry(slot, slot.courier, done)
+        elif error is not None:
+            self._fail(slot, error)
+        elif method == "facts":
+            self._join(slot, done.result())
+        else:
+            self._hear(slot, done.result())
+
+    def _join(self, slot: Slot, facts: Facts) -> None:
+        self._num_stillborn = 0
+        self._pool.joined(slot, facts)
+        self._events.append(SlotJoined(slot=slot.name, host=facts.host))
+
+    def _hear(self, slot: Slot, answer: tuple[int, list[Numbered]] | None) -> None:
+        if answer is None:
+            raise PreconditionError(
+                "another head has taken over this sweep's slots on Ray",
+                hint="end this one; `windlass sweep show` names the head",
+                code="sweep-head-replaced",
+            )
+        events: list[Event] = [from_message(message) for message in slot.hear(*answer)]
+        self._tell(slot, events if slot.courier is None else slot.courier.hear(events))
+
+    def _carry(self, slot: Slot, courier: Courier, done: Future[Any]) -> None:
+        """A step of bringing or fetching a checkpoint is done, or came to nothing."""
+        error = done.exception()
+        if error is None:
+            self._tell(slot, courier.returned(done.result()))
+        elif not isinstance(error, self._ray.exceptions.ActorDiedError):
+            events = courier.failed()
+            if events is None:
+                self._fail(slot, error)
+            else:
+                self._tell(slot, events)
+
+    def _tell(self, slot: Slot, events: list[Event]) -> None:
+        for event in events:
+            self._events.append(event)
+            if isinstance(event, Ended) and (event.trial, event.attempt) == (slot.trial, slot.attempt):
+                self._running.pop(event.trial, None)
+                self._pool.over(slot)
+
+    def _fail(self, slot: Slot, error: BaseException) -> None:
+        """A call came to nothing: the actor is out of reach for now, or gone."""
+        if isinstance(error, self._ray.exceptions.ActorUnavailableError) and slot.is_up:
+            slot.resend()
+            return
+        was_up = slot.is_up
+        if slot.courier is not None:
+            self._tell(slot, slot.courier.give_up())
+        self._pool.remove(slot)
+        text = _sentence(error)
+        self._events.append(SlotLost(slot=slot.name, why=text))
+        how, kind = End.LOST, ""
+        if not was_up and not self._may_try_again(error):
+            how, kind, text = End.FAILED, type(error).__name__, str(error)
+        if slot.runs:
+            self._running.pop(slot.trial, None)
+            self._events.append(Ended(trial=slot.trial, attempt=slot.attempt, how=how, error=text, kind=kind))
+
+    def _may_try_again(self, error: BaseException) -> bool:
+        """Whether a slot that never came up may be made anew; an environment that cannot be made stays so."""
+        self._num_stillborn += 1
+        exceptions = self._ray.exceptions
+        is_hopeless = isinstance(error, exceptions.RuntimeEnvSetupError | exceptions.ActorUnschedulableError)
+        return not is_hopeless and self._num_stillborn < MAX_STILLBORN
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now - self._ticked_at >= _TICK_S:
+            self._ticked_at = now
+            for slot in self._pool.give_back_old():
+                self._events.append(SlotLost(slot=slot.name, why="it had no trial for a while"))
+
+    def _claim_output(self, slot: Slot) -> None:
+        """What a slot printed last belongs to its trial."""
+        names = log_names(self._work.options.get("log_to_file"))
+        if slot.runs:
+            claim_all(self._work.folder, slot.name, slot.trial, names)
+        else:
+            remove_pending(self._work.folder, slot.name, names)
+
+    def _clear_disks(self) -> None:
+        """Slots with a disk of their own take it along; what a killed one leaves goes with the node's next one."""
+        far = [slot for slot in self._pool.slots.values() if slot.courier is not None]
+        if far:
+            cleared = [slot.actor.disk.remote("remove") for slot in far]
+            self._ray.wait(cleared, num_returns=len(cleared), timeout=_CLEAR_S)
+
+    def _drop_marker(self) -> None:
+        if self._marker is not None:
+            self._marker.unlink(missing_ok=True)
+
+
+def _packed(work: Work) -> bytes:
+    """The work as a worker reads it."""
+    return json.dumps(work_to_data(work)).encode()
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in _OPTIONS:
+            raise UsageError(
+                f"trials on Ray have no option `{name}`",
+                hint=f"there are {', '.join(_OPTIONS)}; what concerns Ray is said to RayExecutor",
+                code="unknown-option",
+            )
+
+
+def _leave_marker(storage: str) -> Path | None:
+    """A file in the sweep's storage, by which a slot sees whether it has the same; None where storage has an URL."""
+    if "://" in storage:
+        return None
+    marker = Path(storage, f".head-{uuid.uuid4().hex}")
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    return marker
+
+
+def _namespace(work: Work) -> str:
+    return f"windlass-{work.name}-{hashlib.sha256(work.folder.encode()).hexdigest()[:12]}"
+
+
+def _sentence(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines)[:500] or type(error).__name__

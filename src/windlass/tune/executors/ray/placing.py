@@ -1,0 +1,122 @@
+"""Makes, finds and removes the actors and placement groups of one sweep; all of them are detached and bear its name."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.core.errors import WaitTimeoutError
+from windlass.tune.executors.ray.shapes import actor_options, group_bundles, needs_group
+from windlass.tune.executors.ray.slot_actor import SlotActor, SlotOrder
+
+__all__ = ["Placer"]
+
+NUM_CALLS = 4
+"""Calls of an actor that may run at once: one waits for messages, others bring orders or ask."""
+
+
+class Placer:
+    """The actors of a sweep, which live in a namespace of their own.
+
+    Args:
+        runtime_env: of each actor, where the connection has none.
+        work: the sweep's work, as JSON.
+    """
+
+    def __init__(self, ray: Any, namespace: str, work: bytes, runtime_env: Mapping[str, Any] | None = None) -> None:
+        self.namespace = namespace
+        self._ray = ray
+        self._groups_of_ray = importlib.import_module("ray.util.placement_group")  # ray.util has a function so named
+        self._strategies = importlib.import_module("ray.util.scheduling_strategies")
+        self._work = ray.put(work)
+        self._env = {"runtime_env": dict(runtime_env)} if runtime_env else {}
+        self._class = ray.remote(SlotActor)
+
+    def make(self, order: SlotOrder) -> tuple[Any, Any]:
+        """Ask Ray for an actor, and for its placement group; returns both, None for no group. Does not block."""
+        options = actor_options(order.resources)
+        group = None
+        if needs_group(order.resources):
+            group = self._make_group(order)
+            options["scheduling_strategy"] = self._within(group, order)
+        actor = self._class.options(
+            name=order.slot,
+            namespace=self.namespace,
+            lifetime="detached",
+            max_concurrency=NUM_CALLS,
+            max_restarts=0,
+            **options,
+            **self._env,
+        ).remote(order, self._work)
+        return actor, group
+
+    def remove(self, actor: Any, group: Any) -> None:
+        """End an actor at once, and give back its group; idempotent."""
+        with contextlib.suppress(ValueError, self._ray.exceptions.RayError):
+            self._ray.kill(actor)
+        if group is not None:
+            self._groups_of_ray.remove_placement_group(group)
+
+    def found(self) -> dict[str, Any]:
+        """The sweep's actors that live, by name."""
+        actors = {}
+        for name in self._names():
+            with contextlib.suppress(ValueError):  # it is gone meanwhile
+                actors[name] = self._ray.get_actor(name, namespace=self.namespace)
+        return actors
+
+    def remove_all(self, timeout_s: float = 20.0) -> None:
+        """End whatever of this sweep is on the cluster, by whichever head; blocks until Ray shows none of it.
+
+        Raises:
+            WaitTimeoutError: Ray shows some still.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            groups = self._groups()
+            for actor in self.found().values():
+                self.remove(actor, None)
+            for group in groups:
+                self._groups_of_ray.remove_placement_group(group)
+            names = self._names()
+            if not names and not groups:
+                return
+            if time.monotonic() > deadline:
+                raise WaitTimeoutError(
+                    f"{len(names)} slots and {len(groups)} placement groups on Ray do not end: {', '.join(names)}",
+                    hint="see `ray list actors` and `ray list placement-groups`; they end by themselves later",
+                    code="ray-slots-stay",
+                )
+            time.sleep(0.02)
+
+    def _names(self) -> list[str]:
+        entries = self._ray.util.list_named_actors(all_namespaces=True)
+        return sorted(entry["name"] for entry in entries if entry["namespace"] == self.namespace)
+
+    def _groups(self) -> list[Any]:
+        """This sweep's placement groups that are not removed."""
+        table = self._groups_of_ray.placement_group_table()
+        mine = (entry for entry in table.values() if entry["name"].startswith(f"{self.namespace}/"))
+        ids = [entry["placement_group_id"] for entry in mine if entry["state"] != "REMOVED"]
+        make = self._groups_of_ray.PlacementGroup
+        return [make(self._ray._raylet.PlacementGroupID(bytes.fromhex(id_))) for id_ in ids]
+
+    def _make_group(self, order: SlotOrder) -> Any:
+        return self._groups_of_ray.placement_group(
+            group_bundles(order.resources),
+            strategy=order.resources.strategy,
+            name=f"{self.namespace}/{order.slot}",
+            lifetime="detached",
+        )
+
+    def _within(self, group: Any, order: SlotOrder) -> Any:
+        """The actor lies in the first bundle; what its trial starts lies in the group too, if it says nothing else."""
+        has_own = any(amount > 0 for amount in order.resources.bundles[0].values())
+        return self._strategies.PlacementGroupSchedulingStrategy(
+            placement_group=group,
+            placement_group_bundle_index=0 if has_own else -1,
+            placement_group_capture_child_tasks=True,
+        )

@@ -1,0 +1,185 @@
+"""One run seen as an attempt of a trial: records of its journal become reports, saved checkpoints and its end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.launch import Run
+from windlass.launch.listening import Listening
+from windlass.record import events
+from windlass.record.causes import Kind, cause_of, kind_of
+from windlass.record.frames import Record
+from windlass.record.journal import JournalReader
+from windlass.record.state import RunFacts, State
+from windlass.runs.home import Home
+from windlass.tune.executors.protocol import End, Ended, Event, Reported, Saved, Start, Started
+from windlass.tune.trial import Metrics
+
+__all__ = ["ASKED", "Watch"]
+
+ASKED = "asked by its sweep"
+"""The reason of a stop that the controller wants."""
+
+_PATIENCE = 100
+"""Steps after which a report goes out that lacks the sweep's metric, so that its absence is told."""
+_EXCEPTION = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt|Exit))(?::|$)", re.MULTILINE)
+_NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+
+
+class Watch:
+    """Follows the run of one attempt.
+
+    What the code reports in several calls is put together: a report goes out when the sweep's metrics are in it, so code
+    may log more often than it evaluates. Its step is the `training_iteration`; step 0 is before the first and does not
+    count; reports without a step are counted. What a later attempt of the run does again, after windlass has restarted it,
+    is passed over.
+
+    Args:
+        start: what the attempt was started with.
+        metrics: names of the sweep's metrics.
+    """
+
+    def __init__(self, start: Start, run: Run, home: Home, metrics: tuple[str, ...]) -> None:
+        self.start = start
+        self.run = run
+        self.checkpoint: Saved | None = None
+        self.is_halting = False
+        self._listening = Listening(run.folder, home)
+        self._reader = JournalReader(run.folder.journal)
+        self._facts = RunFacts()
+        self._wanted = frozenset(metrics)
+        self._values: Metrics = {}
+        self._step = -1
+        self._num_steps = 0
+        self._has_reported = False
+        self._iteration = start.iteration
+        self._rank = 1 << 30
+        self._has_started = False
+
+    @property
+    def waits_for(self) -> str:
+        """Why the run waits, in words; empty when it does not, or nobody knows."""
+        return next((task.reason for task in self._facts.tasks.values() if task.reason), "")
+
+    def poll(self) -> list[Event]:
+        """What the run said since the last call; the last event is its end."""
+        self._listening.look()
+        found = list(self._take_in(self._reader.poll()))
+        if not self._is_over():
+            return found
+        self._listening.look(is_last=True)
+        found += self._take_in(self._reader.poll(is_fresh=True))
+        if not self._is_over():  # somebody lets it go on
+            return found
+        return [*found, *(() if self._has_reported else self._flush()), self._end()]
+
+    def _is_over(self) -> bool:
+        return self._facts.state.is_terminal
+
+    def _take_in(self, records: list[Record]) -> Iterator[Event]:
+        for record in records:
+            if record.kind == events.METRICS:
+                yield from self._begin()
+                yield from self._metrics(record.data, record.at)
+                continue
+            self._facts.apply(record)
+            if record.kind == events.PROCESS_STARTED:
+                yield from self._begin()
+            elif record.kind == events.CHECKPOINT:
+                yield from self._begin()
+                yield self._saved(record.data)
+
+    def _begin(self) -> Iterator[Event]:
+        if self._has_started:
+            return
+        self._has_started = True
+        replicas = [
+            replica
+            for task in self._facts.tasks.values()
+            for attempt in task.attempts.values()
+            for replica in attempt.replicas.values()
+            if replica.process
+        ]
+        host = replicas[0].host if replicas else ""
+        pid = int(replicas[0].process.partition(":")[0]) if replicas else 0
+        yield Started(trial=self.start.trial, attempt=self.start.attempt, slot=self.run.id, host=host, pid=pid)
+
+    # --- reports
+
+    def _metrics(self, data: Mapping[str, Any], at: float) -> Iterator[Event]:
+        if data["rank"] > self._rank:
+            return
+        self._rank, step = data["rank"], data["step"]
+        if step >= 0 and step != self._step:
+            self._num_steps += 1
+            if self._num_steps > _PATIENCE and not self._has_reported:
+                yield from self._flush()
+            self._step = step
+        self._values.update({name: _NUMBERS.get(value, value) for name, value in data["values"].items()})
+        self._values["timestamp"] = at
+        if self._wanted <= self._values.keys():
+            yield from self._flush()
+
+    def _flush(self) -> Iterator[Event]:
+        """The report that was put together, unless it is an old one."""
+        values, self._values = self._values, {}
+        iteration = self._step if self._step >= 0 else self._iteration + 1
+        if not values or iteration <= self._iteration:
+            return
+        self._iteration, self._has_reported = iteration, True
+        values["training_iteration"] = iteration
+        values["time_total_s"] = round(self.start.time_total_s + self._ran_s(values["timestamp"]), 3)
+        yield Reported(trial=self.start.trial, attempt=self.start.attempt, metrics=values)
+
+    def _ran_s(self, now: float) -> float:
+        """How long the run has been running, all its attempts together; queues do not count."""
+        attempts = [attempt for task in self._facts.tasks.values() for attempt in task.attempts.values()]
+        begun = [attempt for attempt in attempts if attempt.started_at]
+        return sum(
+            attempt.running_s if attempt.end is not None else max(0.0, now - attempt.started_at) for attempt in begun
+        )
+
+    def _saved(self, data: Mapping[str, Any]) -> Event:
+        iteration = data["step"] if data["step"] > 0 else self._iteration
+        self.checkpoint = Saved(
+            trial=self.start.trial, attempt=self.start.attempt, iteration=iteration, path=data["path"]
+        )
+        return self.checkpoint
+
+    # --- the end
+
+    def _end(self) -> Ended:
+        facts, state = self._facts, self._facts.state
+        if state is State.SUCCEEDED:
+            return self._ended(End.DONE)
+        if self.is_halting or any(task.stop_reason == ASKED for task in facts.tasks.values()):
+            return self._ended(End.HALTED)
+        kind = kind_of(cause_of(facts.cause))
+        if kind is Kind.INTERRUPTION or self._never_ran():
+            return self._ended(End.LOST, self._error())
+        error = self._error()
+        return self._ended(End.FAILED, error, _exception_in(error) or facts.cause)
+
+    def _never_ran(self) -> bool:
+        """Whether the command that launched it died before everything was in place: nothing of the trial's failed."""
+        return not any(task.jobs for task in self._facts.tasks.values())
+
+    def _ended(self, how: End, error: str = "", kind: str = "") -> Ended:
+        return Ended(trial=self.start.trial, attempt=self.start.attempt, how=how, error=error, kind=kind)
+
+    def _error(self) -> str:
+        """The trial's own traceback first, else the last lines it printed; then what windlass says of the end."""
+        ends = [task.newest_attempt.end for task in self._facts.tasks.values() if task.newest_attempt is not None]
+        end = next((end for end in ends if end is not None and end.cause == self._facts.cause), None)
+        said = [end.traceback or "\n".join(end.tail)] if end is not None else []
+        messages = [task.end[2] for task in self._facts.tasks.values() if task.end is not None and task.end[2]]
+        last = f"run {self.run.id} {self._facts.state}: {self._facts.cause}" + (f", {messages[0]}" if messages else "")
+        return "\n".join([*(text for text in said if text), last])
+
+
+def _exception_in(text: str) -> str:
+    """Name of the exception at the end of the last traceback in a text; empty without one."""
+    found = _EXCEPTION.findall(text)
+    return found[-1] if found else ""

@@ -1,0 +1,65 @@
+"""The files between the head of a sweep and its slots, and what stands in them.
+
+    <sweep>/slots.json                           what workers need besides their orders, the trainable too
+    <sweep>/orders/<slot>/<head>.wj              what a head told a slot: `order` {to, message}
+    <sweep>/spools/<slot>.<incarnation>.wj       what one life of a worker said: `hello`, `said` {message}, `beat`
+
+One writer a file, all of them append-only lines in the frames of a journal, fsynced as they are written. A worker that
+windlass started again is another incarnation; it takes no order that was meant for an earlier one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = [
+    "BEAT",
+    "HELLO",
+    "ORDER",
+    "SAID",
+    "SLOT_VARIABLE",
+    "SWEEP_VARIABLE",
+    "SlotPlaces",
+    "is_newer",
+    "split_writer",
+]
+
+SWEEP_VARIABLE = "TUNE_SWEEP"
+SLOT_VARIABLE = "TUNE_SLOT"
+ORDER = "order"
+HELLO = "hello"
+SAID = "said"
+BEAT = "beat"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlaces:
+    """The files of one sweep's slots; makes nothing."""
+
+    sweep: Path
+
+    @property
+    def work(self) -> Path:
+        """What workers need."""
+        return self.sweep / "slots.json"
+
+    @property
+    def spools(self) -> Path:
+        """What workers say."""
+        return self.sweep / "spools"
+
+    def orders(self, slot: str) -> Path:
+        """What heads tell a slot."""
+        return self.sweep / "orders" / slot
+
+
+def split_writer(writer: str) -> tuple[str, str]:
+    """Slot and incarnation of a spool's writer."""
+    slot, _, incarnation = writer.rpartition(".")
+    return slot, incarnation
+
+
+def is_newer(incarnation: str, other: str) -> bool:
+    """Whether a life of a worker began after another one of the same slot: they begin with the attempt's number."""
+    return incarnation > other

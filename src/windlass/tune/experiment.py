@@ -1,0 +1,74 @@
+"""`tune.Experiment`: the arguments of `tune.run` as a value, one of several that `tune.run_experiments` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.core.errors import UsageError
+from windlass.tune.arguments import check_known
+from windlass.tune.tuner.watched import (
+    LiveTrial as Trial,  # what callbacks get, where scripts for Ray Tune import it from
+)
+
+__all__ = ["Experiment", "Trial", "read_experiments"]
+
+SETTINGS = (
+    "stop",
+    "time_budget_s",
+    "config",
+    "resources_per_trial",
+    "num_samples",
+    "storage_path",
+    "local_dir",
+    "sync_config",
+    "checkpoint_config",
+    "checkpoint_freq",
+    "checkpoint_at_end",
+    "keep_checkpoints_num",
+    "checkpoint_score_attr",
+    "trial_name_creator",
+    "trial_dirname_creator",
+    "log_to_file",
+    "max_failures",
+    "restore",
+)
+
+
+class Experiment:
+    """A trainable with its settings, which are those arguments of `tune.run` that say what is run.
+
+    Attributes:
+        name: of the sweep.
+        run: a function, a class or a registered name.
+        settings: arguments of `tune.run`.
+    """
+
+    def __init__(self, name: str, run: Any, **settings: Any) -> None:
+        check_known("Experiment", settings, list(SETTINGS))
+        self.name = name
+        self.run = run
+        self.settings = settings
+
+    @classmethod
+    def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
+        """Read the dictionary form: `run`, and settings; `env` goes into `config`, where RLlib looks for it."""
+        if "run" not in spec:
+            message = f"the experiment {name!r} does not say what to run"
+            raise UsageError(message, hint="add 'run': trainable", code="missing-argument")
+        settings = {key: value for key, value in spec.items() if key not in ("run", "env")}
+        if "env" in spec:
+            settings["config"] = {**settings.get("config", {}), "env": spec["env"]}
+        return cls(name, spec["run"], **settings)
+
+
+def read_experiments(experiments: Any) -> list[Experiment]:
+    """One experiment, a list of them, or a dictionary of their dictionary forms by name."""
+    if isinstance(experiments, Experiment):
+        return [experiments]
+    if isinstance(experiments, Mapping):
+        return [Experiment.from_json(name, spec) for name, spec in experiments.items()]
+    if isinstance(experiments, Sequence) and all(isinstance(one, Experiment) for one in experiments):
+        return list(experiments)
+    hint = "pass an Experiment, a list of them, or {name: {'run': trainable, ...}}"
+    raise UsageError(f"no experiments: {experiments!r}", hint=hint, code="bad-value")

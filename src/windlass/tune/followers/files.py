@@ -1,0 +1,66 @@
+"""CSV and JSON lines per trial, under the names and in the form of Ray Tune's files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from typing import ClassVar
+
+from windlass.tune.controller.history import TrialHistory
+from windlass.tune.followers.target import FileTarget, trial_path
+from windlass.tune.results.columns import NestedMetrics, flatten
+
+__all__ = ["CSVTarget", "JSONTarget"]
+
+
+class CSVTarget(FileTarget):
+    """`trials/<id>/progress.csv`: one row per report; its columns are those of the trial's first report."""
+
+    name = "csv"
+    patterns: ClassVar = ("trials/*/progress.csv",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._columns: dict[str, tuple[str, ...]] = {}
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
+        """Add a row; metrics that the first report lacked are left out, missing ones stay empty."""
+        path = trial_path(trial, "progress.csv")
+        row = flatten({name: value for name, value in result.items() if name != "config"})
+        columns = self._columns.get(trial.id)
+        if columns is None:
+            head = next(csv.reader([self.read_head(path).decode()]), [])
+            columns = tuple(head or row)
+            columns = self._columns[trial.id] = self._known.setdefault(columns, columns)  # trials share theirs
+            if not head:
+                self.pieces.append(path, _line(columns))
+        self.pieces.append(path, _line([row.get(name, "") for name in columns]))
+
+
+def _line(cells: Iterable[object]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerow(cells)
+    return text.getvalue().encode()
+
+
+class JSONTarget(FileTarget):
+    """`trials/<id>/result.json`: one JSON object per report, and `params.json`: the newest configuration."""
+
+    name = "json"
+    patterns: ClassVar = ("trials/*/result.json", "trials/*/params.json")
+
+    def started(self, trial: TrialHistory) -> None:
+        """Write the configuration."""
+        self.configured(trial)
+
+    def configured(self, trial: TrialHistory) -> None:
+        """Write the configuration."""
+        content = json.dumps(trial.config, indent=2, sort_keys=True)
+        self.pieces.replace(trial_path(trial, "params.json"), content.encode())
+
+    def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
+        """Add a line."""
+        self.pieces.append(trial_path(trial, "result.json"), json.dumps(result).encode() + b"\n")

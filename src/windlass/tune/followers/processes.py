@@ -1,0 +1,87 @@
+"""Followers as processes of their own, started by the head: they may lag or die, the sweep does not notice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from windlass.core.clock import Clock, SystemClock
+from windlass.tune.folder import SweepFolder
+from windlass.tune.followers.loggers import FollowerCallback, environment_of
+
+__all__ = ["FollowerProcesses"]
+
+_POLL_S = 0.05
+
+
+class FollowerProcesses:
+    """The followers that one head started; each is a session of its own, so a signal to the head's group misses it.
+
+    What they say goes to `followers/<target>.log` in the sweep's folder.
+    """
+
+    def __init__(
+        self, folder: Path | str, callbacks: Iterable[FollowerCallback], *, clock: Clock | None = None
+    ) -> None:
+        self._folder = SweepFolder(Path(folder))
+        self._callbacks = list(callbacks)
+        self._clock = clock or SystemClock()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start one process per callback; call when the journal exists. Does not wait."""
+        self._folder.followers.mkdir(parents=True, exist_ok=True)
+        for callback in self._callbacks:
+            command = [sys.executable, "-m", "windlass.tune.followers", str(self._folder.path), "--to", callback.target]
+            with open(self._log(callback.target), "ab") as log:
+                process = subprocess.Popen(
+                    [*command, "--options", json.dumps(callback.options)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment_of(callback),
+                    start_new_session=True,
+                )
+            self._processes[callback.target] = process
+
+    def _log(self, target: str) -> Path:
+        return self._folder.followers / f"{target}.log"
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Target to process id."""
+        return {target: process.pid for target, process in self._processes.items()}
+
+    def close(self, *, is_over: bool = True, wait_s: float = 20.0) -> list[str]:
+        """Let them finish, for up to `wait_s` in all; those that need longer go on by themselves.
+
+        Args:
+            is_over: whether the sweep has ended, so that they end by themselves; else they are asked to.
+
+        Returns:
+            A sentence for each that failed or needs longer.
+        """
+        if not is_over:
+            for process in self._processes.values():
+                if process.poll() is None:
+                    process.terminate()
+        deadline = self._clock.monotonic() + wait_s
+        while any(process.poll() is None for process in self._processes.values()):
+            if self._clock.monotonic() > deadline:
+                break
+            self._clock.sleep(_POLL_S)
+        return [
+            self._sentence(target, process.poll()) for target, process in self._processes.items() if process.poll() != 0
+        ]
+
+    def _sentence(self, target: str, code: int | None) -> str:
+        if code is None:
+            return f"the follower {target!r} is still writing and goes on by itself"
+        lines = self._log(target).read_text(errors="replace").strip().splitlines()
+        said = next(
+            (line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else f"exit {code}"
+        )
+        return f"the follower {target!r} failed: {said}; `python -m windlass.tune.followers {self._folder.path} --to {target}` goes on"

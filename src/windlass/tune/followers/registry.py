@@ -1,0 +1,41 @@
+"""The targets that followers know by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.core.errors import UsageError
+from windlass.tune.followers.target import Target
+
+__all__ = ["TARGETS", "make_target"]
+
+TARGETS = {
+    "csv": "windlass.tune.followers.files:CSVTarget",
+    "json": "windlass.tune.followers.files:JSONTarget",
+    "tensorboard": "windlass.tune.followers.tensorboard:TensorBoardTarget",
+    "wandb": "windlass.tune.followers.wandb_runs:WandbTarget",
+    "mlflow": "windlass.tune.followers.mlflow_runs:MLflowTarget",
+}
+
+
+def make_target(name: str, options: Mapping[str, Any]) -> Target:
+    """A target by its name.
+
+    Raises:
+        UsageError: there is none of that name, or it does not take an option (`unknown-follower`).
+    """
+    if name not in TARGETS:
+        raise UsageError(f"there is no follower {name!r}", hint=f"one of {', '.join(TARGETS)}", code="unknown-follower")
+    module, _, attribute = TARGETS[name].partition(":")
+    try:
+        target = getattr(importlib.import_module(module), attribute)(**options)
+    except TypeError as error:
+        raise UsageError(
+            f"the follower {name!r} does not take these options: {error}",
+            hint="options are those of its class in windlass.tune.followers",
+            code="unknown-follower",
+        ) from error
+    assert isinstance(target, Target)
+    return target

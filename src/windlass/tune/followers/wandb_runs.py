@@ -1,0 +1,149 @@
+"""Weights & Biases: one run per trial, named and grouped as Ray Tune's callback does.
+
+Runs have the trial's id and are resumed, and each report has its number as the step: what is told twice is ignored
+there, for a step below the newest one does not count.
+
+Source: the documentation of `wandb.init` (id, resume, reinit, 0.19.10 and newer) and of `Run.log` (step).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.tune.controller.history import TrialHistory
+from windlass.tune.followers.target import Sweep, Target
+from windlass.tune.results.columns import NestedMetrics, flatten
+
+__all__ = ["WandbTarget"]
+
+_TO_CONFIG = ("trial_id", "experiment_tag", "node_ip", "hostname", "pid", "date")
+_NEVER = ("done", "should_checkpoint")
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+class WandbTarget(Target):
+    """Logs to the project that is named, or that WANDB_PROJECT names; WANDB_MODE=offline needs no network.
+
+    Args:
+        group: default: the sweep's name.
+        excludes: metrics and parameters that stay here.
+        log_config: also log the configuration with each report.
+        upload_checkpoints: upload every checkpoint of a local folder as an artifact.
+        init: further arguments of `wandb.init`.
+        client: the module; default: the installed one.
+    """
+
+    name = "wandb"
+    secrets: ClassVar = ("WANDB_API_KEY",)
+
+    def __init__(
+        self,
+        *,
+        project: str = "",
+        group: str = "",
+        excludes: Sequence[str] = (),
+        log_config: bool = False,
+        upload_checkpoints: bool = False,
+        init: Mapping[str, Any] | None = None,
+        client: Any = None,
+    ) -> None:
+        self._project, self._group = project, group
+        self._excludes = frozenset(excludes)
+        self._log_config = log_config
+        self._uploads = upload_checkpoints
+        self._init = dict(init or {})
+        self._wandb = client
+        self._runs: dict[str, Any] = {}
+
+    def open(self, sweep: Sweep) -> None:
+        """Find the library.
+
+        Raises:
+            PreconditionError: wandb is not installed (`extra-missing`).
+            UsageError: no project is named (`follower-unset`).
+        """
+        import os  # lazy: read once
+
+        self._sweep = sweep
+        self._wandb = self._wandb or _wandb_module()
+        self._project = self._project or os.environ.get("WANDB_PROJECT", "")
+        if not self._project and "project" not in self._init:
+            raise UsageError(
+                "Weights & Biases needs a project, and none is named",
+                hint="WandbLoggerCallback(project='digits'), or set WANDB_PROJECT",
+                code="follower-unset",
+            )
+
+    def started(self, trial: TrialHistory) -> None:
+        """Open the trial's run."""
+        self._run(trial)
+
+    def _run(self, trial: TrialHistory) -> Any:
+        if trial.id not in self._runs:
+            config = {name: value for name, value in trial.config.items() if name not in self._excludes}
+            arguments: dict[str, Any] = {
+                "id": _NOT_IN_IDS.sub("-", f"{self._sweep.name}-{trial.id}"),
+                "name": f"{self._sweep.trainable.rsplit(':', 1)[-1]}_{trial.id}",
+                "resume": "allow",
+                "reinit": "create_new",
+                "allow_val_change": True,
+                "group": self._group or self._sweep.name,
+                "project": self._project,
+                "config": config,
+                "dir": str(self._folder(trial)),
+            }
+            self._runs[trial.id] = self._wandb.init(**{**arguments, **self._init})
+        return self._runs[trial.id]
+
+    def _folder(self, trial: TrialHistory) -> Path:
+        folder = self._sweep.folder.trial(trial.id)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def configured(self, trial: TrialHistory) -> None:
+        """Replace the run's configuration."""
+        self._run(trial).config.update(trial.config, allow_val_change=True)
+
+    def reported(self, trial: TrialHistory, result: NestedMetrics, number: int, at: float) -> None:
+        """Log a report; what describes the trial goes to the run's configuration."""
+        run = self._run(trial)
+        left_out = {*_NEVER, *self._excludes, *(() if self._log_config else ("config",))}
+        flat = flatten({name: value for name, value in result.items() if name not in left_out})
+        run.config.update({name: flat.pop(name) for name in _TO_CONFIG if name in flat}, allow_val_change=True)
+        run.log(flat, step=number)
+
+    def saved(self, trial: TrialHistory, path: str) -> None:
+        """Upload a checkpoint, if that is wanted and it lies in a folder here."""
+        folder = self._sweep.folder.path / path
+        if self._uploads and folder.is_dir():
+            artifact = self._wandb.Artifact(name=f"checkpoint_{self._sweep.name}-{trial.id}", type="model")
+            artifact.add_dir(str(folder))
+            self._run(trial).log_artifact(artifact)
+
+    def ended(self, trial: TrialHistory, *, is_failed: bool) -> None:
+        """Finish the run."""
+        run = self._runs.pop(trial.id, None) or self._run(trial)
+        self._runs.pop(trial.id, None)
+        run.finish(exit_code=int(is_failed))
+
+    def close(self, *, is_over: bool) -> None:
+        """Finish every run that is open; a later follower resumes those of trials that go on."""
+        for run in self._runs.values():
+            run.finish()
+        self._runs.clear()
+
+
+def _wandb_module() -> Any:
+    try:
+        import wandb  # type: ignore[import-not-found, unused-ignore]  # lazy: an optional package
+    except ImportError as error:
+        raise PreconditionError(
+            "following with Weights & Biases needs wandb, which is not installed",
+            hint="pip install wandb",
+            code="extra-missing",
+        ) from error
+    return wandb

@@ -1,0 +1,64 @@
+"""What the callbacks for XGBoost and LightGBM have in common: a round is an iteration, the model is one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from windlass.tune.integration.reporting import MetricNames, pick, report_with
+from windlass.tune.trainable import Checkpoint, report
+
+__all__ = ["BoostingReport", "load_model"]
+
+Postprocess = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class BoostingReport:
+    """Reports metrics after each round, and the model every `frequency` rounds and at the end.
+
+    Args:
+        metrics: which ones, and under which names; those of the library are `<data set>-<metric>`.
+        filename: of the model in a checkpoint.
+        frequency: rounds between two checkpoints; 0: only at the end.
+        checkpoint_at_end: whether the last round reports the model.
+        results_postprocessing_fn: turns the metrics into those that are reported.
+    """
+
+    def __init__(
+        self,
+        metrics: MetricNames,
+        filename: str,
+        frequency: int,
+        checkpoint_at_end: bool,
+        results_postprocessing_fn: Postprocess | None,
+    ) -> None:
+        self._metrics = metrics
+        self._filename = filename
+        self._frequency = frequency
+        self._checkpoint_at_end = checkpoint_at_end
+        self._postprocess = results_postprocessing_fn
+
+    def metrics_of(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """What to report of values by data set and metric; of a list the last."""
+        flat = {f"{data}-{name}": _last(value) for data, named in found.items() for name, value in named.items()}
+        picked = pick(flat, self._metrics)
+        return self._postprocess(picked) if self._postprocess is not None else picked
+
+    def report_round(self, metrics: Mapping[str, Any], model: Any, num_rounds: int, *, is_last: bool) -> None:
+        """Report a round; with the model where that is due."""
+        is_due = self._frequency > 0 and num_rounds % self._frequency == 0
+        if is_due or (is_last and self._checkpoint_at_end):
+            report_with(metrics, self._filename, model.save_model)
+        else:
+            report(metrics)
+
+
+def load_model(checkpoint: Checkpoint, filename: str, load: Callable[[str], Any]) -> Any:
+    """The model in a checkpoint."""
+    with checkpoint.as_directory() as folder:
+        return load(str(Path(folder, filename)))
+
+
+def _last(value: Any) -> Any:
+    return value[-1] if isinstance(value, list) else value

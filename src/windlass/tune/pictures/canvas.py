@@ -1,0 +1,164 @@
+"""What all pictures share: paper, ink, colours, sizes, and how a figure becomes a file that is always the same.
+
+matplotlib is imported here alone, and only its figure classes: no window, no global state is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.files import write_atomic
+from windlass.tune.pictures.page import html_page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "COLORS",
+    "INK",
+    "MUTED",
+    "PAPER",
+    "Picture",
+    "add_legend",
+    "axes_of",
+    "new_picture",
+    "pick_evenly",
+    "score_colors",
+    "write",
+]
+
+PAPER, INK, MUTED, GRID = "#ffffff", "#1c1c1c", "#767676", "#d9d9d9"
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c6d1f")
+"""Okabe and Ito's colours, which people with any colour vision can tell apart; darkest and strongest first."""
+
+FORMATS = (".png", ".svg", ".html")
+_STYLE = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "figure.facecolor": PAPER,
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "savefig.facecolor": PAPER,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "windlass",
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+@dataclass(slots=True)
+class Picture:
+    """A figure, and what to say of its parts: `tips` maps the gid of an artist to lines of text."""
+
+    figure: Figure
+    title: str
+    tips: dict[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """Our settings, for the block alone.
+
+    Raises:
+        PreconditionError: matplotlib is not installed (`extra-missing`).
+    """
+    try:
+        import matplotlib as mpl  # lazy: 0.4 s, and an optional package
+    except ImportError as error:
+        raise PreconditionError(
+            "pictures need matplotlib, which is not installed",
+            hint="pip install 'windlass[tune]'",
+            code="extra-missing",
+        ) from error
+    with mpl.rc_context():
+        mpl.rcdefaults()  # pictures are the same whatever a user's matplotlibrc says
+        mpl.rcParams.update(_STYLE)
+        yield
+
+
+def new_picture(title: str, *, width: float = 8.0, height: float = 4.8) -> Picture:
+    """An empty picture; sizes in inches."""
+    from matplotlib.figure import Figure  # lazy: as above
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13)
+    return Picture(figure, title)
+
+
+def axes_of(picture: Picture, x: str, y: str) -> Axes:
+    """The one pair of axes of a picture, labelled."""
+    axes = picture.figure.add_subplot()
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    return axes
+
+
+def add_legend(axes: Axes) -> None:
+    """The legend above the axes, where it covers nothing."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, labelcolor=INK, borderaxespad=0.0, fontsize=9)
+
+
+def score_colors(values: Sequence[float], *, is_max: bool) -> list[Any]:
+    """A colour per value, by rank: the best is yellow, the worst blue (viridis without its ends)."""
+    import matplotlib as mpl  # lazy: as above
+
+    shades = mpl.colormaps["viridis"]
+    order = sorted(range(len(values)), key=lambda place: values[place], reverse=not is_max)
+    shade = {place: 0.15 + 0.75 * rank / max(len(values) - 1, 1) for rank, place in enumerate(order)}
+    return [shades(shade[place]) for place in range(len(values))]
+
+
+def pick_evenly(items: Sequence[Any], limit: int) -> list[Any]:
+    """At most `limit` items, evenly from all of them, the first included."""
+    if len(items) <= limit:
+        return list(items)
+    return [items[place * len(items) // limit] for place in range(limit)]
+
+
+def write(picture: Picture, path: Path | str) -> Path:
+    """Write a picture; the suffix says how: `.png`, `.svg` or `.html`. The same picture gives the same bytes.
+
+    Raises:
+        UsageError: another suffix (`picture-format`).
+    """
+    target = Path(path)
+    if target.suffix not in FORMATS:
+        raise UsageError(
+            f"{target.name!r} does not end in {', '.join(FORMATS)}",
+            hint="name the file curves.png, say",
+            code="picture-format",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.suffix == ".png":
+        content = _saved(picture, "png", {"Software": None}, dpi=144)
+    else:
+        content = _saved(picture, "svg", {"Date": None, "Creator": None}, dpi=72, is_clear=target.suffix == ".html")
+    if target.suffix == ".html":
+        inks = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--grid)", PAPER: "var(--paper)"}
+        content = html_page(picture.title, content.decode(), picture.tips, inks).encode()
+    write_atomic(target, content, is_durable=False)
+    return target
+
+
+def _saved(picture: Picture, kind: str, metadata: Mapping[str, None], *, dpi: int, is_clear: bool = False) -> bytes:
+    content = io.BytesIO()
+    picture.figure.savefig(content, format=kind, metadata=dict(metadata), dpi=dpi, transparent=is_clear)
+    return content.getvalue()

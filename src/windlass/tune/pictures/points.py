@@ -1,0 +1,97 @@
+"""What pictures draw: trials with a score, and how they are named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.results.columns import flatten
+from windlass.tune.results.errors import BestTrialError, MetricError
+from windlass.tune.results.scores import check_mode, metric_names, score
+from windlass.tune.results.why import format_value
+
+__all__ = ["Goal", "Point", "goal_of", "is_log", "points_of", "tip_of"]
+
+_LOG_SPAN = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The metric that a picture is about."""
+
+    metric: str
+    is_max: bool
+
+    @property
+    def mode(self) -> str:
+        """`max` or `min`."""
+        return "max" if self.is_max else "min"
+
+    def best(self, one: float, other: float) -> float:
+        """The better of two values."""
+        return max(one, other) if self.is_max else min(one, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A trial and its finite score."""
+
+    trial: TrialHistory
+    value: float
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Drawn values, flat."""
+        return self.trial.assigned or flatten(self.trial.config)
+
+
+def goal_of(history: History, metric: str = "", mode: str = "") -> Goal:
+    """The metric to draw: the one that is named, else the sweep's first, else the only one that was reported.
+
+    Raises:
+        MetricError: none of these (`sweep-metric`).
+    """
+    names = metric_names(history.trials.values())
+    own = dict(zip(history.goal.metrics, history.goal.is_max, strict=True))
+    found = metric or next(iter(own), "") or (names[0] if len(names) == 1 else "")
+    if not found:
+        raise MetricError(
+            "the sweep has no metric, and none was given", hint=f"reported: {', '.join(names) or 'nothing'}"
+        )
+    return Goal(found, check_mode(mode) == "max" if mode else own.get(found, False))
+
+
+def points_of(history: History, goal: Goal, scope: str = "last") -> list[Point]:
+    """Trials with a finite score, in order of their suggestion.
+
+    Raises:
+        BestTrialError: there is none (`sweep-no-best`).
+    """
+    points = []
+    for trial in history.trials.values():
+        value = score(trial, goal.metric, goal.mode, history, scope)
+        if isinstance(value, int | float) and math.isfinite(value):
+            points.append(Point(trial, float(value)))
+    if not points:
+        names = metric_names(history.trials.values())
+        raise BestTrialError(
+            f"no trial reported a finite number as {goal.metric!r}", hint=f"reported: {', '.join(names) or 'nothing'}"
+        )
+    return points
+
+
+def tip_of(trial: TrialHistory, **facts: Any) -> str:
+    """What is shown of a trial when the pointer is on it."""
+    values = trial.assigned or flatten(trial.config)
+    pairs = {**facts, **values}
+    width = max(map(len, pairs), default=0)
+    return "\n".join(
+        [f"trial {trial.id}", *(f"{name:<{width}}  {format_value(value)}" for name, value in pairs.items())]
+    )
+
+
+def is_log(values: list[float]) -> bool:
+    """Whether positive numbers span so much that only a logarithmic axis shows them all."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) >= _LOG_SPAN

@@ -1,0 +1,109 @@
+"""Two pictures of how a sweep went: scores in the order of trials, and learning curves."""
+
+from __future__ import annotations
+
+import math
+
+from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.pictures.canvas import (
+    COLORS,
+    INK,
+    Picture,
+    add_legend,
+    axes_of,
+    new_picture,
+    pick_evenly,
+    score_colors,
+)
+from windlass.tune.pictures.points import Goal, Point, goal_of, is_log, points_of, tip_of
+from windlass.tune.results.rows import reports_of
+from windlass.tune.trial import Status
+
+__all__ = ["draw_curves", "draw_history"]
+
+_MAX_CURVES = 150
+
+
+def draw_history(history: History, metric: str = "", mode: str = "") -> Picture:
+    """Each trial's score in the order of suggestion, and the best so far."""
+    goal = goal_of(history, metric, mode)
+    points = points_of(history, goal)
+    picture = new_picture(f"{history.name}: {goal.metric} by trial")
+    axes = axes_of(picture, "trial, in order of suggestion", goal.metric)
+    for point in points:
+        gid = f"trial-{point.trial.id}"
+        axes.plot(point.trial.number, point.value, "o", color=COLORS[0], alpha=0.6, markersize=5, gid=gid)
+        picture.tips[gid] = tip_of(point.trial, **{goal.metric: point.value})
+    axes.plot([], [], "o", color=COLORS[0], alpha=0.6, label="a trial's newest value")
+    best, steps = points[0].value, []
+    for point in points:
+        best = goal.best(best, point.value)
+        steps.append(best)
+    axes.step(
+        [point.trial.number for point in points], steps, where="post", color=COLORS[1], linewidth=2, label="best so far"
+    )
+    failed = [trial.number for trial in history.trials.values() if trial.status is Status.ERROR]
+    if failed:
+        axes.plot(
+            failed,
+            [0.0] * len(failed),
+            "x",
+            color=INK,
+            transform=axes.get_xaxis_transform(),
+            clip_on=False,
+            label="failed",
+        )
+    if is_log([point.value for point in points]):
+        axes.set_yscale("log")
+    add_legend(axes)
+    axes.locator_params(axis="x", integer=True)
+    return picture
+
+
+def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
+    """The metric over training iterations, a line per trial; the best one is the thick one."""
+    goal = goal_of(history, metric, mode)
+    points = points_of(history, goal)
+    best = (max if goal.is_max else min)(points, key=lambda point: point.value)
+    shown = pick_evenly(points, _MAX_CURVES)
+    shown = shown if best in shown else [*shown, best]
+    more = f" ({len(shown)} of {len(points)} trials)" if len(shown) < len(points) else ""
+    picture = new_picture(f"{history.name}: learning curves{more}")
+    axes = axes_of(picture, "training iteration", goal.metric)
+    colors = score_colors([point.value for point in shown], is_max=goal.is_max)
+    values: list[float] = []
+    for point, color in zip(shown, colors, strict=True):
+        x, y = _curve(point.trial, goal)
+        values += y
+        gid = f"trial-{point.trial.id}"
+        is_best = point is best
+        width, marker = (3.0, None) if is_best else (1.0, None if len(x) > 1 else ".")
+        axes.plot(
+            x, y, color=COLORS[1] if is_best else color, linewidth=width, marker=marker, zorder=3 if is_best else 2,
+            alpha=1.0 if is_best else 0.75, gid=gid,
+        )  # fmt: skip
+        picture.tips[gid] = tip_of(point.trial, **{goal.metric: point.value, "iteration": point.trial.iteration})
+    if is_log(values):
+        axes.set_yscale("log")
+    axes.plot([], [], color=COLORS[1], linewidth=3, label=f"best: trial {best.trial.id}")
+    axes.plot([], [], color=score_colors([0, 1], is_max=True)[1], label="others, from better")
+    axes.plot([], [], color=score_colors([0, 1], is_max=True)[0], label="to worse (newest value)")
+    add_legend(axes)
+    axes.locator_params(axis="x", integer=True)
+    return picture
+
+
+def _curve(trial: TrialHistory, goal: Goal) -> tuple[list[int], list[float]]:
+    """Iterations and finite values; where a trial took over another's state, the line goes back as it did."""
+    x, y = [], []
+    for report in reports_of(trial):
+        value = report.metrics.get(goal.metric)
+        if isinstance(value, int | float) and math.isfinite(value):
+            x.append(report.iteration)
+            y.append(float(value))
+    return x, y
+
+
+def best_of(points: list[Point], goal: Goal) -> Point:
+    """The point with the best value, the first of equal ones."""
+    return (max if goal.is_max else min)(points, key=lambda point: point.value)

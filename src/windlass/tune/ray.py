@@ -1,0 +1,63 @@
+"""What a script for Ray Tune calls of Ray itself, for one that leaves Ray behind: `from windlass.tune import ray`.
+
+`ray.init(num_cpus=2)` then says how much of this machine the sweep may use. A script that keeps `import ray` and calls
+its `init` runs its trials on Ray.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.core.errors import UsageError
+
+__all__ = ["Limits", "cluster_resources", "init", "is_initialized", "limits", "shutdown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of this machine sweeps may use; None: all of it."""
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+
+
+_stated: list[Limits] = []
+
+
+def init(
+    address: str | None = None, *, num_cpus: float | None = None, num_gpus: float | None = None, **settings: object
+) -> None:
+    """Limit what sweeps of this process may use. Other settings concern Ray's own processes, of which there are none.
+
+    Raises:
+        UsageError: an address was given, for here is no cluster to connect to.
+    """
+    del settings
+    if address not in (None, "local"):
+        hint = "keep `import ray` for a cluster: with Ray's own init, trials run on Ray"
+        raise UsageError(f"windlass.tune.ray cannot connect to {address!r}", hint=hint, code="no-ray-cluster")
+    _stated[:] = [Limits(num_cpus, num_gpus)]
+
+
+def is_initialized() -> bool:
+    """Whether `init` was called."""
+    return bool(_stated)
+
+
+def shutdown() -> None:
+    """Forget what `init` said."""
+    _stated.clear()
+
+
+def limits() -> Limits:
+    """What `init` said."""
+    return _stated[0] if _stated else Limits()
+
+
+def cluster_resources() -> dict[str, float]:
+    """What sweeps of this process may use: CPUs, and GPUs if `init` named them."""
+    import os  # lazy: the name would be one of this module's, which stands for Ray's
+
+    said = limits()
+    found = {"CPU": float(said.num_cpus if said.num_cpus is not None else os.cpu_count() or 1)}
+    return found | ({"GPU": float(said.num_gpus)} if said.num_gpus else {})

@@ -1,0 +1,291 @@
+"""`ExperimentAnalysis`: questions to a sweep, with the names of Ray Tune's class of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.tune.controller.history import History, read_history
+from windlass.tune.results.columns import flatten, is_nan
+from windlass.tune.results.errors import BestTrialError, MetricError, TrialMissingError
+from windlass.tune.results.frames import best_rows, frame_of, last_results, pandas_module
+from windlass.tune.results.result import Result
+from windlass.tune.results.scores import best_trial, check_mode, metric_names
+from windlass.tune.results.trial_view import TrialView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from windlass.tune.trainable.checkpoint import Checkpoint
+
+__all__ = ["ExperimentAnalysis", "TrialFrames"]
+
+
+class TrialFrames(Mapping[str, "pd.DataFrame"]):
+    """Trial id to the frame of its reports; each is made when it is asked for."""
+
+    def __init__(self, sweep: History) -> None:
+        self._sweep = sweep
+        self._made: dict[str, pd.DataFrame] = {}
+
+    def __getitem__(self, trial_id: str) -> pd.DataFrame:
+        if trial_id not in self._made:
+            self._made[trial_id] = frame_of(self._sweep.trials[trial_id], self._sweep)
+        return self._made[trial_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sweep.trials)
+
+    def __len__(self) -> int:
+        return len(self._sweep.trials)
+
+
+class ExperimentAnalysis:
+    """All trials of a sweep and what they reported, read from its journal.
+
+    Args:
+        source: the sweep's folder, or its history.
+        default_metric: metric where a method names none; default: the sweep's own.
+        default_mode: `min` or `max`, likewise.
+        assumed_mode: the mode where none was given anywhere; Ray Tune's first form assumed `max`.
+        folder: the sweep's folder, where `source` does not name it.
+
+    Raises:
+        NotFoundError: the folder holds no sweep.
+        MetricError: the mode is not one.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | History,
+        *,
+        default_metric: str | None = None,
+        default_mode: str | None = None,
+        assumed_mode: str | None = None,
+        folder: str | Path = "",
+    ) -> None:
+        self.history = source if isinstance(source, History) else read_history(source)
+        self._folder = str(folder) if isinstance(source, History) else str(source)
+        goal = self.history.goal
+        self._modes = {name: "max" if up else "min" for name, up in zip(goal.metrics, goal.is_max, strict=True)}
+        self.default_metric = default_metric or next(iter(self._modes), None)
+        given = check_mode(default_mode) if default_mode else None
+        self.default_mode = given or self._modes.get(self.default_metric or "") or assumed_mode
+
+    # ------------------------------------------------------------------------------------------------- all trials
+
+    @property
+    def experiment_path(self) -> str:
+        """The sweep's folder."""
+        return self._folder
+
+    @cached_property
+    def trials(self) -> list[TrialView]:
+        """All trials, in the order in which they were suggested."""
+        return [TrialView(trial, self.history, self._folder) for trial in self.history.trials.values()]
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """Trial id to its newest result."""
+        return {trial.trial_id: trial.last_result for trial in self.trials}
+
+    @property
+    def results_df(self) -> pd.DataFrame:
+        """The newest results as a frame, indexed by trial id; needs pandas."""
+        return last_results(self.history)
+
+    @property
+    def trial_dataframes(self) -> TrialFrames:
+        """Trial id to the frame of all its reports; needs pandas."""
+        return TrialFrames(self.history)
+
+    def dataframe(self, metric: str | None = None, mode: str | None = None) -> pd.DataFrame:
+        """One row per trial that reported: its newest result, or the one with its best value of a metric.
+
+        Raises:
+            MetricError: a mode without a metric, or no mode at all of these (`sweep-metric`).
+        """
+        if mode and not metric:
+            raise MetricError(f"mode {mode!r} without a metric", hint="name the metric too: dataframe('loss', 'min')")
+        if mode:
+            check_mode(mode)
+        return best_rows(self.history, self._folder, metric, mode)
+
+    def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
+        """Trial id to its configuration; with `prefix` flat, each name behind `config/`."""
+        return {
+            trial_id: flatten(trial.config, prefix="config/") if prefix else trial.config
+            for trial_id, trial in self.history.trials.items()
+        }
+
+    def stats(self) -> dict[str, Any]:
+        """Times and counts of the sweep, in seconds since the epoch."""
+        return {
+            "start_time": self.history.created_at,
+            "timestamp": self.history.last_at,
+            "num_reports": self.history.num_reports,
+            "counts": {str(status): count for status, count in self.history.counts.items() if count},
+        }
+
+    # --------------------------------------------------------------------------------------------------- one trial
+
+    def result_of(self, trial: TrialView | str) -> Result:
+        """The result of a trial, by its id or its view.
+
+        Raises:
+            TrialMissingError: the sweep has no such trial.
+        """
+        view = self.trial(trial) if isinstance(trial, str) else trial
+        return Result(view, lambda: frame_of(view.history, self.history))
+
+    def trial(self, trial_id: str) -> TrialView:
+        """A trial by its id, or by its number.
+
+        Raises:
+            TrialMissingError: the sweep has no such trial.
+        """
+        found = self.history.trials.get(trial_id) or self.history.trials.get(f"{trial_id:0>5}")
+        if found is None:
+            raise TrialMissingError(
+                f"sweep {self.history.name or self._folder} has no trial {trial_id!r}",
+                hint=f"it has {len(self.history.trials)}, from 00000 on" if self.history.trials else "it has none yet",
+            )
+        return TrialView(found, self.history, self._folder)
+
+    # -------------------------------------------------------------------------------------------------- the best one
+
+    @property
+    def best_trial(self) -> TrialView:
+        """The best trial by the default metric and its newest values."""
+        metric, mode = self._defaults("best_trial")
+        found = self.get_best_trial(metric, mode)
+        if found is None:
+            raise BestTrialError(f"no trial reported a number as {metric!r}", hint=self._reported())
+        return found
+
+    @property
+    def best_config(self) -> dict[str, Any]:
+        """The best trial's configuration."""
+        return self.best_trial.config
+
+    @property
+    def best_result(self) -> dict[str, Any]:
+        """The best trial's newest result."""
+        return self.best_trial.last_result
+
+    @property
+    def best_result_df(self) -> pd.DataFrame:
+        """The best trial's newest result as a frame of one row; needs pandas."""
+        return pandas_module().DataFrame.from_records([flatten(self.best_result)], index="trial_id")
+
+    @property
+    def best_dataframe(self) -> pd.DataFrame:
+        """All reports of the best trial; needs pandas."""
+        return frame_of(self.best_trial.history, self.history)
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        """The best trial's checkpoint with the best value of the default metric."""
+        metric, mode = self._defaults("best_checkpoint")
+        return self.get_best_checkpoint(self.best_trial, metric, mode)
+
+    @property
+    def best_logdir(self) -> str:
+        """The folder of the best trial's own files."""
+        return self.best_trial.path
+
+    def get_best_trial(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> TrialView | None:
+        """The trial with the best score; None when none has one. A single trial is the best one.
+
+        Args:
+            scope: which value of a trial counts: its `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
+            filter_nan_and_inf: trials whose score is NaN or infinite do not count.
+
+        Raises:
+            MetricError: no metric or mode was given, or it is not one (`sweep-metric`).
+        """
+        if len(self.trials) == 1:
+            return self.trials[0]
+        found = best_trial(
+            self.history,
+            metric=self._metric(metric),
+            mode=self._mode(mode, metric),
+            scope=scope,
+            filter_nan_and_inf=filter_nan_and_inf,
+        )
+        return TrialView(found, self.history, self._folder) if found else None
+
+    def get_best_config(
+        self, metric: str | None = None, mode: str | None = None, scope: str = "last"
+    ) -> dict[str, Any] | None:
+        """The configuration of `get_best_trial`, or None."""
+        found = self.get_best_trial(metric, mode, scope)
+        return found.config if found else None
+
+    def get_best_logdir(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> str | None:
+        """The folder of `get_best_trial`, or None."""
+        found = self.get_best_trial(metric, mode, scope)
+        return found.path if found else None
+
+    def get_best_checkpoint(
+        self, trial: TrialView | str, metric: str | None = None, mode: str | None = None
+    ) -> Checkpoint | None:
+        """A trial's kept checkpoint with the best value of a metric (default: the newest); NaN does not count."""
+        view = self.trial(trial) if isinstance(trial, str) else trial
+        name = metric or self.default_metric or "training_iteration"
+        sign = -1 if self._mode(mode, metric) == "min" else 1
+        scored = [
+            (sign * metrics[name], checkpoint)
+            for checkpoint, metrics in view.best_checkpoints
+            if isinstance(metrics.get(name), int | float) and not is_nan(metrics[name])
+        ]
+        return max(scored, key=lambda item: item[0])[1] if scored else None
+
+    def get_last_checkpoint(
+        self, trial: TrialView | str | None = None, metric: str = "training_iteration", mode: str = "max"
+    ) -> Checkpoint | None:
+        """The newest checkpoint of a trial; without one, of the trial that is best by metric and mode."""
+        found = self.get_best_trial(metric, mode) if trial is None else trial
+        return self.get_best_checkpoint(found, "training_iteration", "max") if found is not None else None
+
+    def get_trial_checkpoints_paths(
+        self, trial: TrialView | str, metric: str | None = None
+    ) -> list[tuple[str, float | None]]:
+        """Path and value of a metric for each kept checkpoint of a trial."""
+        view = self.trial(trial) if isinstance(trial, str) else trial
+        name = metric or self.default_metric or "training_iteration"
+        return [(checkpoint.path, metrics.get(name)) for checkpoint, metrics in view.best_checkpoints]
+
+    # ---------------------------------------------------------------------------------------------------- what is meant
+
+    def _metric(self, metric: str | None) -> str:
+        found = metric or self.default_metric
+        if not found:
+            raise MetricError("no metric was given, here or with the sweep", hint=self._reported())
+        return found
+
+    def _mode(self, mode: str | None, metric: str | None) -> str:
+        found = mode or self._modes.get(metric or "") or self.default_mode
+        if not found:
+            raise MetricError("no mode was given, here or with the sweep", hint="pass mode='min' or mode='max'")
+        return check_mode(found)
+
+    def _defaults(self, name: str) -> tuple[str, str]:
+        if not self.default_metric or not self.default_mode:
+            raise MetricError(
+                f"{name} needs the sweep's metric and mode, which were not given",
+                hint="give them to TuneConfig, or call get_best_trial(metric, mode)",
+            )
+        return self.default_metric, self.default_mode
+
+    def _reported(self) -> str:
+        names = metric_names(self.history.trials.values())
+        return f"reported: {', '.join(names)}" if names else "no trial has reported a number yet"

@@ -1,0 +1,144 @@
+"""`ResultGrid`: what `Tuner.fit` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from windlass.tune.results.analysis import ExperimentAnalysis
+from windlass.tune.results.errors import BestTrialError, MetricError, TrialError
+from windlass.tune.results.pareto import front_of
+from windlass.tune.results.result import Result
+from windlass.tune.results.scores import metric_names
+from windlass.tune.trial import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ResultGrid"]
+
+
+class ResultGrid(Sequence[Result]):
+    """All results of a sweep, in the order in which trials were suggested; each is made when it is asked for.
+
+    Args:
+        analysis: the sweep, or its folder.
+    """
+
+    def __init__(self, analysis: ExperimentAnalysis | str | Path) -> None:
+        self._source = analysis
+        self._made: dict[int, Result] = {}
+
+    @cached_property
+    def analysis(self) -> ExperimentAnalysis:
+        """The sweep; its journal is read when it is first asked for, so a sweep that just ended costs no memory."""
+        return self._source if isinstance(self._source, ExperimentAnalysis) else ExperimentAnalysis(self._source)
+
+    @property
+    def experiment_path(self) -> str:
+        """The sweep's folder."""
+        return self._source.experiment_path if isinstance(self._source, ExperimentAnalysis) else str(self._source)
+
+    def get_best_result(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> Result:
+        """The result with the best score; a single trial is the best one, whatever it reported.
+
+        Args:
+            metric: default: the sweep's own; of several the first.
+            mode: `min` or `max`; default: the sweep's own.
+            scope: which value of a trial counts: its `last`, the best of `all`, or `avg`, `last-5-avg`, `last-10-avg`.
+            filter_nan_and_inf: trials whose score is NaN or infinite do not count.
+
+        Raises:
+            MetricError: no metric or mode was given, or it is not one (`sweep-metric`).
+            BestTrialError: no trial has a score (`sweep-no-best`).
+        """
+        best = self.analysis.get_best_trial(metric, mode, scope, filter_nan_and_inf)
+        if best is None:
+            raise self._no_best(metric or self.analysis.default_metric, filter_nan_and_inf)
+        return self.analysis.result_of(best)
+
+    def _no_best(self, metric: str | None, filter_nan_and_inf: bool) -> BestTrialError:
+        names = metric_names(self.analysis.history.trials.values())
+        reason = f"no trial reported a number as {metric!r}"
+        if metric in names and filter_nan_and_inf:
+            reason = f"all values of {metric!r} are NaN or infinite"
+        known = f"reported: {', '.join(names)}" if names else "no trial has reported a number yet"
+        return BestTrialError(f"{reason}, so no trial is the best", hint=known)
+
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> pd.DataFrame:
+        """One row per trial: its newest report, or the one with its best value of a metric. Needs pandas."""
+        return self.analysis.dataframe(metric=filter_metric, mode=filter_mode)
+
+    def pareto_front(
+        self, metrics: Sequence[str] | None = None, modes: Sequence[str] | None = None, scope: str = "last"
+    ) -> list[Result]:
+        """The results that no other one beats in every metric, in order of the first metric, best first.
+
+        Args:
+            metrics: default: those of the sweep.
+            modes: `min` or `max` for each; default: those of the sweep.
+
+        Raises:
+            MetricError: fewer modes than metrics, or none at all (`sweep-metric`).
+        """
+        goal = self.analysis.history.goal
+        names = tuple(metrics or goal.metrics)
+        own = () if metrics else tuple("max" if up else "min" for up in goal.is_max)
+        ways = tuple(modes or own)
+        if not names or len(names) != len(ways):
+            raise MetricError(
+                f"a Pareto front needs metrics and a mode for each, not {len(names)} and {len(ways)}",
+                hint="pareto_front(['loss', 'size'], ['min', 'min'])",
+            )
+        front = front_of(self.analysis.history, names, ways, scope)
+        return [self.analysis.result_of(trial.id) for trial in front]
+
+    @property
+    def errors(self) -> list[TrialError]:
+        """What ended the trials that failed."""
+        return [result.error for result in self if result.error]
+
+    @property
+    def num_errors(self) -> int:
+        """Trials that failed."""
+        return self._count(Status.ERROR)
+
+    @property
+    def num_terminated(self) -> int:
+        """Trials that ended without an error."""
+        return self._count(Status.TERMINATED)
+
+    def _count(self, status: Status) -> int:
+        return sum(trial.status is status for trial in self.analysis.history.trials.values())
+
+    def __len__(self) -> int:
+        return len(self.analysis.history.trials)
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Result]: ...
+
+    def __getitem__(self, index: int | slice) -> Result | list[Result]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(len(self))[index]]
+        position = range(len(self))[index]
+        if position not in self._made:
+            self._made[position] = self.analysis.result_of(self.analysis.trials[position])
+        return self._made[position]
+
+    def __iter__(self) -> Iterator[Result]:
+        return (self[position] for position in range(len(self)))
+
+    def __repr__(self) -> str:
+        body = ",\n".join(result.describe(indent=2) for result in self)
+        return f"ResultGrid<[\n{body}\n]>"

@@ -1,0 +1,114 @@
+"""`Result`: what one trial came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.tune.results.columns import AUTO_FILLED, NestedMetrics, is_nan
+from windlass.tune.results.errors import BestTrialError, MetricError, TrialError
+from windlass.tune.results.scores import check_mode
+from windlass.tune.results.trial_view import TrialView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from windlass.tune.trainable.checkpoint import Checkpoint
+
+__all__ = ["Result"]
+
+
+class Result:
+    """One trial of a `ResultGrid`.
+
+    Everything is read when it is asked for; only `metrics_dataframe` imports pandas.
+    """
+
+    def __init__(self, trial: TrialView, frame: Callable[[], pd.DataFrame]) -> None:
+        self.trial = trial
+        self._frame = frame
+
+    @classmethod
+    def from_path(cls, path: str | Path) -> Result:
+        """The result of the trial whose folder this is (`<sweep>/trials/<id>`), with or without that folder.
+
+        Raises:
+            NotFoundError: there is no such sweep or trial.
+        """
+        from windlass.tune.results.analysis import ExperimentAnalysis  # lazy: a cycle, and a rare use
+
+        folder, trial_id = Path(path).parent.parent, Path(path).name
+        return ExperimentAnalysis(folder).result_of(trial_id)
+
+    @cached_property
+    def metrics(self) -> NestedMetrics:
+        """The newest report, with what is filled in; empty for a trial that never reported."""
+        return self.trial.last_result
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The trial's newest configuration."""
+        return self.trial.config
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that is kept."""
+        return self.trial.checkpoint
+
+    @property
+    def best_checkpoints(self) -> list[tuple[Checkpoint, NestedMetrics]]:
+        """All kept checkpoints with the results they belong to, the best last."""
+        return self.trial.best_checkpoints
+
+    @property
+    def error(self) -> TrialError | None:
+        """What ended the trial; its message is the trial's own traceback."""
+        return self.trial.get_error()
+
+    @property
+    def path(self) -> str:
+        """The folder of the trial's own files, if it wrote any."""
+        return self.trial.path
+
+    @cached_property
+    def metrics_dataframe(self) -> pd.DataFrame:
+        """All reports as a pandas frame, one row each, oldest first."""
+        return self._frame()
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
+        """The kept checkpoint whose report had the best value of a metric.
+
+        Raises:
+            BestTrialError: the trial has no checkpoint (`sweep-no-best`).
+            MetricError: no report of a checkpoint has the metric, or the mode is unknown (`sweep-metric`).
+        """
+        found = self.best_checkpoints
+        if not found:
+            raise BestTrialError(
+                f"trial {self.trial.trial_id} has no checkpoint",
+                hint="report one with tune.report(metrics, checkpoint=...), or set checkpoint_frequency",
+            )
+        check_mode(mode)
+        scored = [(metrics[metric], checkpoint) for checkpoint, metrics in found if _is_score(metrics.get(metric))]
+        if not scored:
+            known = ", ".join(self.metrics) or "nothing"
+            raise MetricError(f"no checkpoint of trial {self.trial.trial_id} has {metric!r}", hint=f"reported: {known}")
+        pick = max if mode == "max" else min
+        return pick(scored, key=lambda item: item[0])[1]
+
+    def __repr__(self) -> str:
+        return self.describe()
+
+    def describe(self, indent: int = 0) -> str:
+        """Several lines for people: error, metrics without what is filled in, path, checkpoint."""
+        shown: dict[str, Any] = {"error": self.error.kind} if self.error else {}
+        shown["metrics"] = {name: value for name, value in self.metrics.items() if name not in AUTO_FILLED}
+        shown |= {"path": self.path, "checkpoint": self.checkpoint}
+        body = ",\n".join(f"{' ' * (indent + 2)}{name}={value!r}" for name, value in shown.items())
+        return f"{' ' * indent}Result(\n{body}\n{' ' * indent})"
+
+
+def _is_score(value: object) -> bool:
+    return isinstance(value, int | float) and not is_nan(value)

@@ -1,0 +1,146 @@
+"""A report as one row in Ray Tune's form: the user's metrics and what is filled in beside them.
+
+Workers send their metrics, the iteration and the time alone; the rest follows from the journal, so it costs the
+trials nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from windlass.tune.controller.history import AttemptHistory, DecisionMade, History, Report, TrialHistory
+from windlass.tune.results.columns import NestedMetrics, flatten, is_nan, tag_of
+from windlass.tune.trial import SavedState
+
+__all__ = ["Row", "best_report", "exploits_of", "last_result", "make_result", "reports_of", "rows_of", "tag_at"]
+
+_FIRST = ("training_iteration", "time_total_s", "done", "checkpoint_dir_name", "timestamp")
+_NO_ATTEMPT = AttemptHistory(number=0, chosen_at=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A report and what else its row is made of.
+
+    Attributes:
+        time_before_s: `time_total_s` of the report before it, or of what its attempt restored.
+        time_restored_s: `time_total_s` of what its attempt restored.
+    """
+
+    report: Report
+    attempt: AttemptHistory
+    time_before_s: float
+    time_restored_s: float
+
+
+def make_result(trial: TrialHistory, row: Row) -> NestedMetrics:
+    """A report with everything that Ray Tune's results hold, `config` included (nested, as the trial had it)."""
+    metrics, attempt = row.report.metrics, row.attempt
+    total = float(metrics.get("time_total_s") or 0.0)
+    config, tag = _at_attempt(trial, attempt)
+    restored = attempt.restore.iteration if attempt.restore else 0
+    result = NestedMetrics((name, value) for name, value in metrics.items() if name not in _FIRST)
+    filled = {
+        "timestamp": metrics.get("timestamp", int(row.report.at)),
+        "checkpoint_dir_name": row.report.saved.rstrip("/").rsplit("/", 1)[-1] or None,
+        "done": bool(metrics.get("done", False)),
+        "training_iteration": row.report.iteration,
+        "trial_id": trial.id,
+        "date": _date(int(row.report.at)),
+        "time_this_iter_s": total - row.time_before_s,
+        "time_total_s": total,
+        "pid": attempt.pid,
+        "hostname": attempt.host,
+        "node_ip": attempt.host,
+        "config": config,
+        "time_since_restore": total - row.time_restored_s,
+        "iterations_since_restore": row.report.iteration - restored,
+        "experiment_tag": tag or tag_of(trial.number, _first_assigned(trial)),
+    }
+    for name, value in filled.items():
+        result.setdefault(name, value)
+    return result
+
+
+@lru_cache(maxsize=64)
+def _date(second: int) -> str:
+    return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(second))
+
+
+def exploits_of(trial: TrialHistory) -> list[DecisionMade]:
+    """The decisions that gave a trial another configuration, oldest first."""
+    return [made for made in trial.decisions if made.decision == "exploit"]
+
+
+def _at_attempt(trial: TrialHistory, attempt: AttemptHistory) -> tuple[dict[str, Any], str]:
+    """Configuration and tag with which an attempt ran: exploits change them later."""
+    later = [made for made in exploits_of(trial) if made.at > attempt.chosen_at] if trial.tag else []
+    return (later[0].facts["old_config"], later[0].facts["old_tag"]) if later else (trial.config, trial.tag)
+
+
+def _first_assigned(trial: TrialHistory) -> dict[str, Any]:
+    made = exploits_of(trial) if trial.tag else []
+    return dict(made[0].facts["old_assigned"]) if made else trial.assigned
+
+
+def tag_at(trial: TrialHistory, tag: str | None = None) -> str:
+    """A trial's tag: `3_lr=0.1000`, or after an exploit `3@perturbed[...]`; `tag` is one it had before."""
+    return (trial.tag if tag is None else tag) or tag_of(trial.number, _first_assigned(trial))
+
+
+def reports_of(trial: TrialHistory) -> list[Report]:
+    """The reports of a trial since it last began anew."""
+    anew = [made.at for made in trial.decisions if made.decision == "restart"]
+    return [report for report in trial.reports if report.at >= anew[-1]] if anew else trial.reports
+
+
+def _rows(trial: TrialHistory, history: History) -> Iterator[Row]:
+    attempts = {attempt.number: attempt for attempt in trial.attempts}
+    restored_s: dict[int, float] = {}
+    before: Report | None = None
+    for report in reports_of(trial):
+        attempt = attempts.get(report.attempt, _NO_ATTEMPT)
+        if report.attempt not in restored_s:
+            restored_s[report.attempt] = _time_at(history, attempt.restore)
+            before = None
+        time_before_s = before.metrics.get("time_total_s") if before else restored_s[report.attempt]
+        yield Row(report, attempt, time_before_s or 0.0, restored_s[report.attempt])
+        before = report
+
+
+def _time_at(history: History, saved: SavedState | None) -> float:
+    """The `time_total_s` that a checkpoint stands for."""
+    source = history.trials.get(saved.trial) if saved else None
+    for report in reversed(source.reports if source else ()):
+        if saved and report.iteration == saved.iteration:
+            return float(report.metrics.get("time_total_s") or 0.0)
+    return 0.0
+
+
+def rows_of(trial: TrialHistory, history: History) -> Iterator[dict[str, Any]]:
+    """Every report of a trial as a flat row, its configuration as `config/...`, oldest first."""
+    return (flatten(make_result(trial, row)) for row in _rows(trial, history))
+
+
+def last_result(trial: TrialHistory, history: History, report: Report | None = None) -> NestedMetrics:
+    """The newest report of a trial, or a certain one, with everything filled in; empty for a trial without."""
+    reports = reports_of(trial)
+    wanted = report or (reports[-1] if reports else None)
+    if wanted is None:
+        return NestedMetrics()
+    return next(make_result(trial, row) for row in _rows(trial, history) if row.report is wanted)
+
+
+def best_report(trial: TrialHistory, metric: str, mode: str) -> Report | None:
+    """The first report with a trial's highest or lowest value of a metric; NaN does not count."""
+    scored = [report for report in reports_of(trial) if _is_comparable(report.metrics.get(metric))]
+    pick = max if mode == "max" else min
+    return pick(scored, key=lambda report: report.metrics[metric]) if scored else None
+
+
+def _is_comparable(value: object) -> bool:
+    return isinstance(value, int | float) and not is_nan(value)

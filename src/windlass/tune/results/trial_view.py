@@ -1,0 +1,170 @@
+"""A trial of an analysis, with the names that scripts know from Ray Tune's `Trial`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.controller.settings import Keep
+from windlass.tune.results.columns import AUTO_FILLED, NestedMetrics, is_nan
+from windlass.tune.results.errors import TrialError
+from windlass.tune.results.rows import last_result, reports_of, tag_at
+from windlass.tune.results.scores import summary
+from windlass.tune.trial import SavedState, Status
+
+if TYPE_CHECKING:
+    from windlass.tune.trainable.checkpoint import Checkpoint
+
+__all__ = ["MetricSummaries", "TrialView", "trial_folder"]
+
+TRIALS = "trials"
+
+
+def trial_folder(folder: str, trial_id: str) -> str:
+    """Where a trial's own files lie, if it writes any."""
+    return str(Path(folder, TRIALS, trial_id))
+
+
+class MetricSummaries(Mapping[str, dict[str, Any]]):
+    """Ray's `metric_analysis`: metric to its values by scope; computed when it is asked for."""
+
+    def __init__(self, trial: TrialHistory, sweep: History) -> None:
+        self._trial = trial
+        self._sweep = sweep
+
+    def __getitem__(self, metric: str) -> dict[str, Any]:
+        found = summary(self._trial, metric, self._sweep)
+        if not found:
+            raise KeyError(metric)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        names = {name: None for report in reports_of(self._trial) for name in report.metrics}
+        return (name for name in {**names, **dict.fromkeys(AUTO_FILLED)} if summary(self._trial, name, self._sweep))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class TrialView:
+    """One trial, as an analysis shows it. Equal to any other view of the same trial of the same sweep."""
+
+    def __init__(self, history: TrialHistory, sweep: History, folder: str) -> None:
+        self.history = history
+        self._sweep = sweep
+        self._folder = folder
+
+    @property
+    def trial_id(self) -> str:
+        """Its id; unique in its sweep."""
+        return self.history.id
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its newest configuration, nested."""
+        return self.history.config
+
+    @property
+    def evaluated_params(self) -> dict[str, Any]:
+        """The values that were drawn, flat."""
+        return self.history.assigned
+
+    @property
+    def status(self) -> Status:
+        """PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
+        return self.history.status
+
+    @property
+    def experiment_tag(self) -> str:
+        """Its number and drawn values in one word."""
+        return tag_at(self.history)
+
+    @property
+    def trainable_name(self) -> str:
+        """Name of the function or class that it ran."""
+        return str(self._sweep.trainable.get("type", "")).rsplit(":", 1)[-1].rsplit(".", 1)[-1]
+
+    @property
+    def last_result(self) -> NestedMetrics:
+        """Its newest report with everything that is filled in; empty before the first."""
+        return last_result(self.history, self._sweep)
+
+    @property
+    def metric_analysis(self) -> MetricSummaries:
+        """For each metric `max`, `min`, `avg`, `last`, `last-5-avg` and `last-10-avg`."""
+        return MetricSummaries(self.history, self._sweep)
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Its newest checkpoint that is still kept."""
+        saved = self.history.checkpoint
+        return self.checkpoint_at(saved) if saved else None
+
+    def checkpoint_at(self, saved: SavedState) -> Checkpoint:
+        """The checkpoint of a reference from the journal; a relative path is one in the sweep's folder."""
+        from windlass.tune.trainable.checkpoint import Checkpoint  # lazy: only who asks for checkpoints needs it
+
+        return Checkpoint(saved.path if "://" in saved.path else str(Path(self._folder, saved.path)))
+
+    @property
+    def best_checkpoints(self) -> list[tuple[Checkpoint, NestedMetrics]]:
+        """Kept checkpoints with the results they belong to, the best by the sweep's own rule last."""
+        found = [(saved, self._metrics_of(saved)) for saved in self.history.checkpoints]
+        keep = self._sweep.settings.keep if self._sweep.settings else Keep()
+        if keep.score_attribute:
+            sign = -1.0 if keep.order == "min" else 1.0
+            found.sort(key=lambda item: _rank(item[1].get(keep.score_attribute), sign))
+        limit = keep.num_to_keep or len(found)
+        return [(self.checkpoint_at(saved), metrics) for saved, metrics in found[-limit:]] if found else []
+
+    def _metrics_of(self, saved: SavedState) -> NestedMetrics:
+        for report in reversed(reports_of(self.history)):
+            if report.iteration == saved.iteration:
+                return last_result(self.history, self._sweep, report)
+        return NestedMetrics(training_iteration=saved.iteration)
+
+    def get_error(self) -> TrialError | None:
+        """What ended it, with its own traceback; None for a trial that ended well."""
+        if self.history.status is Status.TERMINATED or not self.history.error:
+            return None
+        return TrialError(self.trial_id, self.history.kind, self.history.error)
+
+    @property
+    def path(self) -> str:
+        """The folder of its own files; there only if it wrote any, or a follower did."""
+        return trial_folder(self._folder, self.trial_id)
+
+    @property
+    def logdir(self) -> str:
+        """The old name of `path`."""
+        return self.path
+
+    @property
+    def local_path(self) -> str:
+        """The same as `path`."""
+        return self.path
+
+    def is_finished(self) -> bool:
+        """Whether it will never run again by itself."""
+        return self.history.status.is_over
+
+    def __str__(self) -> str:
+        return f"{self.trainable_name}_{self.trial_id}" if self.trainable_name else self.trial_id
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TrialView) and (other.trial_id, other._folder) == (self.trial_id, self._folder)
+
+    def __hash__(self) -> int:
+        return hash((self.trial_id, self._folder))
+
+
+def _rank(value: Any, sign: float) -> tuple[bool, float]:
+    """NaN and missing values rank lowest in both orders."""
+    if not isinstance(value, int | float) or is_nan(value):
+        return (False, 0.0)
+    return (True, sign * value)

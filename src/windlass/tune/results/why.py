@@ -1,0 +1,198 @@
+"""Why a trial did what it did: every decision about it with its reason, from the journal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.tune.controller.history import AttemptHistory, DecisionMade, History, TrialHistory
+from windlass.tune.results.columns import flatten
+from windlass.tune.results.errors import TrialMissingError
+from windlass.tune.results.lineages import lineage
+from windlass.tune.trial import Status
+
+__all__ = ["explain", "explain_wait", "find_trial", "format_duration", "format_value"]
+
+_WORDS = {
+    "stop": "stopped",
+    "pause": "paused",
+    "unpause": "may go on",
+    "save": "asked to save",
+    "reshape": "gets other resources",
+    "retry": "queued again",
+    "requeue": "queued again",
+    "restart": "begins anew",
+    "end": "ended",
+}
+_NOTHING_SAID = "no reason was recorded"
+
+
+def find_trial(history: History, trial: str) -> TrialHistory:
+    """A trial by its id or number.
+
+    Raises:
+        TrialMissingError: there is none (`sweep-no-such-trial`).
+    """
+    found = history.trials.get(trial) or history.trials.get(f"{trial:0>5}")
+    if found is None:
+        raise TrialMissingError(
+            f"sweep {history.name} has no trial {trial!r}",
+            hint=f"it has {len(history.trials)}, 00000 the first" if history.trials else "it has none yet",
+        )
+    return found
+
+
+def explain(history: History, trial: str) -> list[str]:
+    """Everything that was decided about a trial, as lines for people, oldest first.
+
+    Times count from the first head of the sweep. The first line says where the trial is now, the last one what it
+    waits for, if it waits.
+
+    Raises:
+        TrialMissingError: there is no such trial (`sweep-no-such-trial`).
+    """
+    found = find_trial(history, trial)
+    entries = sorted(_entries(history, found), key=lambda entry: entry[0])
+    width = max((len(format_duration(at - history.created_at)) for at, _ in entries), default=0)
+    lines = [_headline(history, found), *_values(found)]
+    for at, text in entries:
+        first, *more = text.split("\n")
+        lines.append(f"  {format_duration(at - history.created_at):>{width}}  {first}")
+        lines.extend(f"  {'':>{width}}  {line}" for line in more)
+    if not found.status.is_over and found.status is not Status.RUNNING:
+        lines.append(f"  waits: {_wait_of(history, found)}")
+    return lines
+
+
+def _headline(history: History, trial: TrialHistory) -> str:
+    reports = f"{len(trial.reports)} report{'s' * (len(trial.reports) != 1)}"
+    goal = history.goal.metrics[0] if history.goal.metrics else ""
+    value = (trial.last or {}).get(goal)
+    newest = f", {goal} {format_value(value)}" if value is not None else ""
+    kind = f" ({trial.kind})" if trial.status is Status.ERROR and trial.kind else ""
+    return f"trial {trial.id}: {trial.status}{kind}, {reports}, iteration {trial.iteration}{newest}"
+
+
+def _values(trial: TrialHistory) -> Iterator[str]:
+    values = trial.assigned or flatten(trial.config)
+    if values:
+        yield "  " + "  ".join(f"{name}={format_value(value)}" for name, value in values.items())
+
+
+def _entries(history: History, trial: TrialHistory) -> Iterator[tuple[float, str]]:
+    by = history.searcher.get("type") or "the searcher"
+    yield trial.suggested_at, f"suggested by {by}"
+    ends = {attempt.ended_at: attempt for attempt in trial.attempts}
+    for attempt in trial.attempts:
+        yield from _attempt_entries(trial, attempt)
+    for made in trial.decisions:
+        if made.decision in ("start", "noop"):  # told by its attempt, and by what the scheduler did instead
+            continue
+        if made.decision == "exploit":
+            yield made.at, _exploit_text(history, trial, made)
+        else:
+            yield made.at, _decision_text(made, trial, ends.get(made.at))
+    for other in lineage(history):
+        if other.source == trial.id:
+            yield other.at, f"iteration {other.source_iteration}: cloned by trial {other.trial}"
+
+
+def _attempt_entries(trial: TrialHistory, attempt: AttemptHistory) -> Iterator[tuple[float, str]]:
+    restore = attempt.restore
+    source = "from the beginning"
+    if restore is not None:
+        whose = "its checkpoint" if restore.trial == trial.id else f"the checkpoint of trial {restore.trial}"
+        source = f"from {whose} of iteration {restore.iteration}"
+    start = next((made for made in trial.decisions if made.facts.get("attempt") == attempt.number), None)
+    told = {made.why for made in trial.decisions if made is not start}
+    why = f": {start.why}" if start and start.why and start.why not in told else ""
+    yield attempt.chosen_at, f"attempt {attempt.number} chosen to run {source}{why}"
+    if attempt.started_at is not None:
+        waited = format_duration(attempt.started_at - attempt.chosen_at)
+        place = " ".join(filter(None, (attempt.slot, attempt.host and f"on {attempt.host}")))
+        yield attempt.started_at, f"attempt {attempt.number} runs in {place}, process {attempt.pid}, after {waited}"
+    if attempt.ended_at is not None and attempt.how == "halted":
+        yield attempt.ended_at, f"attempt {attempt.number} gave its slot back"
+
+
+def _exploit_text(history: History, trial: TrialHistory, made: DecisionMade) -> str:
+    exploit = next(one for one in lineage(history, trial.id) if one.at == made.at)
+    changes = ", ".join(f"{name} {format_value(a)} -> {format_value(b)}" for name, (a, b) in exploit.changed.items())
+    return (
+        f"iteration {made.iteration}: takes over trial {exploit.source} as of iteration {exploit.checkpoint_iteration}"
+        f": {made.why or _NOTHING_SAID}\nwith {changes or 'the same values'}"
+    )
+
+
+def _decision_text(made: DecisionMade, trial: TrialHistory, attempt: AttemptHistory | None) -> str:
+    word = _WORDS.get(made.decision, made.decision)
+    by = f" by {_who(made, trial)}" if made.decision not in ("end", "retry", "requeue") else ""
+    how = made.facts.get("how", "")
+    if how == "lost":
+        by = ", its worker or node was lost"
+    elif how == "failed":
+        by = f", it failed with {attempt.kind or 'an error'}" if attempt else ", it failed"
+    shape = _shape(made.facts.get("resources"))
+    silent = "" if made.decision == "save" else _NOTHING_SAID
+    reason = made.why or {"done": "it was done", "failed": "", "lost": ""}.get(how, silent)
+    line = f"iteration {made.iteration}: {word}{by}{shape}" + (f": {reason}" if reason else "")
+    if attempt and attempt.error and how in ("failed", "lost"):
+        line += f"\n{attempt.error.strip().splitlines()[-1]}"
+    return line
+
+
+def _who(made: DecisionMade, trial: TrialHistory) -> str:
+    who = {"scheduler": "the scheduler", "stopper": "a stopper", "trial": "itself", "limit": "a limit"}
+    found = {**who, "user": "the user", "head": "the controller"}.get(made.by, made.by)
+    return f"{found}, after a report of trial {made.cause}" if made.cause not in ("", trial.id) else found
+
+
+def _shape(resources: Mapping[str, Any] | None) -> str:
+    if not resources:
+        return ""
+    bundles = (" ".join(f"{name} {amount:g}" for name, amount in bundle.items()) for bundle in resources["bundles"])
+    return f" ({' + '.join(bundles)})"
+
+
+def _wait_of(history: History, trial: TrialHistory) -> str:
+    if trial.why:
+        return trial.why
+    if history.ended_why:
+        return f"the sweep has ended: {history.ended_why}"
+    if trial.status is Status.PAUSED:
+        return "for its scheduler to let it go on"
+    running = history.counts[Status.RUNNING]
+    return f"for a slot; {running} trials run" if running else "for a slot; none has joined"
+
+
+def explain_wait(history: History) -> list[str]:
+    """What the trials that neither run nor are over wait for, the most frequent reason first; constant per trial."""
+    reasons: Counter[tuple[Status, str]] = Counter()
+    for trial in history.trials.values():
+        if trial.status in (Status.PENDING, Status.PAUSED):
+            reasons[trial.status, _wait_of(history, trial)] += 1
+    return [f"{count} {status}: {reason}" for (status, reason), count in reasons.most_common()]
+
+
+def format_duration(seconds: float) -> str:
+    """`0.34s`, `12.0s`, `4:07`, `2:04:09` or `3d 02:04:09`."""
+    seconds = max(seconds, 0.0)
+    if seconds < 60:
+        return f"{seconds:.2f}s" if seconds < 10 else f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours:02}:{minutes:02}:{rest:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def format_value(value: object) -> str:
+    """A value for people: five significant digits, long text cut in the middle."""
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:18]}...{text[-19:]}"

@@ -1,0 +1,186 @@
+"""ASHA as in its paper: a trial waits at every rung, and goes on when it is among the best there.
+
+Source: Li et al. 2018, "A system for massively parallel hyperparameter tuning" (arXiv 1810.05934), algorithm 2. Unlike
+the form that stops trials, a trial that was good but late is not lost, and nothing bad runs on because it came first.
+"""
+
+from __future__ import annotations
+
+import math
+from heapq import heappop, heappush, heappushpop
+
+from windlass.tune.schedulers.async_hyperband import check_rungs, draw_bracket, milestones
+from windlass.tune.schedulers.fifo import FIFO, check_mode
+from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
+from windlass.tune.trial import Metrics, Trial
+
+__all__ = ["PromotionASHA"]
+
+
+class PromotionASHA(FIFO):
+    """Pause each trial at each rung; a free slot goes to the best one that may be promoted, else to a new trial.
+
+    Of the n trials that came to a rung the best floor(n / reduction_factor) may go on to the next. Highest rungs first.
+    A trial whose turn it is when it reports goes on without a pause. NaN ranks lowest. When no more trials come and
+    nobody can be promoted, those that wait are over.
+
+    Args:
+        time_attr: what measures progress; must not fall.
+        max_t: the last rung; a trial that comes here is done.
+        grace_period: the first rung.
+        reduction_factor: from one rung to the next, and the share that goes on.
+        brackets: bracket s begins s rungs later; a trial's is drawn, those with more rungs more often.
+    """
+
+    needs_saving = True
+
+    def __init__(
+        self,
+        time_attr: str = "training_iteration",
+        metric: str | None = None,
+        mode: str | None = None,
+        max_t: float = 100,
+        grace_period: float = 1,
+        reduction_factor: float = 4,
+        brackets: int = 1,
+    ) -> None:
+        check_rungs(max_t, grace_period, reduction_factor, brackets)
+        check_mode(mode)
+        super().__init__()
+        self.time_attr, self.metric, self.mode = time_attr, metric, mode
+        self.max_t, self.grace_period, self.reduction_factor = max_t, grace_period, reduction_factor
+        self.brackets = brackets
+        self._brackets = [self._rungs_of(s) for s in range(brackets)]
+        self._ladder = sorted((rung for rungs in self._brackets for rung in rungs), key=lambda rung: -rung.level)
+        self._bracket_of: dict[str, int] = {}
+        self._index_of: dict[str, int] = {}  # of the rung that a trial is on its way to
+
+    def _rungs_of(self, bracket: int) -> list[_Rung]:
+        below = milestones(self.max_t, self.grace_period, self.reduction_factor, bracket)
+        marks = [*(mark for mark in reversed(below) if mark < self.max_t), self.max_t]
+        return [_Rung(mark, index, self.reduction_factor) for index, mark in enumerate(marks)]
+
+    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+        super().on_add(sweep, trial)
+        sizes = [len(rungs) for rungs in self._brackets]
+        self._bracket_of.setdefault(trial.id, draw_bracket(sweep, trial, sizes))
+        self._index_of.setdefault(trial.id, 0)
+
+    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+        if self.time_attr not in result or self.metric_in(sweep) not in result:
+            return GO_ON
+        time, score = result[self.time_attr], self.score(sweep, result)
+        if time >= self.max_t:
+            self._forget(trial)
+            return Verdict(Decision.STOP, f"it has run for {self.max_t:g} {self.time_attr}")
+        rungs = self._brackets[self._bracket_of[trial.id]]
+        while time >= (rung := rungs[self._index_of[trial.id]]).mark:
+            if trial.id not in rung:
+                rung.add(trial, score)
+            if self._next() is not trial:
+                why = f"its rung at {self.time_attr} {rung.mark:g}"
+                return Verdict(Decision.PAUSE, f"it waits at {why} until it is among the best 1/{rung.factor:g} there")
+            self._promote(trial)
+        return GO_ON
+
+    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+        super().on_complete(sweep, trial, result)
+        self._forget(trial)
+
+    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+        super().on_remove(sweep, trial)
+        self._forget(trial)
+
+    def choose(self, sweep: Sweep) -> Trial | None:
+        """What was interrupted, then the best promotable trial of the highest rung, then a new trial."""
+        pending = [trial for trial in sweep.pending.values() if sweep.may_start(trial)]
+        for trial in pending:
+            if trial.iteration:
+                return trial
+        promotable = self._next(sweep)
+        if promotable is not None:
+            self._promote(promotable)
+            return promotable
+        if not (sweep.pending or sweep.running or sweep.is_searching or self._next()):
+            for trial in list(sweep.paused.values()):
+                sweep.stop(trial, "no trial comes any more that could make it one of the best of its rung")
+                self._forget(trial)
+        return pending[0] if pending else None
+
+    def credit(self, sweep: Sweep, trial: Trial) -> int:
+        """Up to the next rung, where reports are counted as `time_attr` counts them."""
+        if self.time_attr != "training_iteration" or trial.id not in self._bracket_of:
+            return 1
+        rung = self._brackets[self._bracket_of[trial.id]][self._index_of[trial.id]]
+        return max(math.ceil(rung.mark) - trial.iteration, 1)
+
+    def _next(self, sweep: Sweep | None = None) -> Trial | None:
+        """The trial to promote next; with a sweep only one that is paused and fits a free slot."""
+        for rung in self._ladder:
+            for trial in sorted(rung.promotable.values(), key=rung.rank, reverse=True) if rung.promotable else ():
+                if sweep is None or (trial.id in sweep.paused and sweep.may_start(trial)):
+                    return trial
+        return None
+
+    def _promote(self, trial: Trial) -> None:
+        index = self._index_of[trial.id]
+        self._brackets[self._bracket_of[trial.id]][index].release(trial)
+        self._index_of[trial.id] = index + 1
+
+    def _forget(self, trial: Trial) -> None:
+        bracket = self._bracket_of.pop(trial.id, None)
+        index = self._index_of.pop(trial.id, 0)
+        if bracket is not None:
+            self._brackets[bracket][index].release(trial)
+
+
+class _Rung:
+    """The scores of those that came to a rung, split into the best floor(n / factor) and the rest; O(log n) to add.
+
+    Attributes:
+        level: 0 is the lowest.
+        promotable: trials among the best that have not gone on yet.
+    """
+
+    def __init__(self, mark: float, level: int, factor: float) -> None:
+        self.mark, self.level, self.factor = mark, level, factor
+        self.promotable: dict[str, Trial] = {}
+        self._trials: dict[str, tuple[Trial, float]] = {}  # of those that wait here
+        self._best: list[tuple[float, int, str]] = []
+        self._rest: list[tuple[float, int, str]] = []  # negated
+
+    def __contains__(self, trial: str) -> bool:
+        return trial in self._trials
+
+    def rank(self, trial: Trial) -> tuple[float, int]:
+        """By which trials here are compared: score, then those that were suggested earlier."""
+        return self._trials[trial.id][1], -trial.number
+
+    def add(self, trial: Trial, score: float) -> None:
+        """A trial came here; it may now be promotable, or another one."""
+        score = -math.inf if math.isnan(score) else score
+        self._trials[trial.id] = trial, score
+        entry = score, -trial.number, trial.id
+        if self._best and entry > self._best[0]:
+            out = heappushpop(self._best, entry)
+            self._enter(trial.id)
+            self._leave(out)
+        else:
+            heappush(self._rest, (-score, trial.number, trial.id))
+        if len(self._best) < math.floor((len(self._best) + len(self._rest)) / self.factor):
+            negated, number, name = heappop(self._rest)
+            heappush(self._best, (-negated, -number, name))
+            self._enter(name)
+
+    def release(self, trial: Trial) -> None:
+        """A trial has gone on from here, or is over; its score still counts."""
+        self.promotable.pop(trial.id, None)
+        self._trials.pop(trial.id, None)
+
+    def _enter(self, name: str) -> None:
+        if name in self._trials:
+            self.promotable[name] = self._trials[name][0]
+
+    def _leave(self, entry: tuple[float, int, str]) -> None:
+        self.promotable.pop(entry[2], None)
+        heappush(self._rest, (-entry[0], -entry[1], entry[2]))

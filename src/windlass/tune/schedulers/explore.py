@@ -1,0 +1,140 @@
+"""How population based training changes a configuration: draw anew, multiply, or step to a neighbour.
+
+Source: Jaderberg et al. 2017, "Population based training of neural networks" (arXiv 1711.09846), section 3; the draws
+are made in the order of Ray Tune's, so the same draws give the same configurations.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from windlass.tune.schedulers.fifo import refuse
+from windlass.tune.schedulers.seeding import plain, seeded
+
+__all__ = ["Config", "Mutations", "check_mutations", "draw_value", "explore", "fill", "flat", "mutated", "tag_of"]
+
+Config = dict[str, Any]
+Mutations = Mapping[str, Any]
+
+
+def check_mutations(mutations: Mutations, path: str = "") -> None:
+    """Refuse what cannot be mutated.
+
+    Raises:
+        UsageError: a value is none of list, function, space and nested dictionary (`bad-value`).
+    """
+    for key, value in mutations.items():
+        name = f"{path}{key}"
+        if isinstance(value, Mapping):
+            if "grid_search" in value:
+                raise refuse(f"hyperparam_mutations[{name!r}] is a grid", f"write the list: {value['grid_search']!r}")
+            check_mutations(value, f"{name}/")
+        elif hasattr(value, "compute"):
+            hint = "use tune.uniform, tune.choice and the like, or a function without arguments"
+            raise refuse(f"hyperparam_mutations[{name!r}] is a sample_from, which cannot be drawn by itself", hint)
+        elif not (_is_list(value) or _is_domain(value) or callable(value)):
+            hint = "give a list of values, a space such as tune.uniform(0, 1), or a function without arguments"
+            raise refuse(f"hyperparam_mutations[{name!r}] is {value!r}", hint)
+        elif _is_list(value) and not value:
+            raise refuse(f"hyperparam_mutations[{name!r}] is empty", "list the values that it may have")
+
+
+def explore(
+    config: Config, mutations: Mutations, rng: Random, resample_probability: float, factors: Sequence[float]
+) -> tuple[Config, dict[str, Any]]:
+    """A copy of a configuration with every mutated value changed, and what was done to each, in words."""
+    new = copy.deepcopy(config)
+    done: dict[str, Any] = {}
+    for key, source in mutations.items():
+        if isinstance(source, Mapping):
+            new[key], done[key] = explore(config[key], source, rng, resample_probability, factors)
+        elif _is_list(source):
+            new[key], done[key] = _step(config[key], source, rng, resample_probability)
+        else:
+            new[key], done[key] = _scale(config[key], source, rng, resample_probability, factors)
+    return new, done
+
+
+def draw_value(source: Any, rng: Random) -> Any:
+    """A value of a list, a space, a function or, nested, of a dictionary of those."""
+    if isinstance(source, Mapping):
+        return {key: draw_value(below, rng) for key, below in source.items()}
+    if _is_domain(source):
+        return source.sample(random_state=rng)
+    if _is_list(source):
+        return rng.choice(source)
+    with seeded(rng):
+        return plain(source())
+
+
+def fill(config: Config, sources: Mutations, draw: Callable[[Any], Any]) -> Config:
+    """Draw what a configuration lacks, in place; returns what was drawn, nested as it is."""
+    drawn: Config = {}
+    for key, source in sources.items():
+        if key not in config:
+            config[key] = drawn[key] = draw(source)
+        elif isinstance(source, Mapping) and isinstance(config[key], dict):
+            below = fill(config[key], source, draw)
+            if below:
+                drawn[key] = below
+    return drawn
+
+
+def mutated(config: Config, mutations: Mutations) -> Config:
+    """The part of a configuration that mutations change, nested as it is."""
+    return {
+        key: mutated(config[key], source) if isinstance(source, Mapping) else config[key]
+        for key, source in mutations.items()
+        if key in config
+    }
+
+
+def flat(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """`{"model/lr": 0.1}` of `{"model": {"lr": 0.1}}`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found.update(flat(value, f"{path}{key}/") if isinstance(value, Mapping) else {f"{path}{key}": value})
+    return found
+
+
+def tag_of(name: object, values: Mapping[str, Any]) -> str:
+    """`3@perturbed[lr=0.01]`: how a trial came to be, for people."""
+    words = []
+    for path, value in sorted(flat(values).items()):
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        words.append(f"{path.rpartition('/')[2]}={shown}")
+    return f"{name}@perturbed[{','.join(words)}]"
+
+
+def _step(value: Any, values: Sequence[Any], rng: Random, resample_probability: float) -> tuple[Any, str]:
+    if rng.random() < resample_probability or value not in values:
+        return rng.choice(values), "resample"
+    shift, index = rng.choice([-1, 1]), values.index(value)
+    moved = min(max(index + shift, 0), len(values) - 1)
+    return values[moved], f"shift {'left' if shift < 0 else 'right'}{' (noop)' if moved == index else ''}"
+
+
+def _scale(
+    value: Any, source: Any, rng: Random, resample_probability: float, factors: Sequence[float]
+) -> tuple[Any, str]:
+    if rng.random() < resample_probability:
+        new, done = draw_value(source, rng), "resample"
+    else:
+        factor = rng.choice(factors)
+        if not isinstance(value, (int, float)):
+            raise refuse(f"{value!r} cannot be multiplied by {factor}", "list the values that it may have instead")
+        new, done = value * factor, f"* {factor}"
+    if isinstance(value, bool):
+        return bool(new), done
+    return round(new) if isinstance(value, int) else new, done
+
+
+def _is_list(source: Any) -> bool:
+    return isinstance(source, (list, tuple))
+
+
+def _is_domain(source: Any) -> bool:
+    return hasattr(source, "sample") and hasattr(source, "is_valid")

@@ -1,0 +1,39 @@
+"""HyperBand that works with a searcher which learns from each budget: the pairing of BOHB.
+
+Source: Falkner et al. 2018, "BOHB: robust and efficient hyperparameter optimization at scale" (arXiv 1807.01774).
+"""
+
+from __future__ import annotations
+
+from windlass.tune.schedulers.hyperband import HyperBandScheduler
+from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
+from windlass.tune.trial import Metrics, Status, Trial
+
+__all__ = ["HyperBandForBOHB"]
+
+
+class HyperBandForBOHB(HyperBandScheduler):
+    """HyperBand, largest bracket first; a trial waits at its milestone also while its bracket is not full.
+
+    So the searcher sees results at the smallest budget before it is asked for more trials. A result at a milestone
+    tells it the budget, as `hyperband_info/budget`. When nothing runs and no trial comes, brackets go on with what
+    they have.
+    """
+
+    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+        bracket = self._report(sweep, trial, result)
+        if bracket.goes_on(trial):
+            return GO_ON
+        result["hyperband_info/budget"] = bracket.milestone
+        others = (one.trial for one in bracket.live.values() if one.trial is not trial)
+        if not bracket.is_filled or any(other.status is not Status.PAUSED for other in others):
+            what = "until its bracket is full and all have come"
+            return Verdict(Decision.PAUSE, f"it waits at {self.time_attr} {bracket.milestone} {what}")
+        return self._process(sweep, bracket, trial)
+
+    def _next_s(self, num_made: int) -> int:
+        return self._num_brackets - num_made - 1
+
+    def _rank(self, trial: Trial) -> tuple[float, ...]:
+        _, band, index = self._places[trial.id]
+        return band, index, self.turn(trial)

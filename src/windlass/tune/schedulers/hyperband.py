@@ -1,0 +1,195 @@
+"""HyperBand in its synchronous form, with the decisions of Ray Tune's scheduler of the same name.
+
+Source: Li et al. 2018, "Hyperband: a novel bandit-based approach to hyperparameter optimization" (arXiv 1603.06560).
+As in Ray, max_t is where a trial ends, also one that was resumed, and times of milestones are absolute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from windlass.core.errors import UsageError
+from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
+from windlass.tune.schedulers.hyperband_bracket import Bracket
+from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
+from windlass.tune.trial import Metrics, Status, Trial
+
+__all__ = ["HyperBandScheduler"]
+
+
+class HyperBandScheduler(FIFO):
+    """Fill brackets with trials; at each milestone of a bracket keep its best 1/reduction_factor.
+
+    A band has brackets s = 0, 1, ..., each with ceil((s_max + 1) / (s + 1) * eta**s) trials that meet first at
+    max_t / eta**s. Brackets are filled from the smallest up, then a new band begins. A free slot goes to the oldest
+    band, there to the bracket that is least complete.
+
+    Args:
+        time_attr: what measures progress; every result must have it.
+        max_t: where trials end.
+        reduction_factor: eta, from one milestone to the next, and the share that is kept.
+        stop_last_trials: False lets those that survive all halvings run on.
+    """
+
+    needs_saving = True
+
+    def __init__(
+        self,
+        time_attr: str = "training_iteration",
+        metric: str | None = None,
+        mode: str | None = None,
+        max_t: int = 81,
+        reduction_factor: float = 3,
+        stop_last_trials: bool = True,
+    ) -> None:
+        if not max_t > 0:
+            raise refuse(f"max_t is {max_t!r}", "it must be above 0")
+        if not reduction_factor > 1:
+            raise refuse(f"reduction_factor is {reduction_factor!r}", "it must be above 1")
+        check_mode(mode)
+        super().__init__()
+        self.time_attr, self.metric, self.mode = time_attr, metric, mode
+        self.max_t, self.reduction_factor, self.stop_last_trials = max_t, reduction_factor, stop_last_trials
+        self._num_brackets = round(math.log(max_t) / math.log(reduction_factor)) + 1  # in a band
+        self._bands: list[list[Bracket | None]] = [[]]  # None: its first milestone would be 0
+        self._open: Bracket | None = None
+        self._awaits_trials: Bracket | None = None  # all have come, and it is not full
+        self._places: dict[str, tuple[Bracket, int, int]] = {}  # with the indexes of band and bracket
+
+    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+        super().on_add(sweep, trial)
+        bracket = self._open
+        while bracket is None or bracket.is_filled or (sweep.is_searching and bracket.has_had_all):
+            if len(self._bands[-1]) == self._num_brackets:
+                self._bands.append([])
+            bracket = self._made(self._next_s(len(self._bands[-1])))
+            self._bands[-1].append(bracket)
+        self._open = bracket
+        bracket.add(trial)
+        self._places[trial.id] = bracket, len(self._bands) - 1, len(self._bands[-1]) - 1
+
+    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+        bracket = self._report(sweep, trial, result)
+        return GO_ON if bracket.goes_on(trial) else self._process(sweep, bracket, trial)
+
+    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+        self._leave(sweep, trial)
+
+    def on_error(self, sweep: Sweep, trial: Trial) -> None:
+        self._leave(sweep, trial)
+
+    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+        self._leave(sweep, trial)
+
+    def choose(self, sweep: Sweep) -> Trial | None:
+        """The least complete bracket's first trial; where nothing else can, brackets go on with what has come."""
+        if not sweep.pending and not sweep.is_searching:
+            awaits, self._awaits_trials = self._awaits_trials, None
+            if awaits is not None:
+                self._process(sweep, awaits)
+            if not sweep.running and sweep.paused:
+                self._revive(sweep)
+        fitting = (trial for trial in sweep.pending.values() if trial.id in self._places and sweep.may_start(trial))
+        return min(fitting, key=self._rank, default=None)
+
+    def credit(self, sweep: Sweep, trial: Trial) -> int:
+        """Up to the milestone, where reports are counted as `time_attr` counts them."""
+        if self.time_attr != "training_iteration" or trial.id not in self._places:
+            return 1
+        bracket = self._places[trial.id][0]
+        return ENDLESS if bracket.is_free else min(max(bracket.milestone - trial.iteration, 1), ENDLESS)
+
+    def _next_s(self, num_made: int) -> int:
+        return num_made
+
+    def _rank(self, trial: Trial) -> tuple[float, ...]:
+        bracket, band, index = self._places[trial.id]
+        return band, bracket.completion, index, self.turn(trial)
+
+    def _made(self, s: int) -> Bracket | None:
+        eta = self.reduction_factor
+        milestone = int(self.max_t * eta**-s)
+        if milestone == 0:
+            return None
+        size = math.ceil(self._num_brackets / (s + 1) * eta**s)
+        return Bracket(
+            size=size, milestone=milestone, max_t=self.max_t, eta=eta, halves=s, stops_last=self.stop_last_trials
+        )
+
+    def _report(self, sweep: Sweep, trial: Trial, result: Metrics) -> Bracket:
+        if self.time_attr not in result:
+            raise UsageError(
+                f"trial {trial.id} reported no {self.time_attr!r}, which is the time of {type(self).__name__}",
+                hint=f"report it every time, or set time_attr to one of {', '.join(sorted(result))}",
+                code="result-lacks-attribute",
+            )
+        bracket = self._places[trial.id][0]
+        score = self.score(sweep, result) if self.metric_in(sweep) in result else None
+        bracket.report(trial, result[self.time_attr], score)
+        return bracket
+
+    def _process(self, sweep: Sweep, bracket: Bracket, current: Trial | None = None) -> Verdict:
+        """Halve a bracket if all its trials have come; what becomes of the one that just reported."""
+        at = f"at {self.time_attr} {bracket.milestone}"
+        if not bracket.is_done:
+            return Verdict(Decision.PAUSE, f"it waits {at} for {len(bracket.behind)} others of its bracket")
+        if sweep.is_searching and bracket is self._open and bracket.is_fresh and not bracket.has_had_all:
+            self._awaits_trials = bracket
+            return Verdict(Decision.PAUSE, f"it waits {at} until its bracket has {bracket.size} trials")
+        if bracket.is_finished:
+            return self._finish(sweep, bracket, [one.trial for one in bracket.live.values()], current, at)
+        return self._halve(sweep, bracket, current, at)
+
+    def _halve(self, sweep: Sweep, bracket: Bracket, current: Trial | None, at: str) -> Verdict:
+        num = len(bracket.live)
+        good, bad = bracket.halve()
+        verdict = self._end(sweep, bracket, bad, current, f"not among the best {len(good)} of {num} {at}")
+        for trial in good:
+            if not bracket.goes_on(trial):
+                continue
+            if trial is current:
+                verdict = GO_ON
+            elif trial.status is Status.PAUSED:
+                sweep.unpause(trial, f"among the best {len(good)} of {num} {at}")
+        if bracket.is_finished:
+            over = self._finish(sweep, bracket, good, current, at)
+            return verdict or over
+        return verdict or Verdict(Decision.PAUSE, f"it is already beyond {self.time_attr} {bracket.milestone}")
+
+    def _finish(self, sweep: Sweep, bracket: Bracket, trials: list[Trial], current: Trial | None, at: str) -> Verdict:
+        ended = self._end(sweep, bracket, trials, current, f"its bracket ends {at}")
+        return ended or Verdict(Decision.STOP, f"its bracket ends {at}")
+
+    def _end(
+        self, sweep: Sweep, bracket: Bracket, trials: Iterable[Trial], current: Trial | None, why: str
+    ) -> Verdict | None:
+        verdict = None
+        for trial in trials:
+            if trial is current:
+                verdict = Verdict(Decision.STOP, why)
+            else:
+                sweep.stop(trial, why)
+                del self._places[trial.id]
+                self._turns.pop(trial.id, None)
+            bracket.remove(trial)
+        return verdict
+
+    def _leave(self, sweep: Sweep, trial: Trial) -> None:
+        self._turns.pop(trial.id, None)
+        place = self._places.pop(trial.id, None)
+        if place is None:
+            return
+        place[0].remove(trial)
+        if not place[0].is_finished:
+            self._process(sweep, place[0])
+
+    def _revive(self, sweep: Sweep) -> None:
+        """Nothing runs: go on with a bracket all of whose trials have come to a milestone, and that nobody halved."""
+        for band in self._bands:
+            for bracket in band:
+                if bracket is None or not any(one.trial.status is Status.PAUSED for one in bracket.live.values()):
+                    continue
+                self._process(sweep, bracket)
+                if sweep.pending:
+                    return

@@ -1,0 +1,188 @@
+"""The median stopping rule: end a trial whose best result is worse than the median of what others averaged by then.
+
+Source: Golovin et al. 2017, "Google Vizier: a service for black-box optimization", section 3.2.1.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+
+from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode
+from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
+from windlass.tune.schedulers.running_mean import RunningMean
+from windlass.tune.trial import Metrics, Trial
+
+__all__ = ["MedianStoppingRule"]
+
+_NUM_ASKED = 4096
+
+
+class MedianStoppingRule(FIFO):
+    """At time t compare a trial's best value with the median of the others' means over [grace_period, t].
+
+    Only trials that have a result at t or later count. With fewer than `min_samples_required` of them the trial gives
+    way to one that waits, if any. Decisions are those of Ray Tune's rule of the same name, which reads every
+    result of every trial each time; here a result costs O(log n) where results share their times (iterations), else
+    O(n log r) for n trials of r results.
+
+    Args:
+        time_attr: what measures progress.
+        grace_period: results before it do not count, and nothing is stopped.
+        min_samples_required: trials over which a median is taken, at least.
+        min_time_slice: how long a trial runs before it gives way again.
+        hard_stop: False pauses a trial instead, once; it goes on when nobody else waits.
+    """
+
+    def __init__(
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        grace_period: float = 60.0,
+        min_samples_required: int = 3,
+        min_time_slice: float = 0,
+        hard_stop: bool = True,
+    ) -> None:
+        check_mode(mode)
+        super().__init__()
+        self.needs_saving = not hard_stop
+        self.time_attr, self.metric, self.mode = time_attr, metric, mode
+        self.grace_period, self.min_samples_required = grace_period, min_samples_required
+        self.min_time_slice, self.hard_stop = min_time_slice, hard_stop
+        self._means: dict[str, RunningMean] = {}
+        self._best: dict[str, float] = {}
+        self._paused_at: dict[str, float] = {}
+        self._stopped: set[str] = set()
+        self._board = _Board(self._means)
+
+    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+        if self.time_attr not in result or self.metric_in(sweep) not in result or trial.id in self._stopped:
+            return GO_ON
+        time = result[self.time_attr]
+        self._record(sweep, trial, result)
+        if time < self.grace_period:
+            return GO_ON
+        means = self._board.others(trial.id, time)
+        if len(means) < self.min_samples_required:
+            return self._give_way(sweep, trial, time)
+        return self._compare(sweep, trial, means, time)
+
+    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+        super().on_complete(sweep, trial, result)
+        if self.time_attr in result and self.metric_in(sweep) in result:
+            self._record(sweep, trial, result)
+        self._best.pop(trial.id, None)
+        self._paused_at.pop(trial.id, None)
+
+    def choose(self, sweep: Sweep) -> Trial | None:
+        """New trials before paused ones."""
+        return None if sweep.is_searching and not sweep.pending else super().choose(sweep)
+
+    def credit(self, sweep: Sweep, trial: Trial) -> int:
+        """Up to the end of the grace period, where reports are counted as `time_attr` counts them."""
+        if self.time_attr != "training_iteration":
+            return 1
+        return min(max(math.ceil(self.grace_period) - trial.iteration, 1), ENDLESS)
+
+    def _record(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+        time, value = result[self.time_attr], self.score(sweep, result)
+        best = self._best.get(trial.id)
+        if best is None or value > best:
+            self._best[trial.id] = value
+        self._board.add(trial.id, time, value if time >= self.grace_period else None)
+
+    def _give_way(self, sweep: Sweep, trial: Trial, time: float) -> Verdict:
+        waited = time - self._paused_at.get(trial.id, -math.inf)
+        if not (waited > self.min_time_slice and (sweep.pending or sweep.paused or sweep.is_searching)):
+            return GO_ON
+        self._paused_at[trial.id] = time
+        why = f"too few trials have come to {self.time_attr} {time:g} for a median; others wait for a slot"
+        return Verdict(Decision.PAUSE, why)
+
+    def _compare(self, sweep: Sweep, trial: Trial, means: _Without, time: float) -> Verdict:
+        median, best = means.median(), self._best[trial.id]
+        if max(median, best) == best:  # in this order: a best of NaN is worse than any median
+            return GO_ON
+        self._stopped.add(trial.id)
+        sign = self.sign_in(sweep)
+        why = f"its best, {sign * best:.6g}, is worse than the median {sign * median:.6g} of {len(means)} others"
+        decision = Decision.STOP if self.hard_stop else Decision.PAUSE
+        return Verdict(decision, f"{why} at {self.time_attr} {time:g}")
+
+
+class _Without:
+    """Sorted numbers without one of them."""
+
+    def __init__(self, values: list[float], left_out: float) -> None:
+        self._values = values
+        index = bisect_left(values, left_out) if math.isfinite(left_out) else len(values)
+        self._gap = index if index < len(values) and values[index] == left_out else len(values)
+
+    def __len__(self) -> int:
+        return len(self._values) - (self._gap < len(self._values))
+
+    def median(self) -> float:
+        half = len(self) // 2
+        if len(self) % 2:
+            return self._at(half)
+        return (self._at(half - 1) + self._at(half)) / 2
+
+    def _at(self, index: int) -> float:
+        return self._values[index + (index >= self._gap)]
+
+
+class _Board:
+    """The means of all trials that reached a time, sorted; kept for times that are asked for again and again."""
+
+    def __init__(self, means: dict[str, RunningMean]) -> None:
+        self._means = means
+        self._kept: dict[float, list[float]] = {}
+        self._times: list[float] = []  # the keys of `_kept`, sorted
+        self._asked: dict[float, None] = {}  # the newest of them
+
+    def add(self, trial: str, time: float, value: float | None) -> None:
+        """A trial reported; None does not count into its mean, but it has come to this time."""
+        mean = self._means.setdefault(trial, RunningMean())
+        if time < mean.last:
+            mean = self._begin_anew(trial)
+        first = bisect_left(self._times, mean.last) if math.isfinite(mean.last) else 0
+        touched = self._times[first : bisect_right(self._times, time)]
+        for key in touched:
+            if key == mean.last:
+                _take_out(self._kept[key], mean.at(key))
+        mean.last = time
+        if value is not None:
+            mean.add(time, value)
+        for key in touched:
+            if math.isfinite(mean.at(key)):
+                insort(self._kept[key], mean.at(key))
+
+    def others(self, trial: str, time: float) -> _Without:
+        """The finite means at a time of all trials that came to it, without this one's."""
+        values = self._kept.get(time)
+        if values is None:
+            found = (mean.at(time) for mean in self._means.values() if mean.last >= time)
+            values = sorted(value for value in found if math.isfinite(value))
+            self._remember(time, values)
+        return _Without(values, self._means[trial].at(time))
+
+    def _remember(self, time: float, values: list[float]) -> None:
+        if time in self._asked:
+            self._kept[time] = values
+            insort(self._times, time)
+        self._asked[time] = None
+        if len(self._asked) > _NUM_ASKED:
+            del self._asked[next(iter(self._asked))]
+
+    def _begin_anew(self, trial: str) -> RunningMean:
+        """A trial went back in time: it counts from here, and what was kept is made again when it is asked for."""
+        self._kept.clear()
+        self._times.clear()
+        self._means[trial] = RunningMean()
+        return self._means[trial]
+
+
+def _take_out(values: list[float], value: float) -> None:
+    if math.isfinite(value):
+        del values[bisect_left(values, value)]

@@ -1,0 +1,143 @@
+"""Schedulers by name: those that people type, and those that a sweep's journal holds."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any, cast
+
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.names import nearest
+from windlass.tune.schedulers.protocol import Scheduler
+from windlass.tune.schedulers.settings import from_form, imported
+
+__all__ = ["ASHA", "check_pairing", "create_scheduler", "from_settings"]
+
+_HERE = "windlass.tune.schedulers"
+_MODULES = {
+    "AsyncHyperBandScheduler": "async_hyperband",
+    "DistributeResources": "resource_allocation",
+    "DistributeResourcesToTopJob": "resource_allocation",
+    "FIFO": "fifo",
+    "HyperBandForBOHB": "hb_bohb",
+    "HyperBandScheduler": "hyperband",
+    "MedianStoppingRule": "median_stopping_rule",
+    "PB2": "pb2",
+    "PopulationBasedTraining": "pbt",
+    "PopulationBasedTrainingReplay": "pbt_replay",
+    "PromotionASHA": "asha_promotion",
+    "ResourceChangingScheduler": "resource_changing_scheduler",
+}
+_SHORT = {
+    "fifo": "FIFO",
+    "async_hyperband": "AsyncHyperBandScheduler",
+    "asynchyperband": "AsyncHyperBandScheduler",
+    "asha": "AsyncHyperBandScheduler",
+    "asha_promotion": "PromotionASHA",
+    "median_stopping_rule": "MedianStoppingRule",
+    "medianstopping": "MedianStoppingRule",
+    "hyperband": "HyperBandScheduler",
+    "hb_bohb": "HyperBandForBOHB",
+    "pbt": "PopulationBasedTraining",
+    "pbt_replay": "PopulationBasedTrainingReplay",
+    "pb2": "PB2",
+    "resource_changing": "ResourceChangingScheduler",
+}
+
+
+def create_scheduler(scheduler: str, **kwargs: Any) -> Scheduler:
+    """A scheduler by its short name, such as `asha` or `pbt`.
+
+    An argument that this scheduler does not have is left out where another one has it, so that one set of arguments
+    serves to compare several.
+
+    Raises:
+        UsageError: there is no such scheduler (`unknown-scheduler`), or none takes such an argument (`unknown-argument`).
+    """
+    name = scheduler.lower()
+    if name not in _SHORT:
+        near = nearest(name, _SHORT)
+        hint = f"did you mean {near!r}?" if near else f"there are {', '.join(_SHORT)}"
+        raise UsageError(f"there is no scheduler {scheduler!r}", hint=hint, code="unknown-scheduler")
+    kind = _kind(_SHORT[name])
+    known = _arguments(kind)
+    elsewhere = {argument for other in set(_SHORT.values()) for argument in _arguments(_kind(other))}
+    for argument in kwargs:
+        if argument not in elsewhere:
+            near = nearest(argument, known)
+            hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
+            raise UsageError(f"the scheduler {name} has no argument `{argument}`", hint=hint, code="unknown-argument")
+    return cast("Scheduler", kind(**{argument: value for argument, value in kwargs.items() if argument in known}))
+
+
+def ASHA(kind: str = "stop", **arguments: Any) -> Scheduler:  # noqa: N802 - a name that people type like a class
+    """Asynchronous successive halving: `stop` ends trials at milestones, `promote` pauses and promotes them.
+
+    Raises:
+        UsageError: `kind` is neither (`bad-value`), or an argument is unknown (`unknown-argument`).
+    """
+    names = {"stop": "AsyncHyperBandScheduler", "promote": "PromotionASHA"}
+    if kind not in names:
+        raise UsageError(f"ASHA has no kind {kind!r}", hint="it is 'stop' or 'promote'", code="bad-value")
+    made = _kind(names[kind])
+    for argument in arguments:
+        if argument not in (known := _arguments(made)):
+            near = nearest(argument, known)
+            hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
+            raise UsageError(f"ASHA has no argument `{argument}`", hint=hint, code="unknown-argument")
+    return cast("Scheduler", made(**arguments))
+
+
+def from_settings(settings: Mapping[str, Any]) -> Any:
+    """The scheduler that `settings()` described, new: nothing was told to it yet.
+
+    Raises:
+        PreconditionError: it is code that cannot be imported here, and must be given again (`scheduler-needs-code`).
+    """
+    name = str(settings["type"])
+    if name not in _MODULES and ":" not in name:
+        raise PreconditionError(
+            f"the scheduler of this sweep is {name}, which did not say how it is made again",
+            hint="give the scheduler again when you restore the sweep",
+            code="scheduler-needs-code",
+        )
+    kind = _kind(name) if name in _MODULES else imported(name)
+    return kind(**{key: from_form(value, from_settings) for key, value in settings.items() if key != "type"})
+
+
+def check_pairing(scheduler: Scheduler, *, searcher: str, learns: bool, metric: str | None) -> None:
+    """Refuse a scheduler that does not go with the rest of a sweep.
+
+    Args:
+        searcher: what the user calls it.
+        learns: whether what it is told changes what it suggests.
+        metric: of the sweep; None: the scheduler has to have one of its own.
+
+    Raises:
+        UsageError: a learning searcher with population based training (`pbt-with-search`); no metric for a scheduler
+            that compares trials (`metric-not-named`).
+    """
+    name = type(scheduler).__name__
+    if learns and getattr(scheduler, "forbids_learning", False):
+        raise UsageError(
+            f"{name} changes configurations itself, and cannot be used with {searcher}",
+            hint="leave the search algorithm out: the first configurations are then drawn at random",
+            code="pbt-with-search",
+        )
+    inner = getattr(scheduler, "base_scheduler", scheduler)
+    compares = "metric" in _arguments(type(inner))
+    if compares and not (metric or inner.metric):
+        raise UsageError(
+            f"{type(inner).__name__} compares trials, and there is no metric",
+            hint='name it once: TuneConfig(metric="loss", mode="min"), say',
+            code="metric-not-named",
+        )
+
+
+def _kind(name: str) -> Any:
+    return getattr(importlib.import_module(f"{_HERE}.{_MODULES[name]}"), name)  # lazy: a sweep uses one of them
+
+
+def _arguments(kind: type) -> list[str]:
+    return [name for name in inspect.signature(kind.__init__).parameters if name != "self"]  # type: ignore[misc]

@@ -1,0 +1,93 @@
+"""The JSON form of a scheduler: its type and the arguments that it was made with; code is named by its import path."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windlass.core.errors import PreconditionError
+
+__all__ = ["from_form", "settings_of", "to_form"]
+
+_SPACE = "windlass.tune.space."
+
+
+def settings_of(made: object) -> dict[str, object]:
+    """`{"type": ..., **arguments}`: an argument is the attribute that has its name."""
+    names = inspect.signature(type(made).__init__).parameters
+    arguments = {name: to_form(getattr(made, name)) for name in names if name != "self"}
+    return {"type": type_name(type(made)), **arguments}
+
+
+def type_name(kind: type) -> str:
+    """`PopulationBasedTraining` for one of ours, `module:Name` for any other."""
+    is_ours = kind.__module__.startswith("windlass.tune.schedulers.") and "." not in kind.__qualname__
+    return kind.__name__ if is_ours else f"{kind.__module__}:{kind.__qualname__}"
+
+
+def to_form(value: Any) -> Any:
+    """A value as JSON, with `{"$...": ...}` for what JSON does not have."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, list):
+        return [to_form(item) for item in value]
+    if isinstance(value, tuple):
+        return {"$tuple": [to_form(item) for item in value]}
+    if isinstance(value, Mapping):
+        return {str(key): to_form(item) for key, item in value.items()}
+    if hasattr(value, "settings"):
+        return {"$made": value.settings()}
+    if type(value).__module__.startswith(_SPACE) and dataclasses.is_dataclass(value):
+        fields = {field.name: to_form(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {"$domain": type(value).__name__, **fields}
+    return {"$code": _path_of(value)}
+
+
+def from_form(form: Any, made: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """Read back `to_form`; `made` makes what is described by a type and arguments.
+
+    Raises:
+        PreconditionError: it names code that cannot be imported (`scheduler-needs-code`).
+    """
+    if isinstance(form, list):
+        return [from_form(item, made) for item in form]
+    if not isinstance(form, Mapping):
+        return form
+    if "$tuple" in form:
+        return tuple(from_form(item, made) for item in form["$tuple"])
+    if "$made" in form:
+        return made(form["$made"])
+    if "$code" in form:
+        return imported(form["$code"])
+    if "$domain" in form:
+        fields = {key: from_form(item, made) for key, item in form.items() if key != "$domain"}
+        return getattr(importlib.import_module(_SPACE + "domains"), form["$domain"])(**fields)  # lazy: few need it
+    return {key: from_form(item, made) for key, item in form.items()}
+
+
+def imported(path: str) -> Any:
+    """What an import path `module:name` names.
+
+    Raises:
+        PreconditionError: nothing, or something that was made on the fly.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError):
+        raise PreconditionError(
+            f"the scheduler of this sweep needs {path}, which cannot be imported here",
+            hint="give the scheduler again when you restore the sweep, or put the code into a module",
+            code="scheduler-needs-code",
+        ) from None
+    return found
+
+
+def _path_of(code: Any) -> str:
+    kind = code if hasattr(code, "__qualname__") else type(code)
+    return f"{kind.__module__}:{kind.__qualname__}"

@@ -1,0 +1,97 @@
+"""Between a space of windlass and the parameters that an Optuna sampler knows.
+
+A sampler sees floats, integers counted in steps, shares of a normal distribution, and numbers of options, so every
+primitive can be searched, the quantised logarithmic ones too, and options may be any objects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from windlass.core.errors import UsageError
+from windlass.tune.searchers.optuna.given import Steps
+from windlass.tune.space import Categorical, Computed, Float, Integer, Normal
+from windlass.tune.space.tree import Leaf, Pick
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+__all__ = ["check_searchable", "distribution_of", "to_param", "to_value"]
+
+_LEAST_SHARE = 2.0**-30
+
+
+def check_searchable(node: Leaf | Pick, who: str) -> None:
+    """Refuse what a model can not search.
+
+    Raises:
+        UsageError: it is a grid.
+    """
+    if isinstance(node, Pick) and node.is_grid:
+        raise UsageError(
+            f"`{node.name}` is a grid, which {who} does not walk",
+            hint="use tune.choice, or leave the searcher out to walk the grid",
+            code="space-not-searchable",
+        )
+
+
+def distribution_of(node: Leaf | Pick) -> BaseDistribution | None:
+    """What the sampler draws for a node; None for a computed value."""
+    from optuna import distributions  # lazy: costs 0.2 s
+
+    if isinstance(node, Pick):
+        return distributions.CategoricalDistribution(tuple(range(len(node.options))))
+    domain = node.domain
+    if isinstance(domain, Computed):
+        return None
+    if isinstance(domain, Categorical):
+        return distributions.CategoricalDistribution(tuple(range(len(domain.categories))))
+    if isinstance(domain, Integer):
+        return distributions.IntDistribution(domain.first, domain.last, log=domain.is_log)
+    if isinstance(domain, Steps):
+        return domain.distribution
+    if isinstance(domain, Normal):
+        return distributions.FloatDistribution(_LEAST_SHARE, 1 - _LEAST_SHARE)
+    assert isinstance(domain, Float)
+    if domain.step is not None and not domain.is_log:
+        num_steps = round((domain.upper - domain.lower) / domain.step)
+        return distributions.IntDistribution(0, num_steps)
+    return distributions.FloatDistribution(domain.lower, domain.upper, log=domain.is_log)
+
+
+def to_value(node: Leaf | Pick, param: Any) -> Any:
+    """The value, or the number of the option, that a drawn parameter means."""
+    if isinstance(node, Pick):
+        return param
+    domain = node.domain
+    if isinstance(domain, Categorical):
+        return domain.categories[param]
+    if isinstance(domain, Integer):
+        return param * domain.step
+    if isinstance(domain, Steps):
+        return param
+    if isinstance(domain, Normal):
+        return domain.at_share(param)
+    assert isinstance(domain, Float)
+    if domain.step is not None and not domain.is_log:
+        return domain.nearest(domain.lower + param * domain.step)
+    return domain.nearest(param)
+
+
+def to_param(node: Leaf | Pick, value: Any) -> Any:
+    """The parameter that means a value of the domain."""
+    if isinstance(node, Pick):
+        return value
+    domain = node.domain
+    if isinstance(domain, Categorical):
+        return domain.index(value)
+    if isinstance(domain, Integer):
+        return min(max(round(value / domain.step), domain.first), domain.last)
+    if isinstance(domain, Steps):
+        return value
+    if isinstance(domain, Normal):
+        return min(max(domain.share_of(value), _LEAST_SHARE), 1 - _LEAST_SHARE)
+    assert isinstance(domain, Float)
+    if domain.step is not None and not domain.is_log:
+        return round((value - domain.lower) / domain.step)
+    return float(value)

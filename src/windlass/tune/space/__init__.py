@@ -1,0 +1,65 @@
+"""Search spaces: the primitives, the tree they make, and one configuration per number of it.
+
+    space = Space({"lr": loguniform(1e-5, 1e-1), "layers": choice([2, 4, 8])})
+    config, assigned = space.draw(seed, number)
+
+`describe` and `read_space` are the JSON form, which is also what stands under `sweep:` in a file.
+"""
+
+from windlass.tune.space.computed import Computed
+from windlass.tune.space.domains import Categorical, Domain, Float, Integer, Normal
+from windlass.tune.space.errors import RecursiveDependencyError, SpaceError
+from windlass.tune.space.grammar import describe, read_space
+from windlass.tune.space.narrowing import check_narrower, check_same_names
+from windlass.tune.space.primitives import (
+    PRIMITIVES,
+    choice,
+    grid_search,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
+from windlass.tune.space.space import Space
+from windlass.tune.space.values import from_json, import_name, imported, to_json
+
+__all__ = [
+    "PRIMITIVES",
+    "Categorical",
+    "Computed",
+    "Domain",
+    "Float",
+    "Integer",
+    "Normal",
+    "RecursiveDependencyError",
+    "Space",
+    "SpaceError",
+    "check_narrower",
+    "check_same_names",
+    "choice",
+    "describe",
+    "from_json",
+    "grid_search",
+    "import_name",
+    "imported",
+    "lograndint",
+    "loguniform",
+    "qlograndint",
+    "qloguniform",
+    "qrandint",
+    "qrandn",
+    "quniform",
+    "randint",
+    "randn",
+    "read_space",
+    "sample_from",
+    "to_json",
+    "uniform",
+]

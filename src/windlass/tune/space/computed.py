@@ -1,0 +1,164 @@
+"""Values that are computed from others: `sample_from`, and what its function sees of the configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from windlass.tune.space.domains import Domain, RandomState, bits_from
+from windlass.tune.space.errors import SpaceError
+from windlass.tune.space.values import plain
+
+__all__ = ["Computed", "ListView", "View"]
+
+
+class View(Mapping[str, Any]):
+    """A configuration whose values are made when they are looked at; reads as a mapping and by attributes.
+
+    `config` is the configuration itself at its top, for functions that were written as `lambda spec: spec.config.x`.
+    """
+
+    __slots__ = ("_look", "_names", "_top")
+
+    def __init__(self, names: Sequence[Any], look: Callable[[Any], Any], *, is_top: bool = False) -> None:
+        self._names = names
+        self._look = look
+        self._top = is_top
+
+    def __getitem__(self, name: Any) -> Any:
+        if name in self._names:
+            return self._look(name)
+        if name == "config" and self._top:
+            return self
+        raise KeyError(name)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the configuration has no `{name}`, but {', '.join(map(str, self._names))}") from None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"config with {', '.join(map(str, self._names))}"
+
+
+class ListView(Sequence[Any]):
+    """A list of a configuration whose entries are made when they are looked at."""
+
+    __slots__ = ("_length", "_look")
+
+    def __init__(self, length: int, look: Callable[[Any], Any]) -> None:
+        self._length = length
+        self._look = look
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(self._length)[index]
+        return self._look(chosen) if isinstance(chosen, int) else [self._look(one) for one in chosen]
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class Computed(Domain):
+    """The answer of a function, or of an expression in text that sees `config` (and `spec`, `math`, `random`, `np`)."""
+
+    __slots__ = ("_takes_config", "func")
+
+    def __init__(self, func: Callable[..., Any] | str) -> None:
+        if not isinstance(func, str) and not callable(func):
+            raise SpaceError(f"sample_from needs a function, not {func!r}", code="space-function")
+        self.func = func
+        self._takes_config = isinstance(func, str) or _takes_one(func)
+
+    def at(self, bits: int) -> Any:
+        return self.compute(View((), _nothing, is_top=True), bits)
+
+    def sample(self, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
+        source = random.Random(random_state) if isinstance(random_state, int) else random_state
+        config = {} if config is None else config
+        drawn = [self.compute(config, bits_from(source)) for _ in range(size)]
+        return drawn if size > 1 else drawn[0]
+
+    def compute(self, config: Any, bits: int) -> Any:
+        """Call the function; what it draws from global generators follows from `bits` alone, and leaves no trace.
+
+        Raises:
+            SpaceError: it failed; what it raised is the cause.
+        """
+        with _seeded(bits):
+            return plain(self._answer(config))
+
+    def _answer(self, config: Any) -> Any:
+        if not isinstance(self.func, str):
+            return self.func(config) if self._takes_config else self.func()
+        names: dict[str, Any] = {"config": config, "spec": config, "math": math, "random": random}
+        if "np." in self.func:
+            import numpy as np  # lazy: only for an expression that names it
+
+            names["np"] = np
+        return eval(self.func, names)  # noqa: S307 - the user's own text, as the trial's command is
+
+    def is_valid(self, value: Any) -> bool:
+        del value
+        return True
+
+    @property
+    def name(self) -> str:
+        """What people are shown: the text, or the function's name and place."""
+        if isinstance(self.func, str):
+            return self.func
+        code = getattr(self.func, "__code__", None)
+        place = f" ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})" if code else ""
+        return f"{getattr(self.func, '__qualname__', repr(self.func))}{place}"
+
+    def __repr__(self) -> str:
+        return f"sample_from({self.name})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Computed) and other.func == self.func
+
+    def __hash__(self) -> int:
+        return hash(self.func)
+
+
+def _takes_one(func: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(func)
+    except ValueError:  # a builtin without one
+        return True
+    for takes_one in (True, False):
+        with contextlib.suppress(TypeError):
+            signature.bind(*[None] * takes_one)
+            return takes_one
+    raise SpaceError(f"sample_from needs a function of one argument or none, not {func!r}", code="space-function")
+
+
+@contextlib.contextmanager
+def _seeded(bits: int) -> Iterator[None]:
+    """Global generators as this draw's own: functions may call `random` or `numpy.random` and still repeat."""
+    numpy = sys.modules.get("numpy")
+    state, other = random.getstate(), numpy.random.get_state() if numpy else None
+    random.seed(bits)
+    if numpy:
+        numpy.random.seed(bits & 0xFFFFFFFF)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        if numpy:
+            numpy.random.set_state(other)
+
+
+def _nothing(name: Any) -> Any:
+    raise KeyError(name)

@@ -1,0 +1,271 @@
+"""What one parameter may be: ranges and lists of values, and how 64 random bits become one of their values.
+
+A domain holds no randomness. `at(bits)` maps a number of 64 bits to a value, so that a counter, a quasi-random
+sequence and a generator all draw in the same way, with the standard library alone.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+from windlass.tune.space.errors import SpaceError
+from windlass.tune.space.values import is_same
+
+__all__ = ["NUM_BITS", "Categorical", "Domain", "Float", "Integer", "Normal", "bits_from", "unit"]
+
+NUM_BITS = 64
+_TO_UNIT = 2.0**-53
+
+
+class _Bytes(Protocol):
+    def bytes(self, length: int) -> bytes: ...
+
+
+RandomState = random.Random | _Bytes | int | None
+"""A generator of the standard library or of numpy, a seed, or None: the global generator of the standard library."""
+
+
+def unit(bits: int) -> float:
+    """The number in [0, 1) that 64 bits stand for; its upper 53 bits count."""
+    return (bits >> 11) * _TO_UNIT
+
+
+def bits_from(random_state: RandomState) -> int:
+    """64 bits from any kind of generator; a seed gives the first of its sequence."""
+    if random_state is None:
+        return random.getrandbits(NUM_BITS)
+    if isinstance(random_state, int):
+        return random.Random(random_state).getrandbits(NUM_BITS)
+    if isinstance(random_state, random.Random):
+        return random_state.getrandbits(NUM_BITS)
+    return int.from_bytes(random_state.bytes(8), "big")
+
+
+class Domain:
+    """A set of values with a distribution; immutable."""
+
+    __slots__ = ()
+
+    def at(self, bits: int) -> Any:
+        """The value that 64 bits stand for."""
+        raise NotImplementedError
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether the value lies within the bounds; as in Ray Tune both bounds and values off the steps do."""
+        raise NotImplementedError
+
+    def sample(self, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
+        """Draw a value, or a list of `size` of them; `config` is there for scripts that pass it, and unused."""
+        del config
+        source = random.Random(random_state) if isinstance(random_state, int) else random_state
+        drawn = [self.at(bits_from(source)) for _ in range(size)]
+        return drawn if size > 1 else drawn[0]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Float(Domain):
+    """Floats from `lower` up to, and without, `upper`; with a step its multiples, `upper` included.
+
+    With a step a value is drawn first and then rounded, so both bounds get half of the weight of the others.
+    """
+
+    lower: float
+    upper: float
+    is_log: bool = False
+    step: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_range(self, self.lower, self.upper)
+        if self.is_log and self.lower <= 0:
+            raise SpaceError(f"{self}: a log scale needs a lower bound above 0", hint=_LOG_HINT)
+        if self.step is not None:
+            _check_step(self, self.step)
+            for bound in (self.lower, self.upper):
+                if not math.isclose(bound / self.step, round(bound / self.step), abs_tol=1e-9):
+                    raise SpaceError(
+                        f"{self}: {bound!r} is not a multiple of {self.step!r}",
+                        hint=f"use {_tidy(round(bound / self.step), self.step)!r}",
+                    )
+
+    def at(self, bits: int) -> float:
+        share = unit(bits)
+        if self.is_log:
+            low, high = math.log(self.lower), math.log(self.upper)
+            value = math.exp(low + share * (high - low))
+        else:
+            value = self.lower * (1.0 - share) + self.upper * share  # no overflow where upper - lower has one
+        return self.nearest(value)
+
+    def nearest(self, value: float) -> float:
+        """The float of this domain that is nearest to a number."""
+        if self.step is not None:
+            return min(max(_tidy(round(value / self.step), self.step), self.lower), self.upper)
+        if value >= self.upper:
+            return math.nextafter(self.upper, self.lower)  # of equal bounds: that bound
+        return max(value, self.lower)
+
+    def is_valid(self, value: Any) -> bool:
+        return _is_number(value) and self.lower <= value <= self.upper
+
+    def __repr__(self) -> str:
+        return _written(f"{'q' if self.step is not None else ''}{'log' if self.is_log else ''}uniform", self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Normal(Domain):
+    """Floats of a normal distribution, rounded to multiples of a step if there is one."""
+
+    mean: float = 0.0
+    sd: float = 1.0
+    step: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.mean) and math.isfinite(self.sd) and self.sd > 0):
+            raise SpaceError(f"{self}: a normal distribution needs a finite mean and a spread above 0")
+        if self.step is not None:
+            _check_step(self, self.step)
+
+    def at(self, bits: int) -> float:
+        share = max(unit(bits), _TO_UNIT / 2)
+        return self.at_share(share)
+
+    def at_share(self, share: float) -> float:
+        """The value below which this share of all draws lies, 0 < share < 1."""
+        from statistics import NormalDist  # lazy: costs 5 ms, and few spaces need it
+
+        value = NormalDist(self.mean, self.sd).inv_cdf(share)
+        return value if self.step is None else _tidy(round(value / self.step), self.step)
+
+    def share_of(self, value: float) -> float:
+        """The share of all draws, before rounding, that lie below a value."""
+        from statistics import NormalDist  # lazy: as above
+
+        return NormalDist(self.mean, self.sd).cdf(value)
+
+    def is_valid(self, value: Any) -> bool:
+        return _is_number(value)
+
+    def __repr__(self) -> str:
+        words = [repr(self.mean), repr(self.sd), *([] if self.step is None else [repr(self.step)])]
+        return f"{'q' if self.step is not None else ''}randn({', '.join(words)})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Integer(Domain):
+    """Integers from `lower` up to, and without, `upper`; with a step above 1 its multiples, `upper` included.
+
+    All multiples are equally likely; on a log scale, evenly so on it. Steps that do not divide a bound round inwards.
+    """
+
+    lower: int
+    upper: int
+    is_log: bool = False
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        _check_range(self, self.lower, self.upper)
+        _check_step(self, self.step)
+        if self.is_log and self.lower <= 0:
+            raise SpaceError(f"{self}: a log scale needs a lower bound above 0", hint=_LOG_HINT)
+        if self.last < self.first:
+            what = "the upper bound is not included" if self.step == 1 else f"no multiple of {self.step} lies between"
+            raise SpaceError(f"{self}: the range is empty, {what}", code="space-empty")
+
+    @property
+    def first(self) -> int:
+        """The smallest value, in steps."""
+        return -(-self.lower // self.step)
+
+    @property
+    def last(self) -> int:
+        """The largest value, in steps."""
+        return self.upper - 1 if self.step == 1 else self.upper // self.step
+
+    def at(self, bits: int) -> int:
+        first, last = self.first, self.last
+        if not self.is_log:
+            return (first + ((bits * (last - first + 1)) >> NUM_BITS)) * self.step
+        low, high = math.log(first), math.log(last + 1)
+        return min(max(int(math.exp(low + unit(bits) * (high - low))), first), last) * self.step
+
+    def is_valid(self, value: Any) -> bool:
+        return _is_number(value) and self.lower <= value <= self.upper
+
+    def __repr__(self) -> str:
+        name = f"{'q' if self.step != 1 else ''}{'log' if self.is_log else ''}randint"
+        words = [self.lower, self.upper, *([] if self.step == 1 else [self.step])]
+        return f"{name}({', '.join(map(repr, words))})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Categorical(Domain):
+    """One of a list of values, all equally likely; with `is_grid` each of them in turn."""
+
+    categories: Sequence[Any]
+    is_grid: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.categories:
+            name = "grid_search" if self.is_grid else "choice"
+            raise SpaceError(f"{name}([]) has no value to choose", hint="list at least one", code="space-empty")
+
+    def at(self, bits: int) -> Any:
+        return self.categories[(bits * len(self.categories)) >> NUM_BITS]
+
+    def is_valid(self, value: Any) -> bool:
+        return self.index(value) >= 0
+
+    def index(self, value: Any) -> int:
+        """Where a value stands in the list, its own type preferred (`True` is no 1); -1 if it does not."""
+        equal = [i for i, one in enumerate(self.categories) if is_same(value, one)]
+        return next((i for i in equal if type(self.categories[i]) is type(value)), equal[0] if equal else -1)
+
+    def __len__(self) -> int:
+        return len(self.categories)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.categories[index]
+
+    def __repr__(self) -> str:
+        return f"{'grid_search' if self.is_grid else 'choice'}({list(self.categories)!r})"
+
+
+_LOG_HINT = "give the bounds themselves, not their logarithms"
+
+
+def _check_range(domain: Float | Integer, lower: float, upper: float) -> None:
+    if not (math.isfinite(lower) and math.isfinite(upper)):
+        raise SpaceError(f"{domain}: the bounds must be finite", hint="randn has none")
+    if lower > upper:
+        raise SpaceError(f"{domain}: the lower bound is above the upper one", hint=f"swap {lower!r} and {upper!r}")
+
+
+def _check_step(domain: Domain, step: float) -> None:
+    if not (math.isfinite(step) and step > 0):
+        raise SpaceError(f"{domain}: the step must be above 0, not {step!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _written(name: str, domain: Float) -> str:
+    words = [domain.lower, domain.upper, *([] if domain.step is None else [domain.step])]
+    return f"{name}({', '.join(map(repr, words))})"
+
+
+def _tidy(count: int, step: float) -> float:
+    """`count` steps, without the noise of binary fractions: 3 x 0.1 is 0.3."""
+    return round(count * step, _num_decimals(step))
+
+
+@lru_cache(maxsize=256)
+def _num_decimals(step: float) -> int:
+    text = repr(step)
+    mantissa, _, exponent = text.partition("e")
+    return max(len(mantissa.partition(".")[2]) - int(exponent or 0), 0)

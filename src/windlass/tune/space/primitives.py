@@ -1,0 +1,137 @@
+"""The words of a search space: `tune.uniform(0, 1)` and its kin, with the bounds of Ray Tune's functions.
+
+An upper bound is not included, but for the quantised ones (names with a `q`, step above 1), where it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from windlass.tune.space.computed import Computed
+from windlass.tune.space.domains import Categorical, Float, Integer, Normal
+from windlass.tune.space.errors import SpaceError
+from windlass.tune.space.values import plain
+
+__all__ = [
+    "PRIMITIVES",
+    "choice",
+    "grid_search",
+    "lograndint",
+    "loguniform",
+    "qlograndint",
+    "qloguniform",
+    "qrandint",
+    "qrandn",
+    "quniform",
+    "randint",
+    "randn",
+    "sample_from",
+    "uniform",
+]
+
+
+def uniform(lower: float, upper: float) -> Float:
+    """A float in [lower, upper), each equally likely."""
+    return Float(_float(lower), _float(upper))
+
+
+def quniform(lower: float, upper: float, q: float) -> Float:
+    """A multiple of `q` in [lower, upper], rounded from a uniform draw; both bounds must be multiples."""
+    return Float(_float(lower), _float(upper), step=_float(q))
+
+
+def loguniform(lower: float, upper: float, base: float | None = None) -> Float:
+    """A float in [lower, upper) whose logarithm is uniform; `base` changes nothing and is there for old scripts."""
+    del base
+    return Float(_float(lower), _float(upper), is_log=True)
+
+
+def qloguniform(lower: float, upper: float, q: float, base: float | None = None) -> Float:
+    """A multiple of `q` in [lower, upper], rounded from a draw whose logarithm is uniform."""
+    del base
+    return Float(_float(lower), _float(upper), is_log=True, step=_float(q))
+
+
+def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
+    """A float of the normal distribution with this mean and standard deviation."""
+    return Normal(_float(mean), _float(sd))
+
+
+def qrandn(mean: float, sd: float, q: float) -> Normal:
+    """A multiple of `q`, rounded from a normal draw."""
+    return Normal(_float(mean), _float(sd), step=_float(q))
+
+
+def randint(lower: int, upper: int) -> Integer:
+    """An integer in [lower, upper), each equally likely."""
+    return Integer(_int(lower), _int(upper))
+
+
+def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
+    """A multiple of `q` in [lower, upper], each equally likely; with `q` 1 `upper` is not included."""
+    return Integer(_int(lower), _int(upper), step=_int(q))
+
+
+def lograndint(lower: int, upper: int, base: float | None = None) -> Integer:
+    """An integer in [lower, upper), evenly on a log scale."""
+    del base
+    return Integer(_int(lower), _int(upper), is_log=True)
+
+
+def qlograndint(lower: int, upper: int, q: int, base: float | None = None) -> Integer:
+    """A multiple of `q` in [lower, upper], evenly on a log scale; with `q` 1 `upper` is not included."""
+    del base
+    return Integer(_int(lower), _int(upper), is_log=True, step=_int(q))
+
+
+def choice(categories: Iterable[Any]) -> Categorical:
+    """One of these, each equally likely. A value that holds a space itself is drawn further: a conditional."""
+    return Categorical(_listed("choice", categories))
+
+
+def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
+    """Each of these in turn, with every combination of the other grids: `num_samples` times."""
+    listed = _listed("grid_search", values)
+    Categorical(listed, is_grid=True)
+    return {"grid_search": listed}
+
+
+def sample_from(func: Callable[..., Any] | str) -> Computed:
+    """A value computed from others, which it may read in any order.
+
+    Args:
+        func: a function of the configuration (`lambda config: config["layers"] * 64`; Ray's `lambda spec:
+            spec.config.layers` works too), a function without arguments, or an expression in `config` as text.
+    """
+    return Computed(func)
+
+
+PRIMITIVES: dict[str, Callable[..., Any]] = {
+    made.__name__: made
+    for made in (
+        uniform, quniform, loguniform, qloguniform, randn, qrandn, randint, qrandint, lograndint, qlograndint, choice,
+    )
+}  # fmt: skip
+"""Those that a file may name; `grid` and `eval` are the other two words there."""
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise SpaceError(f"a bound must be a number, not {value!r}", code="space-range") from None
+
+
+def _int(value: Any) -> int:
+    try:
+        return int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+    except TypeError:
+        raise SpaceError(f"a bound of integers must be one, not {value!r}", hint="uniform draws floats") from None
+
+
+def _listed(name: str, values: Iterable[Any]) -> list[Any]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise SpaceError(f"{name} needs a list of values, not {values!r}", hint=f"{name}([{values!r}])")
+    return [plain(value) for value in values]

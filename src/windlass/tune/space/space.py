@@ -1,0 +1,202 @@
+"""A search space that was read and checked: its grid, its presets, and one configuration per number."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from windlass.tune.draws import draw_int
+from windlass.tune.space.computed import Computed
+from windlass.tune.space.domains import NUM_BITS
+from windlass.tune.space.errors import SpaceError
+from windlass.tune.space.resolution import Draw, resolve
+from windlass.tune.space.tree import Branch, Fixed, Leaf, Node, Pick, name_of, parse, walk
+from windlass.tune.space.values import is_same
+
+__all__ = ["Bits", "Space"]
+
+Bits = Callable[[str], int]
+"""64 bits for the parameter with this key; where they come from is the caller's."""
+
+
+class Space:
+    """What `param_space` means. Immutable."""
+
+    def __init__(self, param_space: Mapping[str, Any]) -> None:
+        """Read it.
+
+        Raises:
+            SpaceError: something in it makes no sense; says where.
+        """
+        if not isinstance(param_space, Mapping):
+            raise SpaceError(f"a search space is a mapping of names, not {param_space!r}")
+        self.root = parse(param_space)
+
+    @classmethod
+    def _of(cls, root: Node) -> Space:
+        made = cls.__new__(cls)
+        made.root = root
+        return made
+
+    @cached_property
+    def parameters(self) -> tuple[Leaf | Pick, ...]:
+        """Everything that is drawn, chosen or computed, top down, also what only some choices have."""
+        return tuple(walk(self.root, inside_picks=True))
+
+    @cached_property
+    def grid_axes(self) -> tuple[Pick, ...]:
+        """The grids that every trial has, in the order in which they turn: the first turns fastest."""
+        axes = [node for node in walk(self.root) if isinstance(node, Pick) and node.is_grid]
+        return tuple(sorted(axes, key=lambda axis: tuple(map(str, axis.path))))
+
+    @cached_property
+    def grid_size(self) -> int:
+        """How many trials one sample makes: the product of all grids, 1 without."""
+        return _size(self.root)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing is drawn: every trial would be the same."""
+        return isinstance(self.root, Fixed)
+
+    @cached_property
+    def is_random(self) -> bool:
+        """Whether anything but grids is drawn."""
+        return any(not (isinstance(node, Pick) and node.is_grid) for node in self.parameters)
+
+    def grid_point(self, index: int) -> dict[str, int]:
+        """The option of every grid at a point, by key; options that hold grids turn through all of theirs."""
+        chosen: dict[str, int] = {}
+        _place(self.root, index, chosen)
+        return chosen
+
+    def at(self, bits: Bits, grid_index: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The configuration, nested, and what was drawn for it, by name.
+
+        Args:
+            bits: says the random bits of a parameter, by key.
+            grid_index: which point of the grid, below `grid_size`.
+
+        Raises:
+            SpaceError: a computed value failed, or such values depend on each other in a circle.
+        """
+        grid = self.grid_point(grid_index)
+
+        def draw(node: Leaf | Pick) -> Any:
+            if isinstance(node, Pick):
+                return grid[node.key] if node.is_grid else (bits(node.key) * len(node.options)) >> NUM_BITS
+            return bits(node.key) if isinstance(node.domain, Computed) else node.domain.at(bits(node.key))
+
+        return self.resolve(draw)
+
+    def draw(self, seed: int, *purpose: object, grid_index: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A random configuration that follows from the seed and the purpose alone."""
+        return self.at(lambda key: draw_int(seed, "space", *purpose, key), grid_index)
+
+    def resolve(self, draw: Draw) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The configuration where `draw` says everything that is drawn or chosen."""
+        config, assigned = resolve(self.root, draw)
+        return config, assigned
+
+    def preset(self, point: Mapping[str, Any]) -> Space:
+        """The space where what the point names is fixed at its values.
+
+        Raises:
+            SpaceError: it names what the space does not have.
+        """
+        return Space._of(_fixed_at(self.root, point, ()))
+
+    def locate(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What must have been drawn to get this configuration, by key (for a pick its option's number).
+
+        None where the space cannot give it: a value out of bounds, an option that it does not have.
+        """
+        found: dict[str, Any] = {}
+        return found if _located(self.root, config, found) else None
+
+
+def _size(node: Node) -> int:
+    if isinstance(node, Branch):
+        return prod(_size(child) for child in node.children.values())
+    if isinstance(node, Pick) and node.is_grid:
+        return sum(_size(option) for option in node.options)
+    return 1
+
+
+def _place(node: Node, index: int, chosen: dict[str, int]) -> None:
+    """Write down which option each grid below the node has at a point of their product."""
+    axes = [below for below in walk(node) if isinstance(below, Pick) and below.is_grid]
+    for axis in sorted(axes, key=lambda axis: tuple(map(str, axis.path))):
+        index, local = divmod(index, _size(axis))
+        for number, option in enumerate(axis.options):
+            size = _size(option)
+            if local < size:
+                chosen[axis.key] = number
+                _place(option, local, chosen)
+                break
+            local -= size
+
+
+def _fixed_at(node: Node, value: Any, path: tuple[str | int, ...]) -> Node:
+    if isinstance(value, Mapping) and isinstance(node, (Branch, Pick)):
+        for candidate in node.options if isinstance(node, Pick) else (node,):
+            if isinstance(candidate, Branch) and issubclass(candidate.kind, dict):
+                if isinstance(node, Pick) and not _agrees(candidate, value):
+                    continue
+                return _fixed_in(candidate, value, path)
+    if isinstance(node, Fixed) and isinstance(node.value, Mapping) and isinstance(value, Mapping):
+        return Fixed({**node.value, **value})
+    return parse(value, path)
+
+
+def _fixed_in(branch: Branch, point: Mapping[str, Any], path: tuple[str | int, ...]) -> Branch:
+    children = dict(branch.children)
+    for name, value in point.items():
+        if name not in children:
+            near = difflib.get_close_matches(str(name), list(map(str, children)), 1)
+            raise SpaceError(
+                f"a point to evaluate has `{name_of((*path, name))}`, which the space does not have",
+                hint=f"did you mean `{name_of((*path, near[0]))}`?" if near else "add it to param_space",
+                code="preset-unknown",
+            )
+        children[name] = _fixed_at(children[name], value, (*path, name))
+    return Branch(branch.kind, children)
+
+
+def _agrees(option: Branch, point: Mapping[str, Any]) -> bool:
+    """Whether an option of a choice can be what the point means: its names, and equal fixed values."""
+    return all(
+        name in option.children and not (isinstance(child := option.children[name], Fixed) and child.value != value)
+        for name, value in point.items()
+    )
+
+
+def _located(node: Node, value: Any, found: dict[str, Any]) -> bool:
+    if isinstance(node, Fixed):
+        return is_same(node.value, value)
+    if isinstance(node, Leaf):
+        found[node.key] = value
+        return node.domain.is_valid(value)
+    if isinstance(node, Pick):
+        for index, option in enumerate(node.options):
+            below: dict[str, Any] = {}
+            if _located(option, value, below):
+                found.update({node.key: index, **below})
+                return True
+        return False
+    return all(there and _located(child, below, found) for child, there, below in _pairs(node, value)) and len(
+        value
+    ) == len(node.children)
+
+
+def _pairs(branch: Branch, value: Any) -> Iterator[tuple[Node, bool, Any]]:
+    wants_mapping = issubclass(branch.kind, dict)
+    if isinstance(value, Mapping) is not wants_mapping or not hasattr(value, "__getitem__"):
+        yield Fixed(None), False, None
+        return
+    for name, child in branch.children.items():
+        there = name in value if wants_mapping else int(name) < len(value)
+        yield child, there, value[name] if there else None

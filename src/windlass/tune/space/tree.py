@@ -1,0 +1,166 @@
+"""A search space as a tree: what is fixed, what is drawn, what is chosen with all below it, what is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from windlass.tune.space.computed import Computed
+from windlass.tune.space.domains import Categorical, Domain
+from windlass.tune.space.errors import SpaceError
+
+__all__ = ["Branch", "Fixed", "Leaf", "Node", "Path", "Pick", "copied", "name_of", "parse", "walk"]
+
+Path = tuple[str | int, ...]
+"""Keys and list indexes from the top to a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A value that is the same in every trial."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value that is drawn, or computed, by itself.
+
+    Attributes:
+        name: `model/lr`, what people read; the same name may stand in several options of a choice.
+        key: unique: `model=1/lr` below option 1 of `model`.
+    """
+
+    name: str
+    key: str
+    domain: Domain
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One of several values, at least one of which is a space itself, or a grid of values.
+
+    Attributes:
+        labels: what stands in `assigned` for each option: the value, or words for one that holds a space.
+    """
+
+    name: str
+    key: str
+    path: Path
+    options: tuple[Node, ...]
+    labels: tuple[Any, ...]
+    is_grid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A mapping, list or tuple with something to draw in it; children by key or index."""
+
+    kind: type
+    children: dict[str | int, Node]
+
+
+Node = Fixed | Leaf | Pick | Branch
+
+
+def name_of(path: Path) -> str:
+    """`model/layers/0`."""
+    return "/".join(map(str, path))
+
+
+def parse(value: Any, path: Path = (), key: str = "") -> Node:
+    """The tree of a value that may hold domains, grids and computed values at any depth.
+
+    Raises:
+        SpaceError: something in it makes no sense; says where.
+    """
+    key = key or name_of(path)
+    found = _special(value, path)
+    if isinstance(found, Categorical):
+        return _pick(found, path, key)
+    if found is not None:
+        return Leaf(name_of(path), key, found)
+    if isinstance(value, Mapping):
+        children = {name: parse(below, (*path, name), _below(key, name)) for name, below in value.items()}
+    elif isinstance(value, (list, tuple)):
+        children = {index: parse(below, (*path, index), _below(key, index)) for index, below in enumerate(value)}
+    else:
+        return Fixed(value)
+    if all(isinstance(child, Fixed) for child in children.values()):
+        return Fixed(value)
+    return Branch(type(value), children)
+
+
+def walk(node: Node, *, inside_picks: bool = False) -> Iterator[Leaf | Pick]:
+    """All leaves and picks, top down, in order; those within options of picks only if asked for."""
+    if isinstance(node, Branch):
+        for child in node.children.values():
+            yield from walk(child, inside_picks=inside_picks)
+    elif not isinstance(node, Fixed):
+        yield node
+        if isinstance(node, Pick) and inside_picks:
+            for option in node.options:
+                yield from walk(option, inside_picks=True)
+
+
+def copied(value: Any) -> Any:
+    """The value with containers of its own, so that a trial may change them; what they hold is shared."""
+    if isinstance(value, dict):
+        return {name: copied(below) for name, below in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copied(below) for below in value)
+    return value
+
+
+def _special(value: Any, path: Path) -> Domain | None:
+    """What is drawn or computed as one; the plain-mapping forms of Ray Tune are seen too."""
+    if isinstance(value, Domain):
+        return value
+    if isinstance(value, Mapping) and len(value) == 1:
+        if "grid_search" in value:
+            values = value["grid_search"]
+            if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
+                raise SpaceError(f"`{name_of(path)}`: a grid needs a list of values, not {values!r}")
+            try:
+                return Categorical(values, is_grid=True)
+            except SpaceError as error:
+                raise error.at(name_of(path)) from None
+        if "eval" in value and isinstance(value["eval"], str):
+            return Computed(value["eval"])
+    return None
+
+
+def _pick(domain: Categorical, path: Path, key: str) -> Node:
+    options = tuple(parse(value, path, f"{key}={index}") for index, value in enumerate(domain.categories))
+    if not domain.is_grid:
+        if all(isinstance(option, Fixed) for option in options):
+            return Leaf(name_of(path), key, domain)
+        for option in options:
+            if any(isinstance(below, Pick) and below.is_grid for below in walk(option, inside_picks=True)):
+                raise SpaceError(
+                    f"`{name_of(path)}`: a grid within a choice: how many trials it makes would depend on the draw",
+                    hint="make the outer one a grid too, or the inner one a choice",
+                    code="space-range",
+                )
+    has_space = not all(isinstance(option, Fixed) for option in options)
+    labels = tuple(
+        _label(option, index) if has_space else domain.categories[index] for index, option in enumerate(options)
+    )
+    return Pick(name_of(path), key, path, options, labels, domain.is_grid)
+
+
+def _label(option: Node, index: int) -> Any:
+    if isinstance(option, Fixed) and not isinstance(option.value, Mapping):
+        return option.value
+    if isinstance(option, Fixed):
+        words = [f"{name}={value}" for name, value in option.value.items()]
+    elif isinstance(option, Branch):
+        words = [f"{name}={child.value}" for name, child in option.children.items() if isinstance(child, Fixed)]
+    else:
+        words = []
+    return ",".join(words) or f"option {index}"
+
+
+def _below(key: str, name: str | int) -> str:
+    return f"{key}/{name}" if key else str(cast("object", name))

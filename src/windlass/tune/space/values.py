@@ -1,0 +1,123 @@
+"""Values of a configuration as JSON and back, without loss: tuples, paths and importable objects keep their kind.
+
+A configuration that is plain JSON already is its own form. What is neither is refused at once, with its place.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import reduce
+from pathlib import PurePath
+from typing import Any
+
+from windlass.tune.space.errors import SpaceError
+
+__all__ = ["from_json", "import_name", "imported", "is_same", "plain", "to_json"]
+
+_PLAIN = (str, int, float, bool, type(None))
+_TUPLE, _PATH, _IMPORT, _ITEMS = "$tuple", "$path", "$import", "$items"
+_TAGS = frozenset({_TUPLE, _PATH, _IMPORT, _ITEMS})
+
+
+def plain(value: Any) -> Any:
+    """A number of numpy as Python's own; anything else as it is."""
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values mean the same in a journal, where a tuple is a list."""
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
+    return one is other or bool(one == other)
+
+
+def to_json(value: Any, place: str = "config") -> Any:
+    """The JSON form of a value.
+
+    Raises:
+        SpaceError: something in it can neither be written down nor imported by its name.
+    """
+    value = plain(value)
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        if all(isinstance(name, str) for name in value) and not (len(value) == 1 and next(iter(value)) in _TAGS):
+            return {name: to_json(below, f"{place}/{name}") for name, below in value.items()}
+        items = [[to_json(name, place), to_json(below, f"{place}/{name}")] for name, below in value.items()]
+        return {_ITEMS: items}
+    if isinstance(value, (list, tuple)):
+        listed = [to_json(below, f"{place}/{index}") for index, below in enumerate(value)]
+        return {_TUPLE: listed} if isinstance(value, tuple) else listed
+    if isinstance(value, PurePath):
+        return {_PATH: str(value)}
+    if isinstance(value, _PLAIN):  # an enumeration of text or numbers, say
+        return type(value).__mro__[-2](value) if type(value).__mro__[-2] in _PLAIN else str(value)
+    if name := import_name(value):
+        return {_IMPORT: name}
+    raise SpaceError(
+        f"`{place}` is {_short(value)}, which can not be written into the sweep's journal",
+        hint="put plain values into the space; give objects to the trainable by tune.with_parameters",
+        code="config-not-json",
+    )
+
+
+def from_json(value: Any) -> Any:
+    """Read back `to_json`.
+
+    Raises:
+        SpaceError: it names something that can no longer be imported.
+    """
+    if isinstance(value, list):
+        return [from_json(below) for below in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        (tag, inner), *_ = value.items()
+        if tag == _TUPLE:
+            return tuple(from_json(inner))
+        if tag == _PATH:
+            return type(PurePath())(inner)
+        if tag == _IMPORT:
+            return imported(inner)
+        if tag == _ITEMS:
+            return {from_json(name): from_json(below) for name, below in inner}
+    return {name: from_json(below) for name, below in value.items()}
+
+
+def import_name(value: Any) -> str:
+    """`module:name` of a class or function that another process finds there; empty if it does not."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not module or not name or module == "__main__" or "<" in name:
+        return ""
+    try:
+        found = imported(f"{module}:{name}")
+    except SpaceError:
+        return ""
+    return f"{module}:{name}" if found is value else ""
+
+
+def imported(name: str) -> Any:
+    """The object called `module:name`.
+
+    Raises:
+        SpaceError: there is none.
+    """
+    module, _, path = name.partition(":")
+    try:
+        return reduce(getattr, path.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SpaceError(
+            f"{name!r} can not be imported: {error}",
+            hint="make it importable, or pass param_space again",
+            code="space-code",
+        ) from error
+
+
+def _short(value: Any) -> str:
+    text = f"{value!r}"
+    return f"{text[:80]}... ({type(value).__qualname__})" if len(text) > 80 else f"{text} ({type(value).__qualname__})"

@@ -1,0 +1,63 @@
+"""`python -m windlass.tune.sweep FOLDER`: the head of a detached sweep, a process or a one-core job of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from windlass import report
+from windlass.core.errors import WindlassError
+from windlass.record.causes import EXIT_RESUMABLE
+from windlass.report.place import is_inside
+from windlass.tune.folder import SweepFolder
+
+__all__ = ["main"]
+
+_SETTINGS = ("WINDLASS_HOME", "WINDLASS_STORE", "WINDLASS_SSH_CONFIG", "WINDLASS_GPUS")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the sweep in a folder; returns the exit code: 0 over, 75 interrupted and to go on, else an error's own."""
+    folder = Path((sys.argv[1:] if argv is None else argv)[0])
+    _show_progress(folder)
+    _leave_the_job()
+    os.environ["WINDLASS_HOME"] = str(folder.parent.parent)
+    from windlass.tune.sweep.head import run_head  # lazy: after the environment is ours
+    from windlass.tune.sweep.wishes import take_wishes  # lazy: as above
+
+    try:
+        ending = run_head(folder, log=_say, **take_wishes(folder))
+    except WindlassError as error:
+        _say(error.render())
+        return error.exit_code
+    _say(ending.why)
+    return 0 if ending.is_over else EXIT_RESUMABLE
+
+
+def _show_progress(folder: Path) -> None:
+    """To windlass a head that finds more in the journal than the last one did has made progress."""
+    journal = SweepFolder(folder).head_journal
+    if not report.is_active() or not journal.exists():
+        return
+    with report.checkpoint_dir(step=journal.stat().st_size) as place:
+        (place / "sweep").write_text(str(folder))
+
+
+def _leave_the_job() -> None:
+    """What the head launches is no part of the job that the head is in; a person's own settings stay."""
+    if not is_inside(os.environ):
+        return
+    for name in list(os.environ):
+        if name.startswith("WINDLASS_") and not name.startswith(_SETTINGS):
+            del os.environ[name]
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""A `sweep:` section as the arguments of a Tuner: names become objects, the space is read, places are kept for errors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from windlass.config import join_path, split_path
+from windlass.core.errors import Place, Problem, SpecError, UsageError, WindlassError
+from windlass.spec import Sweep
+from windlass.tune import searchers
+from windlass.tune.arguments import check_known
+from windlass.tune.executors.runs import check_name
+from windlass.tune.schedulers.protocol import Scheduler
+from windlass.tune.schedulers.registry import create_scheduler
+from windlass.tune.searchers.protocol import Searcher
+from windlass.tune.space import Space, read_space
+from windlass.tune.stoppers import MetricStopper
+from windlass.tune.tuner.configs import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+
+__all__ = ["NO_ORIGINS", "Origins", "at_place", "declared_run", "declared_space", "declared_tuning", "make_searcher"]
+
+_SPACES_IN = frozenset({"hyperparam_mutations", "param_space", "space"})
+"""Arguments of schedulers and searchers that are search spaces themselves."""
+Origins = Mapping[str, Place]
+NO_ORIGINS: Origins = MappingProxyType({})
+"""Of a sweep that was checked before."""
+
+
+@contextmanager
+def at_place(origins: Origins, path: str) -> Iterator[None]:
+    """Errors that know no place get that of a setting of the file, or of the nearest one above it."""
+    try:
+        yield
+    except SpecError:
+        raise
+    except (WindlassError, ValueError, TypeError) as error:
+        if isinstance(error, WindlassError):
+            message, code, hint = error.message, error.code, error.hint
+        else:
+            message, code, hint = f"{path}: {error}", "wrong-value", ""
+        raise SpecError([Problem(message, code, _place(origins, path), hint)]) from error
+
+
+def _place(origins: Origins, path: str) -> Place | None:
+    parts = split_path(path)
+    for length in range(len(parts), -1, -1):
+        found = origins.get(join_path(parts[:length]))
+        if found is not None:
+            return found
+    return None
+
+
+def declared_space(sweep: Sweep, origins: Origins = NO_ORIGINS) -> dict[str, Any]:
+    """The space, read; names of settings are checked where the trials are runs.
+
+    Raises:
+        SpecError: a word of it is unknown, or a name means nothing that can vary.
+    """
+    found: dict[str, Any] = {}
+    for name, value in sweep.space.items():
+        with at_place(origins, join_path(("sweep", "space", name))):
+            if not sweep.trainable:
+                check_name(name)
+            found |= read_space({name: value})
+    with at_place(origins, "sweep.space"):
+        space = Space(found)
+    for number, point in enumerate(sweep.first):
+        with at_place(origins, f"sweep.first.{number}"):
+            space.preset(point)
+    return found
+
+
+def declared_tuning(sweep: Sweep, origins: Origins = NO_ORIGINS) -> TuneConfig:
+    """Goal, scheduler, searcher and limits.
+
+    Raises:
+        SpecError: there is no such scheduler or searcher, or it does not take what it is given.
+    """
+    with at_place(origins, "sweep.scheduler"):
+        scheduler = make_scheduler(sweep.scheduler)
+    with at_place(origins, "sweep.search"):
+        searcher = make_searcher(sweep.search, sweep.first)
+    return TuneConfig(
+        metric=list(sweep.metric) if len(sweep.metric) > 1 else sweep.metric[0],
+        mode=list(sweep.mode) if len(sweep.mode) > 1 else sweep.mode[0],
+        scheduler=scheduler,
+        search_alg=searcher,
+        num_samples=sweep.samples,
+        max_concurrent_trials=sweep.concurrency,
+        time_budget_s=sweep.limits.time,
+        max_trials=sweep.limits.trials,
+        gpu_hours=sweep.limits.gpu_hours,
+        seed=sweep.seed,
+    )
+
+
+def declared_run(sweep: Sweep, name: str, storage: Path, origins: Origins = NO_ORIGINS) -> RunConfig:
+    """Where the sweep's state goes, when trials end, and what is kept."""
+    by = sweep.keep.by or sweep.metric[0]
+    mode = "min" if by.startswith("-") else "max" if sweep.keep.by else sweep.mode[0]
+    with at_place(origins, "sweep.keep"):
+        checkpoints = CheckpointConfig(
+            num_to_keep=sweep.keep.best,
+            checkpoint_score_attribute=by.removeprefix("-") if sweep.keep.best else None,
+            checkpoint_score_order=mode,
+        )
+    return RunConfig(
+        name=name,
+        storage_path=storage,
+        failure_config=FailureConfig(max_failures=sweep.failures),
+        checkpoint_config=checkpoints,
+        stop=MetricStopper(sweep.stop, waits=not sweep.trainable) if sweep.stop else None,
+    )
+
+
+def make_scheduler(written: str | Mapping[str, Any]) -> Scheduler:
+    """`asha`, or `{asha: {max_t: 81}}`; a setting that it does not have is refused, whatever others have."""
+    name, arguments = _called(written)
+    made = create_scheduler(name, **arguments)
+    check_known(name, arguments, list(inspect.signature(type(made)).parameters))
+    return made
+
+
+def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, Any], ...] = ()) -> Searcher:
+    """`tpe`, or `{tpe: {multivariate: true}}`, with the points that come first."""
+    name, arguments = _called(written)
+    if first:
+        arguments["points_to_evaluate"] = [dict(point) for point in first]
+    return searchers.create_searcher(name, **arguments)
+
+
+def _called(written: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and arguments; what is a search space among them is read."""
+    if isinstance(written, str):
+        return written, {}
+    ((name, given),) = written.items()
+    arguments: dict[str, Any] = dict(given or {})
+    if twice := sorted({"metric", "mode"} & arguments.keys()):
+        raise UsageError(
+            f"two places name the {twice[0]}: the sweep, and `{name}` ({arguments[twice[0]]})",
+            hint=f"leave it out of `{name}`",
+            code="metric-named-twice",
+        )
+    for key in _SPACES_IN & arguments.keys():
+        arguments[key] = read_space(arguments[key])
+    return name, arguments

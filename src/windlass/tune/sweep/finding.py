@@ -1,0 +1,147 @@
+"""Sweeps by name, from any terminal: what lies in `<WINDLASS_HOME>/sweeps`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.core.errors import NotFoundError, UsageError
+from windlass.core.files import is_locked
+from windlass.core.names import nearest
+from windlass.runs.home import Home
+from windlass.tune.folder import SweepFolder
+from windlass.tune.sweep.record import RECORD, sweeps_folder
+
+if TYPE_CHECKING:
+    from windlass.tune.controller.history import History
+
+__all__ = ["SweepRow", "SweepWatch", "find_sweep", "has_head", "list_sweeps", "row_of", "sweep_names"]
+
+_NUM_LISTED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow:
+    """One line of `windlass sweep ls`.
+
+    Attributes:
+        state: running (a head lives), interrupted (none does, and it is not over), over, or empty where it never began.
+        counts: trials by status.
+    """
+
+    name: str
+    folder: Path
+    state: str
+    counts: dict[str, int]
+    metric: str = ""
+    best: float | None = None
+    best_trial: str = ""
+    created_at: float = 0.0
+    why: str = ""
+
+
+def sweep_names(home: Home) -> list[str]:
+    """The names of all sweeps, sorted."""
+    try:
+        with os.scandir(sweeps_folder(home)) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and _is_sweep(Path(entry.path)))
+    except FileNotFoundError:
+        return []
+
+
+def _is_sweep(folder: Path) -> bool:
+    return (folder / RECORD).exists() or SweepFolder(folder).head_journal.exists()
+
+
+def find_sweep(ref: str, home: Home | None = None) -> Path:
+    """The folder of the sweep that `ref` means: a name, the beginning of exactly one, `last`, or a folder.
+
+    Raises:
+        UsageError: several fit.
+        NotFoundError: none does; the hint names the nearest.
+    """
+    home = home or Home.default()
+    if os.sep in ref and _is_sweep(Path(ref)):
+        return Path(ref).absolute()
+    names = sweep_names(home)
+    root = sweeps_folder(home)
+    if ref in names:
+        return root / ref
+    if ref == "last" and names:
+        return max((root / name for name in names), key=lambda folder: folder.stat().st_mtime)
+    found = [name for name in names if ref and (name.startswith(ref) or name.endswith(ref))]
+    if len(found) == 1:
+        return root / found[0]
+    if found:
+        listed = ", ".join(found[:_NUM_LISTED]) + (" ..." if len(found) > _NUM_LISTED else "")
+        raise UsageError(
+            f"`{ref}` fits {len(found)} sweeps: {listed}", hint="give more letters", code="sweep-ambiguous"
+        )
+    close = nearest(ref, names)
+    hint = f"did you mean `{close}`?" if close else "`windlass sweep ls` lists them"
+    raise NotFoundError(f"no sweep `{ref}`", hint=hint, code="no-such-sweep")
+
+
+def has_head(folder: Path) -> bool:
+    """Whether a head lives: it holds the journal locked."""
+    path = SweepFolder(folder).head_journal
+    return path.exists() and is_locked(path)
+
+
+def list_sweeps(home: Home | None = None) -> list[SweepRow]:
+    """All sweeps of this home, the newest first; reads every journal."""
+    home = home or Home.default()
+    rows = [row_of(sweeps_folder(home) / name) for name in sweep_names(home)]
+    return sorted(rows, key=lambda row: row.created_at, reverse=True)
+
+
+def row_of(folder: Path) -> SweepRow:
+    """One sweep in a line; reads its journal."""
+    return SweepWatch(folder).row()
+
+
+class SweepWatch:
+    """One sweep looked at again and again; each look reads what is new in its journal, and keeps no reports."""
+
+    def __init__(self, folder: Path) -> None:
+        from windlass.tune.controller.history import History  # lazy: finding a sweep needs no history
+        from windlass.tune.controller.stream import JournalStream  # lazy: as above
+
+        self._folder = folder
+        self._history = History(keeps_reports=False)
+        self._stream = JournalStream(SweepFolder(folder))
+
+    def row(self) -> SweepRow:
+        """The sweep in a line, as it is now."""
+        for piece in self._stream.pieces():
+            for record in piece:
+                self._history.add(record)
+        return _row(self._folder, self._history)
+
+
+def _row(folder: Path, history: History) -> SweepRow:
+    if history.settings is None:
+        return SweepRow(name=folder.name, folder=folder, state="", counts={}, created_at=folder.stat().st_mtime)
+    goal = history.goal
+    metric, is_max = (goal.metrics[0], goal.is_max[0]) if goal.metrics else ("", False)
+    best = None
+    best_trial = ""
+    for trial in history.trials.values():
+        value = (trial.last or {}).get(metric)
+        is_number = isinstance(value, int | float) and value == value  # noqa: PLR0124 - not NaN
+        if is_number and (best is None or (value > best if is_max else value < best)):
+            best, best_trial = value, trial.id
+    state = "over" if history.ended_why else "running" if has_head(folder) else "interrupted"
+    return SweepRow(
+        name=folder.name,
+        folder=folder,
+        state=state,
+        counts={str(status): number for status, number in history.counts.items() if number},
+        metric=metric,
+        best=best,
+        best_trial=best_trial,
+        created_at=history.created_at,
+        why=history.ended_why,
+    )

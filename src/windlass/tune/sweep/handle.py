@@ -1,0 +1,146 @@
+"""A sweep in Python: look at it, wait for it, ask its head, go on with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError, WaitTimeoutError
+from windlass.runs.home import Home
+from windlass.tune.folder import SweepFolder
+from windlass.tune.sweep.finding import SweepRow, SweepWatch, find_sweep, has_head, row_of
+
+if TYPE_CHECKING:
+    from windlass.tune.controller.history import History, TrialHistory
+
+__all__ = ["SweepHandle"]
+
+_LOOK_EVERY_S = 0.2
+
+
+class SweepHandle:
+    """One sweep; `SweepHandle.find` takes what commands take: a name, its beginning, `last`, or a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"<Sweep {self.name}>"
+
+    @classmethod
+    def find(cls, ref: str, home: Home | None = None) -> SweepHandle:
+        """The sweep that `ref` means; raises NotFoundError or UsageError when it is not exactly one."""
+        return cls(find_sweep(ref, home))
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.folder.name
+
+    @property
+    def row(self) -> SweepRow:
+        """State, counts and best trial now."""
+        return row_of(self.folder)
+
+    @property
+    def history(self) -> History:
+        """Everything that its journal says now; raises NotFoundError before its first head."""
+        from windlass.tune.controller.history import read_history  # lazy: a question to the head needs none
+
+        return read_history(self.folder)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether a head lives."""
+        return has_head(self.folder)
+
+    def trial(self, ref: str) -> TrialHistory:
+        """A trial by its id, with or without leading zeros; raises NotFoundError with those there are."""
+        trials = self.history.trials
+        name = f"{int(ref):05d}" if ref.isdigit() else ref
+        if name not in trials:
+            there = f"trials are 0 to {len(trials) - 1}" if trials else "it has no trials yet"
+            raise NotFoundError(f"sweep {self.name} has no trial `{ref}`", hint=there, code="no-such-trial")
+        return trials[name]
+
+    def best(self, metric: str = "", mode: str = "") -> TrialHistory:
+        """The trial whose newest report has the best value.
+
+        Args:
+            metric: default: the sweep's first.
+            mode: `min` or `max`; default: the sweep's own for this metric.
+
+        Raises:
+            NotFoundError: no trial reported the metric (`no-score`).
+            UsageError: it is none of the sweep's, and no mode was given (`mode-missing`); neither the sweep nor the caller
+                names one (`metric-not-named`).
+        """
+        history = self.history
+        modes = dict(zip(history.goal.metrics, history.goal.is_max, strict=True))
+        metric = metric or next(iter(modes), "")
+        reported = sorted({name for trial in history.trials.values() for name in trial.last or {}})
+        known = f"reported are: {', '.join(reported)}" if reported else "no trial has reported yet"
+        if not metric:
+            message = f"the sweep {self.name} names no metric, so which trial is the best is not known"
+            raise UsageError(message, hint=f"say it: --metric loss --mode min; {known}", code="metric-not-named")
+        scored = [
+            (value, trial)
+            for trial in history.trials.values()
+            if isinstance(value := (trial.last or {}).get(metric), int | float) and value == value  # noqa: PLR0124
+        ]
+        if not scored:
+            raise NotFoundError(f"no trial of {self.name} has a `{metric}`", hint=known, code="no-score")
+        if not mode and metric not in modes:
+            message = f"`{metric}` is no metric of the sweep {self.name}, so which values are good is not known"
+            raise UsageError(message, hint="say it: --mode min, or --mode max", code="mode-missing")
+        pick = max if mode == "max" or (not mode and modes[metric]) else min
+        return pick(scored, key=lambda pair: pair[0])[1]
+
+    def run_of(self, trial: str, attempt: int) -> str:
+        """The id of the run that an attempt of a trial is; empty where trials are no runs of their own."""
+        from windlass.tune.executors.runs.blueprint import BLUEPRINT, read_blueprint  # lazy: many have none
+        from windlass.tune.sweep.record import read_record
+
+        if not (self.folder / BLUEPRINT).exists() or read_record(self.folder).sweep.trainable:
+            return ""
+        return read_blueprint(self.folder).run_id(trial, attempt)
+
+    # --- asking
+
+    def stop(self, trial: str = "", *, why: str = "a person stopped it") -> None:
+        """End a trial, or all of them and so the sweep; its head, or the next one, does it within a second."""
+        from windlass.tune.controller.requests import ask  # lazy: as above
+
+        facts: Mapping[str, Any] = {"trial": self.trial(trial).id} if trial else {}
+        ask(SweepFolder(self.folder), "stop-trial" if trial else "stop-all", why=why, **facts)
+
+    def wait(self, timeout_s: float | None = None) -> SweepRow:
+        """Block until the sweep is over.
+
+        Raises:
+            WaitTimeoutError: it was not after `timeout_s`; it goes on.
+            PreconditionError: no head lives, so nothing would happen.
+        """
+        watch = SweepWatch(self.folder)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        without_head_since: float | None = None
+        while True:
+            row = watch.row()
+            if row.state == "over":
+                return row
+            now = time.monotonic()
+            if row.state == "running":
+                without_head_since = None
+            elif without_head_since is None:
+                without_head_since = now
+            elif now - without_head_since > 60.0:
+                raise PreconditionError(
+                    f"sweep {self.name} has no head", hint=f"windlass sweep resume {self.name}", code="sweep-no-head"
+                )
+            if deadline is not None and now >= deadline:
+                raise WaitTimeoutError(
+                    f"sweep {self.name} was not over after {timeout_s:g} s", hint="it goes on", code="timed-out"
+                )
+            time.sleep(_LOOK_EVERY_S)

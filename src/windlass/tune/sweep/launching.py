@@ -1,0 +1,134 @@
+"""Start a declared sweep: its head in this process, as a process of its own, or as a one-core job of its site."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.launch import Options, Run, prepare
+from windlass.runs.home import Home
+from windlass.spec import Checkpoints, Context, Experiment, Limit, Retry, Stall, Task
+from windlass.tune.controller.opening import Extension
+from windlass.tune.controller.settings import Resume
+from windlass.tune.executors.runs import read_blueprint
+from windlass.tune.sweep.finding import has_head
+from windlass.tune.sweep.handle import SweepHandle
+from windlass.tune.sweep.head import run_head
+from windlass.tune.sweep.preparing import PreparedSweep, prepare_sweep
+from windlass.tune.sweep.record import read_record
+from windlass.tune.sweep.wishes import leave_wishes
+
+__all__ = ["launch_sweep", "start_head"]
+
+Log = Callable[[str], None]
+HEAD_LOG = "head.log"
+
+
+def launch_sweep(
+    path: str | Path | PreparedSweep,
+    overrides: Sequence[str] = (),
+    options: Options | None = None,
+    *,
+    name: str = "",
+    detach: bool = False,
+    in_process: bool = False,
+    log: Log = lambda line: None,
+) -> SweepHandle:
+    """Start the sweep of an experiment file; blocks until it is over, unless it is detached.
+
+    Args:
+        path: the file, or what `prepare_sweep` made of it.
+        detach: give it a head of its own and return: a job of the site where trials go to one, else a process.
+        in_process: run trials of a `trainable` one by one in this process, for a debugger.
+        log: gets progress lines.
+
+    Raises:
+        WindlassError: the file is refused, and nothing was started; or something is wrong for the whole sweep.
+    """
+    if detach and in_process:
+        raise UsageError(
+            "a sweep with a head of its own cannot run its trials in this process",
+            hint="leave out detach, or in_process",
+            code="sweep-in-process",
+        )
+    made = path if isinstance(path, PreparedSweep) else prepare_sweep(Path(path), overrides, options, name=name)
+    handle = SweepHandle(made.create())
+    if detach:
+        start_head(handle.folder, made.prepared.home, log=log)
+    else:
+        run_head(handle.folder, in_process=in_process, log=log)
+    return handle
+
+
+def start_head(
+    folder: Path,
+    home: Home,
+    *,
+    log: Log = lambda line: None,
+    resume: Resume | None = None,
+    extend: Extension | None = None,
+) -> str:
+    """Give a sweep a head that needs nobody; returns where it is, for people.
+
+    Where trials go to a site that this machine belongs to, the head is a job of that site, chained past its walltime
+    and started again when its node is lost. Elsewhere it is a process of this machine: a job here would take the runs
+    that it launched with it when it ends.
+
+    Raises:
+        PreconditionError: a head lives already.
+    """
+    if has_head(folder):
+        raise PreconditionError(
+            f"sweep {folder.name} has a head already", hint=f"windlass sweep show {folder.name}", code="sweep-has-head"
+        )
+    leave_wishes(folder, resume, extend)
+    profile = read_blueprint(folder).plan.site.profile
+    if profile is not None and not profile.ssh:
+        return f"run {_head_run(folder, home, log).id}"
+    return f"process {_head_process(folder)}"
+
+
+def _head_run(folder: Path, home: Home, log: Log) -> Run:
+    record, plan = read_record(folder), read_blueprint(folder).plan
+    task = Task(
+        run=(sys.executable, "-m", "windlass.tune.sweep", str(folder)),
+        cpus=1,
+        stall=Stall(enabled=False),
+        checkpoints=Checkpoints(),
+        grace=20.0,
+    )
+    account = plan.experiment.get("context")
+    context = Context(account=str(account.get("account", "")) if isinstance(account, dict) else "", group=folder.name)
+    experiment = Experiment(
+        name=_head_name(folder.name),
+        why=f"the head of sweep {folder.name}",
+        tasks={"head": task},
+        context=context,
+        limit=Limit(),
+        retry=Retry(interrupted=1000),
+    )
+    prepared = prepare(experiment, folder, Options(on=record.place, allow_dirty=True), home=home)
+    return prepared.launch(log=log)
+
+
+def _head_name(sweep: str) -> str:
+    return f"{sweep[:57].rstrip('-._')}-head"
+
+
+def _head_process(folder: Path) -> int:
+    """A process in a session of its own, whose words go to `head.log` in the sweep's folder."""
+    with (folder / HEAD_LOG).open("ab") as words:
+        found = subprocess.Popen(
+            [sys.executable, "-m", "windlass.tune.sweep", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            start_new_session=True,
+            cwd="/",
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+    return found.pid

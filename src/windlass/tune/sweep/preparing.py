@@ -1,0 +1,166 @@
+"""From an experiment file with a `sweep:` section to a sweep that can be launched; nothing is started."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.core.errors import Place, PreconditionError, Problem, SpecError
+from windlass.core.names import NAME_RULE, is_name, new_run_id
+from windlass.launch import Options, Prepared, prepare_file
+from windlass.runs.home import Home
+from windlass.sites.profile import Profile
+from windlass.spec import Sweep
+from windlass.tune.executors.runs import Blueprint, overrides_of
+from windlass.tune.space import Space
+from windlass.tune.sweep.declared import at_place
+from windlass.tune.sweep.head import setup_of
+from windlass.tune.sweep.record import SweepRecord, sweeps_folder
+
+__all__ = ["PreparedSweep", "check_keep", "prepare_sweep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedSweep:
+    """A sweep that was read, planned and checked.
+
+    Attributes:
+        example: a first trial as it would be launched.
+    """
+
+    record: SweepRecord
+    prepared: Prepared
+    blueprint: Blueprint
+    example: Prepared
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.record.name
+
+    @property
+    def folder(self) -> Path:
+        """Where its state will lie."""
+        return sweeps_folder(self.prepared.home) / self.name
+
+    def create(self) -> Path:
+        """Write what heads need; returns the sweep's folder.
+
+        Raises:
+            PreconditionError: there is a sweep of that name.
+        """
+        folder = self.folder
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+        except FileExistsError as error:
+            raise PreconditionError(
+                f"there is a sweep `{self.name}` already",
+                hint=f"windlass sweep resume {self.name}, or launch with another --name",
+                code="sweep-exists",
+            ) from error
+        self.blueprint.write(folder)
+        self.record.write(folder)
+        return folder
+
+
+def prepare_sweep(
+    path: Path,
+    overrides: Sequence[str] = (),
+    options: Options | None = None,
+    *,
+    name: str = "",
+    home: Home | None = None,
+) -> PreparedSweep:
+    """Read a file, pin and plan its experiment, and check its sweep down to a first trial.
+
+    Args:
+        name: of the sweep; empty makes one of the experiment's.
+
+    Raises:
+        WindlassError: the file, the space, a pin or the plan of a trial is refused; nothing was left behind.
+    """
+    prepared = prepare_file(path, overrides, options, home=home)
+    sweep, origins = prepared.experiment.sweep, prepared.origins
+    if sweep is None:
+        problem = Problem(
+            f"{path} has no `sweep:`",
+            "no-sweep",
+            Place(str(path)),
+            "add `sweep: {metric: loss, mode: min, samples: 20, space: {lr: {loguniform: [1e-5, 1e-1]}}}`",
+        )
+        raise SpecError([problem])
+    name = name or new_run_id(prepared.experiment.name)
+    if not is_name(name):
+        problem = Problem(f"`{name}` cannot name a sweep", "bad-name", None, NAME_RULE)
+        raise SpecError([problem])
+    blueprint = Blueprint.of(prepared, name)
+    record = SweepRecord(name=name, sweep=sweep, file=str(path.absolute()), place=_place_of(prepared))
+    _check_overrides(sweep, overrides)
+    check_keep(sweep, prepared.plan.site.profile, origins)
+    with at_place(origins, "sweep"):
+        setup = setup_of(record, blueprint, prepared.home, origins)
+    example = _example(sweep, setup.space, blueprint, prepared, origins)
+    return PreparedSweep(record=record, prepared=prepared, blueprint=blueprint, example=example)
+
+
+def _check_overrides(sweep: Sweep, overrides: Sequence[str]) -> None:
+    """Refuse a value for what the sweep varies: no trial would have it.
+
+    Raises:
+        SpecError: there is one (`override-varied`).
+    """
+    varied = {name if "." in name else f"params.{name}" for name in sweep.space}
+    for override in overrides:
+        path = override.partition("=")[0]
+        if path in varied:
+            message = f"the sweep varies `{path}`, so no trial would have this value"
+            hint = "leave it out, or take it out of `sweep.space`"
+            raise SpecError([Problem(message, "override-varied", Place("command line", excerpt=override), hint)])
+
+
+def check_keep(sweep: Sweep, profile: Profile | None, origins: Mapping[str, Place]) -> None:
+    """Refuse to drop checkpoints where this head cannot reach them.
+
+    Raises:
+        SpecError: they lie at a site behind ssh (`not-honoured`).
+    """
+    if sweep.keep.best and profile is not None and profile.ssh:
+        message = f"`keep: {{best: {sweep.keep.best}}}` cannot be honoured at {profile.name}, which is reached over ssh"
+        hint = f"leave it out, or launch the sweep on a login node of {profile.name}"
+        raise SpecError([Problem(message, "not-honoured", origins.get("sweep.keep"), hint)])
+
+
+def _place_of(prepared: Prepared) -> str:
+    """Where trials run, as `--on` takes it."""
+    site = prepared.plan.site
+    return f"{site.name}/{site.partition}" if site.partition else site.name
+
+
+def _example(
+    sweep: Sweep, space: Mapping[str, Any], blueprint: Blueprint, prepared: Prepared, origins: Mapping[str, Place]
+) -> Prepared:
+    """Plan a trial, so that a name or a value that the experiment refuses is told before anything starts."""
+    if sweep.trainable:
+        return prepared
+    with at_place(origins, "sweep.space"):
+        config, _ = Space(space).draw(sweep.seed, 0)
+        overrides = overrides_of(config)
+    try:
+        return blueprint.prepared(overrides, prepared.home)
+    except SpecError as error:
+        raise SpecError([_of_the_space(problem, overrides, origins) for problem in error.problems]) from error
+
+
+def _of_the_space(problem: Problem, overrides: Sequence[str], origins: Mapping[str, Place]) -> Problem:
+    """A refused override of a trial, told where the file names what varies."""
+    for override in overrides:
+        path = override.partition("=")[0]
+        if problem.place is not None and problem.place.excerpt.startswith(f"{path}="):
+            for name in (path, path.removeprefix("params.")):
+                place = origins.get(f"sweep.space.{name}") or origins.get(f'sweep.space."{name}"')
+                if place is not None:
+                    return dataclasses.replace(problem, place=place)
+    return problem

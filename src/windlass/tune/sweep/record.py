@@ -1,0 +1,78 @@
+"""What a sweep's folder says about a sweep that was declared in a file, beside its journal; never written again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from windlass import config
+from windlass.core.errors import PreconditionError
+from windlass.core.files import read_json, write_json
+from windlass.runs.home import Home
+from windlass.spec import Sweep
+
+__all__ = ["RECORD", "SweepRecord", "read_record", "sweeps_folder"]
+
+RECORD = "sweep.json"
+_SCHEMA = 1
+
+
+def sweeps_folder(home: Home) -> Path:
+    """Where sweeps are kept: one folder per sweep."""
+    return home.path / "sweeps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRecord:
+    """A sweep as its file declared it.
+
+    Attributes:
+        file: where it was declared.
+        place: where trials run, as `--on` takes it.
+    """
+
+    name: str
+    sweep: Sweep
+    file: str = ""
+    place: str = "local"
+    created_at: float = field(default_factory=time.time)
+
+    def write(self, folder: Path) -> None:
+        """Keep it; the last file of a new sweep, so its presence says that the others are there."""
+        data = {
+            "schema": _SCHEMA,
+            "name": self.name,
+            "sweep": config.to_data(self.sweep),
+            "file": self.file,
+            "place": self.place,
+            "created_at": self.created_at,
+        }
+        write_json(folder / RECORD, data)
+
+
+def read_record(folder: Path) -> SweepRecord:
+    """Read back `write`.
+
+    Raises:
+        PreconditionError: it is damaged, or the sweep was not declared in a file.
+    """
+    path = folder / RECORD
+    try:
+        data = read_json(path)
+        assert isinstance(data, dict)
+        return SweepRecord(
+            name=data["name"],
+            sweep=config.from_data(Sweep, data["sweep"], source=str(path)),
+            file=data["file"],
+            place=data["place"],
+            created_at=data["created_at"],
+        )
+    except FileNotFoundError as error:
+        raise PreconditionError(
+            f"the sweep in {folder} was not declared in an experiment file",
+            hint="go on with it where it was made: tune.Tuner.restore(path, trainable).fit()",
+            code="sweep-not-declared",
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        raise PreconditionError(f"{path} is damaged: {error}", code="sweep-damaged") from error

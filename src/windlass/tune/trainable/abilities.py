@@ -1,0 +1,64 @@
+"""What can be known of a trainable before anything starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from windlass.core.errors import UsageError
+from windlass.tune.trainable.class_api import Trainable
+
+__all__ = ["can_save", "check_trainable", "is_class", "name_of"]
+
+Code = type | Callable[..., Any]
+
+
+def is_class(trainable: Code) -> bool:
+    """Whether a trainable is a class with steps, and not a function."""
+    return isinstance(trainable, type) and issubclass(trainable, Trainable)
+
+
+def name_of(trainable: Code) -> str:
+    """What people call it: the name of the class or function."""
+    inner = inspect.unwrap(trainable)
+    while hasattr(inner, "func"):
+        inner = inner.func
+    name = getattr(inner, "__name__", type(inner).__name__)
+    return "function" if name == "<lambda>" else str(name)
+
+
+def can_save(trainable: Code) -> bool:
+    """Whether its trials can be paused and cloned. A function is believed: it saves by reporting checkpoints."""
+    if not is_class(trainable):
+        return True
+    assert isinstance(trainable, type)
+    return any(getattr(trainable, name) is not getattr(Trainable, name) for name in ("save_checkpoint", "_save"))
+
+
+def check_trainable(trainable: object) -> None:
+    """Refuse what cannot be a trainable.
+
+    Raises:
+        UsageError: it is neither a subclass of `Trainable` nor a function of one argument.
+    """
+    hint = "give a subclass of tune.Trainable, or a function that takes the configuration"
+    if isinstance(trainable, type) and not issubclass(trainable, Trainable):
+        raise UsageError(f"{trainable.__name__} is no subclass of Trainable", hint=hint, code="not-a-trainable")
+    if not callable(trainable):
+        raise UsageError(f"{trainable!r:.60} is no trainable", hint=hint, code="not-a-trainable")
+    if is_class(trainable):
+        if all(getattr(trainable, name) is getattr(Trainable, name) for name in ("step", "_train")):
+            hint = "override step(self) and return the metrics of one iteration"
+            raise UsageError(f"{name_of(trainable)} has no `step`", hint=hint, code="trainable-without-step")
+        return
+    try:
+        inspect.signature(trainable).bind({})
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{name_of(trainable)} cannot be called with a configuration: {error}", hint=hint, code="not-a-trainable"
+        ) from error
+    if inspect.iscoroutinefunction(inspect.unwrap(trainable)):
+        hint = "write a plain function that calls tune.report(metrics), and asyncio.run in it"
+        message = f"{name_of(trainable)} is a coroutine function, and nothing would await it"
+        raise UsageError(message, hint=hint, code="not-a-trainable")

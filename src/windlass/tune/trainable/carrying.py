@@ -1,0 +1,84 @@
+"""How a trainable gets to workers: by its import path where it has one, else pickled, functions of notebooks included."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from windlass.core.errors import PreconditionError, UsageError
+
+__all__ = ["carry", "load"]
+
+Code = type | Callable[..., Any]
+
+
+def carry(trainable: Code) -> dict[str, str]:
+    """A trainable as JSON: `{"import": "package.module:name"}` or `{"pickle": base64}`.
+
+    Raises:
+        UsageError: something that it refers to cannot be pickled.
+        PreconditionError: it is importable by no name, and cloudpickle is not installed.
+    """
+    name = import_path(trainable)
+    if name:
+        return {"import": name}
+    return {"pickle": base64.b64encode(_pickle(trainable)).decode("ascii")}
+
+
+def import_path(trainable: Code) -> str:
+    """`module:name` under which a fresh process finds exactly this object; empty where there is none."""
+    module, name = getattr(trainable, "__module__", None), getattr(trainable, "__qualname__", None)
+    if not module or not name or module == "__main__" or "<" in name:
+        return ""
+    home = sys.modules.get(module)
+    found: object = home
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    is_from_file = getattr(home, "__spec__", None) is not None
+    return f"{module}:{name}" if found is trainable and is_from_file else ""
+
+
+def _pickle(trainable: Code) -> bytes:
+    try:
+        plain = pickle.dumps(trainable, protocol=5)
+        if b"__main__" not in plain:
+            return plain
+    except Exception:  # noqa: BLE001 - whatever pickle finds wrong, cloudpickle may do
+        plain = b""
+    try:
+        import cloudpickle  # lazy: only functions that stand in no module need it
+    except ImportError as error:
+        name = getattr(trainable, "__qualname__", type(trainable).__qualname__)
+        raise PreconditionError(
+            f"{name} stands in no module that workers can import, and cloudpickle is not installed",
+            hint="pip install 'windlass[tune]', or move it into a module of its own",
+            code="extra-missing",
+        ) from error
+    try:
+        return bytes(cloudpickle.dumps(trainable, protocol=5))
+    except Exception as error:
+        name = getattr(trainable, "__qualname__", type(trainable).__qualname__)
+        raise UsageError(
+            f"{name} cannot be sent to workers: {error}",
+            hint="open files, locks and connections in the trainable itself, not outside of it",
+            code="not-serialisable",
+        ) from error
+
+
+def load(carried: dict[str, str]) -> Code:
+    """The trainable that `carry` described; only what this sweep's own head wrote is loaded.
+
+    Raises:
+        ImportError, AttributeError: its module is not here, or is another one.
+    """
+    if "import" in carried:
+        module, _, name = carried["import"].partition(":")
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found  # type: ignore[no-any-return]
+    return pickle.loads(base64.b64decode(carried["pickle"]))  # type: ignore[no-any-return]  # noqa: S301 - see above

@@ -1,0 +1,107 @@
+"""What a trial may report, as JSON: nested names become flat, scalars of numpy and torch plain numbers.
+
+Reports are many, so plain values pass through one look-up each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.core.errors import UsageError
+from windlass.tune.trial import Metrics
+
+__all__ = ["TIME_DIGITS", "check_config", "flatten_metrics", "to_json_value"]
+
+TIME_DIGITS = 9
+"""Decimals of measured seconds: a clock tells no more, and journals have two such numbers in every report."""
+
+_PLAIN = frozenset({float, int, str, bool, type(None)})
+
+
+def flatten_metrics(metrics: Mapping[str, Any]) -> Metrics:
+    """Metrics with `a/b` for nested names and JSON values only; NaN and infinities stay floats.
+
+    Raises:
+        UsageError: a value is no number, text, list or mapping of such; the message names its key.
+    """
+    if not isinstance(metrics, Mapping):
+        raise UsageError(
+            f"a trial reported {metrics!r:.100}, which is no mapping",
+            hint='report names and values: tune.report({"loss": 0.1})',
+            code="metrics-not-a-mapping",
+        )
+    flat: Metrics = {}
+    for key, value in metrics.items():
+        if type(value) in _PLAIN and type(key) is str:
+            flat[key] = value
+        else:
+            _flatten(str(key), value, flat)
+    return flat
+
+
+def _flatten(key: str, value: object, into: Metrics) -> None:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _flatten(f"{key}/{name}", inner, into)
+    else:
+        into[key] = to_json_value(value, f"metric `{key}`", "report a number: `float(x)`, or `.tolist()` of an array")
+
+
+def check_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as JSON; scalars of numpy and torch become plain numbers, tuples lists.
+
+    Raises:
+        UsageError: a value cannot be written as JSON; the message names its key.
+    """
+    checked = to_json_value(
+        config,
+        "config",
+        "choose among names, and make the object in the trainable; hand over big objects with tune.with_parameters",
+    )
+    assert isinstance(checked, dict)
+    return checked
+
+
+def to_json_value(value: object, where: str, hint: str) -> Any:
+    """A value as JSON can hold it.
+
+    Args:
+        where: what the value is, for the message: "metric `loss`".
+        hint: of the error.
+
+    Raises:
+        UsageError: it cannot be written as JSON.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Mapping):
+        return {_key(name): to_json_value(inner, f"{where}[{name!r}]", hint) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json_value(inner, f"{where}[{index}]", hint) for index, inner in enumerate(value)]
+    if isinstance(value, bool | int | float | str):  # subclasses, such as numpy's float64 and enums of text
+        return json.loads(json.dumps(value))
+    found = _scalar(value)
+    if type(found) in _PLAIN:
+        return found
+    raise UsageError(
+        f"{where} is {value!r:.100}, a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot hold",
+        hint=hint,
+        code="value-not-json",
+    )
+
+
+def _key(name: object) -> str:
+    return name if type(name) is str else str(name)
+
+
+def _scalar(value: object) -> object:
+    """The Python number of a scalar or a one-element array of numpy, torch and the like; known by what they can do."""
+    item, size = getattr(value, "item", None), getattr(value, "size", None)
+    num = getattr(value, "numel", size)
+    count = num() if callable(num) else num
+    if not callable(item) or count not in (1, None):
+        return value
+    found = item()
+    return found if type(found) in _PLAIN else value

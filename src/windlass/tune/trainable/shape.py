@@ -1,0 +1,126 @@
+"""The shape of a trial as users write it: a dictionary, bundles, or a function of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from windlass.core.errors import UsageError
+from windlass.tune.trial import ONE_CPU, Resources
+
+__all__ = ["PlacementGroupFactory", "Shape", "read_shape", "resource_name", "resources_of"]
+
+_NAMES = {"cpu": "CPU", "gpu": "GPU"}
+_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+
+class PlacementGroupFactory:
+    """Bundles of resources for a trial that starts workers of its own; the first is for the trial's own process."""
+
+    def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", **options: object) -> None:
+        if options:
+            message = f"PlacementGroupFactory does not take {', '.join(options)}"
+            raise UsageError(message, hint="it takes bundles and a strategy", code="unknown-argument")
+        if strategy not in _STRATEGIES:
+            message = f"strategy={strategy!r} is not one of {', '.join(_STRATEGIES)}"
+            raise UsageError(message, hint="PACK, say", code="bad-value")
+        if not bundles:
+            raise UsageError("PlacementGroupFactory([]) has no bundle", hint="write [{'CPU': 1}]", code="bad-value")
+        self.bundles = [_read_bundle(bundle) for bundle in bundles]
+        self.strategy = strategy
+
+    @property
+    def head_bundle_is_empty(self) -> bool:
+        """Whether the trial's own process needs nothing."""
+        return not self.bundles[0]
+
+    @property
+    def required_resources(self) -> dict[str, float]:
+        """The sum of all bundles."""
+        return self.to_resources().total
+
+    def to_resources(self) -> Resources:
+        """The same as the controller's value."""
+        return Resources(bundles=tuple(self.bundles), strategy=self.strategy)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementGroupFactory) and self.to_resources() == other.to_resources()
+
+    def __hash__(self) -> int:
+        return hash(self.to_resources())
+
+    def __repr__(self) -> str:
+        return f"PlacementGroupFactory({self.bundles!r}, strategy={self.strategy!r})"
+
+
+Shape = Mapping[str, Any] | PlacementGroupFactory | Resources
+"""A dictionary such as `{"cpu": 2, "gpu": 0.5}`, or bundles."""
+
+
+def read_shape(shape: Any) -> Resources:
+    """The controller's value of what a user wrote; None is one CPU.
+
+    Raises:
+        UsageError: it is none of the known forms, or an amount is negative or no number.
+    """
+    if shape is None:
+        return ONE_CPU
+    if isinstance(shape, Resources):
+        return shape
+    if isinstance(shape, Mapping):
+        return Resources(bundles=(_read_bundle(_flat(shape)),))
+    if isinstance(shape, PlacementGroupFactory):
+        return shape.to_resources()
+    if hasattr(shape, "bundles") and hasattr(shape, "strategy"):  # Ray's own class
+        return PlacementGroupFactory(shape.bundles, shape.strategy).to_resources()
+    hint = "write {'cpu': 2, 'gpu': 1} or PlacementGroupFactory([{'CPU': 1}, {'GPU': 1}])"
+    raise UsageError(f"resources cannot be a {type(shape).__name__}: {shape!r}", hint=hint, code="bad-value")
+
+
+def resources_of(
+    trainable: Any, shape: Shape | Callable[[dict[str, Any]], Any] | None, config: dict[str, Any]
+) -> Resources:
+    """What a trial of this configuration needs: what was asked for, else what the class says, else one CPU.
+
+    Raises:
+        UsageError: the function that says it failed (`resources-failed`), or its answer is none of the known forms.
+    """
+    ask = shape if shape is not None else getattr(trainable, "default_resource_request", None)
+    return read_shape(_answer(ask, config) if callable(ask) else ask)
+
+
+def _answer(ask: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
+    """What the user's own function says."""
+    try:
+        return ask(config)
+    except UsageError:
+        raise
+    except Exception as error:
+        code = getattr(ask, "__code__", None)
+        place = f" ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})" if code else ""
+        name = f"{getattr(ask, '__qualname__', repr(ask))}{place}"
+        raise UsageError(
+            f"the function of a trial's resources, {name}, failed with {type(error).__name__}: {error}",
+            hint=f"its configuration has {', '.join(map(repr, config)) or 'no names'}",
+            code="resources-failed",
+        ) from error
+
+
+def _flat(shape: Mapping[str, Any]) -> dict[str, Any]:
+    custom = shape.get("custom_resources") or {}
+    return {**{name: amount for name, amount in shape.items() if name != "custom_resources"}, **custom}
+
+
+def _read_bundle(bundle: Mapping[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, amount in bundle.items():
+        if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount < float("inf"):
+            raise UsageError(f"{name}={amount!r} is not an amount", hint=f"write {{'{name}': 1}}", code="bad-value")
+        if amount:
+            found[resource_name(name)] = float(amount)
+    return found
+
+
+def resource_name(name: str) -> str:
+    """A resource as the controller names it: `cpu` and `gpu` are CPU and GPU, others stay."""
+    return _NAMES.get(name.lower(), name)

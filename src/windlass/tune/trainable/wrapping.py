@@ -1,0 +1,110 @@
+"""Trainables with resources or with big objects: `with_resources`, `with_parameters`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from windlass.core.errors import UsageError
+from windlass.tune.trainable.parameters import Parameters
+from windlass.tune.trainable.shape import PlacementGroupFactory, Shape, read_shape
+
+__all__ = ["PlacementGroupFactory", "Wrapped", "unwrap", "with_parameters", "with_resources"]
+
+Trainable = type | Callable[..., Any]
+ShapeOf = Callable[[dict[str, Any]], Any]
+
+
+class Wrapped:
+    """A trainable and what goes with it; it can be called like the trainable.
+
+    Attributes:
+        inner: the user's function or class.
+        parameters: objects that it gets by name; None without.
+        shape: what a trial of it needs, or a function of the configuration that says so; None as the class says.
+    """
+
+    def __init__(
+        self, inner: Trainable, *, parameters: Parameters | None = None, shape: Shape | ShapeOf | None = None
+    ) -> None:
+        self.inner = inner
+        self.parameters = parameters
+        self.shape = shape
+        functools.update_wrapper(self, inner, updated=())
+
+    @property
+    def trainable(self) -> Trainable:
+        """What a worker runs: the user's own object, or one that adds the parameters."""
+        if self.parameters is None:
+            return self.inner
+        if isinstance(self.inner, type):
+            return _class_with(self.inner, self.parameters)
+        return FunctionWith(self.inner, self.parameters)
+
+    def __call__(self, config: dict[str, Any]) -> Any:
+        return self.trainable(config)
+
+
+class FunctionWith:
+    """A function that gets parameters by name besides the configuration."""
+
+    def __init__(self, function: Callable[..., Any], parameters: Parameters) -> None:
+        self.function = function
+        self.parameters = parameters
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+
+    def __call__(self, config: dict[str, Any]) -> Any:
+        return self.function(config, **self.parameters.values())
+
+
+def with_parameters(trainable: Any, **parameters: Any) -> Wrapped:
+    """Give a trainable big objects: a function as keyword arguments, a class as those of `setup`.
+
+    The objects are written to a file once, when the first worker is made; workers of one machine share its pages. They
+    are not in the journal: `Tuner.restore` is given them again, with the trainable.
+
+    Raises:
+        UsageError: `trainable` is neither a function nor a class.
+    """
+    wrapped = _as_wrapped(trainable, "with_parameters")
+    if not parameters:
+        return wrapped
+    held = wrapped.parameters.values() if wrapped.parameters is not None else {}
+    return Wrapped(wrapped.inner, parameters=Parameters({**held, **parameters}), shape=wrapped.shape)
+
+
+def with_resources(trainable: Any, resources: Any) -> Wrapped:
+    """Say what each trial needs: `{"cpu": 2, "gpu": 0.5}`, bundles, or a function of the configuration.
+
+    Raises:
+        UsageError: `trainable` is neither a function nor a class, or `resources` has none of these forms.
+    """
+    wrapped = _as_wrapped(trainable, "with_resources")
+    shape = resources if callable(resources) else read_shape(resources)
+    return Wrapped(wrapped.inner, parameters=wrapped.parameters, shape=shape)
+
+
+def unwrap(trainable: Any) -> tuple[Trainable, Shape | ShapeOf | None]:
+    """What a worker runs, and the shape that was asked for."""
+    if isinstance(trainable, Wrapped):
+        return trainable.trainable, trainable.shape
+    return trainable, getattr(trainable, "_resources", None)
+
+
+def _as_wrapped(trainable: Any, what: str) -> Wrapped:
+    if isinstance(trainable, Wrapped):
+        return trainable
+    if not callable(trainable):
+        hint = "pass a function of the configuration, or a subclass of tune.Trainable"
+        raise UsageError(f"{what} cannot wrap a {type(trainable).__name__}: {trainable!r}", hint=hint, code="bad-value")
+    return Wrapped(trainable)
+
+
+def _class_with(inner: type, parameters: Parameters) -> type:
+    def setup(self: Any, config: dict[str, Any]) -> None:
+        inner.setup(self, config, **parameters.values())  # type: ignore[attr-defined]
+
+    made = type(inner.__name__, (inner,), {"setup": setup, "__module__": inner.__module__, "__doc__": inner.__doc__})
+    made.__qualname__ = f"with_parameters.<locals>.{inner.__qualname__}"  # so that it is not looked up by its name
+    return made

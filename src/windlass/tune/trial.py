@@ -1,0 +1,116 @@
+"""A trial: one point of a sweep, and everything the controller keeps of it (under 1 kB besides its configuration)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["ONE_CPU", "Metrics", "Resources", "SavedState", "Status", "Trial"]
+
+Metrics = dict[str, Any]
+"""What a trial reported, flat (`a/b` for nested names), JSON values only; NaN and infinities are floats."""
+
+
+class Status(StrEnum):
+    """Where a trial is; the words of Ray Tune, for its users see them.
+
+    Attributes:
+        is_over: whether the trial will never run again by itself.
+    """
+
+    is_over: bool
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    TERMINATED = "TERMINATED"
+    ERROR = "ERROR"
+
+    def __init__(self, word: str) -> None:
+        self.is_over = word in ("TERMINATED", "ERROR")  # no property: every report asks
+
+    __hash__ = str.__hash__  # that of enums is not C, and trials are counted by status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a trial needs: one bundle per worker of it, the first for the trial's own process.
+
+    Attributes:
+        bundles: each maps `CPU`, `GPU`, `memory` (bytes) or a custom name to an amount; fractions are allowed.
+        strategy: how bundles lie on nodes: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
+    """
+
+    bundles: tuple[dict[str, float], ...] = ({"CPU": 1.0},)
+    strategy: str = "PACK"
+
+    def __hash__(self) -> int:
+        return hash((self.strategy, *(frozenset(bundle.items()) for bundle in self.bundles)))
+
+    @property
+    def total(self) -> dict[str, float]:
+        """The sum of all bundles."""
+        total: dict[str, float] = {}
+        for bundle in self.bundles:
+            for name, amount in bundle.items():
+                total[name] = total.get(name, 0.0) + amount
+        return total
+
+
+ONE_CPU = Resources()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedState:
+    """A committed checkpoint of a trial, or one that is asked for and not committed yet.
+
+    Attributes:
+        trial: id of the trial that made it; a clone in population based training refers to another trial's.
+        iteration: `training_iteration` at which it was made.
+        path: where it lies: a folder, or the URL of one; empty until it is committed.
+    """
+
+    trial: str
+    iteration: int
+    path: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """The controller's view of a trial; only the controller's core changes it.
+
+    Attributes:
+        id: its number in five digits (more above 99,999), in the order in which trials were suggested.
+        config: the resolved configuration, nested as the space is.
+        assigned: the values that were drawn, flat: `{"model/layers": 4}`; what tables and searchers show.
+        tag: how it came to be, such as `3@perturbed[lr=0.01]`; empty for a plain trial.
+        attempt: number of its newest start; reports of older attempts are dropped.
+        iteration: `training_iteration` of the newest report that counted.
+        last: metrics of that report, with `training_iteration` and `time_total_s`.
+        best: the best value of the sweep's first metric so far; None before the first.
+        checkpoint: the newest committed one.
+        restore_from: what the next start loads; None begins anew.
+        num_failures: attempts that ended by the trial's own error.
+        num_interruptions: attempts that ended with their worker or node.
+        why: the reason of the newest decision that changed its status, or of what it waits for.
+        error: the newest traceback; empty without.
+    """
+
+    id: str
+    number: int
+    config: dict[str, Any]
+    assigned: dict[str, Any] = field(default_factory=dict)
+    resources: Resources = ONE_CPU
+    status: Status = Status.PENDING
+    tag: str = ""
+    attempt: int = 0
+    iteration: int = 0
+    last: Metrics | None = None
+    best: float | None = None
+    checkpoint: SavedState | None = None
+    restore_from: SavedState | None = None
+    num_failures: int = 0
+    num_interruptions: int = 0
+    why: str = ""
+    error: str = ""

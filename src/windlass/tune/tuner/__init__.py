@@ -1,0 +1,14 @@
+"""From Python to a controller: what a person writes, read, checked as a whole, and run or restored; `Tuner` is the door."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from windlass.tune.tuner.tuner import Tuner
+else:
+    __getattr__ = lazy_names(__name__, {"windlass.tune.tuner.tuner": ("Tuner",)})
+
+__all__ = ["Tuner"]

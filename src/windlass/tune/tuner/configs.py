@@ -1,0 +1,337 @@
+"""What a sweep is told besides its trainable and its space; names, order and defaults are those of Ray Tune.
+
+Unlike values elsewhere in windlass these may be given by position and changed afterwards: scripts written for Ray Tune
+do both.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar
+
+from windlass.core.errors import UsageError
+from windlass.tune.arguments import refuses_unknown
+
+__all__ = ["CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "SyncConfig", "TuneConfig"]
+
+_MODES = ("min", "max")
+_NAME_LIMIT = 200
+
+
+@refuses_unknown
+@dataclass(slots=True)
+class TuneConfig:
+    """How a sweep searches.
+
+    Attributes:
+        mode: `min` or `max`; a list for several metrics.
+        metric: name of what is improved; a list for several, best first. Not given here if scheduler or searcher has it.
+        search_alg: a searcher, one written for Ray Tune's protocol, or a name such as `tpe`; random and grid by default.
+        scheduler: a scheduler or its name; first in, first out by default.
+        num_samples: times that the space is sampled; with a grid, times that the grid is gone through. -1: no end.
+        max_concurrent_trials: trials that run at once; None or 0: as many as there is room for.
+        time_budget_s: seconds, or a timedelta, after which the sweep ends. Time without a head does not count.
+        reuse_actors: True: a worker takes the next trial; False: each trial has a fresh process; None: as `reuse` says.
+        trial_name_creator: makes a trial's name, as callbacks see it, from the trial.
+        trial_dirname_creator: without effect, as is said: folders of trials are named by their ids.
+        executor: where trials run: `local`, `in-process` (one by one in this process, for a debugger), `ray`, or an
+            object. None: `ray` if this process is connected to Ray or RAY_ADDRESS is set, else `local`.
+        reuse: `auto`: a worker takes the next trial unless GPUs are declared; `always`; `never`.
+        preload: modules that workers import before their first trial.
+        seed: of everything that is drawn; the same seed gives the same trials anywhere.
+        is_detached: workers go on when this process dies, until another head takes the sweep over.
+        max_trials: suggestions in all, whatever `num_samples` and grid say.
+        gpu_hours: GPUs times hours that trials may hold them.
+        max_cost: what trials may cost, by `prices`.
+        prices: per unit and hour of a resource: `{"GPU": 2.5, "CPU": 0.04}`.
+    """
+
+    mode: str | Sequence[str] | None = None
+    metric: str | Sequence[str] | None = None
+    search_alg: Any = None
+    scheduler: Any = None
+    num_samples: int = 1
+    max_concurrent_trials: int | None = None
+    time_budget_s: float | dt.timedelta | None = None
+    reuse_actors: bool | None = None
+    trial_name_creator: Callable[[Any], str] | None = None
+    trial_dirname_creator: Callable[[Any], str] | None = None
+    executor: Any = None
+    reuse: str = "auto"
+    preload: Sequence[str] = ()
+    seed: int = 0
+    is_detached: bool = False
+    max_trials: int | None = None
+    gpu_hours: float | None = None
+    max_cost: float | None = None
+    prices: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        self.preload = (self.preload,) if isinstance(self.preload, str) else self.preload
+        for metric in self.metrics:
+            if not _is_text(metric):
+                raise _refusal(f"metric={self.metric!r} is not the name of a metric", "write metric='loss', say")
+        for mode in self.modes:
+            _check_choice("mode", mode, _MODES)
+        _check_choice("reuse", self.reuse, ("auto", "always", "never"))
+        if not _is_count(self.num_samples) or (self.num_samples < 1 and self.num_samples != -1):
+            message = f"num_samples={self.num_samples!r} is neither a positive number nor -1"
+            raise _refusal(message, "-1 samples without end")
+        for name in ("max_concurrent_trials", "max_trials"):
+            _check_limit(name, getattr(self, name), _is_count, "a number of trials", "None sets no limit")
+        if not _is_count(self.seed):
+            raise _refusal(f"seed={self.seed!r} is not an integer", "the same seed gives the same trials")
+        for name in ("num_samples", "max_concurrent_trials", "max_trials", "seed"):  # those of numpy are not JSON
+            setattr(self, name, None if getattr(self, name) is None else int(getattr(self, name)))
+        for name, value in (
+            ("time_budget_s", self.budget_s),
+            ("gpu_hours", self.gpu_hours),
+            ("max_cost", self.max_cost),
+        ):
+            _check_limit(name, value, _is_amount, "a number", "None sets no limit")
+        if self.max_cost and not self.prices:
+            message = f"max_cost={self.max_cost} is never reached without prices"
+            raise _refusal(message, "add prices={'GPU': 2.5, 'CPU': 0.04}, per hour")
+        for name, price in (self.prices or {}).items():
+            _check_limit(f"prices[{name!r}]", price, _is_amount, "a number", "per unit and hour of a resource")
+        if len(self.modes) > 1 and len(self.modes) != len(self.metrics):
+            raise _refusal(f"{len(self.metrics)} metrics and {len(self.modes)} modes", "give one mode per metric")
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics as given here."""
+        return _as_tuple(self.metric)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Modes as given here."""
+        return _as_tuple(self.mode)
+
+    @property
+    def budget_s(self) -> float | None:
+        """The time budget in seconds."""
+        is_delta = isinstance(self.time_budget_s, dt.timedelta)
+        return self.time_budget_s.total_seconds() if is_delta else self.time_budget_s  # type: ignore[union-attr, return-value]
+
+    @property
+    def reuse_policy(self) -> str:
+        """`auto`, `always` or `never`."""
+        return self.reuse if self.reuse_actors is None else "always" if self.reuse_actors else "never"
+
+
+@refuses_unknown
+@dataclass(slots=True)
+class FailureConfig:
+    """What becomes of failures.
+
+    Attributes:
+        max_failures: times that a trial is started again after its own error; -1: always. A worker or node that is
+            lost does not count: the trial goes on elsewhere.
+        fail_fast: True: the first failed trial ends the sweep; `raise`: and `fit` raises its error.
+        max_interruptions: times that a trial may lose its worker or node; -1: always.
+    """
+
+    max_failures: int = 0
+    fail_fast: bool | str = False
+    max_interruptions: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("max_failures", "max_interruptions"):
+            value = getattr(self, name)
+            if not _is_count(value) or value < -1:
+                raise _refusal(f"{name}={value!r} is neither a number of times nor -1", "-1 means always")
+        if isinstance(self.fail_fast, str):
+            _check_choice("fail_fast", self.fail_fast.lower(), ("raise",))
+            self.fail_fast = "raise"
+        if self.fail_fast and self.max_failures:
+            message = f"fail_fast={self.fail_fast!r} and max_failures={self.max_failures} exclude each other"
+            raise _refusal(message, "with fail_fast, leave max_failures at 0")
+
+
+@refuses_unknown
+@dataclass(slots=True)
+class CheckpointConfig:
+    """When trials save, and which checkpoints are kept.
+
+    Attributes:
+        num_to_keep: checkpoints kept per trial: the best, and always the newest; None keeps all.
+        checkpoint_score_attribute: the metric that says which are best; None: the newest are.
+        checkpoint_score_order: `max` or `min` of that metric.
+        checkpoint_frequency: iterations between two checkpoints of a class trainable; 0: only when asked for.
+        checkpoint_at_end: whether a class trainable saves at its end; None: yes, if it can.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: str = "max"
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool | None = None
+
+    def __post_init__(self) -> None:
+        _check_choice("checkpoint_score_order", self.checkpoint_score_order, _MODES)
+        if self.num_to_keep is not None:
+            _check_limit(
+                "num_to_keep", self.num_to_keep, _is_count, "a number of checkpoints", "None keeps all of them"
+            )
+            if self.num_to_keep < 1:
+                raise _refusal(f"num_to_keep={self.num_to_keep} is less than 1", "None keeps all checkpoints")
+        hint = "0 saves only when asked"
+        _check_limit("checkpoint_frequency", self.checkpoint_frequency, _is_count, "a number of iterations", hint)
+
+
+@refuses_unknown
+@dataclass(slots=True)
+class SyncConfig:
+    """Accepted for scripts that have it: nothing is synced, for journal and checkpoints are written where they stay.
+
+    Attributes:
+        sync_period: without effect.
+        sync_timeout: without effect.
+        sync_artifacts: files that trials write lie in the sweep's folder; refused with a storage_path that is a URL.
+        sync_artifacts_on_checkpoint: without effect.
+    """
+
+    sync_period: int = 300
+    sync_timeout: int = 1800
+    sync_artifacts: bool = False
+    sync_artifacts_on_checkpoint: bool = True
+
+
+@refuses_unknown
+@dataclass(slots=True)
+class RunConfig:
+    """Where a sweep's state goes, when it ends, and what it shows.
+
+    Attributes:
+        name: of the sweep and its folder; default: the trainable's name and the time.
+        storage_path: folder of sweeps; default `<WINDLASS_HOME>/sweeps`. The URL of a bucket takes the checkpoints; the
+            journal then stays in the default folder.
+        storage_filesystem: refused: a URL as `storage_path` says it all.
+        failure_config: what becomes of failures.
+        checkpoint_config: when trials save, and what is kept.
+        sync_config: see there.
+        verbose: 0: silent; 1: a table from time to time; 2 and 3: also each report.
+        stop: `{metric: bound}`, a function of trial id and result, a stopper, or a list of stoppers.
+        callbacks: objects with any of the methods of `windlass.tune.Callback`.
+        progress_reporter: a `CLIReporter`, for its columns and its interval.
+        log_to_file: True: a trial's output goes to `stdout` and `stderr` in its folder; a name: both there; two names. By
+            default both go to `log`.
+        local_dir: the old name of `storage_path`.
+    """
+
+    name: str | None = None
+    storage_path: str | Path | None = None
+    storage_filesystem: Any = None
+    failure_config: FailureConfig | None = None
+    checkpoint_config: CheckpointConfig | None = None
+    sync_config: SyncConfig | None = None
+    verbose: int | None = None
+    stop: Any = None
+    callbacks: Sequence[Any] | None = None
+    progress_reporter: Any = None
+    log_to_file: bool | str | Sequence[str] = False
+    local_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.storage_filesystem is not None:
+            message = f"storage_filesystem={self.storage_filesystem!r} is not supported"
+            raise _refusal(message, "name the place by a URL: storage_path='s3://bucket/prefix'", "not-honoured")
+        if self.local_dir is not None and self.storage_path is not None:
+            message = f"storage_path={str(self.storage_path)!r} and local_dir={self.local_dir!r} name two places"
+            raise _refusal(message, "local_dir is the old name; leave it out")
+        self.storage_path = self.storage_path if self.local_dir is None else self.local_dir
+        if self.name is not None:
+            _check_name(self.name)
+        if self.verbose is not None and not isinstance(self.verbose, int):
+            raise _refusal(f"verbose={self.verbose!r} is not a number", "0: silent; 1: a table; 2 and 3: each report")
+        if self.storage_path is not None and not isinstance(self.storage_path, (str, Path)):
+            raise _refusal(f"storage_path={self.storage_path!r} is no path", "name a folder, or the URL of a bucket")
+        self.failure_config = self.failure_config or FailureConfig()
+        self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
+        self.sync_config = self.sync_config or SyncConfig()
+
+    @property
+    def failures(self) -> FailureConfig:
+        """The failure config, which is there once this is made."""
+        return self.failure_config or FailureConfig()
+
+    @property
+    def checkpoints(self) -> CheckpointConfig:
+        """The checkpoint config, which is there once this is made."""
+        return self.checkpoint_config or CheckpointConfig()
+
+
+class ResumeType(StrEnum):
+    """What becomes of trials of one kind when a sweep is restored."""
+
+    RESUME = "resume"  # go on from the newest checkpoint
+    RESTART = "restart"  # begin anew
+    SKIP = "skip"  # stay as they are
+
+
+@refuses_unknown
+@dataclass(slots=True)
+class ResumeConfig:
+    """What `Tuner.restore` does with trials by their status."""
+
+    finished: str = ResumeType.SKIP
+    unfinished: str = ResumeType.RESUME
+    errored: str = ResumeType.SKIP
+    ResumeType: ClassVar = ResumeType
+
+    def __post_init__(self) -> None:
+        for name in ("finished", "unfinished", "errored"):
+            setattr(self, name, ResumeType(_check_choice(name, str(getattr(self, name)), list(ResumeType))))
+
+
+def _as_tuple(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if value is None else tuple(value) if isinstance(value, (list, tuple)) else (value,)  # type: ignore[return-value]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_amount(value: Any) -> bool:
+    is_bool = isinstance(value, bool)
+    return not is_bool and isinstance(value, numbers.Real) and not math.isnan(float(value))
+
+
+def _check_limit(name: str, value: Any, is_right: Callable[[object], bool], what: str, hint: str) -> None:
+    if value is None:
+        return
+    if not is_right(value):
+        raise _refusal(f"{name}={value!r} is not {what}", hint)
+    if value < 0:
+        raise _refusal(f"{name}={value} is negative", hint)
+
+
+def _check_name(name: object) -> None:
+    """Refuse a name that is no name of a folder: a sweep must lie below its storage, and nowhere else."""
+    if not isinstance(name, str):
+        raise _refusal(f"name={name!r} is no text", "write name='digits', say")
+    is_folder = name not in (".", "..") and "/" not in name and name.isprintable()
+    if not is_folder or len(name.encode()) > _NAME_LIMIT:
+        message = f"name={name[:80]!r} cannot be the name of a folder"
+        hint = f"no slash and no line break, at most {_NAME_LIMIT} bytes; the folder above it is storage_path"
+        raise _refusal(message, hint)
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise _refusal(f"{name}={value!r} is not one of {', '.join(choices)}", f"write {name}={choices[0]!r}, say")
+    return value
+
+
+def _refusal(message: str, hint: str, code: str = "bad-value") -> UsageError:
+    return UsageError(message, hint=hint, code=code)

@@ -1,0 +1,202 @@
+"""A sweep that exists, ready to go on: what its journal says, with the code that only the caller has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.tune.controller.opening import Beginning, Extension, read_beginning
+from windlass.tune.controller.settings import Resume, Settings
+from windlass.tune.controller.stream import no_sweep
+from windlass.tune.executors.protocol import Work
+from windlass.tune.folder import SweepFolder
+from windlass.tune.registry import resolve_trainable
+from windlass.tune.space import SpaceError, check_same_names, describe, read_space
+from windlass.tune.stoppers import as_stopper, stopper_from, stopper_settings
+from windlass.tune.trainable.abilities import check_trainable, name_of
+from windlass.tune.trainable.wrapping import unwrap
+from windlass.tune.tuner.choices import make_scheduler, make_searcher
+from windlass.tune.tuner.configs import ResumeConfig, RunConfig, TuneConfig
+from windlass.tune.tuner.setup import Setup, default_storage, shape_of, work_options
+
+__all__ = ["folder_at", "make_restored", "restoring"]
+
+_SAID_AS = {"metrics": "metric", "modes": "mode", "budget_s": "time_budget_s", "reuse_policy": "reuse"}
+"""Fields of configs, of properties that read them."""
+
+
+def folder_at(path: str | Path) -> SweepFolder:
+    """The folder of the sweep at a path; of a bucket's URL the local folder of that name, which has the journal."""
+    text = str(path).removeprefix("file://")
+    if "://" in text:
+        return SweepFolder(default_storage() / text.rstrip("/").rpartition("/")[2])
+    return SweepFolder(Path(text).expanduser().absolute())
+
+
+def make_restored(
+    folder: SweepFolder,
+    trainable: Any,
+    *,
+    param_space: Mapping[str, Any] | None,
+    tuning: TuneConfig,
+    run: RunConfig,
+    is_extended: bool,
+) -> Setup:
+    """The setup of the sweep in a folder.
+
+    Args:
+        param_space: None: as the journal has it.
+        tuning: its scheduler, search algorithm and executor count; None of these: as the journal has them. What else
+            it says must be what the journal has.
+        run: its stop condition, callbacks, view and log files count; the rest likewise.
+        is_extended: the space may be another one.
+
+    Raises:
+        NotFoundError: there is no sweep (`no-such-sweep`).
+        PreconditionError: it ran another trainable, or was begun with other settings.
+        UsageError: a setting that only a new sweep can be told (`not-honoured`).
+    """
+    code, shape = unwrap(resolve_trainable(trainable))
+    check_trainable(code)
+    resources = shape_of(code, shape)
+    beginning = read_beginning(folder, Settings(name="", resources=resources))
+    if beginning is None:
+        raise no_sweep(folder)
+    created = beginning.created
+    _check_same_code(created, code)
+    _check_same_settings(beginning, tuning, run)
+    stopper = as_stopper(run.stop)
+    if stopper is None and beginning.stopper is not None:
+        stopper = stopper_from(beginning.stopper)
+    settings = Settings(name=beginning.settings.name, goal=beginning.settings.goal, resources=resources)
+    described = {"trainable": created["trainable"], "space": created["space"], "stopper": created.get("stopper")}
+    return Setup(
+        settings=settings,
+        space=_space(beginning, param_space, is_extended=is_extended),
+        described=described,
+        searcher=_searcher(created, tuning),
+        scheduler=_scheduler(created, tuning),
+        stopper=stopper,
+        work=_work(beginning, code, folder, run),
+        folder=folder,
+        executor=tuning.executor,
+        trial_name_creator=tuning.trial_name_creator,
+        is_detached=tuning.is_detached,
+    )
+
+
+def restoring(setup: Setup, resume: ResumeConfig, more: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What `Controller.restore` is told.
+
+    Args:
+        more: an extension: fields of `Settings`, and `space` and `stop` where they change; None: none.
+    """
+    modes: dict[str, Any] = {name: str(getattr(resume, name)) for name in ("finished", "unfinished", "errored")}
+    found: dict[str, Any] = {"resume": None if resume == ResumeConfig() else Resume(**modes)}
+    if more is not None:
+        settings = {name: value for name, value in more.items() if name not in ("space", "stop")}
+        stopper = stopper_settings(setup.stopper) if "stop" in more and setup.stopper is not None else None
+        space = describe(setup.space) if "space" in more else None
+        found["extend"] = Extension(settings=settings, space=space, stopper=stopper)
+    return found
+
+
+def _check_same_code(created: Mapping[str, Any], code: Any) -> None:
+    if "file" in created["trainable"]:
+        message = f"the sweep {created['name']} was declared in {created['trainable']['file']}"
+        raise PreconditionError(message, hint=f"windlass sweep resume {created['name']}", code="other-trainable")
+    ran = str(created["trainable"]["type"]).rpartition(":")[2]
+    if ran != name_of(code):
+        message = f"the sweep {created['name']} ran the trainable {ran}, not {name_of(code)}"
+        raise PreconditionError(message, hint=f"restore it with {ran}", code="other-trainable")
+
+
+def _check_same_settings(beginning: Beginning, tuning: TuneConfig, run: RunConfig) -> None:
+    """Refuse a setting that would be ignored; one that says what the journal has, or nothing, is none."""
+    now, told = beginning.settings, beginning.created["trainable"]
+    modes = tuple("max" if is_max else "min" for is_max in now.goal.is_max)
+    keep = now.keep
+    has: tuple[tuple[object, str, object], ...] = (
+        (tuning, "num_samples", now.num_samples),
+        (tuning, "metrics", now.goal.metrics),
+        (tuning, "modes", modes[: len(tuning.modes)]),  # one may stand for all
+        (tuning, "max_concurrent_trials", now.max_concurrent),
+        (tuning, "max_trials", now.max_trials),
+        (tuning, "seed", now.seed),
+        (tuning, "budget_s", now.time_budget_s),
+        (tuning, "gpu_hours", now.gpu_hours),
+        (tuning, "max_cost", now.max_cost),
+        (tuning, "reuse_policy", told["reuse"]),
+        (tuning, "preload", tuple(told["preload"])),
+        (run.failures, "max_failures", now.max_failures),
+        (run.failures, "max_interruptions", now.max_interruptions),
+        (run.failures, "fail_fast", now.fail_fast),
+        (run.checkpoints, "num_to_keep", keep.num_to_keep),
+        (run.checkpoints, "checkpoint_score_attribute", keep.score_attribute),
+        (run.checkpoints, "checkpoint_score_order", keep.order),
+        (run.checkpoints, "checkpoint_frequency", told["checkpoint_every"]),
+        (run.checkpoints, "checkpoint_at_end", told["checkpoint_at_end"]),
+    )
+    for config, name, value in has:
+        stated = getattr(config, name)
+        stated = tuple(stated) if isinstance(stated, list) else stated
+        if stated != getattr(type(config)(), name) and (stated or None) != (value or None):
+            message = f"{_SAID_AS.get(name, name)}={stated!r} is for a new sweep; {now.name} has {value!r}"
+            hint = "leave it out; Tuner.extend changes samples, limits, stop condition and space"
+            raise UsageError(message, hint=hint, code="not-honoured")
+
+
+def _space(beginning: Beginning, param_space: Any, *, is_extended: bool) -> Mapping[str, Any]:
+    if param_space is None:
+        return read_space(beginning.space or {})
+    before, now = (json.dumps(space, sort_keys=True) for space in (beginning.space, describe(param_space)))
+    if before != now and not is_extended:
+        hint = "leave out param_space; to change it, call Tuner.extend"
+        raise UsageError(f"the sweep {beginning.created['name']} searches another space", hint=hint, code="other-space")
+    if before != now:
+        _check_names(beginning, param_space)
+    found: Mapping[str, Any] = param_space
+    return found
+
+
+def _check_names(beginning: Beginning, param_space: Any) -> None:
+    try:
+        old = read_space(beginning.space or {})
+    except SpaceError:  # functions that stand in no module: what they belong to is not known without them
+        return
+    check_same_names(old, param_space)
+
+
+def _scheduler(created: Mapping[str, Any], tuning: TuneConfig) -> Any:
+    if tuning.scheduler is not None or created["scheduler"]["type"] == "FIFO":
+        return make_scheduler(tuning.scheduler)
+    from windlass.tune.schedulers.registry import from_settings  # lazy: a sweep loads the one it needs
+
+    return from_settings(created["scheduler"])
+
+
+def _searcher(created: Mapping[str, Any], tuning: TuneConfig) -> Any:
+    if tuning.search_alg is not None or created["searcher"] == {"type": "BasicVariantGenerator"}:
+        return make_searcher(tuning.search_alg)
+    from windlass.tune.searchers import searcher_from  # lazy: as above
+
+    return searcher_from(created["searcher"])
+
+
+def _work(beginning: Beginning, code: Any, folder: SweepFolder, run: RunConfig) -> Work:
+    said = dict(beginning.created["trainable"])
+    said.pop("type")
+    if "://" not in said["storage"]:
+        said["storage"] = str(folder.checkpoints)  # the folder may have moved
+    name = beginning.settings.name
+    return Work(
+        trainable=code,
+        name=name,
+        folder=str(folder.path),
+        seed=beginning.settings.seed,
+        options=work_options(run),
+        **said,
+    )

@@ -1,0 +1,245 @@
+"""An executor whose events callbacks hear of: the place of `RunConfig(callbacks=)` in a sweep.
+
+Callbacks stand between executor and controller, so the controller knows nothing of them. They see a trial's start and
+its reports before the controller does, and everything else when the controller has dealt with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from windlass.tune.controller.controller import Controller, Ending
+from windlass.tune.executors.protocol import (
+    Ended,
+    Event,
+    Executor,
+    Go,
+    Order,
+    Reported,
+    Room,
+    Saved,
+    Start,
+    Started,
+    Work,
+)
+from windlass.tune.results.columns import NestedMetrics, tag_of
+from windlass.tune.trainable.checkpoint import Checkpoint
+from windlass.tune.trial import Resources, Status, Trial
+
+__all__ = ["LiveTrial", "LiveTrials", "Watched"]
+
+SHOULD_CHECKPOINT = "should_checkpoint"
+
+
+class LiveTrial:
+    """A trial of a running sweep, with the names that callbacks know from Ray Tune's `Trial`."""
+
+    def __init__(self, trial: Trial, trainable_name: str, name_of: Callable[[Any], str] | None, folder: str) -> None:
+        self._trial = trial
+        self._name_of = name_of
+        self._folder = folder
+        self.trainable_name = trainable_name
+
+    trial_id = property(lambda self: self._trial.id)
+    config = property(lambda self: self._trial.config)
+    evaluated_params = property(lambda self: self._trial.assigned)
+    status = property(lambda self: self._trial.status)
+    resources = property(lambda self: self._trial.resources)
+
+    @property
+    def experiment_tag(self) -> str:
+        """Its number and drawn values in one word."""
+        return self._trial.tag or tag_of(self._trial.number, self._trial.assigned)
+
+    @property
+    def last_result(self) -> dict[str, Any]:
+        """Its newest report; empty before the first."""
+        return NestedMetrics(self._trial.last or {})
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """Its newest checkpoint."""
+        saved = self._trial.checkpoint
+        return Checkpoint(saved.path) if saved is not None else None
+
+    @property
+    def path(self) -> str:
+        """The folder of its own files, which may not be there yet."""
+        return f"{self._folder}/trials/{self.trial_id}"
+
+    logdir = local_path = path
+
+    def is_finished(self) -> bool:
+        """Whether it will never run again by itself."""
+        return self._trial.status.is_over
+
+    def __str__(self) -> str:
+        return self._name_of(self) if self._name_of is not None else f"{self.trainable_name}_{self.trial_id}"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LiveTrial) and other.trial_id == self.trial_id
+
+    def __hash__(self) -> int:
+        return hash(self.trial_id)
+
+
+class LiveTrials(Sequence[LiveTrial]):
+    """All trials of a running sweep; costs nothing until somebody walks it."""
+
+    def __init__(self, trials: Mapping[str, Trial], view: Callable[[Trial], LiveTrial]) -> None:
+        self._trials = trials
+        self._view = view
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = list(self._trials.values())[index]
+        return [self._view(trial) for trial in found] if isinstance(found, list) else self._view(found)
+
+    def __iter__(self) -> Iterator[LiveTrial]:
+        return (self._view(trial) for trial in list(self._trials.values()))
+
+
+class Watched:
+    """Passes everything on to another executor, and tells callbacks.
+
+    Args:
+        executor: where trials run.
+        callbacks: objects with any of the methods of `Callback`.
+        view: what callbacks get for a trial.
+    """
+
+    def __init__(self, executor: Executor, callbacks: Sequence[Any], view: Callable[[Trial], LiveTrial]) -> None:
+        self.name = executor.name
+        self._executor = executor
+        self._callbacks = callbacks
+        self._view = view
+        self._controller: Controller | None = None
+        self._told: list[Event] = []
+        self._wants_save: set[str] = set()
+        self._restored: dict[str, bool] = {}
+        self._iteration = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)  # optional abilities: reattach, waiting_for
+
+    def open(self, work: Work) -> None:
+        """See the protocol."""
+        self._executor.open(work)
+
+    def room(self, resources: Resources) -> Room:
+        """See the protocol."""
+        return self._executor.room(resources)
+
+    def start(self, start: Start) -> None:
+        """See the protocol."""
+        self._restored[start.trial] = bool(start.restore_from)
+        self._executor.start(start)
+
+    def send(self, order: Order) -> None:
+        """Pass an order on; one that lets a trial go on also asks for the checkpoint that a callback wanted."""
+        if order.trial in self._wants_save:
+            self._wants_save.discard(order.trial)
+            if isinstance(order, Go):
+                order = dataclasses.replace(order, saves=True)
+        self._executor.send(order)
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Tell what the controller did with the events before, then fetch new ones."""
+        self.tell()
+        events = self._executor.poll(timeout_s)
+        if events:
+            self._iteration += 1
+            self._call("on_step_begin")
+        for event in events:
+            if isinstance(event, Reported):
+                self._result(event)
+            elif isinstance(event, Started) and event.trial in self.trials:
+                method = "on_trial_restore" if self._restored.get(event.trial) else "on_trial_start"
+                self._call(method, trial=self._view(self.trials[event.trial]))
+        self._told = [event for event in events if not isinstance(event, Started)]
+        return events
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._executor.close()
+
+    def set_up(self, **facts: Any) -> None:
+        """Call `setup` of each callback."""
+        for callback in self._callbacks:
+            if hasattr(callback, "setup"):
+                callback.setup(**facts)
+
+    def run(self, controller: Controller) -> Ending:
+        """Run a controller whose executor this is."""
+        self._controller = controller
+        try:
+            return controller.run()
+        finally:
+            self.tell()
+            for callback in self._callbacks:
+                if hasattr(callback, "on_experiment_end"):
+                    callback.on_experiment_end(trials=LiveTrials(self.trials, self._view))
+
+    @property
+    def trials(self) -> Mapping[str, Trial]:
+        """All trials of the controller."""
+        core = getattr(self._controller, "core", None)
+        return core.sweep.trials if core is not None else {}
+
+    def tell(self) -> None:
+        """Tell callbacks of what the controller has dealt with."""
+        told, self._told = self._told, []
+        for event in told:
+            if getattr(event, "trial", None) in self.trials:
+                self._tell(event, self._view(self.trials[event.trial]))  # type: ignore[union-attr]
+        if told:
+            self._call("on_step_end")
+
+    def _tell(self, event: Event, trial: LiveTrial) -> None:
+        if isinstance(event, Saved):
+            self._saved(trial, event.path)
+        elif isinstance(event, Reported) and event.saved:
+            self._saved(trial, event.saved)
+        elif isinstance(event, Ended) and trial.status is Status.TERMINATED:
+            self._call("on_trial_complete", trial=trial)
+        elif isinstance(event, Ended) and trial.status is Status.ERROR:
+            self._call("on_trial_error", trial=trial)
+        elif isinstance(event, Ended) and event.error:
+            self._call("on_trial_recover", trial=trial)
+
+    def _saved(self, trial: LiveTrial, path: str) -> None:
+        self._call("on_trial_save", trial=trial)
+        self._call("on_checkpoint", trial=trial, checkpoint=Checkpoint(path))
+
+    def _result(self, event: Reported) -> None:
+        trial = self.trials.get(event.trial)
+        if trial is None or event.attempt != trial.attempt:
+            return
+        if event.metrics.get("training_iteration", 0) <= trial.iteration:
+            return  # a repeat of what is known, after a restart
+        result = NestedMetrics(event.metrics)
+        result.update(trial_id=trial.id, config=trial.config, timestamp=int(time.time()))
+        self._call("on_trial_result", trial=self._view(trial), result=result)
+        if result.get(SHOULD_CHECKPOINT):
+            self._wants_save.add(trial.id)
+
+    def _call(self, method: str, **arguments: Any) -> None:
+        trials = LiveTrials(self.trials, self._view)
+        for callback in self._callbacks:
+            call = getattr(callback, method, None)
+            if call is None:
+                continue
+            try:
+                call(iteration=self._iteration, trials=trials, **arguments)
+            except Exception as error:
+                error.add_note(
+                    f"in the callback {type(callback).__name__}.{method}; the sweep goes on with Tuner.restore"
+                )
+                raise

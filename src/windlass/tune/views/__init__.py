@@ -1,0 +1,47 @@
+"""What people see of a sweep while it runs: a live table, lines in a log, a cell of a notebook."""
+
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from windlass.tune.views.head import HeadView
+    from windlass.tune.views.live import View
+    from windlass.tune.views.progress import Progress
+    from windlass.tune.views.reporters import (
+        CLIReporter,
+        JupyterNotebookReporter,
+        ProgressReporter,
+        ViewSettings,
+        settings_of,
+    )
+    from windlass.tune.views.watching import watch
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "windlass.tune.views.head": ("HeadView",),
+            "windlass.tune.views.live": ("View",),
+            "windlass.tune.views.progress": ("Progress",),
+            "windlass.tune.views.reporters": (
+                "CLIReporter",
+                "JupyterNotebookReporter",
+                "ProgressReporter",
+                "ViewSettings",
+                "settings_of",
+            ),
+            "windlass.tune.views.watching": ("watch",),
+        },
+    )
+
+__all__ = [
+    "CLIReporter",
+    "HeadView",
+    "JupyterNotebookReporter",
+    "Progress",
+    "ProgressReporter",
+    "View",
+    "ViewSettings",
+    "settings_of",
+    "watch",
+]

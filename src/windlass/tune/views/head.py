@@ -1,0 +1,129 @@
+"""The view inside the head: it looks at the controller a few times a second, and costs one clock reading otherwise.
+
+Numbers come from the controller's own counters and from the trials that run. Of the journal only what changes a trial's
+status is read, plain reports are passed over unparsed; so a look costs the same however many reports there were, and
+all trials are walked once, when a sweep that exists is taken up.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any, Protocol
+
+from windlass.core.clock import Clock, SystemClock
+from windlass.record.frames import HEADER, decode
+from windlass.tune.controller import records
+from windlass.tune.folder import SweepFolder
+from windlass.tune.trial import Status, Trial
+from windlass.tune.views.live import View
+from windlass.tune.views.progress import Progress, TrialRow
+
+if TYPE_CHECKING:
+    from windlass.tune.controller.core import Core
+
+__all__ = ["HeadView", "Looked"]
+
+_PLAIN = f'{{"kind":"{records.TRIAL_REPORTED}",'.encode()
+_LOOK_EVERY_S = 0.25
+_NUM_BEST = 50
+
+
+class Looked(Protocol):
+    """What a view needs of a controller."""
+
+    core: Core
+    folder: SweepFolder
+    waiting: str
+
+
+class HeadView:
+    """Hand it to `Controller(on_turn=view.look)`, and `close` it when the controller is done."""
+
+    def __init__(self, view: View, *, clock: Clock | None = None) -> None:
+        self.view = view
+        self._clock = clock or SystemClock()
+        self._next_at = float("-inf")
+        self._position = -1
+
+    def look(self, controller: Looked) -> None:
+        """Show what is new, if it is time to; else about 0.1 us."""
+        now = self._clock.monotonic()
+        if now < self._next_at:
+            return
+        self._next_at = now + _LOOK_EVERY_S
+        self._take_up(controller)
+        self.view.tick()
+
+    def close(self, controller: Looked | None = None) -> None:
+        """Show the end. Idempotent."""
+        if controller is not None:
+            self._take_up(controller)
+        self.view.close()
+
+    def _take_up(self, controller: Looked) -> None:
+        progress, core = self.view.progress, controller.core
+        if self._position < 0:
+            self._begin(controller)
+        for line in self._new_lines(controller.folder):
+            body = line[HEADER:]
+            is_plain = body.startswith(_PLAIN) and b'"decision":' not in body and b'"acts":' not in body
+            if is_plain and not self.view.tells_reports:
+                continue
+            record = decode(line)
+            if record is not None:
+                ended = self._ended_row(progress, record.data, core)
+                self.view.take(record.kind, record.data, record.at)
+                if ended:
+                    progress.note_score(ended, ended.best)
+        progress.num_reports, progress.newest_at = core.num_reports, core.at
+        for trial in core.state.table.running.values():
+            if trial.id in progress.live:
+                self._refresh(progress, progress.live[trial.id], trial)
+        progress.head_waits = controller.waiting
+        while core.state.notes:
+            self.view.note(core.state.notes.pop(0))
+
+    @staticmethod
+    def _refresh(progress: Progress, row: TrialRow, trial: Trial) -> None:
+        row.metrics, row.iteration = trial.last or {}, trial.iteration
+        progress.note_score(row, trial.best)
+        if not progress.user_metrics:
+            progress.note_names(row.metrics)
+
+    def _ended_row(self, progress: Progress, data: dict[str, Any], core: Core) -> TrialRow | None:
+        """The row of the trial that a record speaks of, with its newest numbers: it may leave the table now."""
+        row = progress.live.get(str(data.get("trial")))
+        trial = core.state.table.trials.get(row.trial) if row else None
+        if row and trial:
+            self._refresh(progress, row, trial)
+        return row
+
+    def _new_lines(self, folder: SweepFolder) -> list[bytes]:
+        with open(folder.head_journal, "rb") as file:
+            file.seek(self._position)
+            content = file.read()
+        end = content.rfind(b"\n") + 1
+        self._position += end
+        return content[:end].splitlines()
+
+    def _begin(self, controller: Looked) -> None:
+        """Take up a sweep: everything from the controller's tables, once."""
+        progress, core = self.view.progress, controller.core
+        settings, table = core.settings, core.state.table
+        goal = settings.goal
+        progress.name, progress.began_at = settings.name, core.at
+        progress.metric = progress.metric or next(iter(goal.metrics), "")
+        progress.mode = progress.mode or ("max" if goal.is_max[:1] == (True,) else "min")
+        progress.total = progress.total or settings.max_trials
+        progress.counts = dict(table.counts)
+        over = (trial for trial in table.trials.values() if trial.status.is_over and trial.best is not None)
+        sign = -1.0 if progress.mode == "max" else 1.0
+        best = heapq.nsmallest(_NUM_BEST, over, key=lambda trial: sign * (trial.best or 0.0))
+        progress.adopt([_row_of(trial) for trial in table.live.values()], [_row_of(trial) for trial in best])
+        self._position = controller.folder.head_journal.stat().st_size
+
+
+def _row_of(trial: Trial) -> TrialRow:
+    why = trial.why if trial.status in (Status.PENDING, Status.PAUSED) else ""
+    values = trial.assigned or trial.config
+    return TrialRow(trial.id, values, trial.status, trial.iteration, trial.last or {}, trial.best, why=why)

@@ -1,0 +1,259 @@
+"""What a view knows of a sweep: counters, the trials that live, the best that ended. Constant work per record.
+
+It is fed the journal's records, in the head as they are written or elsewhere as they are read. Of trials that are over
+it keeps the best few, so its memory does not grow with the sweep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.tune.controller import records
+from windlass.tune.controller.records import STATUS_AFTER
+from windlass.tune.trial import Status
+
+__all__ = ["Failure", "Progress", "TrialRow"]
+
+Data = Mapping[str, Any]
+_NUM_KEPT = 50
+_NUM_FAILURES = 20
+_NUM_NAMES = 8
+
+
+@dataclass(slots=True)
+class TrialRow:
+    """One trial, as far as a table shows it.
+
+    Attributes:
+        assigned: the values that were drawn, flat.
+        best: the best value of the sweep's metric so far, None before the first.
+        why: what it waits for.
+    """
+
+    trial: str
+    assigned: Mapping[str, Any]
+    status: Status = Status.PENDING
+    iteration: int = 0
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    best: float | None = None
+    place: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An attempt that failed: its trial and the last line of its traceback."""
+
+    trial: str
+    at: float
+    line: str
+
+
+class Progress:
+    """Everything a view shows.
+
+    Attributes:
+        live: trials that are not over, in order of their suggestion.
+        counts: trials by status.
+        counts_changed: how often a trial changed its status.
+        waiting: reason to the number of trials that wait for it.
+        best: the trial with the best value so far.
+        head_waits: why nothing starts, as the head says it.
+        failures: the newest ones.
+        total: how many trials there will be; 0 where nobody can know.
+    """
+
+    def __init__(self, *, metric: str = "", mode: str = "") -> None:
+        self.name = ""
+        self.metric, self.mode = metric, mode
+        self.total = 0
+        self.began_at = self.newest_at = 0.0
+        self.live: dict[str, TrialRow] = {}
+        self.counts: dict[Status, int] = dict.fromkeys(Status, 0)
+        self.waiting: Counter[str] = Counter()
+        self.failures: deque[Failure] = deque(maxlen=_NUM_FAILURES)
+        self.counts_changed = 0
+        self.num_failures = self.num_interruptions = self.num_reports = self.num_slots = 0
+        self.best: TrialRow | None = None
+        self.search_ended = self.ended_why = self.limit = self.head_waits = ""
+        self.user_metrics: dict[str, None] = {}
+        self._kept: list[TrialRow] = []
+
+    @property
+    def num_trials(self) -> int:
+        """Trials that were suggested so far."""
+        return sum(self.counts.values())
+
+    def take(self, kind: str, data: Data, at: float) -> None:
+        """Add one record; kinds of later versions are passed over."""
+        self.began_at = self.began_at or at
+        self.newest_at = at
+        handle = _HANDLERS.get(kind)
+        if handle:
+            handle(self, data, at)
+        for act in data.get("acts") or ():
+            self._act(act)
+
+    def top_finished(self, num: int) -> list[TrialRow]:
+        """The best trials that are over, best first; those without a score last, newest first."""
+        self._prune()
+        return self._kept[:num]
+
+    def _prune(self) -> None:
+        self._kept.sort(key=self._rank)
+        del self._kept[_NUM_KEPT:]
+
+    def _rank(self, row: TrialRow) -> tuple[bool, float, int]:
+        score = row.best if row.best is not None else 0.0
+        return (row.best is None, -score if self.mode == "max" else score, -int(row.trial))
+
+    # --------------------------------------------------------------------------------------------------- the sweep
+
+    def _created(self, data: Data, at: float) -> None:
+        goal, settings = data.get("goal") or {}, data.get("settings") or {}
+        self.name = str(data.get("name", ""))
+        self.metric = self.metric or next(iter(goal.get("metrics") or ()), "")
+        self.mode = self.mode or next(iter(goal.get("modes") or ()), "min")
+        self.total = self.total or max(int(settings.get("max_trials") or 0), 0)
+
+    def _opened(self, data: Data, at: float) -> None:
+        self.ended_why, self.num_slots = "", 0
+
+    def _search_ended(self, data: Data, at: float) -> None:
+        self.search_ended = str(data.get("why", ""))
+        self.total = self.num_trials
+
+    def _limit(self, data: Data, at: float) -> None:
+        self.limit = str(data.get("why", ""))
+
+    def _asked(self, data: Data, at: float) -> None:
+        if data.get("what") in ("extend", "resume"):
+            self.search_ended = self.limit = self.ended_why = ""
+        if data.get("what") == "extend":  # how many there will be is known again when the search has ended
+            self.total = int((data.get("settings") or {}).get("max_trials") or 0)
+
+    def _ended(self, data: Data, at: float) -> None:
+        self.ended_why = str(data.get("why", ""))
+
+    def _slot_joined(self, data: Data, at: float) -> None:
+        self.num_slots += 1
+
+    def _slot_lost(self, data: Data, at: float) -> None:
+        self.num_slots = max(self.num_slots - 1, 0)
+
+    # ---------------------------------------------------------------------------------------------------- its trials
+
+    def _suggested(self, data: Data, at: float) -> None:
+        self.live[data["trial"]] = TrialRow(data["trial"], data.get("assigned") or data.get("config") or {})
+        self.counts[Status.PENDING] += 1
+
+    def _chosen(self, data: Data, at: float) -> None:
+        self._move(data["trial"], Status.RUNNING)
+
+    def _started(self, data: Data, at: float) -> None:
+        row = self.live.get(data["trial"])
+        if row:
+            row.place = str(data.get("host") or data.get("slot") or "")
+
+    def _reported(self, data: Data, at: float) -> None:
+        self.num_reports += 1
+        metrics = data["metrics"]
+        row = self.live.get(data["trial"])
+        if row:
+            row.metrics, row.iteration = metrics, int(metrics.get("training_iteration") or 0)
+            self.note_score(row, metrics.get(self.metric))
+        if len(self.user_metrics) < _NUM_NAMES:
+            self.note_names(metrics)
+        if "decision" in data:
+            status = {"stop": Status.TERMINATED, "pause": Status.PAUSED}.get(data["decision"])
+            if status:
+                self._move(data["trial"], status, str(data.get("why") or ""))
+
+    def note_names(self, metrics: Mapping[str, Any]) -> None:
+        """These metrics were reported."""
+        self.user_metrics.update((name, None) for name, value in metrics.items() if isinstance(value, int | float))
+
+    def adopt(self, live: Iterable[TrialRow], ended: Iterable[TrialRow]) -> None:
+        """Begin in the middle: the trials that live, and the best of those that do not."""
+        self.live = {row.trial: row for row in live}
+        self._kept = list(ended)
+        self.waiting.update(row.why for row in self.live.values() if row.why)
+        for row in [*self.live.values(), *self._kept]:
+            value, row.best = row.best, None
+            self.note_score(row, value)
+            self.note_names(row.metrics if len(self.user_metrics) < _NUM_NAMES else {})
+
+    def note_score(self, row: TrialRow, value: Any) -> None:
+        """A trial has this value of the sweep's metric; NaN, infinities and what is no number do not count."""
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            return
+        is_max = self.mode == "max"
+        if row.best is None or (value > row.best if is_max else value < row.best):
+            row.best = value
+            if (
+                self.best is None
+                or self.best.best is None
+                or (value > self.best.best if is_max else value < self.best.best)
+            ):
+                self.best = row
+
+    def _trial_ended(self, data: Data, at: float) -> None:
+        how, trial = data.get("how"), data["trial"]
+        self.num_interruptions += how == "lost"
+        if how == "failed":
+            self.num_failures += 1
+            lines = str(data.get("error") or data.get("error_kind") or "it failed").strip().splitlines()
+            self.failures.append(Failure(trial, at, lines[-1] if lines else "it failed"))
+        self._move(trial, Status(data["status"]), str(data.get("why") or ""))
+
+    def _act(self, act: Data) -> None:
+        status = STATUS_AFTER.get(act["act"])
+        if act["act"] == "exploit" and act["trial"] in self.live:
+            self.live[act["trial"]].assigned = act.get("assigned") or act.get("config") or {}
+        if status:
+            self._move(act["trial"], status, str(act.get("why") or ""))
+
+    def _move(self, trial: str, status: Status, why: str = "") -> None:
+        row = self.live.get(trial)
+        if row is None:
+            if not status.is_over:  # a finished trial that a person lets go on
+                row = next((kept for kept in self._kept if kept.trial == trial), TrialRow(trial, {}, Status.TERMINATED))
+                self._kept = [kept for kept in self._kept if kept is not row]
+                self.live[trial] = row
+            else:
+                return
+        if row.status in (Status.PENDING, Status.PAUSED) and row.why:
+            self.waiting[row.why] -= 1
+            if self.waiting[row.why] <= 0:
+                del self.waiting[row.why]
+        if status in (Status.PENDING, Status.PAUSED) and why:
+            self.waiting[why] += 1
+        self.counts[row.status] -= 1
+        self.counts[status] += 1
+        self.counts_changed += 1
+        row.status, row.why = status, why
+        if status.is_over:
+            self._kept.append(self.live.pop(trial))
+            if len(self._kept) > 2 * _NUM_KEPT:
+                self._prune()
+
+
+_HANDLERS: dict[str, Callable[[Progress, Data, float], None]] = {
+    records.SWEEP_CREATED: Progress._created,
+    records.SWEEP_OPENED: Progress._opened,
+    records.SWEEP_ASKED: Progress._asked,
+    records.SWEEP_ENDED: Progress._ended,
+    records.SEARCH_ENDED: Progress._search_ended,
+    records.LIMIT_REACHED: Progress._limit,
+    records.SLOT_JOINED: Progress._slot_joined,
+    records.SLOT_LOST: Progress._slot_lost,
+    records.TRIAL_SUGGESTED: Progress._suggested,
+    records.TRIAL_CHOSEN: Progress._chosen,
+    records.TRIAL_STARTED: Progress._started,
+    records.TRIAL_REPORTED: Progress._reported,
+    records.TRIAL_ENDED: Progress._trial_ended,
+}

@@ -1,0 +1,163 @@
+"""How progress is shown, and the reporters of Ray Tune as settings of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.core.errors import UsageError
+
+__all__ = ["CLIReporter", "JupyterNotebookReporter", "ProgressReporter", "ViewSettings", "settings_of"]
+
+Columns = Mapping[str, str] | Sequence[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSettings:
+    """What a view shows, and how often.
+
+    Attributes:
+        metric_columns: metrics to show (name to heading), or None: iteration, time, and the sweep's and the users' own.
+        parameter_columns: parameters to show, or None: all that were drawn.
+        max_rows: trials in the table; those that run come first, then the best that ended.
+        max_failures: errors below the table.
+        max_width: characters of a heading or a value; longer ones are cut.
+        interval_s: seconds between two pictures of the table on a terminal.
+        line_interval_s: seconds between two lines where there is no terminal.
+        total: trials in all, where the searcher cannot say it.
+        sorts_by_metric: also the running trials by their score.
+        is_notebook: show the table in the output of a notebook's cell.
+        overwrites: whether a notebook's table takes the place of the one before.
+    """
+
+    metric_columns: Mapping[str, str] | None = None
+    parameter_columns: Mapping[str, str] | None = None
+    max_rows: int = 20
+    max_failures: int = 5
+    max_width: int = 20
+    interval_s: float = 0.5
+    line_interval_s: float = 30.0
+    total: int = 0
+    metric: str = ""
+    mode: str = ""
+    max_inferred: int = 3
+    sorts_by_metric: bool = False
+    is_notebook: bool = False
+    overwrites: bool = True
+
+
+class ProgressReporter:
+    """The common parent of reporters; what they hold becomes the settings of the one view."""
+
+    settings = ViewSettings()
+
+
+class CLIReporter(ProgressReporter):
+    """Ray Tune's reporter for terminals; all arguments by name, with its defaults.
+
+    `print_intermediate_tables` has no effect: the table of a terminal is always live.
+    """
+
+    _is_notebook = False
+
+    def __init__(
+        self,
+        *,
+        metric_columns: Columns = None,
+        parameter_columns: Columns = None,
+        total_samples: int | None = None,
+        max_progress_rows: int = 20,
+        max_error_rows: int = 20,
+        max_column_length: int = 20,
+        max_report_frequency: float = 5,
+        infer_limit: int = 3,
+        print_intermediate_tables: bool | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        sort_by_metric: bool = False,
+        overwrite: bool = True,
+    ) -> None:
+        if mode not in (None, "min", "max"):
+            raise UsageError(
+                f"mode {mode!r} is not one of min, max", hint="pass mode='min' or mode='max'", code="bad-value"
+            )
+        self._metrics = _as_names(metric_columns)
+        self._parameters = _as_names(parameter_columns)
+        self._print_intermediate_tables = print_intermediate_tables
+        self._rest: dict[str, Any] = {
+            "total": total_samples or 0,
+            "max_rows": max_progress_rows,
+            "max_failures": max_error_rows,
+            "max_width": max_column_length,
+            "interval_s": min(0.5, max_report_frequency),
+            "line_interval_s": max_report_frequency,
+            "max_inferred": infer_limit,
+            "metric": metric or "",
+            "mode": mode or "",
+            "sorts_by_metric": sort_by_metric,
+            "overwrites": overwrite,
+        }
+
+    def add_metric_column(self, metric: str, representation: str | None = None) -> None:
+        """Show one more metric, under another heading if one is given.
+
+        Raises:
+            UsageError: it is shown already (`bad-value`).
+        """
+        self._metrics = _add(self._metrics or {}, metric, representation)
+
+    def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
+        """Show one more parameter, under another heading if one is given.
+
+        Raises:
+            UsageError: it is shown already (`bad-value`).
+        """
+        self._parameters = _add(self._parameters or {}, parameter, representation)
+
+    @property
+    def settings(self) -> ViewSettings:  # type: ignore[override]
+        """What the view is told."""
+        return ViewSettings(
+            metric_columns=self._metrics,
+            parameter_columns=self._parameters or None,
+            is_notebook=self._is_notebook,
+            **self._rest,
+        )
+
+
+class JupyterNotebookReporter(CLIReporter):
+    """Ray Tune's reporter for notebooks: one table in the cell's output, which is drawn anew."""
+
+    _is_notebook = True
+
+
+def settings_of(reporter: object | None) -> ViewSettings:
+    """The settings that a reporter stands for.
+
+    Raises:
+        UsageError: it is none of ours, or it brings its own way to report, which nobody would call (`not-honoured`).
+    """
+    if reporter is None:
+        return ViewSettings()
+    own = [name for name in ("report", "should_report", "display") if getattr(type(reporter), name, None)]
+    if not isinstance(reporter, ProgressReporter) or own:
+        what = f"its own {own[0]}()" if own else "no settings of ours"
+        raise UsageError(
+            f"progress_reporter={type(reporter).__name__} has {what}, which is not supported",
+            hint="use CLIReporter(metric_columns=[...]), or a callback with on_trial_result for output of your own",
+            code="not-honoured",
+        )
+    return reporter.settings
+
+
+def _as_names(columns: Columns) -> dict[str, str] | None:
+    if columns is None:
+        return None
+    return dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+
+
+def _add(columns: Mapping[str, str], name: str, heading: str | None) -> dict[str, str]:
+    if name in columns:
+        raise UsageError(f"column {name!r} is there already", hint="leave the second one out", code="bad-value")
+    return {**columns, name: heading or name}

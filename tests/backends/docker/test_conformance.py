@@ -1,0 +1,33 @@
+"""The conformance suite on a real engine: jobs whose replicas are containers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.docker import BASE, DockerLab
+from windlass.backends import Backend
+from windlass.backends.docker import DockerBackend
+from windlass.supervise.container_engine import engine_variables
+from windlass.supervise.job import Container, JobDocument
+from windlass.testing.conformance import BackendConformance, JobBench
+
+pytestmark = pytest.mark.system
+
+
+class TestDocker(BackendConformance):
+    @pytest.fixture
+    def backend(self, at_docker: DockerLab) -> Iterator[Backend]:
+        yield DockerBackend()
+        assert at_docker.left_overs() == []
+
+    @pytest.fixture
+    def bench(self, at_docker: DockerLab, tmp_path: Path) -> Iterator[JobBench]:
+        yield from super().bench.__wrapped__(self, tmp_path)  # type: ignore[attr-defined]
+
+    def dress(self, document: JobDocument) -> JobDocument:
+        container = Container(image=BASE, variables=engine_variables(), writable=(document.run_dir,), cwd=document.cwd)
+        return dataclasses.replace(document, container=container)

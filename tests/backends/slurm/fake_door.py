@@ -1,0 +1,63 @@
+"""A door whose answers a test writes down; it keeps what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from windlass.backends.door import Answer, RawAnswer
+
+__all__ = ["FakeDoor", "listing"]
+
+Reply = Answer | Exception | Callable[[Sequence[str]], Answer]
+
+
+class FakeDoor:
+    """Answers by the program's name; a program without an answer fails the test."""
+
+    def __init__(self, name: str, **replies: Reply) -> None:
+        self._name = name
+        self.replies: dict[str, Reply] = dict(replies)
+        self.asked: list[tuple[str, ...]] = []
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> Answer:
+        self.asked.append(tuple(argv))
+        reply = self.replies[Path(argv[0]).name]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply(argv) if callable(reply) else reply
+
+    def run_bytes(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> RawAnswer:
+        answer = self.run(argv, stdin=stdin, timeout_s=timeout_s, env=env)
+        return RawAnswer(answer.code, answer.out.encode(), answer.err)
+
+    def count(self, program: str) -> int:
+        """How often a program was run."""
+        return sum(Path(argv[0]).name == program for argv in self.asked)
+
+
+def listing(*rows: Sequence[str]) -> Answer:
+    """What squeue prints for rows of (id, state, reason, start, end, nodes, name, comment)."""
+    return Answer(0, "".join("\x1e" + "\x1f".join(row) + "\n" for row in rows), "")

@@ -1,0 +1,223 @@
+"""The batch script and the command lines, byte for byte and as a shell runs them."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from pathlib import Path, PurePath
+from typing import Any
+
+import pytest
+
+from tests.backends.slurm.dressing import dressed, lab_profile
+from windlass.backends.slurm import SlurmBackend
+from windlass.backends.slurm.script import job_script
+from windlass.backends.slurm.version import SlurmVersion
+from windlass.supervise.job import Chain, JobDocument, ReplicaCommand
+from windlass.supervise.slurm import mark_of
+
+ARCHIVE = Path("/shared/windlass/archives/windlass.pyz")
+NEW = SlurmVersion(year=22, month=5, patch=8)
+
+
+def document(*, num_replicas: int = 2, **queue: Any) -> JobDocument:
+    plain = JobDocument(
+        run="demo-1a2b3c4d",
+        task="train",
+        job=1,
+        token="secret-token",
+        run_dir="/shared/windlass/runs/demo-1a2b3c4d",
+        replicas=(ReplicaCommand(("true",)),) * num_replicas,
+        cwd="/",
+    )
+    return dressed(plain, **{"name": "demo-1a2b3c4d.train.1", "python": "python3", **queue})
+
+
+def script(job: JobDocument, version: SlurmVersion = NEW) -> str:
+    return job_script(job, PurePath("/shared/windlass/runs/demo-1a2b3c4d/jobs/train-1"), ARCHIVE, version)
+
+
+def options(text: str) -> list[str]:
+    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH ")]
+
+
+def test_the_script_of_a_plain_job_is_this() -> None:
+    job = document(gpus_per_node=4, gres_type="gh200")
+    assert (
+        script(job)
+        == """\
+#!/bin/sh
+#SBATCH --job-name=demo-1a2b3c4d.train.1
+#SBATCH --output=/shared/windlass/runs/demo-1a2b3c4d/jobs/train-1/slurm-%j.out
+#SBATCH --open-mode=append
+#SBATCH --no-requeue
+#SBATCH --export=ALL
+#SBATCH --dependency=singleton
+#SBATCH --time=0-00:10:00
+#SBATCH --signal=B:USR1@60
+#SBATCH --partition=main
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=1
+#SBATCH --gres=gpu:gh200:4
+#SBATCH --mem=300M
+name=demo-1a2b3c4d.train.1
+folder=/shared/windlass/runs/demo-1a2b3c4d/jobs/train-1
+link="$1"
+python=python3
+archive=/shared/windlass/archives/windlass.pyz
+WINDLASS_SUBMIT_PATH=$PATH
+export WINDLASS_SUBMIT_PATH
+trap : USR1  # a notice that comes during the setup must not kill this shell
+
+failed() {
+  echo "$1"
+  "$python" -I -S "$archive" failed "$folder" "$link" setup-failed "$1" && exit 76
+  printf "%s\\n" "$1" >"$folder/setup-failed.txt"
+  scancel --state=PENDING --name="$name"
+  exit 76
+}
+command -v "$python" >/dev/null || failed 'there is no `python3` on this node'
+
+exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=1 --overlap --kill-on-bad-exit=0 --wait=0 \
+--mpi=none --cpu-bind=none --input=none --label --export=ALL "$python" -I -S "$archive" link "$folder" "$link"
+"""
+    )
+
+
+def test_every_wish_of_the_queue_is_an_option() -> None:
+    job = document(
+        qos="high",
+        account="lab",
+        nice=100,
+        time_s=86_401.0,
+        gpus_per_node=2,
+        gpu_option="gpus-per-node",
+        tmp_bytes=1 << 30,
+        exclusive=True,
+        exclude=("n3", "n[7-8]"),
+        nodelist=("n1", "n2"),
+        constraint="fast&big",
+        signal_before_s=90.5,
+        options=("--network=single_node_vni",),
+    )
+    assert set(options(script(job))) >= {
+        "--qos=high",
+        "--account=lab",
+        "--nice=100",
+        "--time=1-00:01:00",
+        "--gpus-per-node=2",
+        "--tmp=1024M",
+        "--exclusive",
+        "--exclude=n3,n[7-8]",
+        "--nodelist=n1,n2",
+        "--constraint=fast&big",
+        "--signal=B:USR1@91",
+        "--network=single_node_vni",
+    }
+
+
+def test_what_is_not_said_is_not_asked_for() -> None:
+    found = options(script(document(partition="", memory_bytes=0, cpus_per_node=0, signal_before_s=0, time_s=0)))
+    assert [option for option in found if "=" in option and option.partition("=")[2] in ("", "0", "0M")] == []
+    assert not any(option.startswith(("--mem", "--cpus", "--signal", "--time", "--gres", "--qos")) for option in found)
+
+
+def test_gpus_that_the_partition_implies_are_not_asked_for() -> None:
+    assert "gpu" not in script(document(gpus_per_node=4, gpu_option="none"))
+
+
+def test_a_site_that_forbids_chains_requeues() -> None:
+    job = dataclasses.replace(document(), chain=Chain(scheduler="slurm", mode="requeue"))
+    assert "--requeue" in options(script(job))
+    assert "--dependency=singleton" not in options(script(job))
+
+
+def test_no_option_is_newer_than_the_site() -> None:
+    assert "--overlap" not in script(document(), SlurmVersion(year=20, month=2))
+    assert "--overlap" in script(document(), SlurmVersion(year=25, month=5))
+
+
+def test_strange_folders_are_quoted_for_slurm_and_for_the_shell() -> None:
+    text = job_script(document(), PurePath("/a b/50%/it's"), ARCHIVE, NEW)
+    assert '#SBATCH --output="/a b/50%%/it\'s/slurm-%j.out"' in text
+    assert "folder='/a b/50%/it'\"'\"'s'" in text
+
+
+def test_the_token_is_nowhere_and_the_mark_in_the_comment() -> None:
+    backend, job = SlurmBackend(lab_profile()), document()
+    rendered = backend.render(job, Path("/here/jobs/train-1"), ARCHIVE)
+    mark = mark_of("secret-token")
+    assert rendered.argv[:3] == ("sbatch", "--parsable", f"--comment=windlass:{mark}.1")
+    assert rendered.argv[3:] == ("/shared/windlass/runs/demo-1a2b3c4d/jobs/train-1/job.sbatch", "1")
+    assert "secret-token" not in rendered.files["job.sbatch"] + " ".join(rendered.argv)
+    assert len(mark) == 20
+    assert mark not in "secret-token"
+
+
+def test_job_json_says_how_links_are_queued(tmp_path: Path) -> None:
+    backend = SlurmBackend(lab_profile(bin="/opt/slurm/bin"))
+    rendered = backend.render(document(), tmp_path / "train-1", ARCHIVE)
+    (tmp_path / "job.json").write_text(rendered.files["job.json"])
+    job = JobDocument.read(tmp_path / "job.json")
+    assert job.chain.scheduler == "slurm"
+    assert job.chain.submit == tuple(
+        part.replace(".1", ".${link}") if "comment" in part else part for part in (*rendered.argv[:-1], "${link}")
+    )
+    assert "exec /opt/slurm/bin/srun " in rendered.files["job.sbatch"]
+    assert backend.render(job, tmp_path / "train-1", ARCHIVE) == rendered
+
+
+def _run(tmp_path: Path, *setup: str, python: str = "fake-python") -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run a script's shell part with programs that note how they were called."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    notes = tmp_path / "notes"
+    for name in ("srun", "fake-python", "scancel"):
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {notes}\n')
+        (programs / name).chmod(0o755)
+    job = dressed(document(), python=python, setup=setup, name="demo")
+    text = job_script(job, PurePath(tmp_path), ARCHIVE, NEW)
+    path = tmp_path / "job.sbatch"
+    path.write_text(text)
+    env = {"PATH": f"{programs}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+    done = subprocess.run(["/bin/sh", str(path), "3"], env=env, capture_output=True, text=True)
+    return done, notes.read_text() if notes.exists() else ""
+
+
+def test_a_setup_that_works_leads_to_srun(tmp_path: Path) -> None:
+    (tmp_path / "init.sh").write_text("module() { echo loading $* >&2; MODULE=$2; export MODULE; }\n")
+    done, notes = _run(tmp_path, f". {tmp_path}/init.sh", "module load cuda/12")
+    assert done.returncode == 0
+    assert notes.startswith("srun --nodes=2 ")
+    assert notes.endswith(f"fake-python -I -S {ARCHIVE} link {tmp_path} 3\n")
+    assert "loading load cuda/12" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "echo 'no such module' >&2; return 1",
+        "echo \"ERROR: Unable to locate a modulefile for 'cuda/99'\" >&2; return 0",
+    ],
+)
+def test_a_module_that_does_not_load_is_told_and_nothing_starts(tmp_path: Path, module: str) -> None:
+    (tmp_path / "init.sh").write_text(f"module() {{ {module}; }}\n")
+    done, notes = _run(tmp_path, f". {tmp_path}/init.sh", "module load cuda/99")
+    assert done.returncode == 76
+    assert f"fake-python -I -S {ARCHIVE} failed {tmp_path} 3 setup-failed `module load cuda/99` failed: " in notes
+    assert "srun" not in notes
+
+
+def test_an_init_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    done, notes = _run(tmp_path, f". {tmp_path}/nowhere.sh")
+    assert done.returncode == 76
+    assert "nowhere.sh` failed: " in notes
+    assert "srun" not in notes
+
+
+def test_without_python_a_note_says_so_and_the_queue_is_emptied(tmp_path: Path) -> None:
+    done, notes = _run(tmp_path, python="python-of-nobody")
+    assert done.returncode == 76
+    assert (tmp_path / "setup-failed.txt").read_text() == "there is no `python-of-nobody` on this node\n"
+    assert notes == "scancel --state=PENDING --name=demo\n"

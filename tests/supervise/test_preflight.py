@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windlass.supervise.incarnation import LOCAL, Incarnation
+from windlass.supervise.job import JobDocument, Queue, ReplicaCommand
+from windlass.supervise.preflight import preflight
+
+
+def job(*checks: str, gpus: int = 0) -> JobDocument:
+    command = ReplicaCommand(("true",))
+    return JobDocument("r", "t", 1, "x", "/r", (command,), "/", preflight=checks, queue=Queue(gpus_per_node=gpus))
+
+
+def test_a_site_that_asks_for_nothing_gets_nothing() -> None:
+    assert preflight(job(gpus=4), LOCAL, "nowhere", {}) == ""
+
+
+@pytest.mark.parametrize(("named", "problem"), [("0,1,2,3", ""), ("0,1", "gives 2 GPUs, and 4 were"), ("", "")])
+def test_gpus_are_counted(named: str, problem: str) -> None:
+    found = preflight(job("gpu-count", gpus=4), LOCAL, "", {"CUDA_VISIBLE_DEVICES": named})
+    assert problem in found
+    assert bool(found) == bool(problem)
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    assert preflight(job("disk"), LOCAL, "", {"TMPDIR": str(tmp_path)}) == ""
+    assert "cannot be used: No such file" in preflight(job("disk"), LOCAL, "", {"TMPDIR": str(tmp_path / "no")})
+
+
+def test_an_address_that_is_not_ours() -> None:
+    assert preflight(job("port"), LOCAL, "127.0.0.1", {}) == ""
+    assert "no port can be opened on 203.0.113.7" in preflight(job("port"), LOCAL, "203.0.113.7", {})
+
+
+def test_a_clock_that_is_far_away() -> None:
+    assert preflight(job("clock"), Incarnation("7.0", began_at=1.0, skew_s=-5.0), "", {}) == ""
+    assert "is 300 s away" in preflight(job("clock"), Incarnation("7.0", began_at=1.0, skew_s=-300.0), "", {})
+    assert preflight(job("clock"), LOCAL, "", {}) == ""
+
+
+def test_the_first_problem_is_told() -> None:
+    environ = {"TMPDIR": "/nowhere", "SLURM_GPUS_ON_NODE": "1"}
+    assert "GPUs" in preflight(job("clock", "gpu-count", "disk", gpus=2), LOCAL, "", environ)

@@ -1,0 +1,48 @@
+"""A guard whose supervisor is a stand-in; what the supervisor sees is in the file `seen`, until a file `end` is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from windlass.core.process import identify
+from windlass.supervise.guard import Held, guard
+from windlass.supervise.job import Fencing
+from windlass.supervise.warden import Post
+
+
+def play(setting: dict[str, Any]) -> int:
+    """Guard one replica whose user code is `program`; returns the guard's exit code."""
+    folder = Path(setting["folder"])
+    post = Post(folder, 0, "wardentoken", "7.0", Fencing(**setting["fencing"]))
+    return guard(folder / "7.0", 0, lambda held: _supervise(held, folder, setting["argv"]), post)
+
+
+def _supervise(held: Held, folder: Path, argv: list[str]) -> int:
+    user = subprocess.Popen(argv, start_new_session=True, env={**os.environ, "WINDLASS_TOKEN": "wardentoken.0"})
+    while not (folder / "end").exists():
+        user.poll()
+        assert held.board is not None
+        ruling = held.ruling()
+        seen = {
+            "supervisor": str(identify(os.getpid())),
+            "user": str(identify(user.pid)),
+            "warden": str(identify(held.board.warden())),
+            "standing": int(ruling.standing),
+            "why": ruling.why_killed(0.0),
+            "lost_s": ruling.lost_s,
+        }
+        temporary = folder / "seen.new"
+        temporary.write_text(json.dumps(seen))
+        temporary.rename(folder / "seen")
+        time.sleep(0.01)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(play(json.loads(sys.argv[1])))

@@ -1,0 +1,141 @@
+"""Settings that cannot be, and what is said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from windlass.config import from_data
+from windlass.core.errors import SpecError
+from windlass.train.duration import Duration
+from windlass.train.optim.config import AdamWConfig, LionConfig, MuonConfig, ScheduleConfig
+from windlass.train.optim.schedule_check import schedule_findings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    optim: AdamWConfig | LionConfig | MuonConfig = AdamWConfig()
+    schedule: ScheduleConfig | None = None
+
+
+def refusals(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    with pytest.raises(SpecError) as caught:
+        from_data(Holder, data)
+    return [(problem.message, problem.hint) for problem in caught.value.problems]
+
+
+def schedule(data: Mapping[str, Any]) -> ScheduleConfig:
+    holder: Any = from_data(Holder, {"schedule": data})
+    found: ScheduleConfig = holder.schedule
+    return found
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lion", "muon"])
+def test_betas_are_two_numbers_below_one(kind: str) -> None:
+    (first,) = refusals({"optim": {"kind": kind, "betas": [0.9]}})
+    assert "1 betas" in first[0]
+    assert first[1] == "write two numbers, such as [0.9, 0.95]"
+    both = refusals({"optim": {"kind": kind, "betas": [1.0, -0.5]}})
+    assert ["1.0 is not" in both[0][0], "-0.5 is not" in both[1][0]] == [True, True]
+
+
+def test_momentum_forgets() -> None:
+    ((message, _),) = refusals({"optim": {"kind": "muon", "momentum": 1.0}})
+    assert "momentum 1.0 never forgets" in message
+
+
+def test_a_group_sets_something_and_frozen_ones_set_nothing_else() -> None:
+    found = refusals({"optim": {"groups": [{"match": "a"}, {"match": "b", "is_frozen": True, "lr": 1.0}]}})
+    assert "this group sets nothing" in found[0][0]
+    assert "lr of parameters that are frozen" in found[1][0]
+
+
+def test_lengths_of_a_sequence_are_one_fewer_than_its_parts() -> None:
+    parts = [{"kind": "constant"}, {"kind": "linear"}]
+    ((message, hint),) = refusals({"schedule": {"kind": "sequential", "parts": parts, "lengths": []}})
+    assert "0 lengths for 2 parts" in message
+    assert hint == "write 1: the last part lasts to the run's end"
+    ((message, _),) = refusals({"schedule": {"kind": "sequential", "parts": [], "lengths": []}})
+    assert "there are no parts" in message
+
+
+def test_inverse_sqrt_needs_a_warmup() -> None:
+    ((_, hint),) = refusals({"schedule": {"kind": "inverse-sqrt"}})
+    assert hint == "give it a warm-up"
+
+
+RUN = Duration.steps(100)
+
+
+@pytest.mark.parametrize(
+    ("data", "duration", "expected"),
+    [
+        (
+            {"kind": "cosine", "warmup": "101steps"},
+            RUN,
+            ("schedule.warmup", "a warm-up of 101 steps is longer than the run of 100 steps"),
+        ),
+        (
+            {"kind": "cosine", "warmup": "60000 tokens", "over": "50steps"},
+            RUN,
+            ("schedule.warmup", "a warm-up of 60000 tokens is longer than `over` of 50 steps"),
+        ),
+        (
+            {"kind": "wsd", "decay": "101steps"},
+            RUN,
+            ("schedule.decay", "a decay of 101 steps does not fit into the run of 100 steps"),
+        ),
+        (
+            {"kind": "wsd", "decay": "60steps", "warmup": "50steps"},
+            RUN,
+            (
+                "schedule.decay",
+                "a decay of 60 steps after a warm-up of 50 steps does not fit into the run of 100 steps",
+            ),
+        ),
+        (
+            {"kind": "linear", "warmup": "3epochs"},
+            Duration.epochs(2),
+            ("schedule.warmup", "a warm-up of 3 epochs is longer than the run of 2 epochs"),
+        ),
+        (
+            {
+                "kind": "sequential",
+                "parts": [{"kind": "constant"}, {"kind": "linear"}],
+                "lengths": ["100000 tokens"],
+            },
+            RUN,
+            ("schedule.lengths", "the parts before the last take the whole run of 100 steps"),
+        ),
+        (
+            {
+                "kind": "sequential",
+                "parts": [{"kind": "linear", "warmup": "30steps"}, {"kind": "cosine", "over": "9steps"}],
+                "lengths": ["20steps"],
+            },
+            RUN,
+            ("schedule.parts.0.warmup", "a warm-up of 30 steps is longer than the part of 20 steps"),
+        ),
+    ],
+)
+def test_schedules_that_do_not_fit(data: Mapping[str, Any], duration: Duration, expected: tuple[str, str]) -> None:
+    found = list(schedule_findings(schedule(data), duration, 1000))
+    assert found[0][:2] == expected
+    assert all(finding[3] for finding in found)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"kind": "cosine", "warmup": "100steps"},
+        {"kind": "wsd", "decay": "50steps", "warmup": "50000 tokens"},
+        {"kind": "linear", "warmup": "7epochs"},
+        {"kind": "constant", "warmup": "1000steps"},
+        {"kind": "sequential", "parts": [{"kind": "constant"}, {"kind": "linear"}], "lengths": ["99steps"]},
+    ],
+)
+def test_schedules_that_fit_or_take_the_data_to_know(data: Mapping[str, Any]) -> None:
+    assert not list(schedule_findings(schedule(data), RUN, 1000))

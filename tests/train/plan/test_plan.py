@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from windlass.core.errors import SpecError, UsageError
+from windlass.train.data.config import SourceConfig, TokenizerConfig
+from windlass.train.data.ingestion import ingest
+from windlass.train.plan import GPUS, Machine, plan_recipe
+from windlass.train.plan.page import plan_page
+from windlass.train.resolve import resolve
+
+
+def refused(world: int, *overrides: str, name: str = "olmo2-7b") -> list[tuple[str, str]]:
+    with pytest.raises(SpecError) as caught:
+        plan_recipe(resolve(name, overrides).recipe, Machine(world=world), apply=False)
+    assert {problem.code for problem in caught.value.problems} <= {"shape-conflict", "ignored-setting"}
+    return [(problem.message, problem.hint) for problem in caught.value.problems]
+
+
+def test_the_figures_of_a_known_run() -> None:
+    """OLMo 2 7B: 7.3 billion weights, 4T tokens in batches of 4,194,304, 64 processes."""
+    plan = plan_recipe(resolve("olmo2-7b").recipe, Machine(world=64, gpu="h100-80gb", mfu=0.4), apply=False)
+    assert plan.parameters.total == 7_298_617_344  # as transformers counts allenai/OLMo-2-1124-7B
+    assert (plan.length.steps, plan.length.tokens) == (953_675, 953_675 * 4_194_304)
+    assert (plan.shape.dp_shard, plan.rows_at_once, plan.microbatches) == (64, 2, 8)
+    (speed,) = plan.speeds
+    assert speed.tokens_per_s == pytest.approx(64 * 989.5e12 * 0.4 / plan.flops_per_token)
+    assert speed.hours == pytest.approx(953_675 * 4_194_304 / speed.tokens_per_s / 3600)
+    assert plan.checkpoints.bytes_each == 12 * plan.parameters.total
+    assert plan.checkpoints.num_permanent == 96
+    assert json.loads(json.dumps(plan.to_data()))["memory_total_bytes"] == plan.memory.total
+
+
+def test_shapes_that_do_not_divide_are_named_all_together() -> None:
+    found = refused(48, "parallel.tensor=3")
+    assert (
+        "parallel.tensor: 32 query heads do not divide by 3",
+        "choose parallel.tensor so that 3 divides 32",
+    ) in found
+    assert len(found) > 1
+
+
+@pytest.mark.parametrize(
+    ("world", "overrides", "field"),
+    [
+        (7, (), "data.batch_tokens: 1024 rows of 4096 tokens do not divide by 7 data-parallel processes"),
+        (6, ("parallel.tensor=4",), "parallel.tensor: 6 processes do not divide into groups of 4"),
+        (64, ("data.microbatch_tokens=131072",), "data.microbatch_tokens: 16 rows of a process do not divide into"),
+        (64, ("parallel.pipeline.stages=64", "parallel.data=ddp"), "parallel.pipeline.stages: 64 "),
+        (8, ("parallel.replicas=2",), "parallel.replicas: 2 replicas are of `data: hsdp`"),
+        (
+            4,
+            ("parallel.strict.shards=2", "parallel.precision=float32"),
+            "parallel.strict.shards: 2 is no multiple of the 4 data-parallel",
+        ),
+        (
+            8,
+            ("parallel.data=ddp", "parallel.pipeline.stages=2", "parallel.pipeline.num_microbatches=3"),
+            "parallel.pipeline.num_microbatches: 256 rows of a process do not divide by 3",
+        ),
+    ],
+)
+def test_each_shape_that_does_not_divide_is_named(world: int, overrides: tuple[str, ...], field: str) -> None:
+    ((message, hint), *_) = refused(world, *overrides)
+    assert message.startswith(field)
+    assert hint
+
+
+def test_the_hint_for_a_batch_is_one_that_fits() -> None:
+    (((_, hint)),) = refused(7)
+    found = re.search(r"data.batch_tokens=(\d+)", hint)
+    assert found is not None
+    plan_recipe(
+        resolve("olmo2-7b", [f"data.batch_tokens={found[1]}", "data.microbatch_tokens=null"]).recipe,
+        Machine(world=7),
+        apply=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["tiny", "llama-271m", "olmo2-1b", "olmo2-7b", "olmo2-32b", "olmo3-7b", "olmo3-32b", "qwen3-0.6b"]
+)
+@pytest.mark.parametrize("world", [1, 2, 4, 8, 16])
+def test_shipped_recipes_divide(name: str, world: int) -> None:
+    plan_recipe(resolve(name).recipe, Machine(world=world), apply=False)
+
+
+def warnings(*overrides: str, name: str = "olmo2-7b", world: int = 64, gpu: str = "h100-80gb") -> str:
+    plan = plan_recipe(resolve(name, overrides).recipe, Machine(world=world, gpu=gpu), apply=False)
+    return "\n".join(plan.warnings)
+
+
+def test_what_does_not_fit_is_said_with_what_to_try() -> None:
+    assert "of the memory of a100-40gb; try" in warnings("parallel.data=ddp", gpu="a100-40gb")
+    assert "parallel.data=fsdp" in warnings("parallel.data=ddp")
+    assert "parallel.checkpointing.kind=full" in warnings("parallel.compile=false", "data.microbatch_tokens=65536")
+    assert "of the memory" not in warnings()
+
+
+def test_what_is_probably_not_meant_is_said() -> None:
+    assert warnings() == ""
+    assert "tensor cores idle" in warnings("parallel.precision=float32", "parallel.checkpointing.kind=full")
+    assert "crosses nodes" in warnings("parallel.tensor=16")
+    assert "only the last one is kept" in warnings("stop=100steps")
+    assert "depends on the data" in warnings("duration=1epoch")
+    assert "not on GPUs" in warnings("parallel.context=2")
+    assert "parallel.data=hsdp parallel.replicas=4" in warnings(world=256)
+
+
+def test_checkpoints_that_stay() -> None:
+    def kept(*overrides: str) -> int | None:
+        return plan_recipe(resolve("tiny", overrides).recipe, Machine(), apply=False).checkpoints.num_permanent
+
+    assert kept() == 2
+    assert kept("checkpoint.keep=null", "checkpoint.every=100steps") == 5
+    assert kept("checkpoint.every=null") == 1
+    assert kept("no_checkpoints=true") == 0
+    assert kept("duration=1epoch", "checkpoint.keep=null") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "code"),
+    [
+        ({"world": "0"}, "`world=0` is no count", "bad-value"),
+        ({"world": "many"}, "`world=many` is no count", "bad-value"),
+        ({"mfu": "40%"}, "`mfu=40%` is no number", "bad-value"),
+        ({"mfu": "40"}, "`mfu=40` is no share", "bad-value"),
+        ({"gpu": "h200"}, "the table of GPUs has no `h200`", "unknown-gpu"),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused(words: dict[str, str], message: str, code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Machine.from_words(words)
+    assert (caught.value.message, caught.value.code) == (message, code)
+    assert caught.value.hint
+
+
+def test_the_page_names_every_gpu_without_one() -> None:
+    page = "\n".join(plan_page(plan_recipe(resolve("tiny").recipe, Machine(), apply=False)))
+    assert all(name in page for name in GPUS)
+    assert "500 steps, 2.05M tokens" in page
+
+
+def test_data_that_is_here_is_counted_and_data_that_is_not_is_said(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"x" * 410_000)
+    here = plan_recipe(resolve("tiny", [f"data.sources.0.path={text}"]).recipe, Machine(), apply=False)
+    assert here.data.facts is not None
+    assert here.data.facts.tokens == 410_000
+    assert "about 410k tokens, 0.4 MiB of text to tokenise; about 100 steps an epoch" in "\n".join(plan_page(here))
+    gone = plan_recipe(resolve("tiny", [f"data.sources.0.path={tmp_path}/gone"]).recipe, Machine(), apply=False)
+    assert gone.data.note == f"there is no data at {tmp_path}/gone"
+
+
+def test_tokens_past_the_vocabulary_are_warned_of(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("abc" * 2000)
+    ingest(SourceConfig(path=(str(text),)), TokenizerConfig(path="bytes"), cache=tmp_path / "cache")
+    overrides = [f"data.sources.0.path={text}", f"data.cache={tmp_path}/cache", "model.vocab_size=90"]
+    plan = plan_recipe(resolve("tiny", overrides).recipe, Machine(), apply=False)
+    assert any("model.vocab_size is 90" in warning for warning in plan.warnings)

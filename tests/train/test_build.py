@@ -1,0 +1,80 @@
+"""From a recipe to a trainer: what does not fit is refused before any work is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.train.tiny_recipe import tiny_recipe
+from windlass import train
+from windlass.core.errors import WindlassError
+from windlass.train.build import build_trainer, building
+from windlass.train.callbacks.config import LMEvalConfig
+from windlass.train.parallel.config import ParallelConfig, PipelineConfig, StrictConfig
+from windlass.train.parallel.world import World
+from windlass.train.resolve import resolve
+
+ALONE = World(device=torch.device("cpu"))
+
+
+def test_a_recipe_trains_and_its_checkpoint_is_a_recipe_again(tmp_path: Path) -> None:
+    recipe = tiny_recipe(tmp_path, steps=2)
+    with building(recipe) as trainer:
+        outcome = trainer.fit()
+    assert (outcome.end, outcome.step, outcome.tokens) == ("finished", 2, 256)
+    folder = tmp_path / "checkpoints/step-2"
+    assert outcome.checkpoint == str(folder)
+    assert json.loads((folder / "config.json").read_text())["schema"] == "windlass.recipe/1"
+    assert resolve(str(folder)).recipe == recipe
+
+
+def test_evaluations_are_left_out_when_none_are_wanted(tmp_path: Path) -> None:
+    recipe = tiny_recipe(tmp_path, no_evals=True, no_checkpoints=True)
+    callbacks = {"held": LMEvalConfig(sources={"x": recipe.data.sources[0]})}
+    trainer = build_trainer(dataclasses.replace(recipe, callbacks=callbacks), ALONE)
+    assert "held" not in trainer.callbacks
+    assert trainer.store is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parallel": ParallelConfig(strict=StrictConfig(shards=8))}, "4 rows of a batch do not divide into 8 shards"),
+        ({"microbatch_tokens": 96}, "a batch of 4 rows cannot be dealt to 1 processes in microbatches of 3 rows"),
+        ({"model.vocab_size": 100}, "100"),
+        ({"parallel": ParallelConfig(tensor=2)}, "1 processes do not divide into groups of 2"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    vocab_size = changes.pop("model.vocab_size", None)
+    recipe = tiny_recipe(tmp_path, **changes)
+    if vocab_size is not None:
+        recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, vocab_size=vocab_size))
+    with pytest.raises(WindlassError, match=message):
+        build_trainer(recipe, ALONE).fit()
+    assert not list((tmp_path / "checkpoints").glob("step-*"))
+
+
+def test_stages_cannot_be_evaluated_while_they_train(tmp_path: Path) -> None:
+    parallel = ParallelConfig(pipeline=PipelineConfig(stages=2))
+    recipe = tiny_recipe(tmp_path, parallel=parallel)
+    callbacks = {"held": LMEvalConfig(sources={"x": recipe.data.sources[0]}, every=train.Duration.steps(1))}
+    with pytest.raises(WindlassError, match="a model that is cut into stages cannot be evaluated"):
+        build_trainer(dataclasses.replace(recipe, callbacks=callbacks), ALONE)
+
+
+def test_changed_text_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
+    build_trainer(tiny_recipe(tmp_path, steps=2), ALONE).fit()
+    text = tmp_path / "text.txt"
+    text.write_text(text.read_text()[:-100] + "x" * 100)
+    with pytest.raises(WindlassError) as error:
+        build_trainer(tiny_recipe(tmp_path, steps=4), ALONE).fit()
+    assert error.value.code == "tokens-changed"
+    recipe = tiny_recipe(tmp_path, steps=4)
+    lenient = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, allow_changes=True))
+    assert build_trainer(lenient, ALONE).fit().step == 4

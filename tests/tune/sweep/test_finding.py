@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.tune.sweeps import bowl, here, quiet
+from windlass import tune
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError
+from windlass.runs.home import Home
+from windlass.spec import Sweep
+from windlass.tune.controller.opening import Extension
+from windlass.tune.controller.settings import Resume
+from windlass.tune.sweep.finding import find_sweep, has_head, list_sweeps, sweep_names
+from windlass.tune.sweep.handle import SweepHandle
+from windlass.tune.sweep.record import SweepRecord, read_record
+from windlass.tune.sweep.trainables import find_trainable
+from windlass.tune.sweep.wishes import leave_wishes, take_wishes
+
+SWEEP = Sweep(metric=("loss",), mode=("min",), space={"lr": {"uniform": [0, 1]}})
+
+
+def make(home: Path, *names: str) -> Home:
+    for at, name in enumerate(names):
+        folder = home / "sweeps" / name
+        folder.mkdir(parents=True)
+        SweepRecord(name=name, sweep=SWEEP, created_at=float(at)).write(folder)
+        os.utime(folder, (at, at))
+    return Home(home)
+
+
+def test_sweeps_are_found_by_name_beginning_end_and_age(home: Path) -> None:
+    found = make(home, "hill-aaaa", "hill-bbbb", "dale-cccc")
+    (home / "sweeps" / "no-sweep").mkdir()
+    assert sweep_names(found) == ["dale-cccc", "hill-aaaa", "hill-bbbb"]
+    assert find_sweep("hill-bbbb", found).name == "hill-bbbb"
+    assert find_sweep("dale", found).name == "dale-cccc"
+    assert find_sweep("bbbb", found).name == "hill-bbbb"
+    assert find_sweep("last", found).name == "dale-cccc"
+    assert find_sweep(str(home / "sweeps" / "hill-aaaa"), found).name == "hill-aaaa"
+
+
+def test_what_is_not_one_sweep_is_refused(home: Path) -> None:
+    found = make(home, "hill-aaaa", "hill-bbbb")
+    with pytest.raises(UsageError, match="fits 2 sweeps: hill-aaaa, hill-bbbb"):
+        find_sweep("hill", found)
+    with pytest.raises(NotFoundError) as caught:
+        find_sweep("hill-aaab", found)
+    assert caught.value.hint == "did you mean `hill-aaaa`?"
+    with pytest.raises(NotFoundError):
+        find_sweep("", found)
+
+
+def test_a_sweep_that_no_head_has_begun(home: Path) -> None:
+    (row,) = list_sweeps(make(home, "hill"))
+    assert (row.name, row.state, row.counts, has_head(row.folder)) == ("hill", "", {}, False)
+    with pytest.raises(NotFoundError):
+        SweepHandle(row.folder).history  # noqa: B018 - it is the reading that raises
+
+
+def test_a_record_is_read_back_and_a_damaged_one_named(home: Path) -> None:
+    make(home, "hill")
+    folder = home / "sweeps" / "hill"
+    assert read_record(folder).sweep == SWEEP
+    (folder / "sweep.json").write_text("{}")
+    with pytest.raises(PreconditionError) as caught:
+        read_record(folder)
+    assert caught.value.code == "sweep-damaged"
+    (folder / "sweep.json").unlink()
+    with pytest.raises(PreconditionError) as caught:
+        read_record(folder)
+    assert caught.value.code == "sweep-not-declared"
+
+
+def test_the_next_head_takes_its_wishes_once(tmp_path: Path) -> None:
+    leave_wishes(tmp_path, None, None)
+    assert take_wishes(tmp_path) == {}
+    resume, extend = Resume(errored="restart"), Extension(settings={"num_samples": 9})
+    leave_wishes(tmp_path, resume, extend)
+    assert take_wishes(tmp_path) == {"resume": resume, "extend": extend}
+    assert take_wishes(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("nowhere:A", "no module `nowhere`"), ("json:dump5", "`json` has no `dump5`"), ("json:__name__", "neither")],
+)
+def test_a_trainable_that_is_none(name: str, says: str) -> None:
+    with pytest.raises((NotFoundError, UsageError), match=says):
+        find_trainable(name)
+
+
+def test_a_trainable_by_its_name() -> None:
+    assert find_trainable("json:JSONDecoder.decode").__name__ == "decode"
+
+
+def test_without_a_metric_none_is_the_best(tmp_path: Path) -> None:
+    tune.Tuner(bowl, param_space={"x": 1}, tune_config=here(), run_config=quiet(tmp_path)).fit()
+    handle = SweepHandle(tmp_path / "sweep")
+    with pytest.raises(UsageError, match="names no metric") as caught:
+        handle.best()
+    assert caught.value.code == "metric-not-named"
+    assert "--metric loss" in caught.value.hint
+    assert handle.best("loss", "min").id == "00000"
