@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,12 +14,13 @@ import pytest
 
 from tests.lab.hosts import Hosts
 from windlass.backends import door as door_module
-from windlass.backends.door import Door, LocalDoor, SshDoor, door_of
+from windlass.backends.door import Door, LocalDoor, NoAnswerError, SshDoor, door_of
 from windlass.backends.exchange import exchange
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
 from windlass.sites import Profile
 
 SHOW = "import json, sys; print(json.dumps(sys.argv[1:]))"
+CONNECTION = ["sh", "-c", "echo $SSH_CONNECTION"]
 NASTY = [
     "", " ", "a b", "it's", '"', "$HOME", "`id`", "a\\b\\\\c", "!!", "#x", "~", "*", "%s%%", "é\u4e16", "a\nb", "\t", "-n",
     "&& false", ";", "\\101", "x" * 5000, "{a,b}", "\udcff",
@@ -148,8 +150,30 @@ class TestOverSsh:
         assert "no-such-program" in missing.err
 
     def test_one_connection_serves_all(self, there: Door) -> None:
-        ports = {there.run(["sh", "-c", "echo $SSH_CONNECTION"]).out for _ in range(3)}
+        ports = {there.run(CONNECTION).out for _ in range(3)}
         assert len(ports) == 1
+
+    def test_a_command_that_is_not_over_in_time_does_not_hold_up_the_next(self, there: SshDoor) -> None:
+        first = there.run(CONNECTION).out
+        with pytest.raises(NoAnswerError, match=r"h1 did not answer `sh -c echo \$\$ .*` within 3 s"):
+            there.run(["sh", "-c", "echo $$ >/dev/shm/slow; exec sleep 600"], timeout_s=3)
+        assert there.run(CONNECTION).out not in ("", first), "another connection"
+        assert there.run(["sh", "-c", "kill $(cat /dev/shm/slow)"]).code == 0, "what went on over the old one goes on"
+
+    def test_a_connection_that_hangs_does_not_hold_up_the_next_command(
+        self, there: SshDoor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(door_module, "_CLOSE_S", 3.0)
+        first = there.run(CONNECTION).out
+        said = exchange(there._ssh("-O", "check"), timeout_s=60, limit_bytes=1000).err
+        master = int(said.partition("pid=")[2].partition(")")[0])
+        os.kill(master, signal.SIGSTOP)
+        try:
+            with pytest.raises(NoAnswerError, match="h1 did not answer `true` within 3 s"):
+                there.run(["true"], timeout_s=3)
+            assert there.run(CONNECTION).out not in ("", first), "another connection"
+        finally:
+            os.kill(master, signal.SIGKILL)
 
     def test_what_start_up_files_of_the_shell_print_is_passed_over(self, hosts: Hosts, there: Door) -> None:
         profile = "~/.bashrc"

@@ -10,6 +10,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from glob import glob
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from windlass.backends.exchange import Exchanged, exchange
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
 from windlass.sites import Profile
 
-__all__ = ["Answer", "Door", "LocalDoor", "RawAnswer", "SshDoor", "door_of"]
+__all__ = ["Answer", "Door", "LocalDoor", "NoAnswerError", "RawAnswer", "SshDoor", "door_of"]
 
 LIMIT_BYTES = 64 << 20
 _ALLOWED = re.compile(r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TZ|TMPDIR|SLURM_CONF)\Z")
@@ -53,6 +54,10 @@ class RawAnswer:
     err: str
 
 
+class NoAnswerError(UnreachableError):
+    """A command was not over in time: the way may be fine, and the command may go on there."""
+
+
 class Door(Protocol):
     """A way to a site."""
 
@@ -79,7 +84,8 @@ class Door(Protocol):
             env: more variables, not secret: others there may see them.
 
         Raises:
-            UnreachableError: the way is broken, or there was no answer in time; the command may still have run.
+            UnreachableError: the way is broken, or (`NoAnswerError`) there was no answer in time; the command may
+                still have run.
             PreconditionError: it printed more than anything of ours reads.
         """
 
@@ -179,6 +185,9 @@ class SshDoor(_TextDoor):
         ssh = [*self._ssh(), _remote_line(command, mark)]
         try:
             done = _exchanged(self.name, ssh, argv, stdin, _without_secrets(), timeout_s)
+        except NoAnswerError:
+            self._leave_connection()
+            raise
         except FileNotFoundError as error:
             hint = "install the OpenSSH client and try again"
             raise PreconditionError(
@@ -191,7 +200,18 @@ class SshDoor(_TextDoor):
 
     def close(self) -> None:
         """End the shared connection, if there is one; the next command makes another."""
-        exchange(self._ssh("-O", "exit"), timeout_s=_CLOSE_S, limit_bytes=LIMIT_BYTES)
+        self._control("exit")
+
+    def _leave_connection(self) -> None:
+        """Let the next command make a connection of its own: this one may be what hangs. It ends with its last command."""
+        try:
+            self._control("stop")
+        except TimeoutError:  # the ssh that holds it hangs: without its socket nobody finds it
+            for socket in glob(self._control_path().replace("%C", "*")):
+                Path(socket).unlink(missing_ok=True)
+
+    def _control(self, word: str) -> None:
+        exchange(self._ssh("-O", word), env=_without_secrets(), timeout_s=_CLOSE_S, limit_bytes=LIMIT_BYTES)
 
     def _ssh(self, *more: str) -> list[str]:
         options = {
@@ -235,7 +255,7 @@ def _exchanged(
         return exchange(argv, stdin=stdin, env=env, timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)
     except TimeoutError as error:
         message = f"{name} did not answer `{words}` within {timeout_s:g} s"
-        raise UnreachableError(message, hint="try again in a while", code="site-unreachable") from error
+        raise NoAnswerError(message, hint="try again in a while", code="site-unreachable") from error
     except OverflowError as error:
         raise PreconditionError(f"{name}: `{words}`: {error}", code="site-answer-broken") from error
 

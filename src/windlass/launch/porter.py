@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
-from windlass.backends.door import Door
+from windlass.backends.door import Door, NoAnswerError
 from windlass.core.errors import (
     AccessError,
     NotFoundError,
@@ -30,6 +30,7 @@ __all__ = ["Carrier", "Porter", "write_archive"]
 
 _OLDEST_PYTHON = (3, 9)
 _TURN_S = 60.0
+"""After so long without an answer the site is asked once more. A dead connection is known after 15 s."""
 _SLOWEST_BYTES_S = 100_000
 _QUIET_S = 5.0
 _ERRORS: dict[int, type[WindlassError]] = {
@@ -145,11 +146,15 @@ class Porter:
         found = _broken.get(self.door.name)
         if found is not None and time.monotonic() - found[0] < _QUIET_S:
             raise found[1]
-        try:
-            return self.door.run_bytes(argv, stdin=stdin, timeout_s=timeout_s)
-        except UnreachableError as error:
-            _broken[self.door.name] = (time.monotonic(), error)
-            raise
+        for is_last in (False, True):
+            try:
+                return self.door.run_bytes(argv, stdin=stdin, timeout_s=timeout_s)
+            except UnreachableError as error:
+                if isinstance(error, NoAnswerError) and not is_last:
+                    continue  # the door takes another connection; what is asked for twice is done once
+                _broken[self.door.name] = (time.monotonic(), error)
+                raise
+        raise AssertionError
 
     def _error(self, said: Mapping[str, Any]) -> WindlassError:
         kind = _ERRORS.get(said["exit"], PreconditionError)
@@ -205,10 +210,12 @@ class Porter:
             folders: for each folder at the site the names in it and what they are here.
             empty: names of empty folders in them.
         """
-        there = self._there(folders)
+        there = self._there([*folders, self.archive_at_site])
         targets = [(str(number), path) for number, path in enumerate(folders) if str(path) not in there]
         if not targets:
             return
+        if str(self.archive_at_site) not in there:
+            self.ensure_archive()
         with tempfile.TemporaryDirectory(prefix="windlass-ship-") as scratch:
             path = Path(scratch) / "archive"
             with open(path, "w+b") as file:
