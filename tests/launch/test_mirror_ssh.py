@@ -96,6 +96,16 @@ class TestFirstContact:
         assert [path.name for path in held.parent.iterdir()] == [archive.name]
         assert (tmp_path / "site" / "windlass" / "runs").stat().st_mode & 0o077 == 0
 
+    def test_the_zipapp_of_another_client_stays(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
+        mirror = self.mirror(run, tmp_path / "site", archive)
+        assert isinstance(mirror.porter, porter.Porter)
+        inodes = set()
+        for _ in range(2):
+            mirror.porter.ensure_archive()
+            inodes.add(Path(mirror.porter.archive_at_site).stat().st_ino)
+        assert len(inodes) == 1
+        assert len(list(Path(mirror.porter.archive_at_site).parent.iterdir())) == 1
+
     def test_a_python_that_is_too_old_is_named(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         python = fake_python(tmp_path, "echo Python 3.8.10")
         with pytest.raises(PreconditionError, match=r"is Python 3\.8; windlass needs 3\.9 or newer there") as caught:

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from windlass.core.files import write_atomic
+from windlass.core.files import write_new
 from windlass.core.version import VERSION
 
 __all__ = ["IN_JOB_LAYERS", "ensure_archive"]
@@ -39,7 +39,7 @@ def ensure_archive(cache: Path) -> Path:
     target = cache / f"windlass-{hashlib.sha256(content.encode()).hexdigest()[:16]}.pyz"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        write_atomic(target, _build(files, cache), is_durable=False)
+        write_new(target, _build(files, cache))  # never in place of another's: containers may be mounting it
     return target
 
 
