@@ -29,6 +29,12 @@ def test_the_patch_makes_one_of_the_other(base: dict[str, Any], wanted: dict[str
     assert same(merge(base, patch_between(base, wanted)), wanted)
 
 
+@pytest.mark.parametrize("base", [{"a": {"$literal": None}}, {"$literal": 1}])
+def test_a_literal_key_can_be_removed(base: dict[str, Any]) -> None:
+    wanted: dict[str, Any] = {key: {} for key in base if key != "$literal"}
+    assert merge(base, patch_between(base, wanted)) == wanted
+
+
 @given(OBJECTS)
 def test_nothing_to_do_is_an_empty_patch(base: dict[str, Any]) -> None:
     assert patch_between(base, base) == {}

@@ -28,6 +28,19 @@ HOME = Path(pwd.getpwuid(os.geteuid()).pw_dir)
 # Shared by all hosts even where they lie below the home folder, which is each host's own.
 SHARED = (REPO, Path(sys.prefix))
 
+START_UP = (
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".profile",
+    ".zshenv",
+    ".zprofile",
+    ".zshrc",
+    ".cshrc",
+    ".ssh/rc",
+)
+"""Hosts have none of these of this machine's user: what one waits for (a lock, say) would hold up every ssh session."""
+
 BOOT = """
 set -e
 hostname "$NAME"
@@ -37,10 +50,11 @@ back() { mount --bind "$DISK/kept/$i" "$path"; }
 keep aside
 mount -t overlay home -o "lowerdir=$HOME,upperdir=$DISK/upper,workdir=$DISK/work" "$HOME"
 keep back
+for name in $START_UP; do rm -f "$HOME/$name"; done
 for path in $OWN; do mount -t tmpfs -o mode=1777 own "$path"; done
 mount --bind "$ETC/hosts" /etc/hosts
 mount --bind "$ETC/nsswitch.conf" /etc/nsswitch.conf
-unset KEPT OWN DISK ETC
+unset KEPT OWN START_UP DISK ETC
 cd /
 exec tini -s -- sleep infinity
 """
@@ -214,6 +228,7 @@ class Hosts:
             "DISK": str(disk),
             "KEPT": " ".join(kept),
             "OWN": " ".join(self.own),
+            "START_UP": " ".join(START_UP),
             "ETC": str(self.slot.folder / "etc"),
         }
         namespaces = ["--net", "--uts", "--ipc", "--pid", "--fork", "--mount-proc", "--propagation", "slave"]

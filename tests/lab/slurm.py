@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -30,8 +31,7 @@ from windlass.core import process
 __all__ = ["QueuedJob", "SlurmLab", "slurm_labs"]
 
 LOGIN = "login"
-_NUM_FORGOTTEN = 12
-"""More jobs than a test submits in the last seconds before it kills the controller."""
+_NUMBER = re.compile(r"\bJobId=(\d+)")
 _ASK_S = 0.1  # each look is a process, and the machine is busy
 OVER = {
     "COMPLETED",
@@ -108,8 +108,13 @@ class SlurmLab:
         self._slot = self._hosts = None
 
     def heal(self) -> None:
-        """Cancel all jobs and bring every node, cable and the controller back; returns when all nodes are idle."""
+        """Cancel all jobs and bring every node, cable and the controller back; returns when all nodes are idle.
+
+        Numbers that a killed controller gave and forgot are not given again: a node that knows one as its own refuses the
+        job, and is drained.
+        """
         self.start_controller()
+        self._pass_forgotten_numbers()
         self.command("scancel", "--user=root", check=False)
         for pid in inhabitants(self.slot).guests:
             process.send_signal(pid, signal.SIGKILL)
@@ -288,14 +293,9 @@ class SlurmLab:
     def wait_until_remembered(self) -> None:
         """Wait until slurmctld has on disk what has happened so far; it saves jobs within five seconds of a change.
 
-        A controller that is killed before brings back, as running, jobs of earlier tests that no node knows. And the
-        ids that an earlier kill made it forget must be behind it: a node does not start a job whose id it knows as over.
+        A controller that is killed before brings back, as running, jobs of earlier tests that no node knows.
         """
-        held = [
-            self.command("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true")
-            for _ in range(_NUM_FORGOTTEN)
-        ]
-        self.command("scancel", *held)
+        self._pass_forgotten_numbers()
         saved, begun = self.folder / "state" / "job_state", time.time()
         wait_until(lambda: saved.exists() and saved.stat().st_mtime > begun, "slurmctld to save its jobs")
 
@@ -307,6 +307,15 @@ class SlurmLab:
         wait_until(lambda: "is UP" in self.command("scontrol", "ping", check=False), "slurmctld")
 
     # --------------------------------------------------------------------------------------------------------- private
+
+    def _pass_forgotten_numbers(self) -> None:
+        """Use up, by jobs that never start, the numbers up to the highest that was ever given here."""
+        log = (self.folder / "log" / "slurmctld.log").read_text(errors="replace")
+        highest = max(map(int, _NUMBER.findall(log)), default=0)
+        used = 0
+        while used <= highest:
+            used = int(self.command("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"))
+            self.command("scancel", str(used))
 
     def _settle(self, slot: Slot) -> None:
         self._slot = slot

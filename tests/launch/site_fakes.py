@@ -6,13 +6,13 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from windlass.backends.door import Answer, NoAnswerError, RawAnswer
+from windlass.backends.door import Answer, RawAnswer
 from windlass.core.errors import UnreachableError
 from windlass.supervise.porter import COMMANDS, serve
 
 
 class FolderDoor:
-    """Calls the site's half directly. Each of `cuts` breaks one call: after so many bytes there (up), or back (down), or it is not over in time (silent).
+    """Calls the site's half directly. Each number in `cuts` breaks one call: after so many bytes there (up), or back (down).
 
     A cut upward is followed to its end by the site, as it is where sshd notices late.
     """
@@ -39,8 +39,6 @@ class FolderDoor:
         way, length = self.cuts.pop(0) if self.cuts else ("", 0)
         sink = io.BytesIO()
         serve(command, io.BytesIO(content[:length] if way == "up" else content), sink)
-        if way == "silent":
-            raise NoAnswerError("nothing heard", code="site-unreachable")
         if way == "up" or (way == "down" and length < len(sink.getvalue())):
             raise UnreachableError("cut", code="site-unreachable")
         return RawAnswer(0, sink.getvalue(), "")

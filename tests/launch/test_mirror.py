@@ -119,18 +119,6 @@ def test_data_that_is_there_is_not_shipped_with_a_new_run(tmp_path: Path) -> Non
     assert bench.there.journal.is_dir()
 
 
-def test_a_site_that_does_not_answer_in_time_is_asked_once_more(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.door.cuts = [("silent", 0)]
-    bench.mirror.ship()
-    assert bench.door.asked.count("unpack") == 2
-    assert (bench.there.path / "code" / "pkg" / "train.py").read_text() == "print(1)\n"
-    bench.door.cuts = [("silent", 0)] * 2
-    with pytest.raises(UnreachableError, match="nothing heard"):
-        bench.mirror.pull(logs=True)
-    assert bench.door.cuts == []
-
-
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_a_shipment_cut_anywhere_leaves_nothing_and_goes_through_the_next_time(

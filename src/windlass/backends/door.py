@@ -10,7 +10,6 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +17,7 @@ from windlass.backends.exchange import Exchanged, exchange
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
 from windlass.sites import Profile
 
-__all__ = ["Answer", "Door", "LocalDoor", "NoAnswerError", "RawAnswer", "SshDoor", "door_of"]
+__all__ = ["Answer", "Door", "LocalDoor", "RawAnswer", "SshDoor", "door_of"]
 
 LIMIT_BYTES = 64 << 20
 _ALLOWED = re.compile(r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TZ|TMPDIR|SLURM_CONF)\Z")
@@ -54,10 +53,6 @@ class RawAnswer:
     err: str
 
 
-class NoAnswerError(UnreachableError):
-    """A command was not over in time: the way may be fine, and the command may go on there."""
-
-
 class Door(Protocol):
     """A way to a site."""
 
@@ -84,8 +79,7 @@ class Door(Protocol):
             env: more variables, not secret: others there may see them.
 
         Raises:
-            UnreachableError: the way is broken, or (`NoAnswerError`) there was no answer in time; the command may
-                still have run.
+            UnreachableError: the way is broken, or there was no answer in time; the command may still have run.
             PreconditionError: it printed more than anything of ours reads.
         """
 
@@ -144,7 +138,8 @@ class LocalDoor(_TextDoor):
         """See `Door.run_bytes`."""
         scrubbed = {name: value for name, value in os.environ.items() if _ALLOWED.match(name)}
         try:
-            done = _exchanged(self.name, argv, argv, stdin, {**scrubbed, **(env or {})}, timeout_s)
+            variables = {**scrubbed, **(env or {})}
+            done = _exchanged(self.name, argv, argv, stdin, variables, timeout_s, "try again in a while")
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
             return RawAnswer(_CANNOT_RUN, b"", f"{argv[0]}: {error.strerror}")
         return RawAnswer(done.code, done.out, done.err)
@@ -184,10 +179,8 @@ class SshDoor(_TextDoor):
         command = [*(["env", *variables] if variables else []), *argv]
         ssh = [*self._ssh(), _remote_line(command, mark)]
         try:
-            done = _exchanged(self.name, ssh, argv, stdin, _without_secrets(), timeout_s)
-        except NoAnswerError:
-            self._leave_connection()
-            raise
+            hint = f"is `ssh {self.name} true` over at once? what its start-up files wait for holds up every command"
+            done = _exchanged(self.name, ssh, argv, stdin, _without_secrets(), timeout_s, hint)
         except FileNotFoundError as error:
             hint = "install the OpenSSH client and try again"
             raise PreconditionError(
@@ -200,18 +193,7 @@ class SshDoor(_TextDoor):
 
     def close(self) -> None:
         """End the shared connection, if there is one; the next command makes another."""
-        self._control("exit")
-
-    def _leave_connection(self) -> None:
-        """Let the next command make a connection of its own: this one may be what hangs. It ends with its last command."""
-        try:
-            self._control("stop")
-        except TimeoutError:  # the ssh that holds it hangs: without its socket nobody finds it
-            for socket in glob(self._control_path().replace("%C", "*")):
-                Path(socket).unlink(missing_ok=True)
-
-    def _control(self, word: str) -> None:
-        exchange(self._ssh("-O", word), env=_without_secrets(), timeout_s=_CLOSE_S, limit_bytes=LIMIT_BYTES)
+        exchange(self._ssh("-O", "exit"), timeout_s=_CLOSE_S, limit_bytes=LIMIT_BYTES)
 
     def _ssh(self, *more: str) -> list[str]:
         options = {
@@ -249,13 +231,14 @@ def _exchanged(
     stdin: bytes | Path,
     env: Mapping[str, str] | None,
     timeout_s: float,
+    hint: str,
 ) -> Exchanged:
     words = " ".join(shown)[:80]
     try:
         return exchange(argv, stdin=stdin, env=env, timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)
     except TimeoutError as error:
         message = f"{name} did not answer `{words}` within {timeout_s:g} s"
-        raise NoAnswerError(message, hint="try again in a while", code="site-unreachable") from error
+        raise UnreachableError(message, hint=hint, code="site-unreachable") from error
     except OverflowError as error:
         raise PreconditionError(f"{name}: `{words}`: {error}", code="site-answer-broken") from error
 

@@ -74,6 +74,10 @@ def write_new(path: Path, content: bytes) -> bool:
         except FileExistsError:
             if not _has_second_name(temporary):
                 return False
+    except OSError as error:
+        if error.filename is None:  # a full disk names no file
+            error.filename = str(path)
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(str(temporary))

@@ -69,7 +69,7 @@ def _patch(base: Any, wanted: Any) -> Any:
             if before is _ABSENT or not same(before, value):
                 patch[key] = _patch(before, value)
         patch.update({key: None for key in base if key not in wanted})
-        return patch
+        return {LITERAL: wanted} if is_literal(patch) else patch  # what only removes `$literal` would be read as one
     if isinstance(base, list) and isinstance(wanted, list):
         return _patch_items(base, wanted)
     return _exactly(wanted)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
-from windlass.backends.door import Door, NoAnswerError
+from windlass.backends.door import Door
 from windlass.core.errors import (
     AccessError,
     NotFoundError,
@@ -30,7 +30,6 @@ __all__ = ["Carrier", "Porter", "write_archive"]
 
 _OLDEST_PYTHON = (3, 9)
 _TURN_S = 60.0
-"""After so long without an answer the site is asked once more. A dead connection is known after 15 s."""
 _SLOWEST_BYTES_S = 100_000
 _QUIET_S = 5.0
 _ERRORS: dict[int, type[WindlassError]] = {
@@ -149,15 +148,11 @@ class Porter:
         found = _broken.get(self.door.name)
         if found is not None and time.monotonic() - found[0] < _QUIET_S:
             raise found[1]
-        for is_last in (False, True):
-            try:
-                return self.door.run_bytes(argv, stdin=stdin, timeout_s=timeout_s)
-            except UnreachableError as error:
-                if isinstance(error, NoAnswerError) and not is_last:
-                    continue  # the door takes another connection; what is asked for twice is done once
-                _broken[self.door.name] = (time.monotonic(), error)
-                raise
-        raise AssertionError
+        try:
+            return self.door.run_bytes(argv, stdin=stdin, timeout_s=timeout_s)
+        except UnreachableError as error:
+            _broken[self.door.name] = (time.monotonic(), error)
+            raise
 
     def _error(self, said: Mapping[str, Any]) -> WindlassError:
         kind = _ERRORS.get(said["exit"], PreconditionError)
