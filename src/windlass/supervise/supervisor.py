@@ -7,7 +7,6 @@ import errno
 import os
 import selectors
 import signal
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +20,11 @@ from windlass.record.redact import Redactor
 from windlass.record.state import End
 from windlass.supervise import messages
 from windlass.supervise.address import free_port, own_address, own_host
+from windlass.supervise.command_queue import CommandQueue
 from windlass.supervise.control import ControlFile
 from windlass.supervise.crash import keep_crash
 from windlass.supervise.delivery import secret_values, secret_variables
 from windlass.supervise.election import Candidate, Claims, read_claims
-from windlass.supervise.fence import Standing
 from windlass.supervise.guard import Held, is_gone, other_replicas
 from windlass.supervise.incarnation import LOCAL, Incarnation
 from windlass.supervise.job import JobDocument
@@ -37,9 +36,9 @@ from windlass.supervise.preflight import preflight
 from windlass.supervise.replica import ReplicaCore
 from windlass.supervise.scratch import clear_scratch
 from windlass.supervise.signals import Signals
+from windlass.supervise.stall_watch import StallWatch
 from windlass.supervise.user_command import user_command
 from windlass.supervise.user_process import UserProcess, sweep_left_overs
-from windlass.supervise.watchdog import Watchdog
 from windlass.supervise.wire import Follower
 from windlass.supervise.withholder import Withholder
 
@@ -52,8 +51,6 @@ _TICK_S = 1.0
 _QUICK_TICK_S = 0.05
 _JOIN_TICK_S = 0.02
 _JOIN_TICK_PER_NODE_S, _LONGEST_JOIN_TICK_S = 0.005, 0.1  # at most 200 looks a second of a gang at its shared files
-_STOPPED_AFTER_S = 5.0
-_REPORTS = (events.PROGRESS, events.METRICS, events.CHECKPOINT)
 
 
 class Supervisor:
@@ -80,13 +77,10 @@ class Supervisor:
         self._host = own_host()
         self._address = self._job.host_address or own_address(self._job.interface)
         self._selector = selectors.DefaultSelector()
-        self._queue: deque[Command] = deque()
-        self._is_running_queue = False
+        self._run_commands = CommandQueue(self._execute).run
         self._exit_code: int | None = None
         self._process: UserProcess | None = None
-        self._watchdog = Watchdog(self._job.stall_floor_s)
-        self._stopped_since = 0.0
-        self._lost_s = held.ruling().lost_s
+        self._watch = StallWatch(self._job.task, rank, self._job.stall_floor_s, held.ruling().lost_s, self._on_step)
         self._is_listening = False
         self._noted: set[str] = set()
         self._redactor, self._secret_problem = self._make_redactor()
@@ -263,7 +257,7 @@ class Supervisor:
         """Continue what an earlier incarnation began, and end what an earlier guard left behind."""
         attempt = self._core.restore()
         if attempt:
-            self._watch_history()
+            self._watch.learn(self._ledger.history, self._clock.monotonic(), self._core.attempt)
             self._process = self._new_process(attempt)
             recorded = self._ledger.task().attempts[attempt].replicas[self._rank].process
             self._process.adopt(recorded)
@@ -311,25 +305,11 @@ class Supervisor:
             self._run_commands(self._core.on_stalled(end))
 
     def _stall(self, now: float) -> End | None:
-        """What the watchdog says; a process in state T is found without any report."""
+        """What the watchdog says."""
         assert self._process is not None
         if not self._job.is_stall_watched:
             return None
-        ruling = self._held.ruling()
-        self._watchdog.forgive(ruling.lost_s - self._lost_s, now)
-        self._lost_s = ruling.lost_s
-        if ruling.standing is not Standing.FREE:  # the code is stopped by its warden, or may hang as we did
-            self._stopped_since = 0.0
-            return None
-        if self._process.stopped_by_signal():
-            self._stopped_since = self._stopped_since or now
-        else:
-            self._stopped_since = 0.0
-        self._ledger.poll()
-        message = self._watchdog.verdict(now)
-        limit_s = min(self._job.stall_floor_s, _STOPPED_AFTER_S)
-        if not message and self._stopped_since and now > self._stopped_since + limit_s:
-            message = "the process is stopped (SIGSTOP)"
+        message = self._watch.verdict(now, self._held.ruling(), self._ledger.poll, self._process.stopped_by_signal)
         if not message:
             return None
         return End(str(Cause.STALLED), rank=self._rank, host=self._host, message=message, at=self._clock.now())
@@ -337,39 +317,12 @@ class Supervisor:
     def _on_record(self, record: Record) -> None:
         """Reports are read some time after they were made; a clock that was set may shift them by no more than that."""
         age_s = min(max(0.0, self._clock.now() - record.at), 2 * _TICK_S)
-        self._watch(record, self._clock.monotonic() - age_s)
+        self._watch.on_record(record, self._clock.monotonic() - age_s, self._core.attempt)
 
-    def _watch_history(self) -> None:
-        """Let the watchdog learn from what an earlier supervisor saw; silence counts from now on."""
-        history = self._ledger.history
-        shift = self._clock.monotonic() - max((record.at for record in history), default=0.0)
-        for record in sorted(history, key=lambda record: record.at):
-            self._watch(record, record.at + shift)
-
-    def _watch(self, record: Record, at: float) -> None:
-        data = record.data
-        if record.kind not in _REPORTS or data["task"] != self._job.task:
-            return
-        if data["rank"] == self._rank and data["attempt"] == self._core.attempt:
-            phase = {events.METRICS: "step", events.CHECKPOINT: "save"}.get(record.kind) or data["phase"]
-            step = data["step"] if data["step"] is not None else -1
-            self._watchdog.on_report(phase, step, at)
-            if phase == "step":
-                self._core.pace.on_step(step, record.at)
+    def _on_step(self, step: int, at: float) -> None:
+        self._core.pace.on_step(step, at)
 
     # --- commands ------------------------------------------------------------------------------------------------
-
-    def _run_commands(self, commands: list[Command]) -> None:
-        """Execute commands in order; those that follow from them come behind the present ones."""
-        self._queue.extend(commands)
-        if self._is_running_queue:
-            return
-        self._is_running_queue = True
-        try:
-            while self._queue:
-                self._execute(self._queue.popleft())
-        finally:
-            self._is_running_queue = False
 
     def _execute(self, command: Command) -> None:
         if isinstance(command, messages.SendStatus):
@@ -403,8 +356,7 @@ class Supervisor:
             self._follower.send(status)
 
     def _spawn(self, command: messages.Spawn) -> None:
-        self._watchdog = Watchdog(self._job.stall_floor_s)
-        self._stopped_since = 0.0
+        self._watch.begin()
         self._write_control(messages.WriteControl(False, 0, "", self._core.order.deadline))
         try:
             process, argv = self._begin(command)

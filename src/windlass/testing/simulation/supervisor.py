@@ -6,20 +6,18 @@ shell is changed, this one has to follow.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.state import End
 from windlass.supervise import election, messages, replica
 from windlass.supervise.classify import Evidence, classify
-from windlass.supervise.fence import Standing
+from windlass.supervise.command_queue import CommandQueue
 from windlass.supervise.messages import Command, Order, Phase, Status, Step
-from windlass.supervise.watchdog import Watchdog
+from windlass.supervise.stall_watch import StallWatch
 from windlass.testing.simulation.disk import Crash, VirtualLedger
 from windlass.testing.simulation.leader import VirtualLeader
 from windlass.testing.simulation.network import Connection
@@ -36,7 +34,6 @@ _JOIN_TICK_S = 0.25
 _LINGER_S = 0.05
 _STALL_FLOOR_S = 12.0
 _SITE_STALL_FLOOR_S = 40.0
-_REPORTS = (events.PROGRESS, events.METRICS, events.CHECKPOINT)
 
 
 class VirtualSupervisor:
@@ -54,15 +51,14 @@ class VirtualSupervisor:
         self.leader: VirtualLeader | None = None
         self.connection: Connection | None = None
         self.process: VirtualProcess | None = None
-        self._queue: deque[Command] = deque()
-        self._is_running_queue = False
+        self._run_commands = CommandQueue(self._execute).run
         self._exit_code: int | None = None
         self._has_been_led = False
         self._busy_until = 0.0
-        self._floor_s = _SITE_STALL_FLOOR_S if self.incarnation.name else _STALL_FLOOR_S
-        self._watchdog = Watchdog(self._floor_s)
-        self._lost_s = guard.ruling().lost_s
         task, name = self.job.task.name, self.incarnation.name
+        self._watch = StallWatch(
+            task, self.rank, _SITE_STALL_FLOOR_S if name else _STALL_FLOOR_S, guard.ruling().lost_s
+        )
         writer = f"{task}.{self.rank}.{name}" if name else f"{task}.{self.rank}"
         self.ledger = VirtualLedger(self.cluster.disk, task, writer, self.clock, self, self._on_record)
         self.ledger.writer.node = self.node if name else None
@@ -262,7 +258,7 @@ class VirtualSupervisor:
     def _restore(self) -> None:
         attempt = self._core.restore()
         if attempt:
-            self._watch_history()
+            self._watch.learn(self.ledger.history, self.clock.monotonic(), self._core.attempt)
             recorded = self.ledger.task().attempts[attempt].replicas[self.rank].process
             self._adopt(recorded)
         if self.ledger.task().attempts and not self._is_adopted():
@@ -298,50 +294,19 @@ class VirtualSupervisor:
         return self._core.phase is Phase.STARTED
 
     def _stall(self, now: float) -> End | None:
-        ruling = self.guard.ruling()
-        self._watchdog.forgive(ruling.lost_s - self._lost_s, now)
-        self._lost_s = ruling.lost_s
-        if ruling.standing is not Standing.FREE:
-            return None
-        self.ledger.poll()
-        message = self._watchdog.verdict(now)
+        message = self._watch.verdict(now, self.guard.ruling(), self.ledger.poll, is_stopped=lambda: False)
         if not message:
             return None
         return End(str(Cause.STALLED), rank=self.rank, host=self.node.name, message=message, at=self.clock.now())
 
     def _on_record(self, record: Record) -> None:
-        self._watch(record, self.clock.monotonic())
-
-    def _watch_history(self) -> None:
-        """Let the watchdog learn from what an earlier supervisor saw; silence counts from now on."""
-        shift = self.clock.monotonic() - max((record.at for record in self.ledger.history), default=0.0)
-        for record in sorted(self.ledger.history, key=lambda record: record.at):
-            self._watch(record, record.at + shift)
-
-    def _watch(self, record: Record, at: float) -> None:
-        data = record.data
-        if record.kind not in _REPORTS or data["task"] != self.job.task.name:
-            return
-        if data["rank"] == self.rank and data["attempt"] == self._core.attempt:
-            phase = "save" if record.kind == events.CHECKPOINT else data["phase"]
-            self._watchdog.on_report(phase, data["step"], at)
+        self._watch.on_record(record, self.clock.monotonic(), self._core.attempt)
 
     # --- commands ------------------------------------------------------------------------------------------------
 
     def run(self, commands: list[Command]) -> None:
         """Execute a core's commands."""
         self._run_commands(commands)
-
-    def _run_commands(self, commands: list[Command]) -> None:
-        self._queue.extend(commands)
-        if self._is_running_queue:
-            return
-        self._is_running_queue = True
-        try:
-            while self._queue:
-                self._execute(self._queue.popleft())
-        finally:
-            self._is_running_queue = False
 
     def _execute(self, command: Command) -> None:
         if isinstance(command, messages.SendStatus):
@@ -391,7 +356,7 @@ class VirtualSupervisor:
             self.cluster.network.send_status(self.connection, status, self.lag_s)
 
     def _spawn(self, command: messages.Spawn) -> None:
-        self._watchdog = Watchdog(self._floor_s)
+        self._watch.begin()
         process = VirtualProcess(
             self.cluster.processes,
             task=self.job.task,
