@@ -106,6 +106,15 @@ class TestFirstContact:
         assert len(inodes) == 1
         assert len(list(Path(mirror.porter.archive_at_site).parent.iterdir())) == 1
 
+    def test_a_zipapp_that_was_damaged_there_is_replaced(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
+        mirror = self.mirror(run, tmp_path / "site", archive)
+        held = Path(mirror.porter.archive_at_site)
+        held.parent.mkdir(parents=True)
+        held.write_bytes(archive.read_bytes()[:5000])
+        mirror.ship()
+        assert held.read_bytes() == archive.read_bytes()
+        assert RunFolder(Path(mirror.root)).journal.is_dir()
+
     def test_a_python_that_is_too_old_is_named(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         python = fake_python(tmp_path, "echo Python 3.8.10")
         with pytest.raises(PreconditionError, match=r"is Python 3\.8; windlass needs 3\.9 or newer there") as caught:
