@@ -1,6 +1,6 @@
 """Deterministic simulation of the decision cores: one seed replays one history, faults included.
 
-The shipped `GangCore`, `ReplicaCore`, `Candidate`, `Watchdog`, `Gate`, `classify`, `decide`, `reconcile`, `fold` and
+The shipped `GangCore`, `ReplicaCore`, `Candidate`, `StallWatch`, `Gate`, `classify`, `decide`, `reconcile`, `fold` and
 journal frames run in virtual time among virtual nodes, disks, networks, processes, schedulers and clients. At virtual
 Slurm sites, a third of all seeds, so do `Links`, `SlurmScheduler`, `Deadlines`, `WardenCore` and `PulseWatch`.
 """
