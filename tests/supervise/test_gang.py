@@ -132,6 +132,23 @@ def test_who_only_heard_of_a_failure_is_not_its_cause() -> None:
     assert scene.cause() == "user-error"
 
 
+def test_a_connection_that_broke_since_its_other_end_died_is_not_the_cause() -> None:
+    """The death may be seen some ms later than what it did to others."""
+    scene = Scene()
+    scene.run()
+    scene.status(0, Phase.ENDED, end=End("network", rank=0, code=1, at=1.0, message="Connection reset by peer"))
+    scene.status(1, Phase.ENDED, end=End("killed", rank=1, code=-9, at=1.004))
+    assert scene.cause() == "killed"
+
+
+def test_a_connection_that_broke_before_code_failed_is_the_cause() -> None:
+    scene = Scene()
+    scene.run()
+    scene.status(0, Phase.ENDED, end=End("network", rank=0, code=1, at=1.0))
+    scene.status(1, Phase.ENDED, end=End("user-error", rank=1, code=1, at=1.004))
+    assert scene.cause() == "network"
+
+
 def test_a_gang_that_is_not_complete_names_who_is_missing() -> None:
     scene = Scene(4, ready_timeout_s=30.0)
     scene.core.on_gate("", scene.now)

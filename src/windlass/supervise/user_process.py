@@ -51,6 +51,7 @@ class UserProcess:
         self._child: Child | None = None
         self._process: ProcessId | None = None
         self._code: int | None = None
+        self._exited_at = 0.0  # when that was seen; to end its tree and read its log takes a while
         self._oom_watch = OomWatch(is_contained=bool(job.container.image))
         self._memory_note = ""
         self._weigh_at = 0.0
@@ -80,6 +81,11 @@ class UserProcess:
 
     def has_exited(self) -> bool:
         """Whether the root process is gone; finds its exit code."""
+        if not self._exited_at and self._is_over():
+            self._exited_at = self._clock.now()
+        return bool(self._exited_at)
+
+    def _is_over(self) -> bool:
         if self._code is None and self._process is None:
             self._code = -int(signal.SIGKILL)
         if self._code is not None:
@@ -230,7 +236,8 @@ class UserProcess:
             was_disk_full=result.is_blocked or _has_no_room(self._job.out) or _has_no_room(self._job.checkpoints),
             lines=lines,
         )
-        end = classify(code, evidence, rank=self._rank, host=self._host, at=self._clock.now())
+        at = self._exited_at or self._clock.now()
+        end = classify(code, evidence, rank=self._rank, host=self._host, at=at)
         is_build_at_fault = self._job.builds and end.cause == Cause.USER_ERROR
         return replace(end, cause=str(Cause.DATA_FAILED)) if is_build_at_fault else end
 
