@@ -32,7 +32,7 @@ class Loop:
             key.data()
 
     def until_back(self) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 300
         while self.errands.is_out and time.monotonic() < deadline:
             self.turn()
 
@@ -46,7 +46,7 @@ def loop() -> Iterator[Loop]:
 
 
 def _wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

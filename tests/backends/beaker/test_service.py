@@ -311,7 +311,7 @@ def test_asking_nothing_imports_nothing(tmp_path: Path) -> None:
 
 def _until(is_so: object) -> None:
     assert callable(is_so)
-    ends_at = time.monotonic() + 20.0
+    ends_at = time.monotonic() + 300.0  # hung
     while not is_so():
         assert time.monotonic() < ends_at
         time.sleep(0.05)
