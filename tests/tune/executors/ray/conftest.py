@@ -1,6 +1,7 @@
-"""One Ray for all tests of a process; what a test may not leave behind here is an actor, a placement group, a marker.
+"""One Ray for the tests of a file; what a test may not leave behind here is an actor, a placement group, a marker.
 
 Ray keeps worker processes for later tasks as it likes, so the watch over processes begins and ends with the cluster.
+It goes when its file is done: its processes and threads are in nobody else's way.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.lab.components import COMPONENTS, is_present
 from tests.lab.ray import RAY_ENV, LocalRay
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_lab() -> Iterator[LocalRay]:
     """A cluster with four CPUs and two GPUs that are only counted; this process is connected to it."""
     if not is_present("ray"):
