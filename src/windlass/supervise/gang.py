@@ -15,11 +15,11 @@ node was lost) continues from the facts. No I/O here but the ledger; time comes 
 from __future__ import annotations
 
 from windlass.record import events
-from windlass.record.causes import EXIT_RESUMABLE, Cause, Kind, cause_of, kind_of
+from windlass.record.causes import EXIT_RESUMABLE, Cause, cause_of
 from windlass.record.retry import decide, end_of_chain
 from windlass.record.state import Attempt, End, State, Task
 from windlass.supervise.deadlines import Deadlines
-from windlass.supervise.heads import are_heads_over, failures, have_heads_succeeded
+from windlass.supervise.gang_ends import are_heads_over, failures, first_failure, have_heads_succeeded
 from windlass.supervise.messages import (
     Command,
     HandOver,
@@ -309,7 +309,7 @@ class GangCore:
             may_be_told = bool(self._gang.incarnation) or len(ended) < self._gang.num_replicas
             if may_be_told and now < self._settle_at:
                 return []
-            first = _first(bad)
+            first = first_failure(bad)
             return self._stop(cause_of(first.cause), first.message, now, end=first)
         if lost:
             rank, host = lost[0], self.roster.host(lost[0])
@@ -384,7 +384,7 @@ class GangCore:
     def _first_end(self, ended: dict[int, End]) -> End:
         """Why the attempt is over; a replica that failed earlier may have been heard later than the one we stopped for."""
         if self._attempt_end in ended.values():
-            return _first([end for end in ended.values() if end.cause != Cause.OK])
+            return first_failure([end for end in ended.values() if end.cause != Cause.OK])
         return self._attempt_end or End(str(Cause.UNKNOWN))
 
     def _is_listening(self) -> bool:
@@ -480,18 +480,6 @@ class GangCore:
         if not self._gang.can_respawn or self.order.step is not Step.GATHER:
             return []
         return [Respawn(rank) for rank in self.roster.due_for_respawn(now)]
-
-
-def _first(bad: list[End]) -> End:
-    """The cause among failures: the earliest; a connection broke since its other end died, where one did."""
-    first = min(bad, key=_precedence)
-    deaths = [end for end in bad if end.cause in (Cause.KILLED, Cause.OUT_OF_MEMORY)]
-    return min(deaths, key=_precedence) if deaths and first.cause == Cause.NETWORK else first
-
-
-def _precedence(end: End) -> tuple[bool, float, int]:
-    """The first failure is the cause; a replica that only heard of another's failure comes last."""
-    return (end.cause == Cause.SIBLING_FAILED or kind_of(cause_of(end.cause)) is Kind.DONE, end.at, end.rank)
 
 
 def _next(task: Task) -> int:

@@ -139,13 +139,13 @@ def _second_cause_overwrites() -> list[Change]:
 
 def _first_cause_unnamed() -> list[Change]:
     """The leader names the last replica that ended badly and not the first."""
-    from windlass.supervise import gang
+    from windlass.supervise import gang_ends
 
     def precedence(end: End) -> tuple[bool, float, int]:
         is_mere_echo = end.cause in (Cause.OK, Cause.SIBLING_FAILED)
         return (not is_mere_echo, -end.at, end.rank)
 
-    return [(gang, "_precedence", precedence)]
+    return [(gang_ends, "_precedence", precedence)]
 
 
 def _final_causes_retried() -> list[Change]:

@@ -1,4 +1,4 @@
-"""Gangs with a head: the others live exactly as long, and whatever ends one of them before is a failure."""
+"""What ends mean together: in a gang with heads the others live exactly as long, and an earlier end of one is a failure."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
-"""Gangs with a head: its first replicas run the task, the others serve them and live exactly as long."""
+"""What the ends of a gang's replicas mean together: whether they fail an attempt, and which of them is the cause.
+
+In a gang with heads its first replicas run the task, the others serve them and live exactly as long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from windlass.record.causes import Cause
+from windlass.record.causes import Cause, Kind, cause_of, kind_of
 from windlass.record.state import End
 
-__all__ = ["are_heads_over", "failures", "have_heads_succeeded"]
+__all__ = ["are_heads_over", "failures", "first_failure", "have_heads_succeeded"]
 
 
 def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
@@ -23,6 +26,18 @@ def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
             message = f"replica {rank}, a worker, left with exit code {end.code} while the head was running"
             found.append(replace(end, cause=str(Cause.KILLED), message=message))
     return found
+
+
+def first_failure(bad: Sequence[End]) -> End:
+    """The cause among failures: the earliest; a connection broke since its other end died, where one did."""
+    first = min(bad, key=_precedence)
+    deaths = [end for end in bad if end.cause in (Cause.KILLED, Cause.OUT_OF_MEMORY)]
+    return min(deaths, key=_precedence) if deaths and first.cause == Cause.NETWORK else first
+
+
+def _precedence(end: End) -> tuple[bool, float, int]:
+    """The first failure is the cause; a replica that only heard of another's failure comes last."""
+    return (end.cause == Cause.SIBLING_FAILED or kind_of(cause_of(end.cause)) is Kind.DONE, end.at, end.rank)
 
 
 def have_heads_succeeded(ended: Mapping[int, End], num_heads: int) -> bool:
