@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
 
 from windlass.backends.door import Answer, RawAnswer
+from windlass.core.clock import SystemClock
 from windlass.core.errors import UnreachableError
+from windlass.launch import Run, clearing_at_site, keeper, listening, porter
+from windlass.launch import mirror as mirror_module
+from windlass.launch.mirror import Mirror
+from windlass.record import events
+from windlass.record.journal import JournalWriter, read_journal
+from windlass.runs.store import RunFolder
 from windlass.supervise.porter import COMMANDS, serve
 
 
@@ -54,3 +64,51 @@ class FolderDoor:
         assert argv[:2] == ["sh", "-c"], argv
         there = [path for path in argv[4:] if Path(path).exists() or Path(path).parent.name == "archives"]
         return Answer(0, "".join(f"{path}\n" for path in there), "")
+
+
+class Elsewhere:
+    """A run whose other half is a folder that only its door reaches."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self.run = run
+        self.there = RunFolder(folder / "windlass" / "runs" / run.id)
+        self.door = FolderDoor()
+        (folder / "windlass.pyz").write_bytes(b"")
+        self._archive = folder / "windlass.pyz"
+
+    def mirror(self, *unused: object) -> Mirror:
+        return Mirror(self.run.folder, PurePosixPath(self.there.path), self.door, archive=self._archive)
+
+    def says(self, kind: str, **data: Any) -> None:
+        pen = JournalWriter(self.there.journal, "supervisor", SystemClock())
+        pen.append(kind, **data)
+        pen.close()
+
+    def says_ended(self, verdict: str = "succeeded", cause: str = "ok") -> None:
+        self.says(events.TASK_ENDED, task="main", job=1, attempt=1, verdict=verdict, cause=cause, message="")
+
+    def prints(self, text: str) -> None:
+        path = self.there.logs / "1" / "main" / "0.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(text)
+
+    def kinds(self) -> list[str]:
+        return [record.kind for record in read_journal(self.there.journal)]
+
+    def is_silent(self, times: int = 50) -> None:
+        self.door.cuts = [("up", 0)] * times
+
+
+def live_elsewhere(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
+    """Give a run another half in a folder that stands for its site."""
+    folder.mkdir()
+    found = Elsewhere(run, folder)
+    for module in (keeper, mirror_module, clearing_at_site):
+        monkeypatch.setattr(module, "mirror_of", found.mirror)
+    monkeypatch.setattr(porter, "_QUIET_S", 0.0)
+    monkeypatch.setattr(listening, "_LOOK_S", 0.0)
+    monkeypatch.setattr(listening, "_TROUBLED_S", 0.0)
+    found.mirror().ship()
+    found.mirror().push()
+    return found

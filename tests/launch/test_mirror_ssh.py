@@ -96,6 +96,22 @@ class TestFirstContact:
         assert [path.name for path in held.parent.iterdir()] == [archive.name]
         assert (tmp_path / "site" / "windlass" / "runs").stat().st_mode & 0o077 == 0
 
+    def test_what_is_over_goes_and_what_is_not_stays(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
+        mirror = self.mirror(run, tmp_path / "site", archive)
+        mirror.ship()
+        there = RunFolder(Path(mirror.root))
+        remove = {"what": "run", "root": str(mirror.root)}
+        with pytest.raises(PreconditionError, match="is in motion there") as caught:
+            mirror.porter.ask("clear", remove)
+        assert caught.value.code == "run-in-motion"
+        pen = JournalWriter(there.journal, "supervisor", SystemClock())
+        pen.append("task-ended", task="main", job=1, attempt=1, verdict="succeeded", cause="ok", message="")
+        pen.close()
+        answer, _ = mirror.porter.ask("clear", remove)
+        assert answer["bytes"] > 0
+        assert list(there.path.parent.iterdir()) == []
+        assert mirror.porter.ask("clear", remove) == ({"bytes": 0}, [])
+
     def test_the_zipapp_of_another_client_stays(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         mirror = self.mirror(run, tmp_path / "site", archive)
         assert isinstance(mirror.porter, porter.Porter)

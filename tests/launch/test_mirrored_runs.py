@@ -4,74 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from tests.launch.bench import Bench, PickyBackend
-from tests.launch.site_fakes import FolderDoor
+from tests.launch.site_fakes import Elsewhere, live_elsewhere
 from windlass.cli import main
 from windlass.cli.following import Following, follow_to_verdict
-from windlass.core.clock import SystemClock
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
-from windlass.launch import Run, control, keeper, listening, porter
-from windlass.launch import mirror as mirror_module
-from windlass.launch.mirror import Mirror
+from windlass.launch import Run, control
 from windlass.record import events
-from windlass.record.journal import JournalWriter, read_journal
+from windlass.record.journal import read_journal
 from windlass.record.manifest import commit_manifest
 from windlass.record.state import State
 from windlass.runs.home import Home
-from windlass.runs.store import RunFolder
-
-
-class Elsewhere:
-    """A run whose other half is a folder that only its door reaches."""
-
-    def __init__(self, run: Run, folder: Path) -> None:
-        self.run = run
-        self.there = RunFolder(folder / "windlass" / "runs" / run.id)
-        self.door = FolderDoor()
-        (folder / "windlass.pyz").write_bytes(b"")
-        self._archive = folder / "windlass.pyz"
-
-    def mirror(self, *unused: object) -> Mirror:
-        return Mirror(self.run.folder, PurePosixPath(self.there.path), self.door, archive=self._archive)
-
-    def says(self, kind: str, **data: Any) -> None:
-        pen = JournalWriter(self.there.journal, "supervisor", SystemClock())
-        pen.append(kind, **data)
-        pen.close()
-
-    def says_ended(self, verdict: str = "succeeded", cause: str = "ok") -> None:
-        self.says(events.TASK_ENDED, task="main", job=1, attempt=1, verdict=verdict, cause=cause, message="")
-
-    def prints(self, text: str) -> None:
-        path = self.there.logs / "1" / "main" / "0.log"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write(text)
-
-    def kinds(self) -> list[str]:
-        return [record.kind for record in read_journal(self.there.journal)]
-
-    def is_silent(self, times: int = 50) -> None:
-        self.door.cuts = [("up", 0)] * times
 
 
 @pytest.fixture
 def elsewhere(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:
-    (tmp_path / "shared").mkdir()
-    found = Elsewhere(bench.launch(), tmp_path / "shared")
-    for module in (keeper, mirror_module):
-        monkeypatch.setattr(module, "mirror_of", found.mirror)
-    monkeypatch.setattr(porter, "_QUIET_S", 0.0)
-    monkeypatch.setattr(listening, "_LOOK_S", 0.0)
-    monkeypatch.setattr(listening, "_TROUBLED_S", 0.0)
-    found.mirror().ship()
-    found.mirror().push()
-    return found
+    return live_elsewhere(bench.launch(), tmp_path / "shared", monkeypatch)
 
 
 def test_a_look_hears_what_the_site_says(elsewhere: Elsewhere) -> None:

@@ -87,7 +87,9 @@ def test_a_run_in_motion_is_left_alone(home: Path) -> None:
     run = run_of(Home(home), {**LAST_ONE, "ttl": "1s"}, verdict="")
     assert list(retained(Home(home))) == []
     (due,) = [
-        Removal(kind="checkpoint", path=run.checkpoints("train") / "step-1", num_bytes=1),
+        Removal(
+            kind="checkpoint", path=run.checkpoints("train") / "step-1", num_bytes=1, run=run.id, task="train"
+        ),
     ]
     assert not enforce(due, Home(home))
     assert len(steps(run)) == 3
@@ -168,7 +170,7 @@ def test_a_removal_that_was_cut_off_is_finished_by_the_next(home: Path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(retaining, "_delete", killed)
+        patch.setattr(retaining, "delete", killed)
         with pytest.raises(KeyboardInterrupt):
             carry_out(Home(home))
     assert [name for name in steps(run) if not name.startswith(".")] == ["step-2", "step-3"]
@@ -194,7 +196,7 @@ def test_a_manifest_that_was_left_alone_goes(home: Path, monkeypatch: pytest.Mon
     commit_manifest(file, step=0)
     (due,) = [each for each in retained(Home(home)) if isinstance(each, Removal)]
     with monkeypatch.context() as patch:
-        patch.setattr(retaining, "_put_aside", lambda path, folder: path.unlink())
+        patch.setattr(retaining, "put_aside", lambda path, folder: path.unlink())
         enforce(due, Home(home))
     (left,) = half_removed(Home(home))
     assert left.path.name == "zero.pt.manifest.json"

@@ -9,9 +9,10 @@ import pytest
 from tests.runs.journals import RunScript, home_in
 from windlass.record.manifest import commit_manifest
 from windlass.runs import retention
-from windlass.runs.retention import Held, choose, held_checkpoints, newest_whole, readers
+from windlass.runs.retention import choose, held_checkpoints, readers
 from windlass.runs.store import RunFolder
 from windlass.spec import Best, KeptCheckpoints
+from windlass.supervise.held import Held, newest_whole
 
 
 def held(*steps: int) -> list[Held]:
@@ -126,6 +127,17 @@ def test_the_newest_whole_one_is_not_the_torn_one(tmp_path: Path) -> None:
     found = newest_whole(held_checkpoints(run, "train"))
     assert found is not None
     assert found.step == 1
+
+
+def test_without_reading_only_sizes_tell_a_torn_one(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    checkpoint(run, "step-1", 1)
+    changed = checkpoint(run, "step-2", 2)
+    (changed / "w").write_bytes(b"x" * (changed / "w").stat().st_size)
+    torn = checkpoint(run, "step-3", 3)
+    os.truncate(torn / "w", 0)
+    held = held_checkpoints(run, "train")
+    assert [newest_whole(held, reads=reads) for reads in (False, True)] == [held[1], held[0]]
 
 
 def test_readers_are_runs_whose_data_come_from_there(tmp_path: Path) -> None:

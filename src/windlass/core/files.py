@@ -15,6 +15,7 @@ from windlass.core.errors import PreconditionError, WaitTimeoutError
 
 __all__ = [
     "check_locks",
+    "disk_bytes",
     "file_system",
     "fsync_directory",
     "is_locked",
@@ -232,6 +233,21 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def disk_bytes(path: Path) -> int:
+    """Bytes on the disk of a file or a tree; a hard link that is seen twice counts once."""
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_blocks * 512
+    seen: dict[tuple[int, int], int] = {}
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                found = os.lstat(os.path.join(folder, name))
+            except FileNotFoundError:
+                continue
+            seen[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(seen.values())
 
 
 def file_system(path: Path) -> str:

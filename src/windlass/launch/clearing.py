@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from windlass.core.errors import WindlassError
-from windlass.core.files import is_locked, lock
+from windlass.core.files import disk_bytes, is_locked, lock
 from windlass.core.process import identify
 from windlass.core.units import format_duration
 from windlass.record.state import State
@@ -23,24 +23,25 @@ from windlass.runs.index import Index, orphans
 from windlass.runs.retention import readers
 from windlass.runs.row import Row
 from windlass.runs.store import RunFolder
+from windlass.supervise.clearing import TRASH
 
 __all__ = [
-    "TRASH",
     "Kept",
     "Removal",
     "has_processes",
     "left_overs",
-    "num_bytes",
+    "needs",
     "old_environments",
     "old_runs",
     "remove",
 ]
 
 _HALF_MADE = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\Z")
-TRASH = ".trash-"
-"""How the name of a folder in `runs` begins that is being removed."""
 _LEFT_S = 3600.0
 _MARKER = "complete.json"
+
+
+Kind = Literal["run", "checkpoint", "environment", "image", "built data", "data", "left-over", "secrets", "index"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +50,18 @@ class Removal:
 
     Attributes:
         used_at: when it was last used, by the time of its marker; it stays if that is another one by then. 0: no matter.
+        run, task: whose checkpoint it is.
+        site: where `path` lies; empty: here.
     """
 
-    kind: Literal["run", "checkpoint", "environment", "image", "built data", "data", "left-over", "secrets", "index"]
+    kind: Kind
     path: Path
     num_bytes: int
     why: str = ""
     used_at: float = 0.0
+    run: str = ""
+    task: str = ""
+    site: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,8 @@ class Kept:
 
     path: Path
     why: str
-    kind: Literal["run", "checkpoint", "environment", "image", "built data", "data"] = "environment"
+    kind: Kind = "environment"
+    site: str = ""
 
 
 def left_overs(home: Home) -> Iterator[Removal]:
@@ -74,7 +81,7 @@ def left_overs(home: Home) -> Iterator[Removal]:
         is_old = time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFT_S
         is_orphan = found is not None and identify(int(found.group(1))) is None and is_old
         if entry.name.startswith(TRASH) or is_orphan:
-            yield Removal(kind="left-over", path=Path(entry.path), num_bytes=num_bytes(Path(entry.path)))
+            yield Removal(kind="left-over", path=Path(entry.path), num_bytes=disk_bytes(Path(entry.path)))
     yield from _old_secrets(home)
     yield from (Removal(kind="index", path=path, num_bytes=path.stat().st_size) for path in orphans())
 
@@ -110,7 +117,7 @@ def old_runs(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
         if user:
             yield Kept(path=run.path, why=f"{user} takes data from it", kind="run")
         else:
-            yield Removal(kind="run", path=run.path, num_bytes=num_bytes(run.path))
+            yield Removal(kind="run", path=run.path, num_bytes=disk_bytes(run.path))
 
 
 def old_environments(home: Home, older_than_s: float) -> Iterator[Removal | Kept]:
@@ -118,25 +125,22 @@ def old_environments(home: Home, older_than_s: float) -> Iterator[Removal | Kept
 
     Only a run that succeeded needs none: all others may be continued.
     """
-    before = time.time() - older_than_s
-    needs = {
-        f"{row.id} ({row.state})": _needs(home.runs / row.id) for row in _rows(home) if row.state != State.SUCCEEDED
-    }
+    before, texts = time.time() - older_than_s, needs(home)
     for kind in ("envs", "overlays"):
         folder = home.cache / kind
         for place in sorted(folder.iterdir()) if folder.is_dir() else ():
             if not place.is_dir():
                 continue
-            why = _why_kept(place, needs, before)
-            size = num_bytes(place)
+            why = _why_kept(place, texts, before)
+            size = disk_bytes(place)
             yield Kept(path=place, why=why) if why else Removal(kind="environment", path=place, num_bytes=size)
 
 
-def _why_kept(place: Path, needs: Mapping[str, str], before: float) -> str:
+def _why_kept(place: Path, texts: Mapping[str, str], before: float) -> str:
     """Why an environment stays; empty when it may go."""
     if is_locked(_gate(place)):
         return "it is being built"
-    users = [run for run, text in needs.items() if place.name in text]
+    users = [run for run, text in texts.items() if place.name in text]
     if users:
         others = f" and {len(users) - 1} more" if len(users) > 1 else ""
         return f"{users[0]}{others} may go on with it"
@@ -145,10 +149,16 @@ def _why_kept(place: Path, needs: Mapping[str, str], before: float) -> str:
     return "" if used_at <= before else f"used {format_duration(int(time.time() - used_at))} ago"
 
 
-def _needs(run: Path) -> str:
-    """What a run's plan and places say; its environments are named in them."""
-    texts = [path.read_text(errors="replace") for path in (run / "plan.json", run / "places.json") if path.exists()]
-    return "\n".join(texts)
+def needs(home: Home) -> dict[str, str]:
+    """What plan and places of every run say that may go on, by the run and its state; environments are named in them."""
+    found = {}
+    for row in _rows(home):
+        if row.state != State.SUCCEEDED:
+            files = [home.runs / row.id / name for name in ("plan.json", "places.json")]
+            found[f"{row.id} ({row.state})"] = "\n".join(
+                path.read_text(errors="replace") for path in files if path.exists()
+            )
+    return found
 
 
 def _rows(home: Home) -> list[Row]:
@@ -158,7 +168,11 @@ def _rows(home: Home) -> list[Row]:
 
 
 def remove(removal: Removal, home: Home) -> bool:
-    """Remove it; False when it turned out to be needed after all."""
+    """Remove it; False when it turned out to be needed after all.
+
+    Raises:
+        WindlassError: of a run that lives at a site, the site does not answer or says no; nothing is removed here then.
+    """
     if removal.kind == "run":
         return _remove_run(RunFolder(removal.path), home)
     if removal.kind == "environment":
@@ -187,6 +201,10 @@ def _remove_run(run: RunFolder, home: Home) -> bool:
     with lock(run.path / "keeper.lock"):
         if not run.facts().state.is_terminal or has_processes(run):
             return False
+        if run.is_mirrored:
+            from windlass.launch.clearing_at_site import remove_run_at_site  # lazy: most runs are here
+
+            remove_run_at_site(run, home)
         os.rename(run.path, trash)
     shutil.rmtree(trash, ignore_errors=True)
     return True
@@ -212,16 +230,3 @@ def has_processes(run: RunFolder) -> bool:
 def _gate(place: Path) -> Path:
     """The lock that a build of this environment holds."""
     return place.with_name(place.name + ".lock")
-
-
-def num_bytes(path: Path) -> int:
-    """Bytes on the disk of a file or a tree; a hard link that is seen twice counts once."""
-    seen: dict[tuple[int, int], int] = {}
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                found = os.lstat(os.path.join(folder, name))
-            except FileNotFoundError:
-                continue
-            seen[found.st_dev, found.st_ino] = found.st_blocks * 512
-    return sum(seen.values())

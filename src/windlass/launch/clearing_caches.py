@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from windlass.core.errors import WindlassError
-from windlass.core.files import lock
+from windlass.core.files import disk_bytes, lock
 from windlass.core.names import new_token
 from windlass.core.units import format_duration
-from windlass.launch.clearing import Kept, Removal, num_bytes
+from windlass.launch.clearing import Kept, Removal
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.index import Index
@@ -178,7 +178,7 @@ def old_built_data(home: Home, older_than_s: float, *, drops_pinned: bool = Fals
             key = place.name.split(".")[1]
             is_busy = is_being_built(place.with_name(key)) or now - place.stat().st_mtime < _LEFT_S
             if not is_busy:
-                yield Removal(kind="left-over", path=place, num_bytes=num_bytes(place), why="its builder was killed")
+                yield Removal(kind="left-over", path=place, num_bytes=disk_bytes(place), why="its builder was killed")
             continue
         why = "it is being built" if is_being_built(place) else needs.user_of(place.name, drops_pinned=drops_pinned)
         ready = place / READY
@@ -188,7 +188,7 @@ def old_built_data(home: Home, older_than_s: float, *, drops_pinned: bool = Fals
             yield Kept(path=place, why=why, kind="built data")
         else:
             yield Removal(
-                kind="built data", path=place, num_bytes=num_bytes(place), why="no run pins it", used_at=used_at
+                kind="built data", path=place, num_bytes=disk_bytes(place), why="no run pins it", used_at=used_at
             )
 
 

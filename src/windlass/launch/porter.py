@@ -30,6 +30,7 @@ __all__ = ["Carrier", "Porter", "write_archive"]
 
 _OLDEST_PYTHON = (3, 9)
 _TURN_S = 60.0
+_CLEAR_S = 3600.0  # to delete a hundred thousand files takes a shared file system a while
 _SLOWEST_BYTES_S = 100_000
 _QUIET_S = 5.0
 _ERRORS: dict[int, type[WindlassError]] = {
@@ -127,7 +128,8 @@ class Porter:
             WindlassError: the site's own; UnreachableError when the way is broken.
         """
         message = pack(header, pieces)
-        return self._asked(command, message, _TURN_S + len(message) / _SLOWEST_BYTES_S)
+        limit_s = _CLEAR_S if command == "clear" else _TURN_S
+        return self._asked(command, message, limit_s + len(message) / _SLOWEST_BYTES_S)
 
     def _asked(self, command: str, message: bytes | Path, timeout_s: float) -> tuple[dict[str, Any], list[bytes]]:
         argv = [self._python, "-I", "-S", str(self.archive_at_site), command]

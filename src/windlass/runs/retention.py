@@ -1,13 +1,12 @@
 """Which checkpoints of a run stay by its rules (`retain:`), and which other runs read what it left.
 
-Deciding is pure; `held_checkpoints`, `newest_whole` and `readers` look at the disk. Removing is `launch.retaining`.
+Deciding is pure; `held_checkpoints` and `readers` look at the disk. Removing is `launch.retaining`.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,42 +14,23 @@ from pathlib import Path
 from windlass import config
 from windlass.core.errors import WindlassError
 from windlass.core.files import read_json, write_json
-from windlass.record.manifest import FILE_SUFFIX, FOLDER_MANIFEST, differences, read_manifest
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find, run_ids
 from windlass.spec import KeptCheckpoints, Retain
+from windlass.supervise.held import Held, held_in
 
 __all__ = [
     "Decision",
-    "Held",
     "choose",
     "held_checkpoints",
-    "newest_whole",
     "note_removed",
+    "pattern_of",
     "readers",
     "removed",
     "rules_of",
 ]
 
 _RECORD = "retention.json"
-_HIDDEN = "."
-_NUMBER = re.compile(r"(\d+)\D*\Z")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """A checkpoint on the disk.
-
-    Attributes:
-        step: training step; of one without a manifest the last number in its name.
-        at: when it was committed, wall time.
-        is_committed: whether it has a manifest; one that only fits the task's pattern has none.
-    """
-
-    path: Path
-    step: int
-    at: float
-    is_committed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,56 +55,16 @@ def rules_of(run: RunFolder) -> Retain:
 
 def held_checkpoints(run: RunFolder, task: str) -> list[Held]:
     """The checkpoints of a task on this disk, oldest first: those with a manifest, and those that fit its pattern."""
-    folder = run.checkpoints(task)
-    if not folder.is_dir():
-        return []
-    found = {held.path: held for held in _committed(folder)}
-    pattern = _pattern(run, task)
-    for path in sorted(folder.glob(pattern)) if pattern else ():
-        number = _NUMBER.search(path.name)
-        is_part = any(parent in found for parent in (path, *path.parents)) or path.name.endswith(FILE_SUFFIX)
-        if number and not is_part and not path.name.startswith(_HIDDEN):
-            found[path] = Held(path=path, step=int(number[1]), at=path.lstat().st_mtime, is_committed=False)
-    return sorted(found.values(), key=lambda held: (held.step, held.at, held.path))
+    return held_in(run.checkpoints(task), pattern_of(run, task))
 
 
-def _committed(folder: Path) -> Iterator[Held]:
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(_HIDDEN):
-            continue
-        if entry.name.endswith(FILE_SUFFIX):
-            path = entry.with_name(entry.name.removesuffix(FILE_SUFFIX))
-        elif (entry / FOLDER_MANIFEST).is_file():
-            path = entry
-        else:
-            continue
-        try:
-            manifest = read_manifest(path) if os.path.lexists(path) else None
-        except WindlassError:
-            continue  # a damaged one is no checkpoint, and not ours to remove
-        if manifest is not None:
-            yield Held(path=path, step=manifest.step, at=manifest.at, is_committed=True)
-
-
-def _pattern(run: RunFolder, task: str) -> str:
+def pattern_of(run: RunFolder, task: str) -> str:
+    """Which files of a task's code are checkpoints, as its plan says; empty: none but those with a manifest."""
     tasks = run.plan().get("tasks")
     for each in tasks if isinstance(tasks, list) else ():
         if isinstance(each, dict) and each.get("name") == task:
             return str(each.get("checkpoint_pattern", ""))
     return ""
-
-
-def newest_whole(held: Sequence[Held]) -> Held | None:
-    """The newest checkpoint whose every byte is as it was committed; reads it. Without a manifest, the newest counts."""
-    for each in reversed(held):
-        if not each.is_committed:
-            return each
-        try:
-            if not differences(each.path, read_manifest(each.path)):
-                return each
-        except (OSError, WindlassError):
-            continue
-    return None
 
 
 def choose(

@@ -26,7 +26,7 @@ from windlass.core.errors import PreconditionError, WindlassError
 from windlass.core.files import is_locked, lock, read_json, write_json
 from windlass.core.names import new_token
 
-__all__ = ["READY", "Ready", "beside", "build_once", "find_ready", "is_being_built"]
+__all__ = ["READY", "Ready", "beside", "build_once", "find_ready", "is_being_built", "remove_built"]
 
 READY = ".ready"
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -93,6 +93,21 @@ def build_once(place: Path, build: Callable[[Path], Mapping[str, object]], log: 
         if is_alone:
             _clear(place)
         return _build(place, build)
+
+
+def remove_built(place: Path, used_at: float) -> bool:
+    """Take a finished folder away, and what belongs to it but its lock; False where it was used since `used_at`.
+
+    Blocks while somebody builds it; idempotent.
+    """
+    with _alone(place, lambda _: None):
+        with contextlib.suppress(FileNotFoundError):
+            if (place / READY).stat().st_mtime != used_at:
+                return False
+        _remove(place)
+        for suffix in (".log", ".failed", ".tar", ".recipe.json"):
+            beside(place, suffix).unlink(missing_ok=True)
+    return True
 
 
 def _build(place: Path, build: Callable[[Path], Mapping[str, object]]) -> Ready:

@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
         from windlass.supervise.build import build_main  # lazy: no replica needs it
 
         return build_main(rest)
-    if command in ("unpack", "deliver", "sync", "fetch") and not rest:
+    if command in ("unpack", "deliver", "sync", "fetch", "clear") and not rest:
         from windlass.supervise.porter import serve  # lazy: no job needs it
 
         os.umask(0o077)

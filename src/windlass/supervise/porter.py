@@ -16,7 +16,7 @@ from windlass.supervise.unpack import receive_folders, receive_secrets
 
 __all__ = ["COMMANDS", "explained", "serve"]
 
-COMMANDS = ("unpack", "deliver", "sync", "fetch")
+COMMANDS = ("unpack", "deliver", "sync", "fetch", "clear")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -39,6 +39,10 @@ def _done(command: str, source: BinaryIO) -> tuple[dict[str, Any], list[bytes]]:
         return receive_folders(source), []
     if command == "deliver":
         return receive_secrets(source), []
+    if command == "clear":
+        from windlass.supervise.clearing import clear  # lazy: `windlass gc` alone asks
+
+        return clear(source), []
     return (exchange_news if command == "sync" else fetch_files)(source)
 
 

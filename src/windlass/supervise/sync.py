@@ -19,7 +19,7 @@ from windlass.record.journal import SUFFIX
 from windlass.supervise.log_index import RECORD_BYTES
 from windlass.supervise.parcel import unpack
 
-__all__ = ["exchange_news", "fetch_files", "whole_end"]
+__all__ = ["below", "exchange_news", "fetch_files", "whole_end"]
 
 _Answer = tuple[dict[str, Any], list[bytes]]
 
@@ -56,12 +56,12 @@ def exchange_news(source: BinaryIO) -> _Answer:
         raise NotFoundError(f"there is no run in {root}", hint="was its folder removed there?", code="run-gone-at-site")
     appends = header["appends"]
     for (path, offset), piece in zip(appends, pieces):
-        _append(_below(root, path), offset, piece)
+        _append(below(root, path), offset, piece)
     for path, piece in zip(header["puts"], pieces[len(appends) :]):
-        target = _below(root, path)
+        target = below(root, path)
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(target, piece, mode=0o600)
-    own = {name: _size(_below(root, f"journal/{name}")) for name in header["own"]}
+    own = {name: _size(below(root, f"journal/{name}")) for name in header["own"]}
     answer: dict[str, Any] = {"own": own, "deltas": [], "more": False}
     return answer, [] if header["sizes"] is None else _news(root, header, answer)
 
@@ -161,7 +161,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _below(root: Path, path: str) -> Path:
+def below(root: Path, path: str) -> Path:
     """A path of a request; raises ValueError where it leaves the run's folder."""
     if os.path.isabs(path) or ".." in Path(path).parts:
         raise ValueError(f"{path!r} lies outside of the run's folder")
@@ -180,10 +180,10 @@ def fetch_files(source: BinaryIO) -> _Answer:
     header, _ = unpack(source.read())
     root = Path(header["root"])
     if "under" in header:
-        return {"entries": list(_entries(root, _below(root, header["under"])))}, []
+        return {"entries": list(_entries(root, below(root, header["under"])))}, []
     pieces = []
     for path, offset, length in header["pieces"]:
-        with open(str(_below(root, path)), "rb") as file:
+        with open(str(below(root, path)), "rb") as file:
             pieces.append(os.pread(file.fileno(), length, offset))
     return {}, pieces
 

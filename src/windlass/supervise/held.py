@@ -1,0 +1,106 @@
+"""Checkpoints on a disk: which there are, which of them is whole, and taking one away so that no kill leaves half of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.core.errors import WindlassError
+from windlass.record.manifest import FILE_SUFFIX, FOLDER_MANIFEST, differences, read_manifest
+
+__all__ = ["Held", "asides", "delete", "held_in", "newest_whole", "put_aside"]
+
+_ASIDE = ".windlass-gc-"
+_HIDDEN = "."
+_NUMBER = re.compile(r"(\d+)\D*\Z")
+
+
+@dataclass(frozen=True)
+class Held:
+    """A checkpoint on a disk.
+
+    Attributes:
+        step: training step; of one without a manifest the last number in its name.
+        at: when it was committed, wall time.
+        is_committed: whether it has a manifest; one that only fits the task's pattern has none.
+    """
+
+    path: Path
+    step: int
+    at: float
+    is_committed: bool
+
+
+def held_in(folder: Path, pattern: str) -> list[Held]:
+    """The checkpoints in a task's folder, oldest first: those with a manifest, and those that fit its pattern (may be empty)."""
+    if not folder.is_dir():
+        return []
+    found = {held.path: held for held in _committed(folder)}
+    for path in sorted(folder.glob(pattern)) if pattern else ():
+        number = _NUMBER.search(path.name)
+        is_part = any(parent in found for parent in (path, *path.parents)) or path.name.endswith(FILE_SUFFIX)
+        if number and not is_part and not path.name.startswith(_HIDDEN):
+            found[path] = Held(path=path, step=int(number[1]), at=path.lstat().st_mtime, is_committed=False)
+    return sorted(found.values(), key=lambda held: (held.step, held.at, held.path))
+
+
+def _committed(folder: Path) -> Iterator[Held]:
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(_HIDDEN):
+            continue
+        if entry.name.endswith(FILE_SUFFIX):
+            path = entry.with_name(entry.name[: -len(FILE_SUFFIX)])
+        elif (entry / FOLDER_MANIFEST).is_file():
+            path = entry
+        else:
+            continue
+        try:
+            manifest = read_manifest(path) if os.path.lexists(path) else None
+        except WindlassError:
+            continue  # a damaged one is no checkpoint, and not ours to remove
+        if manifest is not None:
+            yield Held(path=path, step=manifest.step, at=manifest.at, is_committed=True)
+
+
+def newest_whole(held: Sequence[Held], *, reads: bool = True) -> Held | None:
+    """The newest checkpoint whose every byte is as it was committed. Without a manifest, the newest counts.
+
+    Args:
+        held: oldest first.
+        reads: compare contents too, which reads all of it; else sizes alone.
+    """
+    for each in reversed(held):
+        if not each.is_committed:
+            return each
+        try:
+            if not differences(each.path, read_manifest(each.path), reads=reads):
+                return each
+        except (OSError, WindlassError):
+            continue
+    return None
+
+
+def put_aside(path: Path, folder: Path) -> None:
+    """Take a checkpoint out of everybody's sight in one step; of a file, its manifest follows."""
+    aside = folder / f"{_ASIDE}{os.getpid()}-{path.name}"
+    os.rename(path, aside)
+    manifest = path.with_name(path.name + FILE_SUFFIX)
+    if manifest.exists():
+        os.rename(manifest, aside.with_name(aside.name + FILE_SUFFIX))
+
+
+def asides(folder: Path) -> list[Path]:
+    """What `put_aside` left in a task's folder and nobody has deleted yet."""
+    return sorted(folder.glob(f"{_ASIDE}*"))
+
+
+def delete(path: Path) -> None:
+    """Delete a file or a folder; idempotent."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
