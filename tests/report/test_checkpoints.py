@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.report.conftest import Job
 from windlass import report
 from windlass.core.errors import NotFoundError
 from windlass.record import events
+from windlass.record.journal import read_journal
+from windlass.report import channel, checkpoints
 from windlass.report.checkpoints import begin_saving, saving_ended
 
 
@@ -34,6 +37,29 @@ def test_a_folder_is_committed_and_found_by_the_next_process(job: Job) -> None:
         100,
     )
     assert record.data["phase_s"] >= 0
+
+
+@pytest.mark.parametrize("is_made_by_us", [True, False], ids=["checkpoint_dir", "checkpoint"])
+def test_what_was_reported_before_it_is_on_the_disk_before_it(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_by_us: bool
+) -> None:
+    """What goes on from a checkpoint never reports the steps before it again, so a kill may not lose them."""
+    monkeypatch.setattr(channel, "FLUSH_EVERY_S", 600.0)
+    commit, seen = checkpoints.commit_manifest, []
+
+    def look(*arguments: Any, **named: Any) -> object:
+        seen.extend(record.data["step"] for record in read_journal(job.journal) if record.kind == events.METRICS)
+        return commit(*arguments, **named)
+
+    monkeypatch.setattr(checkpoints, "commit_manifest", look)
+    report.metrics({"loss": 1.0}, step=1)
+    report.metrics({"loss": 0.5}, step=2)
+    if is_made_by_us:
+        save(2)
+    else:
+        (tmp_path / "w").write_text("w")
+        report.checkpoint(tmp_path / "w", step=2)
+    assert seen == [1, 2]
 
 
 def test_the_newest_is_the_one_of_the_highest_step(job: Job) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -202,6 +203,30 @@ def test_stop_by_a_signal(job: Job, number: signal.Signals) -> None:
     assert not report.should_stop()
     os.kill(os.getpid(), number)
     assert report.should_stop()
+
+
+def test_a_handler_may_report_while_its_thread_empties_the_queue(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two records of a queue, where nothing is half-written and the queue is held."""
+    monkeypatch.setattr(channel, "FLUSH_EVERY_S", 600.0)
+    own = reporter.current().channel
+    assert own is not None
+    append, handled = own._append, []
+
+    def appended(kind: str, data: dict[str, Any], *, is_durable: bool) -> None:
+        append(kind, data, is_durable=is_durable)
+        if not handled:
+            handled.append(kind)  # as the handler of a signal that comes now
+            own.write(events.FINISH, task="train", attempt=2, rank=1, code=75, cause="", message="")
+            own.sync()
+
+    monkeypatch.setattr(own, "_append", appended)
+    report.metrics({"a": 1.0}, step=1)
+    report.metrics({"a": 2.0}, step=2)
+    thread = threading.Thread(target=own.flush, daemon=True)
+    thread.start()
+    thread.join(120)
+    assert not thread.is_alive(), "it waits for itself"
+    assert [record.kind for record in job.records()] == [events.METRICS, events.METRICS, events.FINISH]
 
 
 def test_a_handler_of_the_user_is_left_alone(job: Job) -> None:

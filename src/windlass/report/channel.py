@@ -41,7 +41,7 @@ class Channel:
         self._folder = folder
         self._prefix = prefix
         self._queue: deque[tuple[str, dict[str, Any]]] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may report while its own thread empties the queue
         self._wake = threading.Event()
         self._is_running = False
         self._has_warned = False
@@ -82,6 +82,19 @@ class Channel:
             with self._lock:
                 self._drain()
 
+    def sync(self) -> None:
+        """Write what is queued; on disk when this returns.
+
+        Raises:
+            OSError: the journal cannot be brought to the disk.
+        """
+        if self._busy == threading.get_ident():  # as in `write`; what it interrupts is about to be written
+            return
+        with self._lock:
+            self._drain()
+            if self._writer is not None:
+                self._writer.sync()
+
     def abandon(self) -> None:
         """Let go of the file without touching what is queued: in a forked child it all belongs to the parent."""
         if self._writer is not None:
@@ -121,7 +134,10 @@ class Channel:
     def _drain(self) -> None:
         is_pausing = time.monotonic() < self._retry_at
         for _ in range(len(self._queue)):
-            kind, data = self._queue.popleft()
+            try:
+                kind, data = self._queue.popleft()
+            except IndexError:  # a signal handler emptied it meanwhile
+                return
             try:
                 if is_pausing:
                     self.num_dropped += 1

@@ -19,7 +19,15 @@ from windlass.record.manifest import FILE_SUFFIX, FOLDER_MANIFEST, commit_manife
 from windlass.record.shapes import is_well_formed
 from windlass.report.reporter import Reporter, current
 
-__all__ = ["Saving", "begin_saving", "checkpoint", "checkpoint_dir", "latest_checkpoint", "saving_ended"]
+__all__ = [
+    "Saving",
+    "begin_saving",
+    "checkpoint",
+    "checkpoint_dir",
+    "latest_checkpoint",
+    "saving_ended",
+    "sync_reports",
+]
 
 _HIDDEN = ".windlass-"
 
@@ -27,7 +35,8 @@ _HIDDEN = ".windlass-"
 def checkpoint(path: str | os.PathLike[str], *, step: int) -> Path:
     """Commit a checkpoint that has been written to `path`, a folder or a file. Blocking; returns the path.
 
-    Every file is brought to the disk, then a manifest with sizes and sha256, then a record. Only a checkpoint with its
+    What was reported before is brought to the disk, then every file, then a manifest with sizes and sha256, then a record.
+    So no report is lost that what goes on from here would not make again. Only a checkpoint with its
     manifest is ever resumed from, so a kill at any moment costs at most this one. Call it on one rank, after all have
     written their parts. Outside windlass it does nothing.
 
@@ -38,6 +47,7 @@ def checkpoint(path: str | os.PathLike[str], *, step: int) -> Path:
     reporter, where = current(), Path(os.path.abspath(os.fspath(path)))
     if reporter.is_active or reporter.has_checkpoints:
         request, started_at = reporter.requests.checkpoint, time.monotonic()
+        reporter.sync()
         commit_manifest(where, step=int(step), at=time.time())
         reporter.saved(where, int(step), started_at)
         reporter.answered(request)
@@ -55,6 +65,17 @@ class Saving:
 def begin_saving() -> Saving:
     """Note that a save begins, for code that writes the manifest of `windlass.record.manifest` itself."""
     return Saving(current().requests.checkpoint, time.monotonic())
+
+
+def sync_reports() -> None:
+    """Bring what was reported so far to the disk: before a manifest that code writes itself, from any thread.
+
+    What goes on from a checkpoint does not make the reports of the steps before it again. Outside windlass it does nothing.
+
+    Raises:
+        OSError: the journal cannot be brought to the disk.
+    """
+    current().sync()
 
 
 def saving_ended(saving: Saving, path: str, *, step: int) -> None:
@@ -94,6 +115,7 @@ def checkpoint_dir(*, step: int) -> Iterator[Path]:
     fresh.mkdir(parents=True)
     try:
         yield fresh
+        reporter.sync()
         commit_manifest(fresh, step=number, at=time.time())
         if final.exists():
             os.rename(str(final), str(aside))

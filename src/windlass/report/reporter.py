@@ -89,6 +89,11 @@ class Reporter:
             return True
         return self.requests.checkpoint > self._answered
 
+    def sync(self) -> None:
+        """Bring what was reported so far to the disk."""
+        if self.channel is not None:
+            self.channel.sync()
+
     def saved(self, path: Path | str, step: int, started_at: float) -> None:
         """Record a committed checkpoint; durable."""
         since = started_at if self._saving_since is None else min(self._saving_since, started_at)

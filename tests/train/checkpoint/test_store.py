@@ -15,7 +15,10 @@ from tests.report.conftest import Job, leave
 from tests.train.checkpoint.conftest import is_equal, save, state
 from windlass import report
 from windlass.record import events
+from windlass.record.journal import read_journal
 from windlass.record.manifest import differences, read_manifest
+from windlass.report import channel
+from windlass.train.checkpoint.leftovers import Draft
 from windlass.train.checkpoint.store import FolderStore, open_store
 from windlass.train.errors import CheckpointError
 from windlass.train.parallel.world import World
@@ -160,5 +163,27 @@ def test_a_job_of_windlass_hears_of_it(tmp_path: Path, monkeypatch: pytest.Monke
         (record,) = job.records(events.CHECKPOINT)
         assert (record.data["path"], record.data["step"]) == (committed.path, 7)
         assert report.latest_checkpoint() == Path(committed.path)
+    finally:
+        leave()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_was_reported_is_on_the_disk_before_the_checkpoint_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setattr(channel, "FLUSH_EVERY_S", 600.0)
+    commit, seen = Draft.commit, []
+
+    def look(draft: Draft, manifest: bytes) -> None:
+        seen.extend(record.data["step"] for record in read_journal(job.journal) if record.kind == events.METRICS)
+        commit(draft, manifest)
+
+    monkeypatch.setattr(Draft, "commit", look)
+    job = Job(tmp_path, monkeypatch)
+    try:
+        store = open_store(str(job.checkpoints), World(device=torch.device("cpu")))
+        report.metrics({"loss": 1.0}, step=7)
+        save(store, 7, is_async=is_async)
+        assert seen == [7]
     finally:
         leave()

@@ -16,7 +16,7 @@ from typing import Any
 
 from windlass.core.errors import WindlassError
 from windlass.record.manifest import Entry, Manifest
-from windlass.report.checkpoints import Saving, saving_ended
+from windlass.report.checkpoints import Saving, saving_ended, sync_reports
 from windlass.train.checkpoint.agreement import Agreement
 from windlass.train.checkpoint.layout import FileSums, Layout
 from windlass.train.checkpoint.leftovers import Draft
@@ -103,6 +103,7 @@ class Save:
         entries.sort(key=lambda entry: entry.path)
         manifest = Manifest(tuple(entries), self.committed.step, time.time())
         text = json.dumps(manifest.to_data(), indent=1, ensure_ascii=True)
+        sync_reports()
         self.draft.commit(text.encode("ascii") + b"\n")
 
     def _tell(self) -> None:
