@@ -295,8 +295,8 @@ class SlurmLab:
 
         A controller that is killed before brings back, as running, jobs of earlier tests that no node knows.
         """
-        self._pass_forgotten_numbers()
         saved, begun = self.folder / "state" / "job_state", time.time()
+        self._pass_forgotten_numbers()  # the change; a controller to which nothing happens saves nothing
         wait_until(lambda: saved.exists() and saved.stat().st_mtime > begun, "slurmctld to save its jobs")
 
     def start_controller(self) -> None:
