@@ -84,6 +84,20 @@ def test_replicas_are_told_apart_and_kept(windlass: Windlass, beaker: FakeBeaker
     assert [path.name for path in (tmp_path / "one").glob("main*")] == ["main-1.1.log"]
 
 
+def test_tasks_are_told_apart(windlass: Windlass, beaker: FakeBeaker, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.yaml"
+    both = {"image": {"beaker": "me/image"}, "context": {"priority": "normal"}, "result": {"path": "/results"}}
+    tasks = [{**both, "name": name, "command": ["echo", name]} for name in ("a", "b")]
+    path.write_text(json.dumps({"version": "v2", "tasks": tasks}))
+    windlass("beaker", "submit", str(path), "--name", "tasks")
+    beaker.wait("tasks")
+    assert windlass("beaker", "logs", "me/tasks").out == "[a 0.1] a\n[b 0.1] b\n"
+    unclear = windlass("beaker", "fetch", "me/tasks", str(tmp_path / "back"))
+    assert (unclear.code, "me/tasks has several tasks: a, b" in unclear.err) == (2, True)
+    assert windlass("beaker", "fetch", "me/tasks", str(tmp_path / "back"), "--task", "b").code == 0
+    assert windlass("beaker", "fetch", "me/tasks", str(tmp_path / "back"), "--task", "c").code == 4
+
+
 def test_a_missing_secret_stops_the_submission(windlass: Windlass, beaker: FakeBeaker, tmp_path: Path) -> None:
     file = spec_file(tmp_path, "echo $KEY", envVars=[{"name": "KEY", "secret": "KEY"}])
     refused = windlass("beaker", "submit", file)

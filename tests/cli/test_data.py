@@ -76,6 +76,13 @@ def test_what_a_run_that_succeeded_needs_goes_only_when_that_is_said(
 
 def test_mistakes_are_answered(windlass: Windlass, tmp_path: Path) -> None:
     missing = windlass("data", "add", "none")
-    assert (missing.code, missing.err.splitlines()[0].split("  ")[0]) == (8, "error: no such file or folder: none")
+    assert (missing.code, missing.err.splitlines()[0].split("  ")[0]) == (4, "error: no such file or folder: none")
+    unknown = windlass("data", "add", "ftp://host/file")
+    assert (unknown.code, unknown.err.splitlines()[0].split("  ")[0]) == (
+        2,
+        "error: `ftp:` is not supported as a source of data (`ftp://host/file`)",
+    )
+    named = windlass("data", "add", "http://127.0.0.1:1/x", "--name", "a name")
+    assert (named.code, named.err.splitlines()[0].split("  ")[0]) == (2, "error: `a name` is no name for data")
     assert "[data-version-missing]" in windlass("data", "show", "none").err
     assert windlass("data", "show", "none").code == 4

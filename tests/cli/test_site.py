@@ -111,6 +111,12 @@ def test_showing_tells_facts_that_should_be_looked_at_again(windlass: Windlass, 
     assert json.loads(windlass("site", "show", "mine", "--json").out)["stale"] == [["net"]]
 
 
+def test_showing_has_what_nodes_are_looked_at_for_and_how_much_memory_a_gpu_has(windlass: Windlass) -> None:
+    shown = windlass("site", "show", "isambard").out
+    assert "  preflight    gpu-count, disk, port, clock\n" in shown
+    assert "4 x gh200 of 95.0 GiB" in shown
+
+
 def test_local_has_no_profile(windlass: Windlass) -> None:
     for verb in ("show", "check"):
         result = windlass("site", verb, "local")

@@ -126,11 +126,27 @@ def test_no_sweep_yet(windlass: Windlass) -> None:
     assert json.loads(windlass("sweep", "ls", "--json").out) == {"schema": "windlass.sweeps/1", "sweeps": []}
 
 
+def test_what_has_no_head_is_followed_no_longer(
+    windlass: Windlass, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.tune.views.watching._GONE_S", 0.0)
+    journal = home / "sweeps" / "hill" / "journal"
+    journal.mkdir(parents=True)
+    (journal / "head.wj").touch()
+    (journal / "head.json").write_text(json.dumps({"error": "no trial reports `scroe`", "refused": "no trial 77"}))
+    followed = windlass("sweep", "show", "hill", "--follow")
+    assert followed.code == 0
+    assert "its head ended with an error: no trial reports `scroe`" in followed.err
+    assert "windlass sweep resume hill   # its head has not begun" in followed.err
+    assert "a request was refused: no trial 77" in windlass("sweep", "show", "hill").out
+
+
 def test_nothing_to_extend_by(windlass: Windlass, home: Path) -> None:
     (home / "sweeps" / "hill" / "journal").mkdir(parents=True)
     (home / "sweeps" / "hill" / "journal" / "head.wj").touch()
     assert "[missing-argument]" in windlass("sweep", "extend", "hill").err
     assert "such as --time 4h" in windlass("sweep", "extend", "hill", "--time", "4 parsecs").err
+    assert "such as --stop accuracy=0.95" in windlass("sweep", "extend", "hill", "--stop", "score").err
 
 
 def test_options_that_exclude_each_other(windlass: Windlass, home: Path) -> None:
@@ -178,6 +194,14 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     assert windlass("sweep", "export", "hill", str(target)).code == 0
     assert len(target.read_text().splitlines()) == 4
     assert "mkdir -p" in windlass("sweep", "export", "hill", str(tmp_path / "nowhere" / "trials.csv")).err
+    picture = tmp_path / "history.svg"
+    assert windlass("sweep", "export", "hill", str(picture)).code == 0
+    assert picture.read_text().startswith("<?xml")
+    assert "[unknown-picture]" in windlass("sweep", "export", "hill", str(tmp_path / "story.png")).err
+    assert "wrote" in windlass("sweep", "export", "hill", str(tmp_path / "all"), "--pictures", "png").err
+    assert (tmp_path / "all" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "--pictures png has no effect" in windlass("sweep", "export", "hill", "x.csv", "--pictures", "png").err
+    assert "--reports has no effect" in windlass("sweep", "export", "hill", "all", "--reports").err
     stopped = windlass("sweep", "stop", "hill")
     assert (stopped.code, "hill is over already" in stopped.err) == (0, True)
     assert "[sweep-exists]" in windlass("sweep", "launch", "exp.yaml", "--allow-dirty", "--name", "hill").err
@@ -185,3 +209,11 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     extended = windlass("sweep", "extend", "hill", "--samples", "2")
     assert extended.code == 0, extended.err
     assert json.loads(windlass("sweep", "ls", "--json").out)["sweeps"][0]["trials"]["TERMINATED"] == 4
+    assert "`lrr` of the new space" in windlass("sweep", "extend", "hill", "--space", "lrr=1").err
+    other = windlass(
+        "sweep", "extend", "hill", "--samples", "4", "--stop", "cost=2", "--space", "lr={grid: [0.3, 0.4]}"
+    )
+    assert other.code == 0, other.err
+    trials = json.loads(windlass("sweep", "show", "hill", "--json").out)["trials"][6:]
+    assert {trial["config"]["lr"]: trial["last"]["cost"] for trial in trials} == {0.3: 2, 0.4: 2}
+    assert windlass("sweep", "resume", "hill").code == 0, "and so says its next head"

@@ -124,6 +124,29 @@ def test_a_run_is_carried_shown_verified_and_run_again(
     assert not [path for path in elsewhere.runs.iterdir() if path.name.startswith(".import")]
 
 
+def test_prepared_data_that_does_not_travel_is_told_and_made_again(
+    stage: Stage, elsewhere: Home, tmp_path: Path
+) -> None:
+    stage.write("raw.txt", "words")
+    git(stage, "init", "-q")
+    data = {"raw": "file:raw.txt", "tokens": {"from": "raw", "build": "tr a-z A-Z < ${from} > ${out}/t"}}
+    spec = {"data": data, "tasks": {"main": {"run": "cp ${data.tokens}/t ${out}/t"}}}
+    stage.experiment(spec)
+    git(stage, "add", "-A")
+    git(stage, "commit", "-qm", "first")
+    run = stage.launch(spec, options=Options())
+    assert stage.end(run) is State.SUCCEEDED, stage.story(run)
+    made = run.export(tmp_path / "run.tar.gz", data=True)
+    key = run.plan.pins.builds["tokens"].key
+    assert made.left_out == {"data/tokens": f"it was prepared, and a rerun builds it again: key {key[:12]}"}
+    found = Run.import_archive(tmp_path / "run.tar.gz")
+    told = {each.what: each for each in verify(found.folder)}["data tokens"]
+    assert (told.status, told.message) == ("skipped", "it did not come in the archive; a rerun builds it again")
+    again = found.rerun()
+    assert again.wait(300.0) is State.SUCCEEDED
+    assert (again.output("main") / "t").read_text() == "WORDS"
+
+
 def contents(path: Path) -> Contents:
     with tarfile.open(path) as archive:
         first = archive.next()

@@ -325,6 +325,7 @@ def test_the_script_asks_for_what_the_profile_says() -> None:
     assert "--deadline=now+240" in options
     assert "--mem=8192M" in options
     assert "module load cuda/12" in script
+    assert script.index("command -v module") < script.index("module load cuda/12")
     assert script.rstrip().endswith('python3 -I -S /s/w.pyz check "$d"')
 
 

@@ -225,7 +225,7 @@ ENVIRONMENT = [
 ]  # fmt: skip
 DATA = [
     Bad("another scheme", nothing, lambda t: pin_data("d", "beaker:x", t), "data-scheme-unsupported",
-        "data `d`: `beaker:` is not supported yet (`beaker:x`)", "supported today: file:, run:, store:, s3:, gs:, http:, https:, hf:; fetch it first and name the local path"),
+        "data `d`: windlass pins nothing from `beaker:` (`beaker:x`)", "it does from file:, run:, store:, s3:, gs:, http:, https:, hf:; fetch it first and name the local path, or let its jobs mount it: `tasks.NAME.beaker.datasets`"),
     Bad("no scheme", nothing, lambda t: pin_data("d", "data/x", t), "data-scheme-unsupported",
         "data `d`: `data/x` has no scheme", "write `file:data/x` for a local file or folder"),
     Bad("no path", nothing, lambda t: pin_data("d", "file:", t), "data-missing", "data `d`: `file:` names no path", DATA_HINT),

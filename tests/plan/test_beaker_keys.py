@@ -44,6 +44,7 @@ def judged(
         "{arguments: 1}",
         "{arguments: [x]}",
         "{arguments: []}",
+        "{arguments: null}",
         "{command: [f, /results/a, x]}",
         "{replicas: 2}",
         "{timeout: null}",

@@ -7,6 +7,7 @@ import pytest
 
 from tests.plan.sample_beaker import PLACE, beaker_plan, beaker_site
 from windlass import config
+from windlass.backends.beaker.spec import experiment_spec
 from windlass.config import from_data
 from windlass.core.errors import SpecError
 from windlass.plan import Places, Plan, choose_site, job_document
@@ -60,6 +61,23 @@ def test_kept_keys_reach_the_ask() -> None:
         .beaker
     )
     assert (ask.experiment, ask.task) == ({"groups": ["g"]}, {"context": {"minRuntime": 7200 * 10**9}})
+
+
+def test_a_spec_that_said_nothing_takes_nothing_away() -> None:
+    kept = "{context: null, constraints: {$literal: null}, resources: null, datasets: null}"
+    text = f"{{name: x, tasks: {{t: {{run: f, gpus: 1, beaker: {kept}}}}}}}"
+    for site, resumes in ((beaker_site(), True), (beaker_site(fs={}), False)):  # nothing outlives a job at the other
+        (task,) = experiment_spec(document(beaker_plan(text, site=site)), Path("/f"), Path("/w.pyz"))["tasks"]
+        assert (task["context"]["autoResume"], task["constraints"]["cluster"]) == (resumes, ["lab/alpha", "lab/beta"])
+        assert (task["resources"]["gpuCount"], len(task["datasets"])) == (1, 1)
+
+
+@pytest.mark.parametrize(("group", "groups"), [("me/sweep", ("me/sweep",)), ("a-sweep", ())])
+def test_a_group_of_beaker_is_joined(group: str, groups: tuple[str, ...]) -> None:
+    plan = beaker_plan(ONE, f"context.group={group}")
+    assert plan.task("main").beaker.groups == groups
+    said = f"context.group={group}: the experiment joins this group of Beaker"
+    assert (said in plan.notes) is bool(groups)
 
 
 def test_the_chain_is_one_job_that_beaker_starts_again() -> None:

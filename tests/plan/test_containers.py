@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -33,30 +34,74 @@ def wrap(containers: Containers, image: str, *, uses_gpus: bool = False) -> str:
     return " ".join(found[:-3])
 
 
+def after_shell(text: str, option: str) -> str:
+    """What comes behind the shell that shows the folder of the supervisor's requests, which only the node knows."""
+    begin, found, rest = text.partition(f'; exec "$0" "$verb" {option} "$@" ')
+    assert begin.startswith("/bin/sh -c ")
+    assert found
+    return rest
+
+
+BIND = '--bind "${WINDLASS_CONTROL%/*}"'
+MOUNT = '--mount "${WINDLASS_CONTROL%/*}:${WINDLASS_CONTROL%/*}:none:x-create=dir,rbind"'
+
+
 def test_apptainer() -> None:
     there = Containers(kind="apptainer", binds=("/scratch:/scratch:ro",))
-    assert wrap(there, "nvcr.io/nvidia/pytorch:25.10-py3", uses_gpus=True) == (
+    assert after_shell(wrap(there, "nvcr.io/nvidia/pytorch:25.10-py3", uses_gpus=True), BIND) == (
         "apptainer exec --nv --bind /scratch:/scratch:ro --bind /data/gsm8k --bind /shared/runs/r "
         "--pwd /shared/runs/r/code docker://nvcr.io/nvidia/pytorch:25.10-py3"
     )
 
 
 def test_the_options_of_the_site_come_as_they_are() -> None:
-    there = Containers(kind="apptainer", program="/opt/bin/singularity", options=("--rocm", "--cleanenv"))
-    assert wrap(there, "/images/rl.sif", uses_gpus=True).startswith(
-        "/opt/bin/singularity exec --rocm --cleanenv --bind /data/gsm8k"
+    there = Containers(kind="apptainer", program="/opt/bin/singularity", options=("--rocm", "--no-home"))
+    assert after_shell(wrap(there, "/images/rl.sif", uses_gpus=True), BIND).startswith(
+        "/opt/bin/singularity exec --rocm --no-home --bind /data/gsm8k"
     )
     assert wrap(there, "/images/rl.sif").endswith(" /images/rl.sif")
     assert wrap(there, "oras://example.org/rl:1").endswith(" oras://example.org/rl:1")
 
 
+def test_a_runtime_that_a_node_does_not_have_is_named() -> None:
+    argv = container_argv(Containers(kind="apptainer", program="no-such"), "/i.sif", COMMAND, site="lab", cwd=CWD)
+    done = subprocess.run(
+        argv, env={"PATH": "/usr/bin:/bin", "WINDLASS_CONTROL": "/a/b"}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr.startswith("there is no no-such on ")) == (127, True)
+
+
+def test_the_requests_of_the_supervisor_are_shown_behind_the_verb(tmp_path: Path) -> None:
+    runtime = tmp_path / "my runtime"
+    runtime.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    runtime.chmod(0o755)
+    kinds: Any = (("apptainer", "--bind|/a/b|"), ("enroot", "--mount|/a/b:/a/b:none:x-create=dir,rbind|"))
+    for kind, option in kinds:
+        there = Containers(kind=kind, program=str(runtime))
+        argv = container_argv(there, "/i.sif", COMMAND, site="lab", cwd=CWD)
+        env = {"PATH": "/usr/bin:/bin", "WINDLASS_CONTROL": "/a/b/control.json"}
+        said = subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
+        assert said.startswith(("exec|" if kind == "apptainer" else "start|") + option)
+        assert said.endswith("|bash|-c|python train.py|")
+
+
 def test_enroot() -> None:
-    assert wrap(Containers(kind="enroot", binds=("/scratch",)), "/images/rl.sqsh", uses_gpus=True) == (
+    found = wrap(Containers(kind="enroot", binds=("/scratch",)), "/images/rl.sqsh", uses_gpus=True)
+    assert after_shell(found, MOUNT) == (
         "enroot start --mount /scratch:/scratch:none:x-create=dir,rbind "
         "--mount /data/gsm8k:/data/gsm8k:none:x-create=dir,rbind "
         "--mount /shared/runs/r:/shared/runs/r:none:x-create=dir,rbind "
         '--env HF_HOME --env WINDLASS_RANK --env NVIDIA_VISIBLE_DEVICES=all /images/rl.sqsh /bin/sh -c cd "$0" && exec "$@" /shared/runs/r/code'
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"), [("apptainer", "--bind {0}"), ("enroot", "--mount {0}:{0}:none:x-create=file,bind")]
+)
+def test_a_secret_that_is_a_file_is_shown_as_a_file(kind: Any, shown: str) -> None:
+    file = PurePosixPath("/state/delivery/1f.TOKEN")
+    argv = container_argv(Containers(kind=kind), "/images/rl", COMMAND, site="lab", cwd=CWD, files=[file])
+    assert shown.format(file) in " ".join(argv)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,10 @@ from windlass import config
 from windlass.core.errors import SpecError
 from windlass.pin.image import ImagePin
 from windlass.plan import Places, Plan, choose_site, job_document, make_plan, split_place
+from windlass.plan.page import image_text
 from windlass.spec import Experiment
+from windlass.supervise.control import ControlFile
+from windlass.supervise.incarnation import Incarnation
 
 PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
 
@@ -35,6 +38,8 @@ PLAIN = "name: x\ntasks: {main: {gpus: 2, run: f}}\nlimit: {time: 1h}\n"
         (["tasks.main.nodes=17"], "does-not-fit", "17 nodes of `lab/gpu`, and a job may have 16", "nodes=16, or"),
         (["tasks.main.features=[nvme]"], "does-not-fit", "no node of `lab/gpu` has the feature `nvme`", "are: ib"),
         (["tasks.main.hosts=[n1,n2]"], "hosts-conflict", "the task takes 1 node", "tasks.main.nodes=2"),
+        (["tasks.main.hosts=n1,n2"], "hosts-conflict", "`n1,n2`, which is no name of one host", "hosts=[n1,n2]"),
+        (["tasks.main.hosts='n[1-2]'"], "hosts-conflict", "`n[1-2]`, which is no name of", "hosts=[n1,n2]"),
         (["tasks.main.hosts=n13"], "hosts-conflict", "`n13`, which `lab` keeps away from: ECC errors", "another one"),
         (["limit.time=30h"], "over-walltime", "limit.time is 1d6h, and a job in `lab/gpu` may run 1d", "per_job=1d,"),
         (["limit.time=30h"], "over-walltime", "at most", "or another partition: --on lab/big"),
@@ -116,6 +121,8 @@ def test_what_is_asked_of_the_scheduler() -> None:
     assert (queue.tmp_bytes, queue.constraint, queue.nodelist) == (10 << 30, "ib", ("n1",))
     assert (queue.cpus_per_node, queue.memory_bytes, queue.gres_type) == (2, 8 << 30, "gh")
     assert queue.setup == (". /etc/profile.d/modules.sh", "module purge", "module load cuda/12.6 'brics/aws ofi'")
+    forbidding = planned(PLAIN, at=site("env.modules_forbidden=[brics/nccl]")).tasks[0].queue
+    assert forbidding.setup == (*queue.setup, "forbid_module brics/nccl")
     assert (queue.exclude, queue.options) == (("n13",), ("--network=single_node_vni",))
 
 
@@ -221,6 +228,93 @@ def test_an_image_runs_where_the_site_runs_containers() -> None:
     places = Places(run="r-00000000", run_dir=Path("/shared/r"), code=Path("/shared/r/code"))
     document = job_document(plan, plan.task("main"), places=places, job=1, token="t")
     argv = document.replicas[0].argv
-    assert argv[:3] == ("/opt/apptainer", "exec", "--nv")
+    assert argv[3:6] == ("/opt/apptainer", "exec", "--nv")
     assert argv[-4:-2] == ("docker://nvcr.io/nvidia/pytorch:25.10-py3", "/bin/sh")
     assert plan.plan_hash != planned(PLAIN, "tasks.main.gpus=4", at=at).plan_hash
+
+
+def test_a_secret_file_and_the_supervisors_requests_are_shown_in_an_image() -> None:
+    at = site("containers.kind=apptainer")
+    pins = replace(PINS, image=ImagePin(kind="named", name="base:1"))
+    plan = planned(PLAIN, "env.image=base:1", "env.secrets=[{name: TOKEN, as: file}]", at=at, pins=pins)
+    run, delivery = Path("/shared/r"), Path("/shared/delivery/1f.json")
+    places = Places(run="r-00000000", run_dir=run, code=run / "code", delivery=delivery)
+    document = job_document(plan, plan.task("main"), places=places, job=1, token="t")
+    words = " ".join(document.replicas[0].argv)
+    assert "--bind /shared/delivery/1f.TOKEN --pwd" in words
+    assert '--bind "${WINDLASS_CONTROL%/*}"' in words
+
+
+def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable(tmp_path: Path) -> None:
+    at = site("containers.kind=enroot", "env.vars=[{name: CC, value: gcc-12, role: driver}, HF_HOME=/hf]")
+    settings = (
+        "env.image=/images/rl.sqsh",
+        "env.secrets=[TOKEN]",
+        "env.vars.MINE=1",
+        "tasks.main.checkpoints.every=5m",
+    )
+    pins = replace(PINS, image=ImagePin(kind="named", name="/images/rl.sqsh"))
+    plan = planned(PLAIN, *settings, at=at, pins=pins)
+    places = Places(run="r-00000000", run_dir=tmp_path, code=tmp_path, delivery=tmp_path / "1f.json")
+    document = job_document(plan, plan.task("main"), places=places, job=1, token="t" * 12)
+    argv = document.replicas[0].argv
+    told = {argv[index + 1] for index, word in enumerate(argv) if word == "--env"}
+    control = ControlFile(document, 0, Incarnation("7.0", link=1))
+    given = {*document.env, *document.replicas[0].env, *control.variables(""), "WINDLASS_HOSTS", "TOKEN"}
+    assert given <= told
+
+
+@pytest.mark.parametrize(
+    ("kind", "overrides", "code", "message", "hint"),
+    [
+        (
+            "apptainer",
+            ("env.image=base:1", "tasks.main.cluster=ray"),
+            "image-launcher",
+            "task `main` has `cluster: ray`, which cannot start in the image `base:1`",
+            "use `env.uv`, or start the cluster inside your own command",
+        ),
+        (
+            "enroot",
+            ("env.image=base:1",),
+            "image-not-imported",
+            "`env.image` is `base:1`, and enroot starts image files only",
+            "`enroot import -o image.sqsh docker://base:1` there, then name the file by its absolute path",
+        ),
+        (
+            "apptainer",
+            ("env.image.name=base:1", "env.image.network=private"),
+            "not-honoured",
+            "env.image.network=private cannot be honoured on `lab`: apptainer has the node's network",
+            "remove it: ~env.image.network",
+        ),
+        (
+            "apptainer",
+            ("env.image.name=base:1", "env.image.code=image"),
+            "not-honoured",
+            "env.image.code=image cannot be honoured on `lab`: the folder of the code in an image that is only named is not known",
+            "remove it: ~env.image.code",
+        ),
+        (
+            "none",
+            ("env.image=base:1",),
+            "not-honoured",
+            (
+                "env.image=base:1 cannot be honoured on `lab`: the site's profile names no way to run containers "
+                "(containers.kind); use `env.uv` or `env.python`"
+            ),
+            "remove it: ~env.image",
+        ),
+    ],
+)
+def test_what_a_site_cannot_do_with_an_image_is_refused_when_it_is_planned(
+    kind: str, overrides: tuple[str, ...], code: str, message: str, hint: str
+) -> None:
+    found = refused(PLAIN, *overrides, at=site(f"containers.kind={kind}"))
+    assert found == {code: (message, hint)}
+
+
+def test_an_image_file_of_the_site_is_said_not_to_be_pinned() -> None:
+    pins = replace(PINS, image=ImagePin(kind="named", name="/images/rl.sif"))
+    plan = planned(PLAIN, "env.image=/images/rl.sif", at=site("containers.kind=apptainer"), pins=pins)
+    assert image_text(plan) == "/images/rl.sif (a file of the site: its content is not pinned)"

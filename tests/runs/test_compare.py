@@ -140,6 +140,41 @@ def test_data_is_told_by_its_digest_alone() -> None:
     assert both("plan/pins/data/x", pin, {**pin, "digest": "d2", "size_bytes": 2}) == ["data.x.digest: d1 -> d2"]
 
 
+def prepared(key: str, build: str = "prep a", **more: object) -> dict[str, object]:
+    """Documents of a run that built its data, with the file that the build wrote."""
+    documents = copy.deepcopy(DOCUMENTS)
+    plan = documents["plan"]
+    assert isinstance(plan, dict)
+    plan["experiment"]["data"] = {"tokens": {"from": "prompts", "build": build}}
+    plan["pins"]["builds"] = {"tokens": {"name": "tokens", "key": key, "code": "c1", **more}}
+    documents["outputs"] = {"data.tokens": {"digest": key, "files": {"built.json": key}}}
+    return documents
+
+
+def told(before: dict[str, object], after: dict[str, object]) -> list[str]:
+    return [f"{item.path}: {item.before} -> {item.after}" for item in diff_documents(before, after)]
+
+
+def test_prepared_data_is_told_by_what_was_changed_and_not_by_its_key() -> None:
+    assert told(prepared("k1"), prepared("k2", "prep b")) == ["builds.tokens.build: prep a -> prep b"]
+    other = prepared("k2")
+    other["plan"]["pins"]["data"] = {"prompts": {"digest": "d2"}}  # type: ignore[index]
+    assert told(prepared("k1"), other) == ["data.prompts.digest: d1 -> d2"]
+
+
+def test_a_key_that_nothing_else_explains_is_told() -> None:
+    assert told(prepared("k1"), prepared("k2")) == ["builds.tokens.key: k1 -> k2"]
+    in_place = prepared("k2", code="c2")
+    in_place["plan"]["experiment"]["params"] = {"lr": 0.1, "layers": []}  # type: ignore[index]
+    assert told(prepared("k1"), in_place) == ["builds.tokens.key: k1 -> k2", "params.layers: [1, 2] -> []"]
+
+
+def test_data_that_only_one_of_two_runs_had_to_build_is_no_difference() -> None:
+    found = prepared("k1")
+    found["outputs"] = {}
+    assert told(prepared("k1"), found) == []
+
+
 def test_outputs_file_by_file() -> None:
     before = {"digest": "o1", "files": {"a": "1", "b": "1"}}
     assert both("outputs/train", before, {"digest": "o2", "files": {"a": "2", "c": "1"}}) == [

@@ -103,6 +103,46 @@ def test_a_task_made_its_outputs_from_code_and_data(tmp_path: Path) -> None:
     assert found["#code"]["codeRepository"] == "https://example.org/code.git"
 
 
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        (
+            {"kind": "named", "name": "ghcr.io/lab/x:2", "digest": "sha256:ab"},
+            {"registry": "ghcr.io", "name": "lab/x", "tag": "2", "sha256": "ab"},
+        ),
+        (
+            {"kind": "built", "name": "windlass/p-main", "image_id": "sha256:cd"},
+            {"name": "windlass/p-main", "sha256": "cd"},
+        ),
+        (
+            {
+                "kind": "built",
+                "name": "windlass/p-main",
+                "registry": "127.0.0.1:5000/p",
+                "registry_digest": "sha256:ef",
+            },
+            {"registry": "127.0.0.1:5000", "name": "p", "sha256": "ef"},
+        ),
+    ],
+)
+def test_the_image_and_what_is_in_it_are_named(tmp_path: Path, image: dict[str, Any], told: dict[str, str]) -> None:
+    recorded = {**image, "packages": ["numpy==2.1.0", "deb:bash=5.2.15"]}
+    found = crate(tmp_path, provenance={**PROVENANCE, "environment": {}, "image": recorded})
+    assert found["#task-train"]["containerImage"] == {"@id": "#image"}
+    assert {key: value for key, value in found["#image"].items() if not key.startswith("@")} == {
+        "additionalType": {"@id": "https://w3id.org/ro/terms/workflow-run#DockerImage"},
+        **told,
+    }
+    assert found["#package-deb%3Abash"]["softwareVersion"] == "5.2.15"
+    assert "#interpreter-python" not in found
+
+
+def test_a_run_without_an_image_names_none(tmp_path: Path) -> None:
+    found = crate(tmp_path, provenance={**PROVENANCE, "image": {"kind": "none"}})
+    assert "#image" not in found
+    assert "containerImage" not in found["#task-train"]
+
+
 def test_the_plan_is_the_workflow_of_the_run(tmp_path: Path) -> None:
     found = crate(tmp_path)
     assert found["./"]["mainEntity"] == {"@id": "run/plan.json"}

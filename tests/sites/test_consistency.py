@@ -47,6 +47,12 @@ def test_a_good_profile_has_no_findings() -> None:
         ("fs: {shared: '/x/${fs.shared}'}", "a site has no `${fs.shared}`", "unknown-token", "${user}"),
         ("env: {modules: brics/nccl/2.1, modules_forbidden: brics/nccl}", "to be loaded and forbidden", "site-contradiction", ""),
         ("env: {overrides: [{package: torch==2.9}, {package: torch==2.8}]}", "`torch` is overridden twice", "site-contradiction", ""),
+        (
+            "containers: {kind: apptainer, options: [--nv, --cleanenv]}",
+            "`--cleanenv` keeps the variables of a task out of its container",
+            "site-contradiction",
+            "remove it",
+        ),
         ("containers: {options: --nv}", "`kind: none`", "setting-unused", "kind: apptainer"),
         ("scheduler: {exclude: [{host: n1, seen: 02.11.2026}]}", "`02.11.2026` is no date", "bad-date", "YYYY-MM-DD"),
         ("sources: [{facts: net, expires: 2026-02-30}]", "`2026-02-30` is no date", "bad-date", "YYYY-MM-DD"),

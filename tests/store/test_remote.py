@@ -198,6 +198,20 @@ def test_what_a_killed_push_left_goes_when_it_is_old(store: LocalStore, data: Pa
     assert remote.versions() == [digest]
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_bucket_without_slashes_is_a_bucket_and_no_folder(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuse(url: str, **options: object) -> None:
+        asked.append(url)
+        raise ValueError
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
+    with pytest.raises(PreconditionError, match=f"`{scheme}:` needs a library"):
+        RemoteStore(f"{scheme}:bucket/store/")
+    assert asked == [f"{scheme}://bucket/store"]
+
+
 def test_a_lacking_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

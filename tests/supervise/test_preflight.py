@@ -25,6 +25,34 @@ def test_gpus_are_counted(named: str, problem: str) -> None:
     assert bool(found) == bool(problem)
 
 
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("echo 'GPU 0: H100 (UUID: a)'; echo 'GPU 1: H100 (UUID: b)'", ""),
+        ("echo 'GPU 0: H100 (UUID: a)'", "the driver lists 1 GPUs, and 2 were asked for"),
+        ("echo 'GPU 0: H100'; echo '  MIG 1g.10gb Device 0: (a)'; echo '  MIG 1g.10gb Device 1: (b)'", ""),
+        (
+            "echo 'Unable to determine the device handle for GPU1: Unknown Error'; exit 255",
+            "nvidia-smi fails: Unable to",
+        ),
+        ("exec sleep 60", "nvidia-smi did not list the GPUs within 0.2 s"),
+    ],
+)
+def test_a_gpu_that_broke_is_still_in_the_schedulers_books(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, problem: str
+) -> None:
+    path = tmp_path / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{program}\n")
+    path.chmod(0o755)
+    if "0.2" in problem:
+        monkeypatch.setattr("windlass.supervise.preflight._LISTING_S", 0.2)
+    environ = {"SLURM_GPUS_ON_NODE": "2", "PATH": str(tmp_path)}
+    assert preflight(job("gpu-count", gpus=0), LOCAL, "", environ) == ""
+    found = preflight(job("gpu-count", gpus=2), LOCAL, "", environ)
+    assert found.startswith(problem)
+    assert bool(found) == bool(problem)
+
+
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     assert preflight(job("disk"), LOCAL, "", {"TMPDIR": str(tmp_path)}) == ""
     assert "cannot be used: No such file" in preflight(job("disk"), LOCAL, "", {"TMPDIR": str(tmp_path / "no")})

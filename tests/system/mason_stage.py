@@ -1,8 +1,9 @@
 """A project that is launched with mason, as stand-ins: two trainings, `accelerate`, and the script that sets up Ray.
 
 The trainings cost nothing and prove what matters: every process finds its rank, the processes of all nodes meet at the
-leader's address, the cache is there, and BEAKER_* variables tell the truth. `accelerate` starts processes as accelerate
-does, with the variables of torch.distributed; it is not accelerate.
+leader's address, the cache is there, and BEAKER_* variables are there at Beaker alone, where they tell the truth: the real
+trainings that see one write to Beaker's storage. `accelerate` starts processes as accelerate does, with the variables of
+torch.distributed; it is not accelerate.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ if args.cache_dataset_only:
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-mine = {"rank": rank, "beaker": [os.environ["BEAKER_REPLICA_RANK"], os.environ["BEAKER_REPLICA_COUNT"]]}
-mine |= {"same_leader": os.environ["BEAKER_LEADER_REPLICA_HOSTNAME"] == place[0], "greeting": os.environ["GREETING"]}
+mine = {"rank": rank, "beaker": [os.environ.get("BEAKER_REPLICA_" + name) for name in ("RANK", "COUNT")]}
+mine |= {"is_beaker_job": "BEAKER_JOB_ID" in os.environ, "greeting": os.environ["GREETING"]}
 if rank == 0:
     server = socket.create_server(place, backlog=world)
     server.settimeout(30)
@@ -70,7 +71,7 @@ args, rest = parser.parse_known_args()
 ray.init(log_to_driver=False)
 nodes = [node["Resources"].get("GPU", 0) for node in ray.nodes()]
 (pathlib.Path(args.checkpoint_state_dir) / "step_1").mkdir(parents=True, exist_ok=True)
-said = {"gpus": nodes, "rank": os.environ["BEAKER_REPLICA_RANK"], "id": os.environ["WANDB_RUN_ID"], "rest": rest}
+said = {"gpus": nodes, "is_beaker_job": "BEAKER_JOB_ID" in os.environ, "id": os.environ["WANDB_RUN_ID"], "rest": rest}
 said |= {"tool": os.environ["TOOL_URL"], "path": os.environ["PYTHONPATH"], "checkpoints": args.checkpoint_state_dir}
 (pathlib.Path(args.output_dir) / "said.json").write_text(json.dumps(said))
 """
@@ -147,25 +148,22 @@ class MasonProject:
         return path
 
 
-def check_accelerate(project: MasonProject, run: Run, *, has_own_leader: bool = True) -> None:
-    """Assert that the processes of all nodes met, and that each was told the truth.
-
-    Args:
-        has_own_leader: the leader's name is windlass's; at Beaker it is the real one, and another name of the same.
-    """
+def check_accelerate(project: MasonProject, run: Run, *, is_beaker: bool = False) -> None:
+    """Assert that the processes of all nodes met, and that each was told the truth."""
     said = project.said(run)
     assert [one["rank"] for one in said["met"]] == list(range(8))
-    assert [one["beaker"] for one in said["met"]] == [[str(rank // 2), "4"] for rank in range(8)]
+    told = [[str(rank // 2), "4"] if is_beaker else [None, None] for rank in range(8)]
+    assert [one["beaker"] for one in said["met"]] == told
+    assert {one["is_beaker_job"] for one in said["met"]} == {is_beaker}
     assert {one["greeting"] for one in said["met"]} == {"hello"}
-    assert {one["same_leader"] for one in said["met"]} == {has_own_leader}
     assert said["cache"] == "--dataset_mixer_list lab/data 1.0"
     assert "--with_tracking" in said["rest"]
 
 
-def check_ray(project: MasonProject, run: Run) -> None:
+def check_ray(project: MasonProject, run: Run, *, is_beaker: bool = False) -> None:
     """Assert that the driver saw all nodes, with the run's own id and folders."""
     said = project.said(run)
     assert said["gpus"] == [2.0, 2.0]
-    assert (said["rank"], said["id"], said["tool"]) == ("0", run.id, "http://tools")
+    assert (said["is_beaker_job"], said["id"], said["tool"]) == (is_beaker, run.id, "http://tools")
     assert Path(said["checkpoints"], "step_1").is_dir()
     assert str(project.folder) in said["path"].split(os.pathsep)

@@ -72,7 +72,7 @@ def workspace_command() -> None:
 @click.option("--budget", default="", metavar="ORGANIZATION/NAME", help="What its experiments are charged to.")
 @click.option("--description", default="", help="What it is for.")
 def workspace_create_command(name: str, budget: str, description: str) -> None:
-    """Make a workspace; one that is there already is taken as it is."""
+    """Make a workspace; one that is there already is taken, and gets the budget that is named."""
     from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
 
     made = BeakerService().create_workspace(name, description=description, budget=budget)

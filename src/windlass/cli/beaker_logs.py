@@ -10,7 +10,7 @@ import click
 
 from windlass.cli.screen import emit, printable, tell, write_raw
 from windlass.cli.verb import verb
-from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.seen import JobSeen, LogLine
@@ -37,7 +37,7 @@ def logs_command(experiment: str, follow: bool, ranks: tuple[int, ...], save: Pa
 
     service = BeakerService()
     seen = service.get(experiment)
-    told = _Printer(is_prefixed=len(seen.tasks) > 1)
+    told = _Printer(len(seen.tasks))
     if save is None:
         follow_all(service, seen.id, told, ranks=ranks, follow=follow)
         return
@@ -51,17 +51,24 @@ def logs_command(experiment: str, follow: bool, ranks: tuple[int, ...], save: Pa
 )
 @click.argument("experiment")
 @click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--task", default="", help="Whose results, where there are several tasks.")
 @click.option("--replica", "rank", type=click.IntRange(min=0), default=0, show_default=True, help="Whose results.")
 @click.option("--only", default="", metavar="PREFIX", help="Only files whose path begins so.")
-def fetch_command(experiment: str, folder: Path, rank: int, only: str) -> None:
+def fetch_command(experiment: str, folder: Path, task: str, rank: int, only: str) -> None:
     """Bring the results of a replica's latest job; files that are here in full are left alone."""
     from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
 
     service = BeakerService()
-    jobs = [job for job in service.jobs(experiment) if job.rank == rank and job.results]
+    found = [job for job in service.jobs(experiment, ranks=(rank,)) if job.results]
+    jobs = [job for job in found if task in ("", job.task)]
     if not jobs:
         hint = f"windlass beaker show {experiment}"
-        raise NotFoundError(f"replica {rank} of {experiment} has no results", hint=hint, code="beaker-not-found")
+        whose = f"replica {rank}" + (f" of task `{task}`" if task else "")
+        raise NotFoundError(f"{whose} of {experiment} has no results", hint=hint, code="beaker-not-found")
+    names = dict.fromkeys(job.task for job in jobs)
+    if len(names) > 1:
+        message = f"{experiment} has several tasks: {', '.join(names)}"
+        raise UsageError(message, hint=f"add --task {jobs[0].task}", code="missing-argument")
     _open_folder(folder)
     for path in service.download(jobs[-1].results, folder, prefix=only):
         emit(printable(str(path)))
@@ -80,11 +87,16 @@ def _open_folder(folder: Path) -> None:
 
 
 class _Printer:
-    """Prints lines; with several replicas each line says whose it is."""
+    """Prints lines; with several replicas each line says whose it is, and with several tasks of which task.
 
-    def __init__(self, *, is_prefixed: bool) -> None:
-        self._is_prefixed = is_prefixed
+    Args:
+        num_jobs: how many run beside one another: replicas of all tasks.
+    """
+
+    def __init__(self, num_jobs: int) -> None:
+        self._num_jobs = num_jobs
 
     def __call__(self, job: JobSeen, line: LogLine) -> None:
-        prefix = f"[{job.rank}.{job.attempt}] ".encode() if self._is_prefixed else b""
+        task = f"{printable(job.task)} " if self._num_jobs > job.size else ""
+        prefix = f"[{task}{job.rank}.{job.attempt}] ".encode() if self._num_jobs > 1 else b""
         write_raw(prefix + line.message.removesuffix(b"\n") + b"\n")

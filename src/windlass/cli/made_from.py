@@ -1,4 +1,4 @@
-"""What a run was made from, as lines of `windlass show`: code, environment, overrides, parameters."""
+"""What a run was made from, as lines of `windlass show`: code, environment or image, data, overrides, parameters."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 
+from windlass.cli.phrases import count, size
 from windlass.core.errors import WindlassError
 from windlass.pin.code import CodePin
 from windlass.plan import Plan
-from windlass.plan.page import environment_text
+from windlass.plan.page import environment_text, image_text
 from windlass.plan.resolve import flat_params
+from windlass.runs.provenance import built_digest
 from windlass.runs.store import RunFolder
 
 __all__ = ["made_from"]
@@ -25,13 +27,26 @@ def made_from(run: RunFolder) -> Iterator[tuple[str, str]]:
     except WindlassError:
         return
     yield "code", code_text(plan.pins.code)
-    yield "environment", environment_text(plan)
+    if plan.pins.environment.kind != "none" or not plan.image:
+        yield "environment", environment_text(plan)
+    if plan.image:
+        yield "image", image_text(plan)
+    yield from (("data", text) for text in _data(run, plan))
     if plan.overrides:
         yield "overrides", shlex.join(plan.overrides)
     params = plan.experiment.get("params")
     if isinstance(params, Mapping) and params:
         leaves = {name: value for name, value in flat_params(params).items() if not isinstance(value, Mapping)}
         yield "params", ", ".join(f"{name.partition('.')[2]}={_value(value)}" for name, value in leaves.items())
+
+
+def _data(run: RunFolder, plan: Plan) -> Iterator[str]:
+    for name, pin in plan.pins.data.items():
+        held = f"{size(pin.size_bytes)}, {count(pin.num_files, 'file')}"
+        yield f"{name}: {pin.source}  sha256:{pin.digest[:12]}  {held}"
+    for name, build in plan.pins.builds.items():
+        digest = build.digest or built_digest(run, name)
+        yield f"{name}: prepared, key {build.key[:12]}" + (f"  sha256:{digest[:12]}" if digest else "")
 
 
 def code_text(pin: CodePin) -> str:

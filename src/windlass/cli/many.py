@@ -20,7 +20,7 @@ def launch_each(path: Path, overrides: Sequence[str], each: Sequence[str], optio
     """Launch one run per combination of values; prints their ids, one a line."""
     from windlass.launch import launch_many, prepare_file  # lazy: after the cheap checks
 
-    prepared = [prepare_file(path, (*overrides, *point), options) for point in combinations(each)]
+    prepared = [prepare_file(path, (*overrides, *point), options, log=tell) for point in combinations(each)]
     runs = launch_many(prepared, log=tell)
     if is_json:
         emit_json("windlass.launch-each/1", {"runs": [run.id for run in runs]})

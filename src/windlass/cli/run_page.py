@@ -146,7 +146,7 @@ def _made_from(run: RunFolder) -> Iterator[str]:
 
 
 def _line(label: str, text: str) -> str:
-    return f"{label:<{_WIDTH}}{text}"
+    return f"{label:<{_WIDTH - 1}} {text}"
 
 
 def _failure(facts: RunFacts) -> Iterator[str]:

@@ -62,6 +62,7 @@ def _facts(profile: Profile, path: Path) -> Iterator[tuple[str, str]]:
     yield "modules", ", ".join(env.modules)
     yield "overrides", ", ".join(override.package for override in env.overrides)
     yield "variables", _variables(profile)
+    yield "preflight", ", ".join(profile.health.preflight)
     yield "containers", profile.containers.kind if profile.containers.kind != "none" else ""
 
 
@@ -99,6 +100,7 @@ def _partitions(profile: Profile) -> Iterator[str]:
     rows = []
     for name, there in profile.partitions.items():
         gpus = "?" if there.gpus is None else str(there.gpus) + (f" x {there.gpu_type}" if there.gpu_type else "")
+        gpus += f" of {size(there.gpu_memory)}" if there.gpu_memory else ""
         nodes = str(there.num_nodes or "?") + (f" (at most {there.max_nodes})" if there.max_nodes else "")
         note = "may be preempted" if there.is_preempted else ""
         memory = size(there.memory) if there.memory else "?"

@@ -116,7 +116,11 @@ def check_builds_of(run: RunFolder, plan: Plan, home: Home) -> Iterator[Finding]
         wanted = pin.digest or str((_record_of(run, name) or {}).get("digest", ""))
         if not wanted:
             yield Finding(what=what, status="skipped", message="its build never ended well in this run")
-        elif ready is None and (run.is_mirrored or is_imported(run)):
+        elif ready is None and is_imported(run):
+            yield Finding(
+                what=what, status="skipped", message="it did not come in the archive; a rerun builds it again"
+            )
+        elif ready is None and run.is_mirrored:
             yield Finding(what=what, status="skipped", message=f"it is at {plan.site.name}")
         elif ready is None:
             yield Finding(what=what, status="failed", message=f"{place} is gone; the next launch builds it again")

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from windlass.backends.slurm.options import gpu_options, option_lines
+from windlass.backends.slurm.script import FIND_MODULE
 from windlass.sites import Partition, Profile
 from windlass.supervise.slurm_jobs import program_path
 
@@ -92,6 +93,8 @@ def _modules(profile: Profile) -> Iterator[str]:
     env = profile.env
     if env.module_init:
         yield _noting(f". {shlex.quote(env.module_init)}", f"module_init {env.module_init}")
+    elif env.module_purge or env.modules:
+        yield FIND_MODULE
     if env.module_purge:
         yield _noting("module purge", "module purge")
     for module in env.modules:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.core.errors import PreconditionError, UsageError, WindlassError
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError, WindlassError
 from windlass.pin.data.fetched import fetch_source
 from windlass.pin.data.pinned import DataPlaces
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, run_ids
 from windlass.store import Collected, LocalStore, RemoteStore, Version, collect, collect_remote, sweep_placed
+from windlass.store.blobs import full_url
+from windlass.store.local import check_alias
 
 __all__ = ["Data", "Pinned", "pinned_versions"]
 
@@ -56,14 +58,22 @@ class Data:
         """Make a version of a file, a folder or a remote source, and point a name at it."""
         scheme, colon, rest = source.partition(":")
         store = self._here("add")
+        if name:
+            check_alias(name)  # before anything is fetched
         if colon and scheme in _FETCHED and not Path(source).exists():
             version, _ = fetch_source(name or source, source, store, needs_digest=False, progress=self._progress)
             if name:
                 store.set_alias(name, version.digest)
             return version
         path = Path(rest if scheme == "file" else source).expanduser()
+        if not path.exists() and "://" in source and scheme != "file":
+            raise UsageError(
+                f"`{scheme}:` is not supported as a source of data (`{source}`)",
+                hint=f"supported: a path, {', '.join(f'{each}:' for each in _FETCHED)}; fetch it first and add the path",
+                code="data-scheme-unsupported",
+            )
         if not path.exists():
-            raise PreconditionError(
+            raise NotFoundError(
                 f"no such file or folder: {path}",
                 hint="windlass data add PATH, or an address such as s3://bucket/prefix/",
                 code="data-missing",
@@ -175,7 +185,8 @@ def _has_succeeded(run: RunFolder) -> bool:
 def _open(store: str, local: LocalStore) -> LocalStore | RemoteStore:
     if not store:
         return local
-    return RemoteStore(store) if "://" in store else LocalStore(Path(store).expanduser().absolute())
+    is_url = "://" in full_url(store)
+    return RemoteStore(store) if is_url else LocalStore(Path(store).expanduser().absolute())
 
 
 def _as_name(ref: str) -> str:

@@ -82,7 +82,7 @@ def _listed(changes: list[FileChange]) -> tuple[str, ...]:
 
 
 def _with_entries(difference: Difference, name: str, plans: tuple[Plan, Plan], home: Home) -> Difference:
-    """The files of two folders of data by their manifests, as far as these are kept here."""
+    """The files of two folders of data by their manifests, or their versions in the store, as far as these are here."""
     pins = [plan.pins.data.get(name) for plan in plans]
     if any(pin is None or pin.kind != "folder" for pin in pins):
         return difference
@@ -100,9 +100,18 @@ def _with_entries(difference: Difference, name: str, plans: tuple[Plan, Plan], h
 
 
 def _manifest(home: Home, digest: str) -> Mapping[str, str] | None:
-    """A folder's entries by path; None where its manifest is not kept here."""
+    """A folder's entries by path; None where neither its manifest nor its version is kept here."""
     try:
         lines = read_json(home.cache / "digests" / "manifests" / f"{digest}.json")
     except (OSError, ValueError):
-        return None
+        lines = _stored(home, digest)
     return {str(line).split(" ", 3)[3]: str(line) for line in lines} if isinstance(lines, list) else None
+
+
+def _stored(home: Home, digest: str) -> list[str] | None:
+    from windlass.store import LocalStore  # lazy: most data lie in files of the user's own
+
+    try:
+        return [str(entry) for entry in LocalStore.of(home.path).read(digest).entries]
+    except WindlassError:
+        return None

@@ -16,6 +16,7 @@ from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import fsync_directory, lock, read_json, sha256_file, write_json
 from windlass.core.process import identify
 from windlass.core.version import VERSION
+from windlass.launch.submit import BILL, PLACES, PROVENANCE
 from windlass.pin.code import CodePin
 from windlass.pin.code.packing import author_of, pack_commit
 from windlass.plan import Plan
@@ -31,8 +32,7 @@ from windlass.runs.store import RunFolder
 __all__ = ["FILES", "FOLDERS", "PACK", "Exported", "export_run"]
 
 PACK = "code.pack"
-_PLACES = "places.json"
-FILES = ("plan.json", "provenance.json", _PLACES, "retention.json")
+FILES = ("plan.json", PROVENANCE, PLACES, "retention.json", BILL)
 FOLDERS = ("journal", "jobs", "logs", "out", "code", "checkpoints")
 """What of a run's folder travels."""
 _STAYS = (".lock", "submitted.json")
@@ -195,7 +195,7 @@ def _items_of(path: Path, name: str) -> Iterator[Item]:
 def _own_items(run: RunFolder, fresh: Path, left_out: dict[str, str], *, has_checkpoints: bool) -> Iterator[Item]:
     for name in FILES:
         path = run.path / name
-        if name == _PLACES and is_imported(run):
+        if name == PLACES and is_imported(run):
             path = fresh / name
             places = import_facts(run).get("places")
             write_json(path, places)
@@ -249,11 +249,13 @@ def _data_items(run: RunFolder, plan: Plan, left_out: dict[str, str], *, is_want
                 yield replace(item, mtime=stamp, is_executable=is_executable)
         else:
             yield from contents_of.items_below(path.resolve(), f"{below}/{path.name}", left_out)
+    for name, build in plan.pins.builds.items():
+        left_out[f"data/{name}"] = f"it was prepared, and a rerun builds it again: key {build.key[:12]}"
 
 
 def _places(run: RunFolder) -> Mapping[str, Any]:
     try:
-        content = read_json(run.path / _PLACES)
+        content = read_json(run.path / PLACES)
     except FileNotFoundError:
         return {}
     return content if isinstance(content, dict) else {}

@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from windlass.core.errors import PreconditionError
-from windlass.core.files import write_json
+from windlass.core.files import write_atomic, write_json
 from windlass.launch.image import reference_at
 from windlass.launch.mirrored import mirror_if_remote
 from windlass.launch.prepare import Prepared
-from windlass.launch.submit import PLACES, PROVENANCE, job_of
+from windlass.launch.submit import BILL, PLACES, PROVENANCE, job_of
 from windlass.pin import (
     BuiltEnvironment,
     DataPlaces,
@@ -97,8 +97,7 @@ def _image(prepared: Prepared, log: Callable[[str], None]) -> BuiltImage | None:
         return None
     from windlass.launch.image import ensure_run_image  # lazy: most experiments have no image
 
-    lock = prepared.plan.pins.environment.lock_sha256
-    return ensure_run_image(prepared.plan, prepared.code_folder, prepared.home, lock_sha256=lock, log=log)
+    return ensure_run_image(prepared.plan, prepared.code_folder, prepared.home, log=log)
 
 
 def _code_in(prepared: Prepared, image: BuiltImage | None, code: Path) -> Path:
@@ -299,5 +298,14 @@ def _provenance(
     builds = {name: encode(pin) for name, pin in plan.pins.builds.items()}
     more: dict[str, object] = {"builds": builds} if builds else {}
     if plan.pins.image.kind != "none":
-        more["image"] = {**asdict(plan.pins.image), **({} if image is None else image.provenance())}
+        more["image"] = {**asdict(plan.pins.image), **({} if image is None else _image_facts(image, run))}
     return {**record, **more, "plan_hash": plan.plan_hash, "base": str(prepared.base)}
+
+
+def _image_facts(image: BuiltImage, run: RunFolder) -> dict[str, object]:
+    """What the record says of an image; its bill of materials goes with the run, for caches are cleared."""
+    facts = image.provenance()
+    if image.sbom and Path(image.sbom).is_file():
+        write_atomic(run.path / BILL, Path(image.sbom).read_bytes())
+        facts["sbom"] = BILL
+    return facts

@@ -17,6 +17,7 @@ from windlass.runs.home import Home
 
 if TYPE_CHECKING:
     from windlass.pin.image import Engine, ImageRecord, ImageSource
+    from windlass.runs.store import RunFolder
 
 __all__ = ["build_image", "ensure_run_image", "find_image", "pin_image", "reference_at", "runs_of"]
 
@@ -31,6 +32,7 @@ def pin_image(experiment: spec.Experiment, code: CodePin, folder: Path, site: Si
         WindlassError: no such Dockerfile, no such image.
     """
     from windlass.pin.image import pin_built, pin_named  # lazy: most experiments have no image
+    from windlass.pin.image.pinning import is_image_file  # lazy: as above
 
     if site.profile is None and site.backend != "docker":
         return NO_IMAGE  # the place runs no containers, which the plan says
@@ -39,12 +41,23 @@ def pin_image(experiment: spec.Experiment, code: CodePin, folder: Path, site: Si
         return ImagePin(kind="named", name=image.name, has_own_code=image.has_own_code, network=image.network)
     if site.backend == "beaker":
         image = replace(image, name=re.sub(r"\Adocker:(?!//)", "", image.name))
+    if site.profile is None and is_image_file(image.name):
+        raise PreconditionError(
+            f"`env.image` is `{image.name}`, and {site.name} starts images by their name in an engine or a registry",
+            hint="write env.image=NAME:TAG, or env.image=Dockerfile; image files are for sites with apptainer or enroot",
+            code="bad-image-name",
+        )
     engine = _engine(site)
     platform = _platform(site)
     if image.name:
         try:
             return pin_named(
-                image.name, engine=engine, has_own_code=image.has_own_code, network=image.network, platform=platform
+                image.name,
+                engine=engine,
+                has_own_code=image.has_own_code,
+                network=image.network,
+                platform=platform,
+                is_elsewhere=site.profile is not None,
             )
         except UnreachableError:
             if site.profile is None:
@@ -54,11 +67,7 @@ def pin_image(experiment: spec.Experiment, code: CodePin, folder: Path, site: Si
                 kind="named", name=image.name, has_own_code=image.has_own_code, network=image.network, platform=platform
             )
     if site.profile is not None and not image.registry:
-        raise PreconditionError(
-            f"`env.image` is `{image.dockerfile}`, and {site.name} gets images from a registry alone",
-            hint="env.image.registry=ghcr.io/LAB/PROJECT pushes the image there, and jobs start it by digest",
-            code="image-needs-registry",
-        )
+        raise _needs_registry(image.dockerfile, site)
     return pin_built(
         _source(image),
         code,
@@ -71,9 +80,7 @@ def pin_image(experiment: spec.Experiment, code: CodePin, folder: Path, site: Si
     )
 
 
-def ensure_run_image(
-    plan: Plan, folder: Path, home: Home, *, lock_sha256: str = "", log: Callable[[str], None]
-) -> BuiltImage | None:
+def ensure_run_image(plan: Plan, folder: Path, home: Home, *, log: Callable[[str], None]) -> BuiltImage | None:
     """The plan's image, in this machine's engine (and in its registry, where it has one); None: it needs no engine here.
 
     Args:
@@ -82,6 +89,8 @@ def ensure_run_image(
     pin = plan.pins.image
     if pin.kind == "none" or (pin.kind == "named" and plan.site.profile is not None):
         return None
+    if plan.site.profile is not None and not pin.registry:  # a rerun takes over the pin of a run of this machine
+        raise _needs_registry(pin.dockerfile, plan.site)
     from windlass.pin.image import ImageMaker, ensure_image, find_engine  # lazy: as above
 
     engine = find_engine(_kind(plan.site))
@@ -92,10 +101,17 @@ def ensure_run_image(
         cache=home.cache,
         store=home.cache / "code.git",
         secrets=_secrets(pin, home),
-        lock_sha256=lock_sha256,
         log=log,
     )
     return ensure_image(pin, maker)
+
+
+def _needs_registry(dockerfile: str, site: Site) -> PreconditionError:
+    return PreconditionError(
+        f"`env.image` is `{dockerfile}`, and {site.name} gets images from a registry alone",
+        hint="env.image.registry=ghcr.io/LAB/PROJECT pushes the image there, and jobs start it by digest",
+        code="image-needs-registry",
+    )
 
 
 def reference_at(plan: Plan, built: BuiltImage | None) -> str:
@@ -138,8 +154,12 @@ def _platform(site: Site) -> str:
 
 def _source(image: spec.Image) -> ImageSource:
     from windlass.pin.image import ImageSource  # lazy: as above
+    from windlass.pin.image.naming import parse_reference  # lazy: as above
 
     variant = image.variants.get(image.variant) if image.variant else None
+    registry = re.sub(r"\A(?:docker|https?)://", "", image.registry).rstrip("/")
+    if registry:
+        parse_reference(registry)  # before anything is built
     args = {name: str(value) for name, value in image.args.items()}
     if variant is not None:
         args |= {name: str(value) for name, value in variant.args.items()}
@@ -150,7 +170,7 @@ def _source(image: spec.Image) -> ImageSource:
         args=args,
         variant=image.variant,
         secrets=image.secrets,
-        registry=re.sub(r"\A(?:docker|https?)://", "", image.registry).rstrip("/"),
+        registry=registry,
     )
 
 
@@ -211,20 +231,11 @@ def runs_of(record: ImageRecord, home: Home) -> list[str]:
     """Ids of the runs whose plan pins an image; reads the plan of every run."""
     from windlass.runs.store import RunFolder, run_ids  # lazy: as above
 
-    found = []
-    for run in run_ids(home):
-        try:
-            pins = RunFolder(home.runs / run).plan().get("pins")
-        except WindlassError:
-            continue  # a run that is being made, or a broken one
-        image = pins.get("image") if isinstance(pins, dict) else None
-        if isinstance(image, dict) and _is_of(image, record):
-            found.append(run)
-    return found
+    return [run for run in run_ids(home) if _is_of(_image_of(RunFolder(home.runs / run)), record)]
 
 
 def find_image(word: str, home: Home, folder: Path) -> ImageRecord:
-    """An image by commit, tag, key, id or digest; by a revision of the repository at `folder`; by a run that used it.
+    """An image by commit, tag, key, id or digest; by a revision of the repository at `folder`; by a run, as `find` takes it.
 
     Raises:
         NotFoundError: none fits.
@@ -235,10 +246,30 @@ def find_image(word: str, home: Home, folder: Path) -> ImageRecord:
         return find_record(home.cache, word)
     except NotFoundError:
         commit = _commit(word, folder)
+        pin = _image_of_run(word, home)
         for record in list_records(home.cache):
-            if (commit and commit in record.commits) or word in runs_of(record, home):
+            if (commit and commit in record.commits) or _is_of(pin, record):
                 return record
         raise
+
+
+def _image_of_run(word: str, home: Home) -> dict[str, object]:
+    from windlass.runs.store import find  # lazy: as above
+
+    try:
+        return _image_of(find(home, word))
+    except WindlassError:
+        return {}  # a word that is no run either
+
+
+def _image_of(run: RunFolder) -> dict[str, object]:
+    """What the plan of a run says of its image; empty for a run that is being made, or a broken one."""
+    try:
+        pins = run.plan().get("pins")
+    except WindlassError:
+        return {}
+    image = pins.get("image") if isinstance(pins, dict) else None
+    return image if isinstance(image, dict) else {}
 
 
 def _commit(word: str, folder: Path) -> str:

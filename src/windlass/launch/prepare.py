@@ -87,16 +87,30 @@ class Prepared:
 
 
 def prepare_file(
-    path: Path, overrides: Sequence[str] = (), options: Options | None = None, *, home: Home | None = None
+    path: Path,
+    overrides: Sequence[str] = (),
+    options: Options | None = None,
+    *,
+    home: Home | None = None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
     """Read an experiment file and plan it.
+
+    Args:
+        log: gets progress lines of data that must be fetched, since only its bytes have a digest.
 
     Raises:
         WindlassError: the file, a pin or the plan is refused; nothing was left behind.
     """
     loaded = spec.load_experiment(path, overrides)
     return prepare(
-        loaded.value, path.absolute().parent, options, overrides=tuple(overrides), origins=loaded.origins, home=home
+        loaded.value,
+        path.absolute().parent,
+        options,
+        overrides=tuple(overrides),
+        origins=loaded.origins,
+        home=home,
+        log=log,
     )
 
 
@@ -108,6 +122,7 @@ def prepare(
     overrides: tuple[str, ...] = (),
     origins: Mapping[str, Place] | None = None,
     home: Home | None = None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Prepared:
     """Pin and plan an experiment; see `prepare_file`."""
     options = options or Options()
@@ -119,7 +134,8 @@ def prepare(
     )
     if not options.is_dry:
         check_added(site, home)
-    pins = _with_built(experiment, _pin(experiment, base, options, home, site), site, home, base, origins)
+    pins = _pin(experiment, base, options, home, site, log)
+    pins = _with_built(experiment, pins, site, home, base, origins)
     plan = make_plan(
         experiment,
         pins,
@@ -195,7 +211,14 @@ def _code_folder(experiment: spec.Experiment, base: Path) -> Path:
     return base / experiment.code
 
 
-def _pin(experiment: spec.Experiment, base: Path, options: Options, home: Home, site: Site) -> Pins:
+def _pin(
+    experiment: spec.Experiment,
+    base: Path,
+    options: Options,
+    home: Home,
+    site: Site,
+    log: Callable[[str], None],
+) -> Pins:
     folder = _code_folder(experiment, base)
     code = pin_code(
         folder,
@@ -205,12 +228,9 @@ def _pin(experiment: spec.Experiment, base: Path, options: Options, home: Home, 
         store=home.cache / "code.git",
     )
     image = pin_image_of(experiment, code, folder, site, home)
-    data = {name: _pin_data(name, source, base, home) for name, source in experiment.data.items() if source.source}
-    data |= {
-        f"{name}.from": _pin_data(f"{name}.from", spec.DataSource(source=source.from_), base, home)
-        for name, source in experiment.data.items()
-        if ":" in source.from_
-    }
+    sources = {name: source.source for name, source in experiment.data.items() if source.source}
+    sources |= {f"{name}.from": source.from_ for name, source in experiment.data.items() if ":" in source.from_}
+    data = {name: _pin_data(name, source, base, home, log) for name, source in sources.items()}
     return Pins(code=code, environment=pin_environment_of(experiment, folder), data=data, image=image)
 
 
@@ -250,11 +270,13 @@ def pin_environment_of(experiment: spec.Experiment, folder: Path) -> Environment
     return pin_environment("python", folder, python=env.python)
 
 
-def _pin_data(name: str, source: spec.DataSource, base: Path, home: Home) -> DataPin:
-    from windlass.pin import pin_data  # lazy: what reads data is needed where there is some
+def _pin_data(name: str, source: str, base: Path, home: Home, log: Callable[[str], None]) -> DataPin:
+    from windlass.launch.transfer import told_of  # lazy: what reads data is needed where there is some
+    from windlass.pin import pin_data  # lazy: as above
 
-    text = _whole_run_id(source.source, home)
-    return pin_data(name, text, base, cache=home.cache / "digests", places=DataPlaces.of(home.path))
+    text, places = _whole_run_id(source, home), DataPlaces.of(home.path)
+    with told_of(f"data `{name}` from {source}", log) as progress:
+        return pin_data(name, text, base, cache=home.cache / "digests", places=places, progress=progress)
 
 
 def _whole_run_id(source: str, home: Home) -> str:

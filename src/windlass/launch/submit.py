@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from windlass.launch.mirror import Mirror
 
 __all__ = [
+    "BILL",
     "PLACES",
     "PROVENANCE",
     "announce",
@@ -49,6 +50,8 @@ __all__ = [
 
 PLACES = "places.json"
 PROVENANCE = "provenance.json"
+BILL = "image.spdx.json"
+"""What the image holds, as SPDX; where a tool for it was at hand."""
 
 
 def is_launching(home: Home, run_id: str) -> bool:

@@ -27,6 +27,9 @@ OF_WINDLASS = (
 """Keys of a task that windlass itself decides at a Beaker site; its user's processes get variables from it alone."""
 
 
+_OF_SITE = ("context", "constraints", "resources", "datasets")
+
+
 def kept_of_run(experiment: Mapping[str, Any]) -> Mapping[str, Any]:
     """The keys for the spec itself that are sent along at a Beaker site: `retry` is windlass's own there."""
     return {key: value for key, value in experiment.items() if key not in ("retry", "tasks")}
@@ -55,7 +58,8 @@ def divided(task: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str,
         elif key in ("context", "constraints") and isinstance(value, Mapping):
             parts = _inner(value, clusters)
         else:
-            is_ours = key in OF_WINDLASS and not (key == "hostNetworking" and value is True)
+            is_removal = value is None and key in _OF_SITE  # of a spec that said nothing: what the site asks for stays
+            is_ours = is_removal or (key in OF_WINDLASS and not (key == "hostNetworking" and value is True))
             (ours if is_ours else sent)[key] = value
             continue
         sent |= {key: parts[0]} if parts[0] else {}

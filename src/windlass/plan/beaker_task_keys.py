@@ -107,6 +107,8 @@ class TaskKeys:
     def _words(self, key: str, value: Any) -> KeptKey:
         if key == "arguments" and isinstance(value, int):
             return self._met(key, value, "so many words at the end of `run`")
+        if key == "arguments" and is_nothing(value):
+            return self._met(key, value, "it says nothing")
         words = [str(word) for word in value] if isinstance(value, list) else []
         run = [self._task.run] if isinstance(self._task.run, str) else list(self._task.run)
         run = [word.replace("$${", "${") for word in run]
@@ -188,7 +190,11 @@ class TaskKeys:
                 if inner == "cluster":
                     return self._clusters(name, value)
                 is_same = is_nothing(value) or value in ([], list(self._task.hosts))
-                wanted = "write `hosts`" if inner == "hostname" else UNKNOWN
+                wanted = (
+                    "any of them will do at Beaker; write `hosts`, one for each node"
+                    if inner == "hostname"
+                    else UNKNOWN
+                )
                 return self._verdict(name, value, is_same, "the same as `hosts`", wanted)
             case _:
                 return self._result(name, inner, value)

@@ -8,13 +8,15 @@ from pathlib import PurePath
 from windlass.core.errors import PreconditionError
 from windlass.plan.refusal import Refusals
 from windlass.plan.site import Site
-from windlass.sites.profile import Containers
+from windlass.sites.profile import Containers, Profile
 from windlass.spec import Experiment
 
-__all__ = ["check_containers", "container_argv"]
+__all__ = ["OUTSIDE", "check_containers", "check_site_containers", "container_argv"]
 
-_OUTSIDE = ("ray", "mpi", "srun")
+OUTSIDE = ("ray", "mpi", "srun")
 """Launchers that are programs of this machine around the command, and start others on their own."""
+
+_NOT_A_FILE = "`env.image` is `{}`, and enroot starts image files only"
 
 
 def check_containers(experiment: Experiment, site: Site, refusals: Refusals) -> None:
@@ -23,10 +25,38 @@ def check_containers(experiment: Experiment, site: Site, refusals: Refusals) -> 
     if not image:
         hint = f"name one: --on {site.name} env.image=python:3.12, or env.image=Dockerfile; without one, --on local"
         refusals.add("env.image", f"`{site.name}` runs containers, and the experiment names no image", "no-image", hint)
+    _check_launchers(experiment, refusals, "run it with --on local, or start the cluster inside your own command")
+
+
+def check_site_containers(experiment: Experiment, profile: Profile, refusals: Refusals) -> None:
+    """Refuse what the runtime of a site cannot do with the experiment's image."""
+    image, kind = experiment.env.image, profile.containers.kind
+    if not image or kind == "none":
+        return  # without a runtime the image itself is refused
+    _check_launchers(experiment, refusals, "use `env.uv`, or start the cluster inside your own command")
+    if kind == "enroot" and not image.name.startswith("/"):
+        refusals.add("env.image", _NOT_A_FILE.format(image), "image-not-imported", _import_hint(str(image)))
+    reasons = {}
+    if image.network != "host":
+        reasons["network"] = f"{kind} has the node's network"
+    if image.name and image.has_own_code:
+        reasons["code"] = "the folder of the code in an image that is only named is not known"
+    for key, reason in reasons.items():
+        path = f"env.image.{key}"
+        message = f"{path}={getattr(image, key)} cannot be honoured on `{profile.name}`: {reason}"
+        refusals.add(path, message, "not-honoured", f"remove it: ~{path}")
+
+
+def _import_hint(image: str) -> str:
+    name = image.removeprefix("docker://")
+    return f"`enroot import -o image.sqsh docker://{name}` there, then name the file by its absolute path"
+
+
+def _check_launchers(experiment: Experiment, refusals: Refusals, hint: str) -> None:
     for name, task in experiment.tasks.items():
-        if task.cluster in _OUTSIDE:
+        if task.cluster in OUTSIDE:
+            image = experiment.env.image
             message = f"task `{name}` has `cluster: {task.cluster}`, which cannot start in the image `{image}`"
-            hint = "run it with --on local, or start the cluster inside your own command"
             refusals.add(f"tasks.{name}.cluster", message, "image-launcher", hint)
 
 
@@ -38,6 +68,7 @@ def container_argv(
     site: str,
     cwd: PurePath,
     folders: Iterable[PurePath] = (),
+    files: Iterable[PurePath] = (),
     variables: Iterable[str] = (),
     uses_gpus: bool = False,
     has_own_code: bool = False,
@@ -47,6 +78,7 @@ def container_argv(
     Args:
         image: a tag (`nvcr.io/nvidia/pytorch:25.10-py3`), an address with a scheme, or the absolute path of an image file.
         folders: shown inside under their own path, besides the site's own `binds`; the working folder is always.
+        files: shown likewise.
         variables: names of variables that must reach the inside; apptainer passes all of them anyway.
         uses_gpus: the drivers' libraries must be there.
         has_own_code: `cwd` is a folder of the image, over which nothing may be shown.
@@ -69,8 +101,8 @@ def container_argv(
         )
     shown = _shown(() if has_own_code else (cwd,), folders)
     if containers.kind == "apptainer":
-        return (*_apptainer(containers, image, cwd, shown, uses_gpus), *argv)
-    return (*_enroot(containers, image, cwd, shown, variables, uses_gpus), *argv)
+        return (*_apptainer(containers, image, cwd, [*shown, *map(str, files)], uses_gpus), *argv)
+    return (*_enroot(containers, image, cwd, shown, files, variables, uses_gpus), *argv)
 
 
 def _shown(own: Iterable[PurePath], folders: Iterable[PurePath]) -> list[str]:
@@ -87,8 +119,9 @@ def _apptainer(
     containers: Containers, image: str, cwd: PurePath, shown: Sequence[str], uses_gpus: bool
 ) -> tuple[str, ...]:
     needs_nv = uses_gpus and not {"--nv", "--rocm", "--nvccli"} & set(containers.options)
-    binds = [each for folder in (*containers.binds, *shown) for each in ("--bind", folder)]
+    binds = [each for path in (*containers.binds, *shown) for each in ("--bind", path)]
     return (
+        *_with_requests("--bind", _REQUESTS),
         containers.program or "apptainer",
         "exec",
         *(["--nv"] if needs_nv else []),
@@ -101,22 +134,39 @@ def _apptainer(
 
 
 def _enroot(
-    containers: Containers, image: str, cwd: PurePath, shown: Sequence[str], variables: Iterable[str], uses_gpus: bool
+    containers: Containers,
+    image: str,
+    cwd: PurePath,
+    shown: Sequence[str],
+    files: Iterable[PurePath],
+    variables: Iterable[str],
+    uses_gpus: bool,
 ) -> tuple[str, ...]:
     if not image.startswith("/"):
-        raise PreconditionError(
-            f"`env.image` is `{image}`, and enroot starts image files only",
-            hint=f"`enroot import -o image.sqsh docker://{image.removeprefix('docker://')}` there, then name the file",
-            code="image-not-imported",
-        )
-    mounts = [each for folder in (*containers.binds, *shown) for each in ("--mount", _both_sides(folder))]
+        raise PreconditionError(_NOT_A_FILE.format(image), hint=_import_hint(image), code="image-not-imported")
+    lines = [*map(_both_sides, (*containers.binds, *shown)), *(_both_sides(str(file), "file,bind") for file in files)]
+    mounts = [each for line in lines for each in ("--mount", line)]
     words = [*sorted(variables), *(["NVIDIA_VISIBLE_DEVICES=all"] if uses_gpus else [])]
     inside = [each for word in words for each in ("--env", word)]
     # enroot has no option for the working folder, so a shell inside goes there first.
     enter = ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(cwd))
-    return (containers.program or "enroot", "start", *containers.options, *mounts, *inside, image, *enter)
+    start = (containers.program or "enroot", "start", *containers.options)
+    return (*_with_requests("--mount", _both_sides(_REQUESTS)), *start, *mounts, *inside, image, *enter)
 
 
-def _both_sides(folder: str) -> str:
+def _both_sides(path: str, kind: str = "dir,rbind") -> str:
     """A line of fstab with colons; the place inside is made where the image has none."""
-    return folder if ":" in folder else f"{folder}:{folder}:none:x-create=dir,rbind"
+    return path if ":" in path and path != _REQUESTS else f"{path}:{path}:none:x-create={kind}"
+
+
+_REQUESTS = "${WINDLASS_CONTROL%/*}"
+"""As a shell says it: the folder, on the node's own disk, through which the supervisor asks the code to save and to stop."""
+
+
+def _with_requests(option: str, value: str) -> tuple[str, ...]:
+    """The beginning of a command line that gets an option behind its first two words, with what only the node knows."""
+    script = (
+        'command -v "$0" >/dev/null || { echo "there is no $0 on $(uname -n)" >&2; exit 127; }; '
+        f'verb=$1; shift; exec "$0" "$verb" {option} "{value}" "$@"'
+    )
+    return ("/bin/sh", "-c", script)

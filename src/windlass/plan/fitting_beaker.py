@@ -109,7 +109,7 @@ def _ask(experiment: Experiment, task: Task, request: Request, venue: BeakerVenu
         workspace=place.workspace,
         budget=venue.budget,
         description=experiment.why or experiment.name,
-        groups=place.groups,
+        groups=tuple(dict.fromkeys((*place.groups, *_group(experiment)))),
         image=image,
         clusters=venue.clusters,
         hostnames=task.hosts,
@@ -124,6 +124,12 @@ def _ask(experiment: Experiment, task: Task, request: Request, venue: BeakerVenu
         experiment=kept_of_run(experiment.beaker),
         task=merge(_outlives(venue), patch),
     )
+
+
+def _group(experiment: Experiment) -> tuple[str, ...]:
+    """The group of Beaker that an experiment names in full; another name is only recorded, as elsewhere."""
+    group = experiment.context.group
+    return (group,) if "/" in group else ()
 
 
 def _outlives(venue: BeakerVenue) -> dict[str, Any]:
@@ -141,6 +147,8 @@ def _dataset(mount: BeakerMount) -> Mapping[str, Any]:
 
 def _notes(experiment: Experiment, requests: Mapping[str, Request], venue: BeakerVenue) -> Iterator[str]:
     profile = venue.profile
+    for group in _group(experiment):
+        yield f"context.group={group}: the experiment joins this group of Beaker"
     if not venue.clusters:
         yield f"the profile of `{profile.name}` names no clusters (beaker.clusters): Beaker takes any of its own"
     unknown = [name for name in venue.clusters if name not in profile.partitions]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from windlass.core.units import format_duration
+from windlass.plan.containers import check_site_containers
 from windlass.plan.fitting import Fitted, FittedTask, bundles_of
 from windlass.plan.honour import apply_rules
 from windlass.plan.links import Links, gpu_budget, links_of
@@ -30,6 +31,7 @@ def fit_slurm(experiment: Experiment, site: Site, refusals: Refusals, *, best_ef
     if reshape:
         experiment, notes = reshaped(experiment, venue.there.gpus)
     notes += apply_rules(experiment, site, refusals, is_best_effort=best_effort, venue=venue)
+    check_site_containers(experiment, venue.profile, refusals)
     venues = {name: _cpu_venue(venue) if built_name(name) else venue for name in experiment.tasks}
     requests = {name: request_at(name, task, venues[name], refusals) for name, task in experiment.tasks.items()}
     budget, more = gpu_budget(experiment, requests, refusals)

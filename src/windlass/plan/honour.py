@@ -122,7 +122,7 @@ def _mapped(setting: str) -> Callable[[Venue, object], str]:
 SLURM_RULES: Mapping[str, Rule] = {
     **LOCAL_RULES,
     "env.image": Rule(
-        treatment=Treatment.REFUSED,
+        treatment=Treatment.IMPOSSIBLE,
         reason="the site's profile names no way to run containers (containers.kind); use `env.uv` or `env.python`",
         able=lambda venue: venue.profile.containers.kind != "none",
     ),

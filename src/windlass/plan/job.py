@@ -164,18 +164,17 @@ def _contained(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...]
     image, profile = places.image or plan.image, plan.site.profile
     if not image or profile is None or plan.site.backend == "beaker":
         return argv
-    if task.launcher in _WRAPPED:
-        raise PreconditionError(
-            f"task `{task.name}` has `cluster: {task.launcher}`, which cannot start in the image `{image}` yet",
-            hint="use `env.uv`, or start the cluster inside your own command",
-            code="image-launcher",
-        )
     from windlass.plan.containers import container_argv  # lazy: most tasks run in none
+    from windlass.supervise.delivery import delivery_token  # lazy: as above
 
     cwd = places.cwd or places.code
     builds = plan.pins.builds
     data = [path for name, path in places.data.items() if name not in builds or any(str(path) in word for word in argv)]
-    folders = [places.run_dir, out, *data, *(path.parent for path in places.python_path)]
+    own = [path for path in places.python_path if path.suffix == ".pyz"]
+    folders = [places.run_dir, out, *data, *(path for path in places.python_path if path not in own)]
+    delivery = places.delivery
+    secrets = [use.name for use in task.secrets if use.is_file]
+    files = [delivery.with_name(f"{delivery_token(delivery)}.{name}") for name in secrets if delivery is not None]
     return container_argv(
         profile.containers,
         image,
@@ -183,7 +182,8 @@ def _contained(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...]
         site=plan.site.name,
         cwd=cwd,
         folders=folders,
-        variables=[*task.env, *task.site_env, *_IN_CONTAINERS, *(use.name for use in task.secrets)],
+        files=[*own, *files],
+        variables={*task.env, *task.site_env, *own_role(task)[0], *_IN_CONTAINERS, *(use.name for use in task.secrets)},
         uses_gpus=task.gpus > 0,
         has_own_code=plan.pins.image.has_own_code,
     )
@@ -253,16 +253,16 @@ def _of_beaker(site: Site, task: TaskPlan, places: Places, job: int) -> dict[str
     return beaker_fields(site, task, places, job)
 
 
-_WRAPPED = ("ray", "mpi", "srun")
 _IN_CONTAINERS = (
     "WINDLASS_JOURNAL",
     "WINDLASS_CONTROL",
     "WINDLASS_CHECKPOINT_PATTERN",
     "WINDLASS_CHECKPOINT_EVERY",
+    "WINDLASS_HOSTS",
     *("WINDLASS_RESUME", "WINDLASS_TOKEN", "WINDLASS_SECRET_NAMES", "WINDLASS_SECRET_FILES", "WINDLASS_LINK"),
-    *("PYTHONPATH", "CUDA_VISIBLE_DEVICES"),
+    *("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"),
 )
-"""What the supervisor sets, for runtimes that pass only what they are told to."""
+"""What the supervisor and the scheduler set, for runtimes that pass only what they are told to."""
 
 _WITH_HEAD = ("ray", "mpi")
 """Launchers whose first replica runs the command, while the others serve it."""

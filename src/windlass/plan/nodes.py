@@ -104,7 +104,12 @@ def _nodes(number: int) -> str:
 def _check_hosts(path: str, task: Task, request: Request, venue: Venue, refusals: Refusals) -> None:
     if not task.hosts:
         return
-    if len(task.hosts) != request.nodes or any("[" in host for host in task.hosts):
+    lists = [host for host in task.hosts if "[" in host or "," in host]
+    if lists:
+        message = f"{path}.hosts holds `{lists[0]}`, which is no name of one host"
+        hint = f"write each host by itself: {path}.hosts=[{lists[0] if '[' not in lists[0] else 'n1,n2'}]"
+        refusals.add(f"{path}.hosts", message, "hosts-conflict", hint)
+    elif len(task.hosts) != request.nodes:
         message = f"{path}.hosts is `{', '.join(task.hosts)}`, and the task takes {_nodes(request.nodes)}"
         hint = f"name each host that it is to take, and none more: {path}.nodes={len(task.hosts)}, or ~{path}.hosts"
         refusals.add(f"{path}.hosts", message, "hosts-conflict", hint)

@@ -88,7 +88,14 @@ def image_text(plan: Plan) -> str:
     if pin.kind == "built":
         from_ = f"{pin.dockerfile}" + (f" ({pin.variant})" if pin.variant else "")
         return f"{pin.name}, from {from_} by content {pin.key[:12]}, for {pin.platform}"
-    return f"{pin.name}@{pin.digest}" if pin.digest else f"{pin.name} (by its tag: its digest is not known here)"
+    if pin.digest:
+        return f"{pin.name}@{pin.digest}"
+    how = (
+        "a file of the site: its content is not pinned"
+        if pin.name.startswith("/")
+        else "by its tag: its digest is not known here"
+    )
+    return f"{pin.name} ({how})"
 
 
 def environment_text(plan: Plan) -> str:

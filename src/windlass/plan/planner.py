@@ -66,11 +66,11 @@ def make_plan(
     if pins.code.kind == "in-place":
         notes.append("the code runs in place and is not pinned: later edits reach attempts that start after them")
     check_user_variables(experiment.env.vars, "env.vars", refusals, is_debug=is_debug)
-    has_environment = pins.environment.kind != "none"
+    python_version = pins.environment.python_version if pins.environment.kind == "uv" else ""
     check_secrets([secret.name for secret in experiment.env.secrets], refusals)
     tasks = []
     for name in experiment.tasks:
-        task, more = _plan_task(name, fitted, site, refusals, is_debug=is_debug, has_environment=has_environment)
+        task, more = _plan_task(name, fitted, site, refusals, is_debug=is_debug, python_version=python_version)
         tasks.append(task)
         notes += more
     refusals.raise_all()
@@ -127,7 +127,7 @@ def _pieces(text: str) -> tuple[str | Token, ...]:
 
 
 def _plan_task(
-    name: str, fitted: Fitted, site: Site, refusals: Refusals, *, is_debug: bool, has_environment: bool
+    name: str, fitted: Fitted, site: Site, refusals: Refusals, *, is_debug: bool, python_version: str
 ) -> tuple[TaskPlan | None, tuple[str, ...]]:
     """The plan of one task, None where its command is refused, and notes."""
     built = built_name(name)
@@ -160,7 +160,7 @@ def _plan_task(
     if "beaker" in task.compat:  # what the place decides, so that the same work keeps its hash
         there = _beaker_variables(replace(shape, cpus=request.cpus or fitted.tasks[name].node_cpus), site)
         planned = replace(planned, site_env={key: value for key, value in there.items() if key not in user})
-    return _with_site_variables(planned, task, fitted, user, has_environment=has_environment)
+    return _with_site_variables(planned, task, fitted, user, python_version=python_version)
 
 
 def _beaker_variables(shape: Shape, site: Site) -> dict[str, str]:
@@ -180,7 +180,7 @@ def _build_variables(name: str, experiment: Experiment) -> Mapping[str, str]:
 
 
 def _with_site_variables(
-    planned: TaskPlan, task: Task, fitted: Fitted, user: Mapping[str, str], *, has_environment: bool
+    planned: TaskPlan, task: Task, fitted: Fitted, user: Mapping[str, str], *, python_version: str
 ) -> tuple[TaskPlan, tuple[str, ...]]:
     if fitted.venue is None:
         return planned, ()
@@ -188,7 +188,7 @@ def _with_site_variables(
 
     request = fitted.tasks[planned.name].request
     own = {*user, *(secret.name for secret in fitted.experiment.env.secrets)}
-    found = site_variables(task, request, fitted.venue, own, has_environment=has_environment)
+    found = site_variables(task, request, fitted.venue, own, python_version=python_version)
     everyone, driver, worker = (
         {name: value for name, value in variables.items() if value is not None}
         for variables in (found.everyone, found.driver, found.worker)

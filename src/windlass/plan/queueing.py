@@ -74,8 +74,9 @@ def _scratch(node_local: str) -> tuple[str, ...]:
 
 
 def _setup(env: SiteEnvironment) -> tuple[str, ...]:
-    """Shell lines that load the site's modules."""
+    """Shell lines that load the site's modules; what `forbid_module` is, the script says."""
     lines = [f". {shlex.quote(env.module_init)}"] if env.module_init else []
     lines += ["module purge"] if env.module_purge else []
     lines += [f"module load {shlex.join(env.modules)}"] if env.modules else []
+    lines += [f"forbid_module {shlex.quote(name)}" for name in env.modules_forbidden if env.modules]
     return tuple(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from windlass.sites.profile import SiteVariable
 from windlass.spec import Task
 
 __all__ = ["SiteVariables", "site_variables"]
+
+_OF_PYTHON = re.compile(r"\$\{env\.path\}/lib/python(\d+\.\d+)/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +28,13 @@ class SiteVariables:
 
 
 def site_variables(
-    task: Task, request: Request, venue: Venue, user: Iterable[str], *, has_environment: bool
+    task: Task, request: Request, venue: Venue, user: Iterable[str], *, python_version: str
 ) -> SiteVariables:
     """What the site sets for a task; what the user sets stays the user's.
 
     Args:
         user: names of the variables that the experiment sets.
-        has_environment: whether the task has an environment of its own, for `${env.path}`.
+        python_version: of the task's own environment, for `${env.path}`; empty: it has none.
     """
     facts = _facts(task, request)
     found: dict[str, dict[str, str | None]] = {"all": {}, "driver": {}, "worker": {}}
@@ -39,13 +42,14 @@ def site_variables(
     for variable in (*venue.profile.net.vars, *venue.profile.env.vars):
         if not facts >= set(variable.when):
             continue
-        missing = _missing(variable, venue, has_environment=has_environment)
+        missing = _missing(variable, venue, has_environment=bool(python_version))
         if variable.name in own:
             notes.append(f"{variable.name}: the experiment's value replaces the one of `{venue.profile.name}`")
         elif missing:
             notes.append(f"{variable.name} of `{venue.profile.name}` is left out: {missing}")
         else:
             found[variable.role][variable.name] = variable.value
+            notes += _other_python(variable, venue, python_version)
     return SiteVariables(
         everyone=found["all"], driver=found["driver"], worker=found["worker"], notes=tuple(dict.fromkeys(notes))
     )
@@ -55,6 +59,15 @@ def _facts(task: Task, request: Request) -> frozenset[str]:
     """What the predicates of a profile ask for."""
     facts = {"multi-node" if request.nodes > 1 else "one-node", task.cluster}
     return frozenset(facts | ({"gpu"} if request.gpus else set()))
+
+
+def _other_python(variable: SiteVariable, venue: Venue, python_version: str) -> list[str]:
+    """What is to be said of a value that names the folder of another Python than the environment's."""
+    match = _OF_PYTHON.search(variable.value or "")
+    if match is None or python_version.startswith(f"{match[1]}."):
+        return []
+    said = f"{variable.name} of `{venue.profile.name}` names lib/python{match[1]} of the environment"
+    return [f"{said}, which has Python {python_version}: set it yourself (env.vars), or correct the profile"]
 
 
 def _missing(variable: SiteVariable, venue: Venue, *, has_environment: bool) -> str:

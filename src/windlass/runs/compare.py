@@ -172,7 +172,9 @@ def _tree(documents: Mapping[str, object]) -> dict[str, object]:
     tree["environment"] = _environment(_mapping(pins.get("environment")), _mapping(provenance.get("environment")))
     tree["image"] = {**_mapping(pins.get("image")), **_mapping(provenance.get("image"))}
     tree["data"] = _by_name(pins.get("data"))
-    tree["builds"] = _by_name(pins.get("builds"))
+    declared = _mapping(_mapping(plan.get("experiment")).get("data"))
+    builds = _by_name(pins.get("builds"))
+    tree["builds"] = {name: {**_mapping(pin), "declared": declared.get(name)} for name, pin in builds.items()}
     tree["site"] = _mapping(plan.get("site"))
     tree["host"] = provenance.get("host")
     tree["hosts"] = documents.get("hosts")

@@ -9,6 +9,10 @@ __all__ = ["tidied"]
 _Tree = dict[str, object]
 _CODE_CONTENT = ("kind", "commit", "subdir", "dirty_files")
 _IMAGE_PARTS = ("name", "target", "args", "bases", "platform", "has_own_code", "network")
+_DATA_RESULTS = ("digest", "size_bytes", "num_files", "source", "name")
+_BUILT_FROM = ("code", "environment", "image", "env", "params", "data")
+_BUILDS = "data."
+"""Before the name of a task that prepares data."""
 _IMAGE_RESULTS = ("digest", "registry_digest", "image_id", "reference", "key", "workdir", "sbom")
 
 
@@ -19,8 +23,9 @@ def tidied(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[_
     _tidy_environment(left, right)
     _tidy_image(left, right, is_code_same=is_code_same)
     _tidy_data(left, right)
+    rebuilt = _tidy_builds(left, right)
     _tidy_place(left, right)
-    _tidy_outputs(left, right)
+    _tidy_outputs(left, right, rebuilt)
     return left, right
 
 
@@ -87,15 +92,41 @@ def _tidy_image(left: _Tree, right: _Tree, *, is_code_same: bool) -> None:
 
 def _tidy_data(left: _Tree, right: _Tree) -> None:
     """The digest says that data differs; sizes and counts follow, and where it lay is no difference in itself."""
-    for part, results in (("data", ("digest", "size_bytes", "num_files", "source", "name")), ("builds", ("key",))):
-        one, other = _section(left, part), _section(right, part)
-        for tree, own in ((left, one), (right, other)):
-            entries: _Tree = {}
-            for name, pin in own.items():
-                content = {key: pin[key] for key in results if pin.get(key)} if isinstance(pin, Mapping) else {}
-                first = content.get(results[0])
-                entries[name] = {results[0]: first} if first else content
-            tree[part] = entries
+    for tree in (left, right):
+        entries: _Tree = {}
+        for name in _section(tree, "data"):
+            pin = _section(_section(tree, "data"), name)
+            content = {key: pin[key] for key in _DATA_RESULTS if pin.get(key)}
+            entries[name] = {"digest": pin["digest"]} if pin.get("digest") else content
+        tree["data"] = entries
+
+
+def _tidy_builds(left: _Tree, right: _Tree) -> set[str]:
+    """A build differs by how it is declared; its key follows from that, or from what is told elsewhere.
+
+    Returns:
+        Names of those whose key differs.
+    """
+    one, other = _section(left, "builds"), _section(right, "builds")
+    pairs = {name: (_section(one, name), _section(other, name)) for name in {*one, *other}}
+    rebuilt = {name for name, (a, b) in pairs.items() if a.get("key") != b.get("key")}
+    declared = {name for name in rebuilt if pairs[name][0].get("declared") != pairs[name][1].get("declared")}
+    is_told = bool(declared) or any(left.get(part) != right.get(part) for part in _BUILT_FROM)
+    is_code_told = left.get("code") != right.get("code")
+    found: tuple[_Tree, _Tree] = {}, {}
+    for name in rebuilt:
+        is_explained = is_told and (is_code_told or pairs[name][0].get("code") == pairs[name][1].get("code"))
+        if name in declared and all(pairs[name]):
+            part = "declared"
+        elif is_explained and all(pairs[name]):
+            continue
+        else:
+            part = "key"
+        for tree, pin in zip(found, pairs[name], strict=True):
+            if pin:
+                tree[name] = _section(pin, part) if part == "declared" else {"key": pin.get("key")}
+    left["builds"], right["builds"] = found
+    return rebuilt
 
 
 def _tidy_place(left: _Tree, right: _Tree) -> None:
@@ -110,11 +141,15 @@ def _tidy_place(left: _Tree, right: _Tree) -> None:
         tree["hosts"] = {task: hosts for task, hosts in own.items() if task in another}
 
 
-def _tidy_outputs(left: _Tree, right: _Tree) -> None:
-    """File by file where both sides know their files, else by the digest of all of them."""
+def _tidy_outputs(left: _Tree, right: _Tree, rebuilt: Iterable[str]) -> None:
+    """File by file where both sides know their files, else by the digest of all of them.
+
+    What a build of data wrote counts only where both runs built the same.
+    """
     one, other = _section(left, "outputs"), _section(right, "outputs")
     found: tuple[_Tree, _Tree] = {}, {}
-    for task in {*one, *other}:
+    alone = {task for task in {*one} ^ {*other} if task.startswith(_BUILDS)}
+    for task in {*one, *other} - alone - {f"{_BUILDS}{name}" for name in rebuilt}:
         sides = [_section(side, task) for side in (one, other)]
         if sides[0].get("digest") == sides[1].get("digest"):
             continue

@@ -18,7 +18,7 @@ from windlass.record.manifest import FILE_SUFFIX, Entry, Manifest
 __all__ = ["copy_folder", "send_folder"]
 
 _PIECE_BYTES = 1 << 20
-_URL = re.compile(r"[a-z][a-z0-9+.-]*(?:::|://)", re.IGNORECASE)
+_URL = re.compile(r"[a-z][a-z0-9+.-]*(?:::|://)|(?:s3|gs):", re.IGNORECASE)
 
 
 def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bool = False) -> None:

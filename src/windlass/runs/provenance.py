@@ -14,7 +14,7 @@ from windlass.record.state import Attempt, RunFacts, Task
 from windlass.runs.store import RunFolder
 from windlass.supervise.built_data import RECORD
 
-__all__ = ["Chain", "Edge", "Node", "NodeKind", "chain_of", "provenance_chain"]
+__all__ = ["Chain", "Edge", "Node", "NodeKind", "built_digest", "chain_of", "provenance_chain"]
 
 _MAX_ATTEMPTS = 4
 """Attempts of a task that stand alone; earlier ones are one node together."""
@@ -99,10 +99,10 @@ def provenance_chain(run: RunFolder) -> Chain:
         record: Mapping[str, object] = run.provenance()
     except NotFoundError:
         record = {}
-    return chain_of(run.id, run.plan(), record, run.facts(), built=lambda name: _built_digest(run, name))
+    return chain_of(run.id, run.plan(), record, run.facts(), built=lambda name: built_digest(run, name))
 
 
-def _built_digest(run: RunFolder, name: str) -> str:
+def built_digest(run: RunFolder, name: str) -> str:
     """The digest of data that this run built, which its pin cannot know yet; empty where nothing says it."""
     try:
         written = read_json(run.out(f"data.{name}") / RECORD)

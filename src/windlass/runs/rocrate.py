@@ -22,7 +22,14 @@ __all__ = ["CRATE", "PROFILE", "metadata"]
 
 CRATE = "https://w3id.org/ro/crate/1.1"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
-_CONTEXT = [f"{CRATE}/context", {"sha256": "http://schema.org/sha256"}]
+_RUN_TERMS = "https://w3id.org/ro/terms/workflow-run#"
+_CONTEXT = [
+    f"{CRATE}/context",
+    {
+        "sha256": "http://schema.org/sha256",
+        **{term: f"{_RUN_TERMS}{term}" for term in ("ContainerImage", "containerImage", "registry", "tag")},
+    },
+]
 _PLAN = "run/plan.json"
 _ENGINE = "#windlass"
 _STATUS = {
@@ -49,7 +56,11 @@ def metadata(
     software = list(_software(provenance))
     data = list(_data(plan, [each["@id"] for each in files]))
     code = list(_code(plan, author))
+    image = list(_image(provenance))
     actions = list(_actions(facts, plan, [each["@id"] for each in files], [each["@id"] for each in (*data, *code)]))
+    for each in actions if image else ():
+        if each["@type"] == "CreateAction":
+            each["containerImage"] = {"@id": image[0]["@id"]}
     instruments = [each for each in actions if each["@type"] == "SoftwareApplication"]
     for each in instruments:
         each.update(_refs("softwareRequirements", [entity["@id"] for entity in software]))
@@ -58,7 +69,7 @@ def metadata(
         if each["@id"] == _PLAN:
             each.update(_workflow(facts, [entity["@id"] for entity in instruments]))
     root = _root(facts, files, [each["@id"] for each in (run, *actions) if each["@type"] == "CreateAction"])
-    known = [*_head(facts), root, *files, run, *actions, *data, *code, *software, *_person(author)]
+    known = [*_head(facts), root, *files, run, *actions, *data, *code, *image, *software, *_person(author)]
     text = json.dumps({"@context": _CONTEXT, "@graph": known}, indent=1, sort_keys=True, ensure_ascii=True)
     return text.encode("ascii") + b"\n"
 
@@ -222,14 +233,40 @@ def _data(plan: Mapping[str, Any], files: list[str]) -> Iterator[Entity]:
         }
 
 
+def _has_image(provenance: Mapping[str, Any]) -> bool:
+    return bool(provenance.get("image", {}).get("kind", "none") != "none")
+
+
+def _image(provenance: Mapping[str, Any]) -> Iterator[Entity]:
+    """The image that the tasks ran in, as the profile has it: registry, name, tag and digest, as far as they are known."""
+    if not _has_image(provenance):
+        return
+    image = provenance["image"]
+    full = str(image.get("registry") or image.get("name", ""))
+    host, _, below = full.partition("/")
+    registry = host if below and ({".", ":"} & set(host) or host == "localhost") else ""
+    name, _, tag = (below if registry else full).partition(":")
+    digest = str(image.get("registry_digest") or image.get("digest") or image.get("image_id") or "")
+    yield {
+        "@id": "#image",
+        "@type": "ContainerImage",
+        "additionalType": {"@id": f"{_RUN_TERMS}DockerImage"},
+        "name": name,
+        **({"registry": registry} if registry else {}),
+        **({"tag": tag} if tag else {}),
+        **({"sha256": digest.removeprefix("sha256:")} if digest else {}),
+    }
+
+
 def _software(provenance: Mapping[str, Any]) -> Iterator[Entity]:
     environment, host = provenance.get("environment", {}), provenance.get("host", {})
-    if host.get("python_version"):
+    image = provenance.get("image", {})
+    if host.get("python_version") and not _has_image(provenance):
         yield _application("python", str(environment.get("python_version") or host["python_version"]))
     if host.get("os"):
         yield _application(str(host["os"]), str(host.get("kernel", "")), kind="OperatingSystem")
-    for package in environment.get("packages", ()):
-        name, _, version = str(package).partition("==")
+    for package in (*environment.get("packages", ()), *image.get("packages", ())):
+        name, _, version = str(package).partition("==" if "==" in str(package) else "=")
         yield _application(name, version, kind="package")
 
 

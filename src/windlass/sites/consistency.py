@@ -22,6 +22,9 @@ PRIORITIES = ("low", "normal", "high", "urgent")
 
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _VALUE_TOKENS = ("env.path", "fs.node_local", "fs.shared", "user")
+_CLEANING = frozenset({"--cleanenv", "-e", "--containall", "-C"})
+"""Options of apptainer that start a command without the variables it was given; source: its user guide, "Environment"."""
+
 _WORTH_KNOWING = ("gpus", "cpus", "memory", "arch", "time_max")
 
 
@@ -238,6 +241,11 @@ def _software(profile: Profile) -> Iterator[Finding]:
     if containers.kind == "none" and (containers.program or containers.options or containers.binds):
         hint = "set `kind: apptainer` or `kind: enroot`, or remove the rest"
         yield "containers", "`containers` has settings, but `kind: none`", "setting-unused", hint
+    for option in containers.options if containers.kind == "apptainer" else ():
+        if option in _CLEANING:
+            message = f"`{option}` keeps the variables of a task out of its container"
+            hint = "remove it: of the node's own variables a task has only a few anyway"
+            yield "containers.options", message, "site-contradiction", hint
 
 
 def _quoted(name: str) -> str:

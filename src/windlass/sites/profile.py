@@ -219,7 +219,7 @@ class SiteEnvironment:
     build: Annotated[Literal["login", "compute"], Doc("Where environments are built.")] = "login"
     build_partition: Annotated[str, Doc("Partition of the build job, where `build: compute`.")] = ""
     stage: Annotated[Literal["shared", "node-local"], Doc("Where jobs use it from.")] = "shared"
-    module_init: Annotated[str, Doc("Shell file that defines `module`, where a batch shell does not.")] = ""
+    module_init: Annotated[str, Doc("Shell file that defines `module`; empty: looked for in the usual places.")] = ""
     module_purge: Annotated[bool, Doc("Unload all modules first.")] = False
     modules: Annotated[tuple[str, ...], OneOrMany(), Doc("Modules to load.")] = ()
     modules_forbidden: Annotated[tuple[str, ...], OneOrMany(), Doc("Modules that must not be loaded.")] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -14,11 +15,12 @@ from windlass.core.errors import UnreachableError
 from windlass.core.version import VERSION
 from windlass.store.faults import lacks_extra
 
-__all__ = ["BucketBlob", "HttpBlob", "file_system", "open_http"]
+__all__ = ["BucketBlob", "HttpBlob", "file_system", "full_url", "open_http"]
 
 _HTTP_TIMEOUT_S = 60.0
 _HTTP_PIECE_BYTES = 1 << 18
 _BUCKET_PIECE_BYTES = 16 << 20
+_SHORT = re.compile(r"(s3|gs):(?!//)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +116,18 @@ class BucketBlob:
             offset += len(piece)
 
 
+def full_url(text: str) -> str:
+    """`s3:bucket/x` as `s3://bucket/x`, since a source of data may be written so; anything else as it is."""
+    return _SHORT.sub(r"\1://", text, count=1) if _SHORT.match(text) else text
+
+
 def file_system(url: str) -> tuple[Any, str]:
     """The fsspec file system of a URL, and the path in it.
 
     Raises:
         PreconditionError: its library is not installed (`extra-missing`).
     """
+    url = full_url(url)
     scheme = url.partition(":")[0]
     try:
         import fsspec  # lazy: of the extra `data`

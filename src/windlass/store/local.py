@@ -96,7 +96,7 @@ class LocalStore:
         """
         if name:
             check_alias(name)
-        what = f"data `{name or path.name}`"
+        what = f"data `{name or path.resolve().name}`"
         with self.writing() as inbox:
 
             def read(file: str, mode: int, known: str | None) -> str:

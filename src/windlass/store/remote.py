@@ -17,7 +17,7 @@ from typing import Any
 
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
 from windlass.core.files import write_atomic
-from windlass.store.blobs import BucketBlob, file_system
+from windlass.store.blobs import BucketBlob, file_system, full_url
 from windlass.store.faults import remote_error
 from windlass.store.fetching import Fetch, Progress, retry
 from windlass.store.local import Alias, LocalStore, check_alias
@@ -42,7 +42,7 @@ class RemoteStore:
     """
 
     def __init__(self, url: str, *, pause: Callable[[float], None] = time.sleep) -> None:
-        self.url = url.rstrip("/")
+        self.url = full_url(url).rstrip("/")
         self._system, self._root = file_system(self.url)
         self._pause = pause
         names = self._system.protocol

@@ -220,7 +220,8 @@ def _record(ready: Ready, wrapped: Wrapped, environ: Mapping[str, str]) -> None:
     notes = ready.notes
     verb = "was there" if ready.is_hit else "is built"
     digest, size = str(notes.get("digest", "")), notes.get("size_bytes", 0)
-    say(f"data {notes.get('name')} {verb}: {notes.get('num_files')} files, {size} bytes, sha256:{digest[:12]}")
+    files = "1 file" if notes.get("num_files") == 1 else f"{notes.get('num_files')} files"
+    say(f"data {notes.get('name')} {verb}: {files}, {size} bytes, sha256:{digest[:12]}")
     record = Path(wrapped.options["record"])
     record.parent.mkdir(parents=True, exist_ok=True)
     write_json(record, {**notes, "key": ready.folder.name, "is_hit": ready.is_hit})

@@ -13,11 +13,12 @@ __all__ = ["preflight"]
 
 _MIN_FREE_BYTES = 256 << 20
 _MAX_CLOCK_S = 60.0
+_LISTING_S = 30.0
 _DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
 def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ: Mapping[str, str] = os.environ) -> str:
-    """What is wrong with this node, in words; empty when nothing is. Costs milliseconds.
+    """What is wrong with this node, in words; empty when nothing is. Costs milliseconds, with NVIDIA's GPUs a second or so.
 
     Args:
         address: where this replica is to be reached.
@@ -33,13 +34,37 @@ def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ:
 
 
 def _gpus(job: JobDocument, environ: Mapping[str, str]) -> str:
-    """By what the scheduler says; where it says nothing there is no verdict."""
+    """By what the scheduler says and what NVIDIA's driver lists; where neither says anything there is no verdict."""
     wanted, stated = job.queue.gpus_per_node, environ.get("SLURM_GPUS_ON_NODE", "")
     named = next((environ[name] for name in _DEVICES if environ.get(name)), "")
-    if not stated.isdecimal() and not named:
+    if stated.isdecimal() or named:
+        there = int(stated) if stated.isdecimal() else len([gpu for gpu in named.split(",") if gpu])
+        if there < wanted:
+            return f"the node gives {there} GPUs, and {wanted} were asked for"
+    return _listed(wanted, environ) if wanted else ""
+
+
+def _listed(wanted: int, environ: Mapping[str, str]) -> str:
+    """A GPU that broke stays in the scheduler's books; the driver does not list it, fails, or hangs."""
+    import shutil  # lazy: few sites ask for it
+    import subprocess  # lazy: as above
+
+    program = shutil.which("nvidia-smi", path=environ.get("PATH"))
+    if program is None:
         return ""
-    there = int(stated) if stated.isdecimal() else len([gpu for gpu in named.split(",") if gpu])
-    return "" if there >= wanted else f"the node gives {there} GPUs, and {wanted} were asked for"
+    child = subprocess.Popen(
+        [program, "-L"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        said = child.communicate(timeout=_LISTING_S)[0].decode(errors="replace").splitlines()
+    except subprocess.TimeoutExpired:
+        child.kill()  # and no wait: one that hangs in the driver does not go
+        return f"nvidia-smi did not list the GPUs within {_LISTING_S:g} s"
+    if child.returncode:
+        return f"nvidia-smi fails: {said[-1].strip() if said else f'exit code {child.returncode}'}"
+    parts = sum(line.lstrip().startswith("MIG ") for line in said)  # of GPUs that are divided
+    there = parts or sum(line.startswith("GPU ") for line in said)
+    return "" if there >= wanted else f"the driver lists {there} GPUs, and {wanted} were asked for"
 
 
 def _disk(environ: Mapping[str, str]) -> str:

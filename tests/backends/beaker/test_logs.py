@@ -11,7 +11,7 @@ import pytest
 
 from tests.backends.beaker.sample_jobs import plain_spec
 from windlass.backends.beaker import client, following
-from windlass.backends.beaker.following import LogFile, follow_all, keep_all
+from windlass.backends.beaker.following import LogFile, follow_all, keep_all, log_name
 from windlass.backends.beaker.seen import JobSeen, LogLine
 from windlass.backends.beaker.service import BeakerService
 from windlass.core.errors import NotFoundError, UnreachableError
@@ -20,6 +20,14 @@ from windlass.testing.beaker import FakeBeaker, Status
 
 def line(at_ns: int, text: str) -> LogLine:
     return LogLine(at_ns=at_ns, message=text.encode())
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [("main", "main-2.1.log"), ("", "task-01J-2.1.log"), ("../../up", "..-..-up-2.1.log"), ("a b/c", "a-b-c-2.1.log")],
+)
+def test_the_name_of_a_log_stays_in_its_folder(task: str, name: str) -> None:
+    assert log_name(JobSeen(id="j", task=task, task_id="01J", rank=2, size=3, attempt=1, status="running")) == name
 
 
 def test_a_log_file_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -277,11 +277,23 @@ def test_a_workspace_must_be_named_where_there_is_no_default(beaker: FakeBeaker)
     assert caught.value.code == "beaker-workspace"
 
 
+def test_only_the_replicas_that_are_wanted_are_asked_for(beaker: FakeBeaker, service: BeakerService) -> None:
+    made = service.create(plain_spec("exit 0", replicas=4))
+    beaker.wait(made.id)
+    before = beaker.calls["ListJobs"]
+    assert [job.rank for job in service.jobs(made.id, ranks=(0, 2))] == [0, 2]
+    assert beaker.calls["ListJobs"] - before == 2
+    assert [job.rank for job in service.jobs(made.id)] == [0, 1, 2, 3]
+
+
 def test_groups_hold_experiments(service: BeakerService) -> None:
     ids = [service.create(plain_spec("exit 0")).id for _ in range(2)]
     first = service.add_to_group("sweep", ids[:1])
     assert service.add_to_group("sweep", ids[1:]).id == first.id
+    assert service.add_to_group("me/sweep", ids).id == first.id
     assert [group.name for group in service.groups()] == ["me/sweep"]
+    with pytest.raises(NotFoundError, match="no group `you/sweep`"):
+        service.add_to_group("you/sweep", ids)
 
 
 def test_an_image_is_known_by_its_digest(beaker: FakeBeaker, service: BeakerService) -> None:

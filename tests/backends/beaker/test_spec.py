@@ -14,6 +14,7 @@ from windlass.backends.beaker.backend import BeakerBackend
 from windlass.backends.beaker.names import beaker_name, fresh_name, work_of
 from windlass.backends.beaker.spec import experiment_name, experiment_spec
 from windlass.core.errors import InternalError
+from windlass.supervise.job import Chain
 
 FOLDER, ARCHIVE = PurePath("/weka/bucket/runs/demo-01234567/jobs/main-1"), PurePath("/weka/bucket/a/windlass.pyz")
 SECOND = 1_000_000_000
@@ -213,3 +214,9 @@ def test_a_cluster_without_the_storage_says_so(tmp_path: Path) -> None:
 def task_command(document: Any, tmp_path: Path) -> list[str]:
     spec = experiment_spec(document, PurePath(tmp_path / "folder"), PurePath(tmp_path / "windlass.pyz"))
     return list(spec["tasks"][0]["command"])
+
+
+@pytest.mark.parametrize(("num_links", "resumes"), [(0, True), (1, False), (51, True)])
+def test_what_may_start_only_once_is_not_started_again(num_links: int, resumes: bool) -> None:
+    chain = Chain(scheduler="beaker", mode="requeue", num_links=num_links)
+    assert task_of(chain=chain)["context"]["autoResume"] is resumes

@@ -84,6 +84,15 @@ def test_replicas_that_wait_alike_are_told_together() -> None:
     )
 
 
+def test_tasks_that_wait_are_told_by_their_names() -> None:
+    jobs = [seen_job(task="a"), *(seen_job(rank, 2, id=f"b-{rank}", task="b") for rank in (0, 1))]
+    no_room = told("no room")
+    assert reasons_of(jobs, {"job-0": no_room, "b-0": no_room, "b-1": told("no GPU")}) == (
+        "a, b/0 are not scheduled: no room",
+        "b/1 is not scheduled: no GPU",
+    )
+
+
 def test_a_replica_that_waits_for_others_says_so() -> None:
     job = seen_job(1, 2, scheduled_ns=1, ready_ns=2)
     assert reasons_of([seen_job(0, 2, started_ns=5), job], {"job-1": []}) == (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from tests.backends.slurm.fake_door import FakeDoor
 from windlass.backends.door import Answer
 from windlass.backends.slurm.inventory import parse_nodes, parse_partitions, parse_time
-from windlass.backends.slurm.probe import Section, probe, profile_of, sections_of
+from windlass.backends.slurm.probe import SCRIPT, Section, probe, profile_of, sections_of
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.sites import Profile, find_site
 from windlass.sites.profile import Mapped
@@ -36,7 +37,7 @@ def test_the_real_lab_of_2205() -> None:
     assert (scheduler.version, scheduler.partition, scheduler.accounting) == ("22.05.8", "main", False)
     assert (scheduler.kill_wait, scheduler.asks_memory, scheduler.preemptible) == (5.0, True, Mapped(partition="low"))
     assert (scheduler.accounts, scheduler.qos_known) == ((), ())
-    assert profile.env.python == "python3"
+    assert (profile.env.python, profile.env.module_init) == ("python3", "")
     assert profile.fs.shared == "/root"
 
 
@@ -64,7 +65,7 @@ def test_a_newer_version_with_words_that_nobody_knew() -> None:
     assert (scheduler.priority, scheduler.preemptible) == ({"urgent": Mapped(qos="urgent")}, Mapped(qos="spare"))
     assert (profile.net.interface, profile.net.interconnect) == ("hsn", "slingshot")
     assert (profile.fs.shared, profile.fs.node_local_is_memory) == ("/scratch/b5a/${user}", True)
-    assert profile.env.python == "python3.12"
+    assert (profile.env.python, profile.env.module_init) == ("python3.12", "/etc/profile.d/lmod.sh")
     assert (profile.containers.kind, profile.containers.program) == ("apptainer", "singularity")
 
 
@@ -113,8 +114,22 @@ def test_a_controller_that_is_down_is_no_answer() -> None:
         profile_of(found, "x", ssh="me@host", today=TODAY)
 
 
+def test_the_file_that_makes_modules_is_one_that_does_so_in_a_bare_shell(tmp_path: Path) -> None:
+    (tmp_path / "init").mkdir()
+    init = tmp_path / "init" / "sh"
+    begin = SCRIPT.index("ask module_init")
+    question = SCRIPT[: SCRIPT.index("me=")] + SCRIPT[begin : SCRIPT.index("ask folders")]
+    for text, found in (("module() { :; }", False), ("module() { :; }; MODULEPATH=/m", True)):
+        init.write_text(text + "\n")
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MODULESHOME": str(tmp_path)}
+        done = subprocess.run(["sh"], input=question, env=env, capture_output=True, text=True)
+        said = sections_of(done.stdout)["module_init"]
+        assert said.code == 0, done
+        assert (said.text.strip() == str(init)) is found or said.text.startswith("/etc/profile.d/")
+
+
 @pytest.mark.parametrize(
-    "lost", ["qos", "assoc", "account", "pythons", "modules", "folders", "network", "user", "machine"]
+    "lost", ["qos", "assoc", "account", "pythons", "module_init", "folders", "network", "user", "machine"]
 )
 def test_what_one_command_does_not_say_is_unknown_and_no_more(lost: str) -> None:
     found = {name: section for name, section in sections("25.05").items() if name != lost}

@@ -168,7 +168,9 @@ def test_job_json_says_how_links_are_queued(tmp_path: Path) -> None:
     assert backend.render(job, tmp_path / "train-1", ARCHIVE) == rendered
 
 
-def _run(tmp_path: Path, *setup: str, python: str = "fake-python") -> tuple[subprocess.CompletedProcess[str], str]:
+def _run(
+    tmp_path: Path, *setup: str, python: str = "fake-python", **more: str
+) -> tuple[subprocess.CompletedProcess[str], str]:
     """Run a script's shell part with programs that note how they were called."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -180,7 +182,7 @@ def _run(tmp_path: Path, *setup: str, python: str = "fake-python") -> tuple[subp
     text = job_script(job, PurePath(tmp_path), ARCHIVE, NEW)
     path = tmp_path / "job.sbatch"
     path.write_text(text)
-    env = {"PATH": f"{programs}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+    env = {"PATH": f"{programs}:/usr/bin:/bin", "SLURM_JOB_ID": "7", **more}
     done = subprocess.run(["/bin/sh", str(path), "3"], env=env, capture_output=True, text=True)
     return done, notes.read_text() if notes.exists() else ""
 
@@ -192,6 +194,24 @@ def test_a_setup_that_works_leads_to_srun(tmp_path: Path) -> None:
     assert notes.startswith("srun --nodes=2 ")
     assert notes.endswith(f"fake-python -I -S {ARCHIVE} link {tmp_path} 3\n")
     assert "loading load cuda/12" in done.stderr
+
+
+def test_module_is_looked_for_where_the_profile_names_no_file(tmp_path: Path) -> None:
+    (tmp_path / "init").mkdir()
+    (tmp_path / "init" / "sh").write_text("module() { echo did $* >&2; }\n")
+    done, notes = _run(tmp_path, "module purge", "module load cuda/12", MODULESHOME=str(tmp_path))
+    assert done.returncode == 0
+    assert "did purge\ndid load cuda/12\n" in done.stderr
+    assert notes.startswith("srun ")
+
+
+def test_a_node_without_module_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "init").mkdir()
+    (tmp_path / "init" / "sh").write_text("")  # it comes first, whatever else this machine has
+    done, notes = _run(tmp_path, "module load cuda/12", MODULESHOME=str(tmp_path))
+    assert done.returncode == 76
+    assert "setup-failed there is no `module` command on this node, and the profile names modules: " in notes
+    assert "srun" not in notes
 
 
 @pytest.mark.parametrize(
@@ -207,6 +227,16 @@ def test_a_module_that_does_not_load_is_told_and_nothing_starts(tmp_path: Path, 
     assert done.returncode == 76
     assert f"fake-python -I -S {ARCHIVE} failed {tmp_path} 3 setup-failed `module load cuda/99` failed: " in notes
     assert "srun" not in notes
+
+
+@pytest.mark.parametrize(("name", "is_loaded"), [("nccl", True), ("nccl/2.1", True), ("ncc", False), ("2.1", False)])
+def test_a_forbidden_module_that_another_one_brings_ends_the_link(tmp_path: Path, name: str, is_loaded: bool) -> None:
+    (tmp_path / "init.sh").write_text("module() { LOADEDMODULES=cuda/12:nccl/2.1; }\n")
+    done, notes = _run(tmp_path, f". {tmp_path}/init.sh", "module load cuda/12", f"forbid_module {name}")
+    assert (done.returncode, "srun" in notes) == ((76, False) if is_loaded else (0, True))
+    assert (
+        f"setup-failed `forbid_module {name}` failed: it is loaded, and env.modules_forbidden" in notes
+    ) is is_loaded
 
 
 def test_an_init_file_that_is_not_there_is_told(tmp_path: Path) -> None:

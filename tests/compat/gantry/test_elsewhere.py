@@ -24,6 +24,10 @@ CLUSTER = Destination(
     priorities=frozenset({"normal", "high"}),
 )
 DOCKER = Destination(name="docker", kind="docker")
+UNTOLD = (
+    "BEAKER_* variables are not set, so that code does not take this for Beaker; "
+    "`compat: beaker` in the file of `--emit spec` sets them"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +61,34 @@ def test_what_has_a_place(standing: Pushed) -> None:
     assert found.env.secrets == (SecretUse(name="TOKEN", from_="my_TOKEN"), SecretUse(name="KEY"))
     commit = standing.git("rev-parse", "HEAD")
     assert found.env.vars == {"A": "1", "GITHUB_REPO": "lab/project", "GIT_REF": commit, "GIT_BRANCH": "main"}
-    assert task.compat == ("beaker",)
-    assert brought.notes == ("there is no Python project: the task runs in the environment that the place has",)
+    assert (task.compat, task.vars) == ((), {"RESULTS_DIR": "${out}"})
+    assert brought.notes == ("there is no Python project: the task runs in the environment that the place has", UNTOLD)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_told"),
+    [
+        (["--", "python", "train.py"], False),
+        (["--gpus", "8", "--replicas", "2", "--torchrun", "--", "train.py"], False),
+        (["--replicas", "2", "--", "python", "train.py"], True),
+        (["--", "echo", "$BEAKER_JOB_ID"], True),
+        (["--pre-setup", "echo $BEAKER_NODE_ID", "--", "true"], True),
+        (["--env", "NAME=$BEAKER_JOB_ID", "--", "true"], True),
+    ],
+)
+def test_code_takes_itself_for_a_beaker_job_only_where_it_asks(words: list[str], is_told: bool) -> None:
+    brought = bring("--no-python", *words)
+    task = brought.experiment.tasks["main"]
+    assert (task.compat, UNTOLD in brought.notes) == ((("beaker",), False) if is_told else ((), True))
+    assert task.vars == ({} if is_told else {"RESULTS_DIR": "${out}"})
+    assert bring("--no-python", *words, place=BEAKER).experiment.tasks["main"].compat == ("beaker",)
+
+
+def test_variables_of_the_user_win() -> None:
+    own = {"GIT_BRANCH": "mine", "RESULTS_DIR": "/r"}
+    found = bring("--no-python", *(f"--env={name}={value}" for name, value in own.items())).experiment
+    assert found.env.vars == {"GITHUB_REPO": "lab/project", "GIT_REF": found.env.vars["GIT_REF"], **own}
+    assert found.tasks["main"].vars == {}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +110,7 @@ def test_paths_are_those_of_the_place() -> None:
     run = ("x", "--in=/scratch/data/set", "/host/y", "${out}/out", "$${NOT_OURS}")
     assert brought.experiment.tasks["main"].run == run
     assert brought.experiment.env.vars["D"] == "/scratch/data/x"
-    assert brought.notes == ("--mount /host:/inside: the task uses /host itself",)
+    assert brought.notes == ("--mount /host:/inside: the task uses /host itself", UNTOLD)
 
 
 def test_an_upload_is_used_in_place_here(standing: Pushed) -> None:
@@ -154,7 +184,7 @@ def test_environments(pushed: Pushed) -> None:
     pushed.push()
     found = bring(*image, place=DOCKER)
     assert (found.experiment.env.uv, found.experiment.env.extras) == (".", ("a", "b"))
-    assert found.notes[-1] == "the image python:3.12 is not used: windlass makes the Python environment itself"
+    assert found.notes[0] == "the image python:3.12 is not used: windlass makes the Python environment itself"
     assert bring("--uv-extra", "b").experiment.env.extras == ("b",)
     assert bring("--uv-no-extras").experiment.env.extras == ()
     assert bring("--system-python").experiment.env == Env(vars=found.experiment.env.vars)
@@ -173,6 +203,7 @@ def test_what_only_beaker_has_is_said() -> None:
         "--gpu-type h100",
         "--tag x",
         "--min-runtime 1h",
+        UNTOLD.partition(":")[0],
         "--shared-memory 1GiB",
         "--priority immediate",
         "--priority urgent",
@@ -181,9 +212,24 @@ def test_what_only_beaker_has_is_said() -> None:
 
 def test_what_the_job_does_another_way_is_said() -> None:
     words = ["--no-host-networking", "--no-leader-selection", "--skip-nccl-setup", "--runtime-dir", "/r", "--no-python"]
-    said = [note.partition(":")[0] for note in bring(*words).notes]
+    said = [note.partition(":")[0] for note in bring(*words).notes if note != UNTOLD]
     assert said == ["--no-host-networking", "--no-leader-selection", "--skip-nccl-setup", "--runtime-dir"]
-    assert bring("--no-python").notes == ()
+    assert bring("--no-python").notes == (UNTOLD,)
+
+
+@pytest.mark.parametrize("place", [LOCAL, BEAKER], ids=["local", "beaker"])
+def test_replicas_are_one_gang_everywhere_and_it_is_said(place: Destination) -> None:
+    brought = bring("--no-python", "--replicas", "2", "--no-propagate-failure", place=place)
+    assert "the replicas are one gang there: one that ends in error ends them all" in brought.notes
+
+
+def test_groups_go_along_to_beaker() -> None:
+    one = bring("--no-python", "--group", "me/a", place=BEAKER).experiment
+    assert (one.context.group, one.beaker) == ("me/a", {})
+    two = bring("--no-python", "--group", "me/a", "--group", "me/b", place=BEAKER).experiment
+    assert (two.context.group, two.beaker) == ("me/a", {"groups": ["me/a", "me/b"]})
+    assert refused("--no-python", "--group", "a", place=BEAKER)[0].startswith("`--group a`: ")
+    assert bring("--no-python", "--group", "a").experiment.context.group == "a"
 
 
 REFUSED: list[tuple[list[str], str]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -37,8 +37,9 @@ class Script:
     reasons: tuple[str, ...] = ()
     canceled: list[str] = field(default_factory=list)
     at: int = -1
+    num_asked: int = 0
 
-    def jobs(self, experiment: str) -> tuple[JobSeen, ...]:
+    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
         self.at = min(self.at + 1, len(self.scenes) - 1)
         return tuple(self.scenes[self.at][0])
 
@@ -46,6 +47,7 @@ class Script:
         return {"e": Seen(id="e", name="e", status=self.scenes[self.at][1])}
 
     def why(self, experiment: str) -> tuple[str, ...]:
+        self.num_asked += 1
         return self.reasons
 
     def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[LogLine]:
@@ -158,13 +160,19 @@ def test_defaults_are_gantrys() -> None:
         Following.of(show_logs=True, timeout_s=0)
 
 
+def test_a_long_wait_is_not_asked_about_every_second() -> None:
+    script = Script([([job(1)], "queued")] * 61 + [([over(1)], "succeeded")], reasons=("no free slots",))
+    assert watch(script)[1] == ["waits: no free slots", "attempt 1 runs on host"]
+    assert script.num_asked == 5  # in 61 seconds
+
+
 @dataclass
 class Cut(Script):
     """Beaker does not answer some of the looks."""
 
     num_cut: int = 0
 
-    def jobs(self, experiment: str) -> tuple[JobSeen, ...]:
+    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
         if self.num_cut:
             self.num_cut -= 1
             raise UnreachableError("nobody answers", code="beaker-unreachable")

@@ -142,7 +142,27 @@ def test_what_starts_a_command(row: tuple[str, str, object]) -> None:
     line, cluster, run = row
     found = task(bring(line))
     assert (found.cluster, found.run) == (cluster, tuple(run.split()) if isinstance(run, str) else run)
-    assert found.compat == ("beaker",)
+    assert found.compat == (("beaker",) if "BEAKER_" in str(found.run) else ())
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("-- python t.py", False),
+        ("--num_nodes 2 --gpus 8 -- accelerate launch --num_processes 8 open_instruct/finetune.py", False),
+        (f"--num_nodes 2 -- {SETUP} '&&' python open_instruct/grpo_fast.py", False),
+        (f"--num_nodes 2 -- export A=1 '&&' torchrun {NODES} t.py", False),
+        ("--num_nodes 2 -- bash find_the_others.sh", True),
+        ("-- python t.py --name 'run-$BEAKER_JOB_ID'", True),
+        ("--env 'NAME=$BEAKER_JOB_ID' -- python t.py", True),
+    ],
+)
+def test_code_takes_itself_for_a_beaker_job_only_where_it_asks(line: str, is_told: bool) -> None:
+    brought = bring(line)
+    assert task(brought).compat == (("beaker",) if is_told else ())
+    said = "BEAKER_* variables are not set, so that code does not take this for Beaker"
+    assert any(note.startswith(said) for note in brought.notes) is not is_told
+    assert task(bring(line, Destination(name="b", kind="beaker"))).compat == ("beaker",)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,8 @@ def test_refusals(place: Home, line: str, error: type[Exception], code: str) -> 
 
 def test_a_plan_holds_the_notes_and_starts_nothing(place: Home, tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text("")
-    launch = read("--on local --allow-dirty --budget a/b -- python t.py", place, folder=str(tmp_path))
+    asked = "--set tasks.main.compat=beaker"
+    launch = read(f"--on local --allow-dirty --budget a/b {asked} -- python t.py", place, folder=str(tmp_path))
     prepared = prepare_elsewhere(launch, is_dry=True, home=place)
     assert "--budget a/b is Beaker's, and has no meaning there" in prepared.plan.notes
     (task,) = prepared.plan.tasks

@@ -163,3 +163,11 @@ def test_no_image_without_olmo_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_priorities_are_texts() -> None:
     assert f"{BeakerPriority.urgent}" == "urgent"
+
+
+def test_what_is_not_honoured_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    plain = {"name": "x", "cmd": ["train.py"], "beaker_image": "i"}
+    config_of({**plain, "num_execution_units": 2}).dry_run()
+    assert "note: num_execution_units: windlass chooses no hosts by their place" in capfd.readouterr().err
+    config_of(plain).dry_run()
+    assert "num_execution_units" not in capfd.readouterr().err

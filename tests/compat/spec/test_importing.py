@@ -45,7 +45,7 @@ def test_a_spec_that_says_what_we_say_keeps_nothing() -> None:
         envVars=[{"name": "A", "value": "1"}, {"name": "T", "secret": "T"}],
         resources={"cpuCount": 4, "gpuCount": 2, "memory": "2.5GiB", "sharedMemory": "10.24GB"},
         context={"priority": "normal", "autoResume": True},
-        constraints={"hostname": ["n1"]},
+        constraints={"hostname": ["n1", "n2"]},
         replicas=2,
         hostNetworking=True,
         leaderSelection=True,
@@ -58,6 +58,12 @@ def test_a_spec_that_says_what_we_say_keeps_nothing() -> None:
     assert (experiment.beaker, experiment.tasks["main"].beaker) == ({}, {})
     assert experiment.tasks["main"].run == "a && b"
     assert from_experiment(experiment)["tasks"] == written["tasks"]
+
+
+@pytest.mark.parametrize(("replicas", "hosts"), [(None, ["a", "b"]), (2, ["a"]), (2, ["a", "b", "c"])])
+def test_hosts_of_which_any_will_do_are_kept_for_beaker(replicas: int | None, hosts: list[str]) -> None:
+    task = to_experiment(spec(constraints={"hostname": hosts}, replicas=replicas)).tasks["main"]
+    assert (task.hosts, task.beaker["constraints"]) == ((), {"hostname": hosts})
 
 
 def test_tasks_that_differ_keep_what_is_their_own() -> None:

@@ -69,6 +69,17 @@ def test_a_missing_file(tmp_path: Path) -> None:
         read_spec(tmp_path / "none.yaml")
 
 
+def test_a_bare_number_that_is_hardly_meant_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    task = "{image: {docker: x}, command: [x], timeout: 3600, context: {minRuntime: 0}}"
+    other = "{image: {docker: x}, command: [x], timeout: 3600000000000, context: {minRuntime: 60}}"
+    path.write_text(f"tasks: [{task}, {other}]")
+    assert read_spec(path).notes == (
+        "tasks.0.timeout is 3600 nanoseconds, as a bare number is; write `3600s`",
+        "tasks.1.context.minRuntime is 60 nanoseconds, as a bare number is; write `60s`",
+    )
+
+
 def test_notes_name_keys_that_beaker_does_not_have(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("tasks: [{image: {docker: x}, comand: [a], resources: {gpuCont: 1}}]\nowner: me")

@@ -21,9 +21,11 @@ class Server:
     def __init__(self, answers: Mapping[str, list[Answer]]) -> None:
         self.answers = {address: list(answers) for address, answers in answers.items()}
         self.asked: list[tuple[str, str]] = []
+        self.forms: list[bytes] = []
 
-    def get(self, address: str, headers: Mapping[str, str], *_: Any) -> Answer:
+    def get(self, address: str, headers: Mapping[str, str], reference: Any, timeout_s: float, *form: bytes) -> Answer:
         self.asked.append((address, headers.get("Authorization", "")))
+        self.forms += form
         return self.answers[address].pop(0)
 
 
@@ -65,6 +67,27 @@ def test_a_token_is_fetched_where_the_registry_wants_one(monkeypatch: pytest.Mon
     )
     assert fetch("python:3") == DIGEST
     assert server.asked == [(hub, ""), (token, "Basic bWU6cA=="), (hub, "Bearer t")]
+
+
+def test_an_identity_token_is_exchanged_for_one_of_the_registrys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `docker login` keeps where the registry's company logs people in itself."""
+    challenge = {
+        "www-authenticate": 'Bearer realm="https://r.io/oauth2/token",service="r.io",scope="repository:x:pull"'
+    }
+    address, realm = "https://r.io/v2/x/manifests/1", "https://r.io/oauth2/token"
+    server = serve(
+        monkeypatch,
+        {
+            address: [(401, challenge, b""), (200, {"docker-content-digest": DIGEST}, b"")],
+            realm: [(200, {}, b'{"access_token": "a"}')],
+        },
+        Login(user="", password="long lived"),
+    )
+    assert fetch("r.io/x:1") == DIGEST
+    assert server.asked == [(address, ""), (realm, ""), (address, "Bearer a")]
+    assert server.forms == [
+        b"grant_type=refresh_token&client_id=windlass&refresh_token=long+lived&service=r.io&scope=repository%3Ax%3Apull"
+    ]
 
 
 def test_a_login_that_is_refused_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,8 @@ def test_a_training_over_three_nodes_with_torchrun(beaker_stage: BeakerStage) ->
         "dist.init_process_group('gloo')\n"
         "total = torch.tensor([float(dist.get_rank() + 1)])\n"
         "dist.all_reduce(total)\n"
-        "print('sum', int(total), 'of', dist.get_world_size(), flush=True)\n",
+        "print('sum', int(total), 'of', dist.get_world_size(), flush=True)\n"
+        "dist.destroy_process_group()\n",  # gloo's threads may abort a process that ends before them
     )
     spec = stage.task([PYTHON, "sum.py"], nodes=3, cluster="torchrun", compat="beaker")
     spec["env"] = {"vars": {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}}

@@ -20,7 +20,7 @@ def test_the_same_accelerate_line_runs_at_a_beaker_site(beaker_stage: BeakerStag
     line = ACCELERATE_JOB.replace("--cluster ai2/jupiter", "--cluster lab/alpha --min_runtime 30m")
     run = project.launch(line.replace("lab/train", "me/train"), "--on", SITE)
     assert stage.end(run, 300) is State.SUCCEEDED, stage.story(run)
-    check_accelerate(project, run, has_own_leader=False)
+    check_accelerate(project, run, is_beaker=True)
     (task,) = stage.experiment_of(run).spec["tasks"]
     assert (task["image"], task["constraints"]) == ({"beaker": image.id}, {"cluster": ["lab/alpha"]})
     assert task["context"]["minRuntime"] == 1_800_000_000_000
@@ -34,5 +34,5 @@ def test_the_same_ray_line_runs_at_a_beaker_site(beaker_stage: BeakerStage, need
     line = RAY_JOB.replace("--cluster ai2/jupiter", "--cluster lab/alpha").replace("lab/train", "me/ray")
     run = project.launch(line, "--on", SITE)
     assert stage.end(run, 90.0) is State.SUCCEEDED, stage.story(run)
-    check_ray(project, run)
+    check_ray(project, run, is_beaker=True)
     assert stage.finish(run) == "SUCCEEDED"

@@ -15,9 +15,11 @@ import pytest
 
 from tests.lab.s3 import FaultyProxy, cut_after, status
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError
+from windlass.launch import Options, prepare
 from windlass.launch.data import Data
 from windlass.pin.data import DataPlaces, pin_data, place_data
 from windlass.runs.home import Home
+from windlass.spec import DataSource, Experiment
 from windlass.store.blobs import _Redirects
 
 pytestmark = pytest.mark.system
@@ -96,6 +98,15 @@ def test_no_digest_is_refused_and_add_tells_it(web: FaultyProxy, places: DataPla
         pin_data("d", source, home, places=places)
     assert caught.value.code == "data-digest-missing"
     assert Data(home=Home(home)).add(source, name="d").digest == SHA
+
+
+def test_a_plan_tells_of_what_it_fetches_and_not_of_what_is_here(web: FaultyProxy, home: Path, tmp_path: Path) -> None:
+    source = f"{web.address}/file.bin#sha256={SHA}"
+    experiment = Experiment(name="e", run="cat ${data.d}", data={"d": DataSource(source=source)})
+    for first in (f"fetching data `d` from {source}", ""):
+        said: list[str] = []
+        prepare(experiment, tmp_path, Options(allow_dirty=True), home=Home(home), log=said.append)
+        assert (said[0] if said else "") == first
 
 
 def test_another_digest_is_refused(web: FaultyProxy, places: DataPlaces, tmp_path: Path) -> None:

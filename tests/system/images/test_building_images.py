@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import tarfile
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.system
 
 def test_an_unchanged_commit_builds_nothing_and_a_new_one_gets_a_tag(project: Project, at_docker: DockerLab) -> None:
     project.git("remote", "add", "origin", "https://me:token@example.org/lab/thing.git")
+    project.write(requirements_txt="numpy==2.0\n")
     pin, built = project.build()
     again, found = project.build()
     assert (built.is_hit, found.is_hit, found.reference, again) == (False, True, built.reference, pin)
@@ -38,6 +40,7 @@ def check_labels(image: dict[str, object], key: str, commit: str, tree: str) -> 
     assert isinstance(config, dict)
     labels = config["Labels"]
     assert (labels["windlass.key"], labels["windlass.tree"]) == (key, tree)
+    assert labels["windlass.lock"] == hashlib.sha256(b"numpy==2.0\n").hexdigest()
     assert labels["org.opencontainers.image.revision"] == commit
     assert labels["org.opencontainers.image.source"] == "https://example.org/lab/thing.git"
     assert "token" not in json.dumps(labels)

@@ -25,7 +25,8 @@ def test_eight_gpus_of_a_node_are_two_nodes_of_four(slurm_stage: SlurmStage) -> 
     stage = slurm_stage
     project = MasonProject(stage.code, stage.home)
     line = ACCELERATE_JOB.replace("--num_nodes 4 --gpus 2", "--num_nodes 1 --gpus 8")
-    run = project.launch(line.replace("--num_processes 2", "--num_processes 8"), "--on", f"{SITE}/main")
+    asked = ("--set", "tasks.main.compat=beaker")
+    run = project.launch(line.replace("--num_processes 2", "--num_processes 8"), "--on", f"{SITE}/main", *asked)
     assert stage.end(run, 300) is State.SUCCEEDED, stage.log(run) + stage.story(run)
     said = project.said(run)
     assert [one["beaker"] for one in said["met"]] == [[str(rank // 4), "2"] for rank in range(8)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windlass.backends.beaker.connection import Connection
@@ -94,10 +94,14 @@ class Experiments(Connection):
                         found[experiment] = seen
         return found
 
-    def jobs(self, experiment: str) -> tuple[JobSeen, ...]:
-        """All jobs of an experiment: by task, each with every attempt, oldest first."""
+    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
+        """All jobs of an experiment: by task, each with every attempt, oldest first. A call for each replica.
+
+        Args:
+            ranks: only those of these replicas; empty: all.
+        """
         with self.asking(f"listing the jobs of experiment {experiment}") as client:
-            return self._jobs(client, experiment)
+            return self._jobs(client, experiment, ranks)
 
     def events(self, job: str) -> tuple[EventSeen, ...]:
         """What happened to a job, oldest first."""
@@ -218,12 +222,14 @@ class Experiments(Connection):
                 break
         return found
 
-    def _jobs(self, client: BeakerClient, experiment: str) -> tuple[JobSeen, ...]:
+    def _jobs(self, client: BeakerClient, experiment: str, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
         messages = client.messages
         options = messages.ListJobsRequest.Opts
         organization = self._organization_id(client)
         found: list[JobSeen] = []
         for task in client.workload.get(experiment).experiment.tasks:
+            if ranks and client.reading.rank_of(task.system_details) not in (*ranks, None):
+                continue
             request = messages.ListJobsRequest(
                 options=options(
                     organization_id=organization,
@@ -235,7 +241,8 @@ class Experiments(Connection):
             jobs = [job for page in client.pages("ListJobs", request) for job in page.jobs]
             jobs.sort(key=lambda job: job.status.created.ToNanoseconds())
             found += [client.reading.job_of(job, task.name, number) for number, job in enumerate(jobs, start=1)]
-        return tuple(sorted(found, key=lambda job: (job.rank, job.task, job.attempt)))
+        wanted = (job for job in found if not ranks or job.rank in ranks)
+        return tuple(sorted(wanted, key=lambda job: (job.rank, job.task, job.attempt)))
 
     def _events(self, client: BeakerClient, job: str) -> tuple[EventSeen, ...]:
         messages = client.messages

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from windlass.backends.beaker.logs import advanced
+from windlass.backends.beaker.names import beaker_name
 from windlass.backends.beaker.seen import JobSeen, LogLine
 from windlass.backends.beaker.service import BeakerService
 from windlass.core.errors import UnreachableError, WindlassError
@@ -20,6 +21,7 @@ from windlass.core.files import write_atomic
 __all__ = ["PATIENCE_S", "Away", "LogFile", "Tail", "follow_all", "keep_all", "log_name"]
 
 _LOOK_S = 2.0
+_MAX_TASK = 100
 _NOTE_EVERY = 200
 PATIENCE_S = 600.0
 """Beaker may be away so long before following ends; the experiment runs on."""
@@ -28,8 +30,9 @@ Told = Callable[[JobSeen, LogLine], None]
 
 
 def log_name(job: JobSeen) -> str:
-    """The name of a job's log: task, rank and attempt, the numbers that people know."""
-    return f"{job.task or 'task'}-{job.rank}.{job.attempt}.log"
+    """The name of a job's log: task, rank and attempt, the numbers that people know; a task without a name has its id."""
+    task = beaker_name(job.task or f"task-{job.task_id}", _MAX_TASK)
+    return f"{task}-{job.rank}.{job.attempt}.log"
 
 
 def follow_all(
@@ -51,7 +54,7 @@ def follow_all(
         look_s: between two looks for jobs that are new.
     """
     if not follow:
-        for job in _chosen(service.jobs(experiment), ranks):
+        for job in _chosen(service.jobs(experiment, ranks=ranks)):
             for line in Tail(service, job.id, start(job)).read():
                 told(job, line)
         return
@@ -221,12 +224,12 @@ class _Following:
         """Begin to read jobs that are new; returns whether no more come."""
         try:
             is_over = self._service.get(self._experiment).is_over
-            jobs = self._service.jobs(self._experiment)
+            jobs = self._service.jobs(self._experiment, ranks=self._ranks)
         except UnreachableError as error:
             self._away.note(error)
             return False
         self._away.since = None
-        for job in _chosen(jobs, self._ranks):
+        for job in _chosen(jobs):
             if job.id not in self._known:
                 self._known.add(job.id)
                 self._num_open += 1
@@ -272,6 +275,6 @@ class _Following:
                 self._told(job, news)
 
 
-def _chosen(jobs: Collection[JobSeen], ranks: Collection[int]) -> Iterator[JobSeen]:
+def _chosen(jobs: Collection[JobSeen]) -> Iterator[JobSeen]:
     """Jobs that may have printed something."""
-    return (job for job in jobs if (not ranks or job.rank in ranks) and (job.scheduled_ns or job.is_over))
+    return (job for job in jobs if job.scheduled_ns or job.is_over)

@@ -16,6 +16,7 @@ __all__ = [
     "image_of",
     "job_of",
     "nanoseconds",
+    "rank_of",
     "seen_of",
     "status_name",
     "workspace_of",
@@ -41,7 +42,7 @@ def seen_of(workload: messages.Workload) -> Seen:
         id=experiment.id,
         name=experiment.name.rpartition("/")[2],
         status=status_name(workload.status),
-        tasks=tuple(task.id for task in sorted(experiment.tasks, key=lambda task: _rank(task.system_details))),
+        tasks=tuple(task.id for task in sorted(experiment.tasks, key=lambda task: rank_of(task.system_details) or 0)),
         description=experiment.description,
         workspace_id=experiment.workspace_id,
         author_id=experiment.author_id,
@@ -147,5 +148,6 @@ def cancelation_name(code: int) -> str:
     return str(messages.CancelationCode.Name(code)).removeprefix("CANCELATION_CODE_").lower()
 
 
-def _rank(details: messages.SystemDetails) -> int:
-    return int(details.replica_group_details.rank)
+def rank_of(details: messages.SystemDetails) -> int | None:
+    """The rank of a replica; None where it is none of several."""
+    return int(details.replica_group_details.rank) if details.HasField("replica_group_details") else None

@@ -94,10 +94,10 @@ def _context(document: JobDocument) -> dict[str, Any]:
     """Priority and preemption in the present form; the old key `preemptible` is refused beside the new ones.
 
     A task that must not be preempted is protected for as long as it may run; where that is not known, Beaker's own
-    default holds.
+    default holds. One that may be started only once is not queued again for its supervisor to find that out.
     """
     ask = document.beaker
-    found: dict[str, Any] = {"priority": ask.priority, "autoResume": True}
+    found: dict[str, Any] = {"priority": ask.priority, "autoResume": document.chain.num_links != 1}
     protected_s = 0.0 if ask.is_preemptible else document.per_job_s or document.time_s
     return found if protected_s is None else {**found, "minRuntime": math.ceil(protected_s) * _NS}
 

@@ -54,6 +54,9 @@ def _said(job: JobSeen, events: Sequence[EventSeen]) -> str:
 def _who(members: Sequence[JobSeen], num_jobs: int) -> str:
     if num_jobs == 1:
         return "it is"
+    if any(job.size < num_jobs for job in members):  # of several tasks
+        names = [f"{job.task}/{job.rank}" if job.size > 1 else job.task for job in members]
+        return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
     ranks = sorted(job.rank for job in members)
     if len(ranks) == 1:
         return f"replica {ranks[0]} is"

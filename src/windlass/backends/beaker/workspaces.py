@@ -109,11 +109,22 @@ class Workspaces(Connection):
         return tuple(sorted(found, key=lambda group: group.name))
 
     def add_to_group(self, group: str, experiments: Sequence[str], *, workspace: str = "") -> GroupSeen:
-        """Put experiments into a group of a workspace, which is made where there is none of that name."""
-        short = group.rpartition("/")[2]
-        known = {one.name.rpartition("/")[2]: one for one in self.groups(workspace)}
+        """Put experiments into a group of a workspace, which is made where there is none of that name.
+
+        Args:
+            group: `OWNER/NAME`, or the name alone: one of ours before one of somebody else.
+
+        Raises:
+            NotFoundError: there is no such group, and somebody else would own it.
+        """
+        owner, slash, short = group.rpartition("/")
+        found = [one for one in self.groups(workspace) if one.name == group or (not slash and _is_called(one, short))]
+        known = next((one for one in found if one.name == f"{self.user()}/{short}"), found[0] if found else None)
+        if known is None and slash and owner != self.user():
+            hint = f"ask {owner} to make it, or name one of yours: --add {short}"
+            raise NotFoundError(f"Beaker has no group `{group}`", hint=hint, code="beaker-not-found")
         with self.asking(f"adding to group {group}") as client:
-            return self._grouped(client, short, known.get(short), experiments, workspace)
+            return self._grouped(client, short, known, experiments, workspace)
 
     def image(self, name: str) -> ImageSeen:
         """An image by its id or `AUTHOR/NAME`; raises NotFoundError."""
@@ -145,3 +156,7 @@ class Workspaces(Connection):
             group = client.rpc("CreateGroup", request).group
         seen: GroupSeen = client.reading.group_of(group)
         return seen
+
+
+def _is_called(group: GroupSeen, short: str) -> bool:
+    return group.name.rpartition("/")[2] == short

@@ -68,7 +68,9 @@ ask programs sh -c 'for p in scontrol sbatch apptainer singularity enroot uv; do
   f=$(command -v $p) && echo "$p $f"; done; true'
 ask pythons sh -c 'for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do
   v=$($p -c "import sys; print(*sys.version_info[:3], sep=chr(46))" 2>/dev/null) && echo "$p $v"; done; true'
-ask modules bash -lc 'module -t avail 2>&1 | head -n 2000'
+ask module_init bash -lc 'for f in /etc/profile.d/*lmod*.sh /etc/profile.d/*modules*.sh "$LMOD_PKG/init/sh" "$MODULESHOME/init/sh"; do
+  [ -r "$f" ] && env -i HOME="$HOME" PATH="$PATH" sh -c ". \"\$0\"; command -v module && test -n \"\$MODULEPATH\"" "$f" \
+  >/dev/null 2>&1 && echo "$f" && break; done; true'
 ask folders sh -c 'for v in SCRATCH PSCRATCH WORK PROJECT PROJECTDIR HOME TMPDIR; do
   eval "d=\$$v"; [ -n "$d" ] && [ -d "$d" ] && echo "$v $(df -PT "$d" | tail -n 1 | awk "{print \$2, \$5}") $d"; done
   echo "/tmp $(df -PT /tmp | tail -n 1 | awk "{print \$2, \$5}") /tmp"'
@@ -238,6 +240,7 @@ def _software(
         base,
         python=fit[0] if fit and base.python == "python3" else base.python,
         build="compute" if is_alien else base.build,
+        module_init=base.module_init or _text(sections, "module_init").strip(),
     )
 
 

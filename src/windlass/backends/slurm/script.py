@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from windlass.backends.slurm.options import option_lines, share_options, time_option, where_options
@@ -19,6 +20,7 @@ from windlass.supervise.slurm_jobs import program_path
 __all__ = [
     "ARRAY_LIST",
     "ARRAY_SCRIPT",
+    "FIND_MODULE",
     "SCRIPT",
     "SETUP_NOTE",
     "archive_of",
@@ -36,6 +38,22 @@ ARRAY_LIST = "array.txt"
 SETUP_NOTE = "setup-failed.txt"
 """Beside job.json: why links end before any supervisor of ours could run."""
 
+FIND_MODULE = """\
+command -v module >/dev/null || for each in "$LMOD_PKG/init/sh" "$MODULESHOME/init/sh" \\
+  /etc/profile.d/lmod.sh /etc/profile.d/modules.sh /usr/share/lmod/lmod/init/sh /usr/share/modules/init/sh; do
+  if [ -r "$each" ]; then . "$each"; break; fi
+done"""
+"""Shell lines that look for `module` where the profile names no file: a batch shell reads no start-up files, and has none."""
+
+_NO_MODULE = (
+    "there is no `module` command on this node, and the profile names modules: "
+    "`env.module_init` is the shell file that defines it"
+)
+_FORBID_MODULE = (
+    'forbid_module() { case ":$LOADEDMODULES:" in *":$1:"*|*":$1/"*) '
+    'echo "it is loaded, and env.modules_forbidden of the profile names it: something in env.modules brings it" >&2; '
+    "return 1;; esac; }"
+)
 _SETUP_FAILED = 76
 _PAUSES_S = (1, 2, 4, 8, 16, 32)
 """Before a task of an array asks again for its own name; a controller that is started anew is away for so long."""
@@ -186,11 +204,26 @@ def _setup(document: JobDocument) -> list[str]:
     lines: list[str] = []
     if document.queue.setup:
         lines += ['said=$(mktemp) || said="$folder/setup-$SLURM_JOB_ID.log"', 'exec 3>&2 2>"$said"']
+        if any(line.startswith("forbid_module ") for line in document.queue.setup):
+            lines += [_FORBID_MODULE]
+        if any(map(_is_module, document.queue.setup)):
+            lines += _finding_module(document.queue.setup)
         for line in document.queue.setup:
             lines += _checked(line)
         lines += ["exec 2>&3 3>&-", 'cat "$said" >&2', 'rm -f "$said"']
     missing = shlex.quote(f"there is no `{document.queue.python}` on this node")
     return [*lines, f'command -v "$python" >/dev/null || failed {missing}']
+
+
+def _is_module(line: str) -> bool:
+    return line.startswith(("module ", "ml "))
+
+
+def _finding_module(setup: Sequence[str]) -> list[str]:
+    """Lines without which there may be no `module`; a file that the profile names is what counts."""
+    if any(line.startswith(". ") for line in setup):
+        return []
+    return [FIND_MODULE, f"command -v module >/dev/null || failed {shlex.quote(_NO_MODULE)}"]
 
 
 def _checked(line: str) -> list[str]:

@@ -52,7 +52,7 @@ def build_command(
 
     loaded = load_experiment(Path(path), changes)
     experiment = builds_alone(loaded.value, names)
-    prepared = prepare(experiment, Path(path).absolute().parent, options, origins=loaded.origins)
+    prepared = prepare(experiment, Path(path).absolute().parent, options, origins=loaded.origins, log=tell)
     builds = prepared.plan.pins.builds
     if all(pin.is_hit for pin in builds.values()):
         for pin in builds.values():

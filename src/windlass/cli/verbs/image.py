@@ -119,7 +119,14 @@ def build_command(file: Path, overrides: tuple[str, ...], on: str | None, snapsh
         data = {"name": pin.name, "key": pin.key, "is_hit": built.is_hit, **built.provenance()}
         emit_json("windlass.image-build/1", data)
         return
-    tell("nothing to build" if built.is_hit else f"{count(len(built.packages), 'package')} in it")
+    if built.is_hit:
+        tell("nothing to build")
+    else:
+        tell(
+            f"{count(len(built.packages), 'package')} in it"
+            if built.packages
+            else "it does not tell what is installed in it"
+        )
     emit(built.reference)
 
 

@@ -90,7 +90,7 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
     if command is None:
         from windlass.launch import prepare_file  # lazy: after the cheap checks
 
-        prepared = prepare_file(path, named, options)
+        prepared = prepare_file(path, named, options, log=tell)
     else:
         prepared = _prepare_command(command, overrides, options, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
     if render:
@@ -141,7 +141,7 @@ def _prepare_command(
     from windlass.launch import prepare
 
     experiment = experiment_of(command, overrides, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
-    return prepare(experiment, Path.cwd(), options, overrides=overrides)
+    return prepare(experiment, Path.cwd(), options, overrides=overrides, log=tell)
 
 
 def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:

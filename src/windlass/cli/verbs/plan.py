@@ -8,7 +8,7 @@ import click
 
 from windlass.cli.completing import complete_experiment
 from windlass.cli.planning import PlanFlags, PlanningVerb, planning_options, required_file
-from windlass.cli.screen import emit
+from windlass.cli.screen import emit, tell
 from windlass.cli.verb import json_option, verb
 from windlass.core.errors import UsageError
 
@@ -46,7 +46,7 @@ def plan_command(
     from windlass.plan import page
 
     options = flags.options(is_dry=True)
-    prepared = prepare_file(path, overrides, options)
+    prepared = prepare_file(path, overrides, options, log=tell)
     if render:
         from windlass.cli.rendering import emit_rendered_data  # lazy: only this option
 

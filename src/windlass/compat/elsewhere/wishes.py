@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, cast
 
 from windlass.compat.elsewhere.destination import Destination
@@ -9,9 +10,29 @@ from windlass.compat.elsewhere.findings import Findings
 from windlass.plan.beaker_quantities import parse_size_bytes
 from windlass.spec import Retry
 
-__all__ = ["Priority", "priority_there", "retry_there", "size_there"]
+__all__ = ["Compat", "Priority", "compat_there", "priority_there", "retry_there", "size_there"]
 
+Compat = tuple[Literal["beaker"], ...]
 Priority = Literal["low", "normal", "high", "urgent"]
+_BEAKER = "BEAKER_"
+
+
+def compat_there(
+    texts: Iterable[str], place: Destination, findings: Findings, *, finds_others: bool, how: str
+) -> Compat:
+    """Whether a task gets the variables of Beaker: where it asks for them, and never by itself.
+
+    Code that sees them takes itself for a job of Beaker, and then writes to its storage or asks its server.
+
+    Args:
+        texts: of the command and its variables, after what windlass fills in was taken out.
+        finds_others: whether it has to find the other nodes by itself.
+        how: what sets the variables all the same, for the note.
+    """
+    if place.kind == "beaker" or finds_others or any(_BEAKER in text for text in texts):
+        return ("beaker",)
+    findings.note(f"{_BEAKER}* variables are not set, so that code does not take this for Beaker; {how} sets them")
+    return ()
 
 
 def priority_there(wish: str, place: Destination, findings: Findings) -> Priority:

@@ -9,8 +9,8 @@ from typing import Any
 
 from windlass.compat.elsewhere.destination import Destination
 from windlass.compat.elsewhere.findings import Brought, Findings
-from windlass.compat.elsewhere.relocation import Relocation
-from windlass.compat.elsewhere.wishes import priority_there, retry_there, size_there
+from windlass.compat.elsewhere.relocation import OUT, Relocation
+from windlass.compat.elsewhere.wishes import compat_there, priority_there, retry_there, size_there
 from windlass.compat.gantry.durations import to_seconds
 from windlass.compat.gantry.moved_environment import env_there
 from windlass.compat.gantry.moved_inputs import paths_there
@@ -74,6 +74,7 @@ class _Conversion:
                 context=self._context(),
                 limit=Limit(time=_seconds("--task-timeout", recipe.task_timeout)),
                 retry=retry_there(recipe.retries or 0, is_resumed=recipe.auto_resume is not False),
+                beaker=self._groups(),
             )
         )
 
@@ -85,8 +86,17 @@ class _Conversion:
     def _task(self, paths: Relocation) -> Task:
         recipe = self.recipe
         start = _seconds("--synchronized-start-timeout", recipe.synchronized_start_timeout)
+        run, given = self._command(paths), dict(self.request.inputs.variables)
+        compat = compat_there(
+            (*run, *given.values()),
+            self.place,
+            self.findings,
+            finds_others=bool(recipe.num_replicas) and not recipe.torchrun,
+            how="`compat: beaker` in the file of `--emit spec`",
+        )
+        variables = {} if compat or "RESULTS_DIR" in given else {"RESULTS_DIR": OUT.token}
         return Task(
-            run=self._command(paths),
+            run=run,
             nodes=recipe.num_replicas,
             gpus=Gpus(count=recipe.gpus) if recipe.gpus else None,
             cpus=recipe.cpus or None,
@@ -94,7 +104,8 @@ class _Conversion:
             shared_memory=self._shared_memory(),
             cluster="torchrun" if recipe.torchrun else "none",
             ready_timeout=start or 600.0,
-            compat=("beaker",),
+            vars=variables,
+            compat=compat,
             beaker=self._asked_of_beaker(),
         )
 
@@ -131,6 +142,11 @@ class _Conversion:
             constraints = {}
         given = {"datasets": mounts, "context": context, "constraints": constraints}
         return {key: value for key, value in given.items() if value}
+
+    def _groups(self) -> dict[str, Any]:
+        """Several groups of Beaker, which an experiment has no place for; one is its `context.group`."""
+        names = list(self.recipe.group_names or ())
+        return {"groups": names} if self.place.kind == "beaker" and len(names) > 1 else {}
 
     def _shared_memory(self) -> int | None:
         text = self.recipe.shared_memory

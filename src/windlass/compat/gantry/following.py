@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Following", "Watched", "follow"]
 
 _POLL_S = 1.0
+_EXPLAIN_S = 15.0
+"""Asking why it waits is several calls for each replica."""
 _WARN_AGAIN_S = 3600.0
 
 
@@ -84,8 +86,8 @@ class Watched(Protocol):
         """States of experiments."""
         ...
 
-    def jobs(self, experiment: str) -> tuple[JobSeen, ...]:
-        """All jobs, by rank and attempt."""
+    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
+        """Jobs of some ranks, or all, by rank and attempt."""
         ...
 
     def why(self, experiment: str) -> tuple[str, ...]:
@@ -147,7 +149,7 @@ class _Watch:
         self.emit = emit
         self.clock = clock
         self.began = self.heard = clock.monotonic()
-        self.warned = float("-inf")
+        self.warned = self.explained = float("-inf")
         self.tails: dict[str, Tail] = {}
         self.told: set[tuple[str, str]] = set()
         self.has_started = False
@@ -169,7 +171,7 @@ class _Watch:
 
     def _look(self, on_line: Callable[[bytes, float], None]) -> tuple[bool, JobSeen | None]:
         """Tell what is new; returns whether all is over, and the newest attempt of the first replica."""
-        jobs = [job for job in self.service.jobs(self.experiment) if job.rank == 0]
+        jobs = self.service.jobs(self.experiment, ranks=(0,))
         for job in jobs[:-1]:
             self._finish(job, on_line)
         last = jobs[-1] if jobs else None
@@ -211,6 +213,9 @@ class _Watch:
             on_line(line.message, self.heard)
 
     def _explain(self) -> None:
+        if self.clock.monotonic() - self.explained < _EXPLAIN_S:
+            return
+        self.explained = self.clock.monotonic()
         for reason in self.service.why(self.experiment):
             if ("why", reason) not in self.told:
                 self.told.add(("why", reason))

@@ -66,6 +66,7 @@ def read_command_line(
     names = {field.name for field in fields(Recipe)} - {"args", "callbacks", "git_repo"}
     recipe = Recipe(args=line.command, **{key: value for key, value in values.items() if key in names})
     recipe.check()
+    _check_conda_file(recipe, folder or Path.cwd())
     notes = [*line.notes, *settings.notes]
     if environ.get(_SLACK) and "slack_webhook_url" not in given:
         notes.append(f"{_SLACK} is set: windlass sends nothing to Slack")
@@ -79,6 +80,13 @@ def read_command_line(
         **_what(given),
         notes=tuple(notes),
     )
+
+
+def _check_conda_file(recipe: Recipe, folder: Path) -> None:
+    """Refuse a file that is not in the checkout here; one of another repository is not known."""
+    if recipe.conda_file is not None and recipe.remote is None and not (folder / recipe.conda_file).is_file():
+        message = f"`--conda-file {recipe.conda_file}`: no such file"
+        raise UsageError(message, hint="write its path in the repository", code="bad-value")
 
 
 def _what(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,10 +22,10 @@ def env_there(request: Request, place: Destination, paths: Relocation, folder: P
     """The environment of the task there; reads only pyproject.toml in `folder`."""
     recipe, checkout = request.recipe, request.checkout
     secrets = [SecretUse(name=name, from_="" if name == held else held) for name, held in _secrets(request, findings)]
-    variables = {name: paths.value(value) for name, value in request.inputs.variables}
-    variables |= {"GITHUB_REPO": checkout.repo, "GIT_REF": checkout.ref}
+    variables = {"GITHUB_REPO": checkout.repo, "GIT_REF": checkout.ref}
     if checkout.branch:
         variables["GIT_BRANCH"] = escaped(checkout.branch)
+    variables |= {name: paths.value(value) for name, value in request.inputs.variables}
     python, uv = "", ""
     extras: tuple[str, ...] = ()
     if recipe.uv_venv:

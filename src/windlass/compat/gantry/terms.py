@@ -22,6 +22,8 @@ def note_on_job(recipe: Recipe, findings: Findings) -> None:
         "--runtime-dir": recipe.runtime_dir != "/gantry-runtime" and "the code is where the place keeps it",
     }
     findings.note(*(f"{option}: {said}" for option, said in given.items() if said))
+    if recipe.num_replicas and (recipe.propagate_failure is False or recipe.propagate_preemption is False):
+        findings.note("the replicas are one gang there: one that ends in error ends them all")
 
 
 def check_at_beaker(recipe: Recipe, place: Destination, findings: Findings, *, has_partition: bool) -> None:
@@ -33,6 +35,9 @@ def check_at_beaker(recipe: Recipe, place: Destination, findings: Findings, *, h
     if wishes.needs_beaker:
         hint = "name clusters in full: `--cluster ORGANIZATION/NAME`; or leave it out, and the profile names them"
         findings.refuse(f"`--on` asks Beaker for no clusters with: {wishes}", hint)
+    for name in recipe.group_names or ():
+        if "/" not in name:
+            findings.refuse(f"`--group {name}`: `--on` does not ask Beaker whose group it is", f"--group OWNER/{name}")
 
 
 def note_on_beaker(recipe: Recipe, place: Destination, findings: Findings, *, has_partitions: bool) -> None:
@@ -53,5 +58,3 @@ def note_on_beaker(recipe: Recipe, place: Destination, findings: Findings, *, ha
         if value:
             shown = value if isinstance(value, str) else " ".join(value)
             findings.note(f"{option} {shown} is Beaker's, and has no meaning at `{place.name}`")
-    if recipe.num_replicas and (recipe.propagate_failure is False or recipe.propagate_preemption is False):
-        findings.note("the replicas are one gang there: one that ends in error ends them all")

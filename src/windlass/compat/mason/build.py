@@ -131,9 +131,7 @@ def build_branch_image(
     """
     if not (folder / options.script).is_file():
         raise NotFoundError(f"no such script: `{options.script}`", hint="check the path", code="file-missing")
-    from windlass.pin.code import pin_code  # lazy: brings git
-
-    code = pin_code(folder, store=home.cache / "code.git")
+    code = _clean_code(folder, home)
     tag = image_name(code.branch, options.cuda_version)
     if store is None:
         return BranchImage(name=tag, commit=code.commit, is_built=_build(options, code, folder, home, tag, log))
@@ -149,6 +147,19 @@ def build_branch_image(
     log(f"sending {tag} to Beaker as {name} ({description})")
     store.upload(tag, tag, workspace=options.workspace, description=description)
     return BranchImage(name=name, commit=code.commit, is_built=is_built, is_uploaded=True)
+
+
+def _clean_code(folder: Path, home: Home) -> CodePin:
+    """The commit of a clean tree: an image says of itself which commit it is."""
+    from windlass.pin.code import pin_code  # lazy: brings git
+
+    try:
+        return pin_code(folder, store=home.cache / "code.git")
+    except PreconditionError as error:
+        if error.code != "dirty-tree":
+            raise
+        hint = "commit them, or list what is no code in .gitignore: the image is of a commit"
+        raise PreconditionError(error.message, hint=hint, code=error.code, place=error.place) from error
 
 
 def run_script(options: BuildOptions, image: BranchImage, folder: Path, environ: Mapping[str, str]) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from windlass.compat.elsewhere.destination import Destination
 from windlass.compat.elsewhere.findings import Brought, Findings
 from windlass.compat.elsewhere.relocation import CACHE, command_of
-from windlass.compat.elsewhere.wishes import retry_there
+from windlass.compat.elsewhere.wishes import compat_there, retry_there
 from windlass.compat.mason.launchers import Asked
 from windlass.compat.mason.moved_command import Moved, move
 from windlass.compat.mason.on_beaker import asked_of_beaker
@@ -133,6 +133,7 @@ class _Conversion:
             run = tuple(cache if word == CACHE.token else word for word in run)
             variables |= {CACHE.variable: cache} if cache not in run else {}
         total = asked.nodes * asked.gpus
+        name = "main" if len(self.launch.commands) == 1 else "TASK"
         if asked.is_reshaped:
             self.findings.note(f"{asked.nodes} x {asked.gpus} GPUs are {total} on nodes of {asked.there} (total_gpus)")
         return Task(
@@ -143,7 +144,13 @@ class _Conversion:
             shared_memory=shared_memory_there(self.options, self.place, self.findings),
             cluster=started.cluster,  # type: ignore[arg-type]  # one of the names that `Task` knows
             vars=variables,
-            compat=("beaker",),
+            compat=compat_there(
+                (started.line.text, *variables.values(), *around.variables.values()),
+                self.place,
+                self.findings,
+                finds_others=asked.nodes > 1 and not started.is_placed,
+                how=f"--set tasks.{name}.compat=beaker",
+            ),
             beaker=asked_of_beaker(self.launch, self.place, partitions),
         )
 

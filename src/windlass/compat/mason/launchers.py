@@ -60,10 +60,12 @@ class Started:
 
     Attributes:
         vars: values in the words of an experiment file (`${code}`).
+        is_placed: whether windlass tells the processes where the others are.
     """
 
     line: BashLine
     cluster: str = "none"
+    is_placed: bool = False
     vars: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -85,10 +87,10 @@ def start_line(line: BashLine, asked: Asked) -> Started:
         is_whole = len(spots) == 1 and spot.word == 0 and line.argv is not None
         if is_whole:
             line = _with_procs(line, spot, procs)
-            return Started(line=line, cluster=spot.launcher, notes=notes)
+            return Started(line=line, cluster=spot.launcher, is_placed=True, notes=notes)
         words = _FILLED[spot.launcher].format(procs=procs or (_GPUS if asked.gpus else 1))
         line = line.insert(line.commands[spot.index].words[spot.last].end, words)
-    return Started(line=line, notes=notes)
+    return Started(line=line, is_placed=bool(spots), notes=notes)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------------
@@ -115,7 +117,8 @@ def _start_ray(line: BashLine, index: int, asked: Asked) -> Started:
         notes.append("what stands before it runs on the first node alone; on Beaker it ran on each")
     line = line.without_command(index)
     _check_ray_sizes(line, asked)
-    return Started(line=line, cluster="ray", vars={**_RAY_VARIABLES, **lifted}, notes=tuple(notes))
+    variables = {**_RAY_VARIABLES, **lifted}
+    return Started(line=line, cluster="ray", is_placed=True, vars=variables, notes=tuple(notes))
 
 
 def _check_ray_sizes(line: BashLine, asked: Asked) -> None:

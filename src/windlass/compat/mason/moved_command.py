@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windlass.compat.elsewhere.bash_line import BashLine
 from windlass.compat.elsewhere.destination import Destination
@@ -51,9 +51,7 @@ def move(
         return Moved(started=Started(line=line), build=build)
     findings.note(*started.notes)
     variables = {name: escaped(value) for name, _, value in (word.partition("=") for word in lifted)}
-    return Moved(
-        started=Started(line=started.line, cluster=started.cluster, vars={**variables, **started.vars}), build=build
-    )
+    return Moved(started=replace(started, vars={**variables, **started.vars}), build=build)
 
 
 def _own_folders(command: MasonCommand, place: Destination, findings: Findings) -> list[str]:

@@ -310,10 +310,13 @@ def _olmo_core_version() -> str:
 
 
 def _notes(config: BeakerLaunchConfig, settings: Mapping[str, Any]) -> list[str]:
+    notes = []
     slack = _first(settings.get("slack_notifications"), config.slack_notifications)
-    if slack is False or not (slack or "SLACK_WEBHOOK_URL" in os.environ):
-        return []
-    return ["slack_notifications: windlass sends nothing to Slack; limits and preemptions are told here"]
+    if slack is not False and (slack or "SLACK_WEBHOOK_URL" in os.environ):
+        notes.append("slack_notifications: windlass sends nothing to Slack; limits and preemptions are told here")
+    if config.num_execution_units is not None:
+        notes.append("num_execution_units: windlass chooses no hosts by their place; `hostnames` names them")
+    return notes
 
 
 def _tell(text: str) -> None:

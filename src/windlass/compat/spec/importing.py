@@ -121,11 +121,16 @@ def _task(task: Mapping[str, Any], common: Mapping[str, str], called: Mapping[st
         cpus=float(resources.get("cpuCount") or 0) or None,
         memory=_bytes(resources.get("memory")),
         shared_memory=_bytes(resources.get("sharedMemory")),
-        hosts=tuple(constraints.get("hostname") or ()),
+        hosts=_hosts(constraints.get("hostname") or (), replicas),
         vars=own,
         ready_timeout=seconds_of(task.get("synchronizedStartTimeout")) or DEFAULT_READY_S,
         compat=("beaker",) if _reads_beaker(run, {**common, **own}) else (),
     )
+
+
+def _hosts(names: Sequence[str], replicas: int | None) -> tuple[str, ...]:
+    """The hosts, where the task takes each of them; Beaker takes any of them, so more than the replicas are kept."""
+    return tuple(names) if len(names) == (replicas or 1) else ()
 
 
 def _run(task: Mapping[str, Any]) -> Command:

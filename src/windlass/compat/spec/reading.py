@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from windlass.compat.spec.older_yaml import as_client_reads
-from windlass.compat.spec.rules import problems_of, unknown_keys
+from windlass.compat.spec.rules import problems_of, short_durations, unknown_keys
 from windlass.config.document import Tree, data_of_tree, tree_of_data
 from windlass.config.load import raise_any
 from windlass.config.yaml_text import compose, decode_text, too_large
@@ -29,7 +29,7 @@ class SpecFile:
 
     Attributes:
         data: plain data; durations and sizes as the file spells them.
-        notes: what is kept although the spec v2 has no such key.
+        notes: what is kept although the spec v2 has no such key, and numbers that hardly mean what they say.
     """
 
     path: Path
@@ -58,8 +58,11 @@ def read_spec(path: Path) -> SpecFile:
     tree = _tree(decode_text(content, source=str(path)), str(path))
     tree = as_client_reads(tree)
     raise_any(problems_of(tree))
-    notes = tuple(_note(key, close) for key, close in unknown_keys(tree))
-    return SpecFile(path=path, data=cast(dict[str, Any], data_of_tree(tree)), notes=notes)
+    notes = [_note(key, close) for key, close in unknown_keys(tree)]
+    notes += [
+        f"{key} is {text} nanoseconds, as a bare number is; write `{text}s`" for key, text in short_durations(tree)
+    ]
+    return SpecFile(path=path, data=cast(dict[str, Any], data_of_tree(tree)), notes=tuple(notes))
 
 
 def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, Any]:

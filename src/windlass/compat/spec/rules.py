@@ -11,7 +11,7 @@ from windlass.core.errors import Problem
 from windlass.core.names import nearest
 from windlass.plan.beaker_quantities import NS_PER_S, parse_duration_ns, parse_size_bytes
 
-__all__ = ["problems_of", "unknown_keys"]
+__all__ = ["problems_of", "short_durations", "unknown_keys"]
 
 _VERSIONS = ("v2", "v2-alpha")
 _MAX_RETRIES = 10
@@ -36,9 +36,11 @@ _HINTS = {
     "list": "write each entry behind a `- `",
     "mapping": "write `key: value` lines",
     "text": "put it in quotes",
+    "scalar": "put it in quotes",
     "duration": "write a number with a unit: `1h30m`",
     "flag": "write `true` or `false`, without quotes",
 }
+_INNER = {"texts": "text", "words": "scalar"}
 _OBJECTS = {
     "image": keys.IMAGE,
     "result": keys.RESULT,
@@ -72,6 +74,22 @@ def unknown_keys(spec: Tree) -> Iterator[tuple[str, str]]:
                 inner = _get(task, key)
                 if isinstance(inner, Branch) and key != "constraints":
                     yield from _unknown(inner, known, f"tasks.{at}.{key}.")
+
+
+def short_durations(spec: Tree) -> Iterator[tuple[str, str]]:
+    """(path, text) of every bare number that is read as nanoseconds and comes to less than a second, but for 0."""
+    tasks = _get(spec, "tasks") if isinstance(spec, Branch) else None
+    for at, task in enumerate(tasks.items if isinstance(tasks, Items) else ()):
+        if isinstance(task, Branch):
+            yield from _short(task, keys.TASK, f"tasks.{at}.")
+            yield from _short(_get(task, "context"), keys.CONTEXT, f"tasks.{at}.context.")
+
+
+def _short(tree: Tree | None, known: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
+    for entry in tree.entries if isinstance(tree, Branch) else ():
+        value = entry.tree.value if isinstance(entry.tree, Leaf) else None
+        if known.get(entry.key) == "duration" and isinstance(value, int | float) and 0 < value < NS_PER_S:
+            yield path + entry.key, str(value)
 
 
 def _unknown(tree: Branch, known: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
@@ -200,9 +218,13 @@ def _shape(tree: Branch, known: Mapping[str, str], path: str) -> Iterator[Proble
         kind = known.get(entry.key)
         if kind is None or _is_null(entry.tree) or _is_kind(entry.tree, kind):
             continue
-        hint = _hint(entry.tree, kind)
-        message = f"{path}{entry.key} must be {_KINDS[kind]}, not {kind_of(entry.tree)}"
-        yield Problem(message, "beaker-spec", entry.tree.place, hint)
+        where, found = path + entry.key, entry.tree
+        if kind in _INNER and isinstance(found, Items):  # a list it is: one of its entries is wrong
+            kind = _INNER[kind]
+            at = next(at for at, item in enumerate(found.items) if not _is_word(item, kind))
+            where, found = f"{where}.{at}", found.items[at]
+        message = f"{where} must be {_KINDS[kind]}, not {kind_of(found)}"
+        yield Problem(message, "beaker-spec", found.place, _hint(found, kind))
 
 
 def _hint(tree: Tree, kind: str) -> str:
@@ -219,10 +241,13 @@ def _hint(tree: Tree, kind: str) -> str:
 def _is_kind(tree: Tree, kind: str) -> bool:
     if kind in ("mapping", "list"):
         return isinstance(tree, Branch if kind == "mapping" else Items)
-    if kind in ("texts", "words"):
-        inner = "text" if kind == "texts" else "scalar"
-        return isinstance(tree, Items) and all(_is_kind(item, inner) and not _is_null(item) for item in tree.items)
+    if kind in _INNER:
+        return isinstance(tree, Items) and all(_is_word(item, _INNER[kind]) for item in tree.items)
     return isinstance(tree, Leaf) and _is_scalar(tree.value, kind)
+
+
+def _is_word(tree: Tree, kind: str) -> bool:
+    return _is_kind(tree, kind) and not _is_null(tree)
 
 
 def _is_scalar(value: object, kind: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.pin.data.listing import Listing, RemoteFile
-from windlass.store.blobs import BucketBlob, file_system
+from windlass.store.blobs import BucketBlob, file_system, full_url
 from windlass.store.fetching import retry
 
 __all__ = ["list_bucket", "tag_now"]
@@ -23,7 +23,7 @@ def list_bucket(name: str, url: str) -> Listing:
         NotFoundError, AccessError, UnreachableError: as the store says.
         PreconditionError: a key that can be no path of a file.
     """
-    url = url.replace(":", "://", 1) if "://" not in url else url
+    url = full_url(url)
     system, path = file_system(url)
     found = _asked(url, lambda: _find(system, path, is_prefix=url.endswith("/")))
     if not found:

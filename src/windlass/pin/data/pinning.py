@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from windlass.core.errors import InternalError, NotFoundError, PreconditionError
@@ -21,7 +22,13 @@ _SUPPORTED = ", ".join(f"{scheme}:" for scheme in ("file", "run", *_STORED))
 
 
 def pin_data(
-    name: str, source: str, base: Path, *, cache: Path | None = None, places: DataPlaces | None = None
+    name: str,
+    source: str,
+    base: Path,
+    *,
+    cache: Path | None = None,
+    places: DataPlaces | None = None,
+    progress: Callable[[int], None] = lambda num_bytes: None,
 ) -> DataPin:
     """Pin data by content; reads or fetches everything that is not known yet. Blocks.
 
@@ -30,6 +37,7 @@ def pin_data(
         source: `file:<path>`, relative to `base`, or another source.
         cache: folder for digests by (path, size, times, inode), so that the next pin reads only what changed.
         places: where remote data is kept; only `file:` does without.
+        progress: told of every piece that is fetched, in bytes; from several threads.
 
     Raises:
         NotFoundError: nothing there.
@@ -40,7 +48,7 @@ def pin_data(
     if _scheme(name, source) in _STORED:
         from windlass.pin.data.fetched import fetch_source  # lazy: most runs pin only files
 
-        version, revision = fetch_source(name, source, _needed(places).store)
+        version, revision = fetch_source(name, source, _needed(places).store, progress=progress)
         return DataPin(
             name=name,
             source=source,
@@ -125,11 +133,15 @@ def _scheme(name: str, source: str) -> str:
         )
     if scheme.group(1) not in ("file", "run", *_STORED):
         raise PreconditionError(
-            f"data `{name}`: `{scheme.group(0)}` is not supported yet (`{source}`)",
-            hint=f"supported today: {_SUPPORTED}; fetch it first and name the local path",
+            f"data `{name}`: windlass pins nothing from `{scheme.group(0)}` (`{source}`)",
+            hint=f"it does from {_SUPPORTED}; fetch it first and name the local path{_elsewhere(scheme.group(1))}",
             code="data-scheme-unsupported",
         )
     return scheme.group(1)
+
+
+def _elsewhere(scheme: str) -> str:
+    return ", or let its jobs mount it: `tasks.NAME.beaker.datasets`" if scheme == "beaker" else ""
 
 
 def _check_stored(pin: DataPin, places: DataPlaces) -> None:

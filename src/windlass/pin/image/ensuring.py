@@ -10,7 +10,7 @@ from pathlib import Path
 
 from windlass.core.clock import SystemClock
 from windlass.core.errors import NotFoundError, PreconditionError, WindlassError
-from windlass.core.files import is_locked, lock
+from windlass.core.files import is_locked, lock, sha256_file
 from windlass.core.version import VERSION
 from windlass.pin.code import CodePin, checkout
 from windlass.pin.image.building import Recipe, build, find_builder
@@ -33,6 +33,7 @@ from windlass.pin.image.registry import fetch_digest
 __all__ = ["KEY_LABEL", "ImageMaker", "ensure_image"]
 
 KEY_LABEL = "windlass.key"
+_LOCK_FILES = ("uv.lock", "pylock.toml", "requirements.txt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,6 @@ class ImageMaker:
         cache: `<home>/cache`.
         store: our own repository, for snapshots of folders outside any.
         secrets: values for `RUN --mount=type=secret`, by name.
-        lock_sha256: of the lock file of the environment, for the label.
         has_packages: list what is installed; a few seconds, once for each image.
     """
 
@@ -54,7 +54,6 @@ class ImageMaker:
     cache: Path
     store: Path | None = None
     secrets: Mapping[str, bytes] = field(default_factory=dict)
-    lock_sha256: str = ""
     has_packages: bool = True
     log: Callable[[str], None] = lambda line: None
 
@@ -245,6 +244,7 @@ def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> Recipe:
         text = read_dockerfile(tree, pin.dockerfile)
         context = read_context(tree, pin.context, pin.dockerfile)
     code = checkout(maker.code, maker.folder, place / "code", store=maker.store)
+    lock_sha256 = _lock_in(code / pin.context)
     write_context(code / pin.context, place / "context", context.ignore)
     parsed = parse_dockerfile(text, path=pin.dockerfile, args=pin.args, target=pin.target, platform=pin.platform)
     pinned = {
@@ -259,7 +259,7 @@ def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> Recipe:
         tag=_unfinished(pin),
         target=pin.target,
         args=pin.args,
-        labels=_labels(pin, maker),
+        labels=_labels(pin, maker, lock_sha256),
         cache=f"{pin.registry}:{_cache_tag(pin)}" if pin.registry else "",
         local_cache=images_folder(maker.cache) / "layers",
         platform=pin.platform,
@@ -282,13 +282,18 @@ def _check_bases(pin: ImagePin, maker: ImageMaker) -> None:
             raise _moved(name, facts.image_id, digest)
 
 
-def _labels(pin: ImagePin, maker: ImageMaker) -> dict[str, str]:
+def _lock_in(folder: Path) -> str:
+    """The digest of the lock file that the Dockerfile finds; empty without one."""
+    return next((sha256_file(folder / name) for name in _LOCK_FILES if (folder / name).is_file()), "")
+
+
+def _labels(pin: ImagePin, maker: ImageMaker, lock_sha256: str) -> dict[str, str]:
     code = maker.code
     labels = {
         KEY_LABEL: pin.key,
         "windlass.version": VERSION,
         "windlass.tree": code.tree,
-        "windlass.lock": maker.lock_sha256,
+        "windlass.lock": lock_sha256,
         "org.opencontainers.image.revision": code.commit,
         "org.opencontainers.image.source": code.remote,
         "org.opencontainers.image.title": pin.name,

@@ -16,12 +16,12 @@ from windlass.pin.code.reading import read_tree
 from windlass.pin.image.catalogue import expand
 from windlass.pin.image.context import read_context, read_dockerfile
 from windlass.pin.image.dockerfile import parse_dockerfile
-from windlass.pin.image.engine import Engine
+from windlass.pin.image.engine import Engine, ImageFacts
 from windlass.pin.image.naming import built_name, parse_reference
 from windlass.pin.image.pinned import ImagePin
 from windlass.pin.image.registry import fetch_digest
 
-__all__ = ["ImageSource", "content_key", "host_platform", "pin_built", "pin_named", "resolve_digests"]
+__all__ = ["ImageSource", "content_key", "host_platform", "is_image_file", "pin_built", "pin_named", "resolve_digests"]
 
 _SCHEMA = 1
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
@@ -41,22 +41,36 @@ class ImageSource:
     registry: str = ""
 
 
-def pin_named(name: str, *, engine: Engine | None, has_own_code: bool, network: str, platform: str = "") -> ImagePin:
+def pin_named(
+    name: str,
+    *,
+    engine: Engine | None,
+    has_own_code: bool,
+    network: str,
+    platform: str = "",
+    is_elsewhere: bool = False,
+) -> ImagePin:
     """Pin an image that exists, by digest: as the engine has it, else as its registry says.
 
     Args:
         name: a tag, a digest, a name of the catalogue, or (where a site has a container runtime) the path of an image file.
         engine: None: only the registry is asked.
+        is_elsewhere: containers start where this engine is not, so that only what a registry calls the image counts.
 
     Raises:
         WindlassError: neither has it.
     """
     made = {"has_own_code": has_own_code, "network": network, "platform": platform or host_platform()}
-    if _IMAGE_FILE.match(name) and not name.startswith("docker://"):
+    if is_image_file(name):
         return ImagePin(kind="named", name=name, **made)  # type: ignore[arg-type]
     full = expand(name)
-    digest = resolve_digests([full], engine)[full]
+    digest = resolve_digests([full], engine, is_elsewhere=is_elsewhere)[full]
     return ImagePin(kind="named", name=full.partition("@")[0], digest=digest, **made)  # type: ignore[arg-type]
+
+
+def is_image_file(name: str) -> bool:
+    """Whether a name is that of a file, or of an address that only a site's container runtime reads."""
+    return _IMAGE_FILE.match(name) is not None and not name.startswith("docker://")
 
 
 def pin_built(
@@ -140,33 +154,36 @@ def content_key(
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def resolve_digests(names: Iterable[str], engine: Engine | None) -> dict[str, str]:
+def resolve_digests(names: Iterable[str], engine: Engine | None, *, is_elsewhere: bool = False) -> dict[str, str]:
     """The digest of each image: stated, else the engine's, else the registry's.
 
-    An image that only the engine has (built or loaded there) is known by the id of its configuration.
+    An image that only the engine has (built or loaded there) is known by the id of its configuration, which means
+    nothing to others (`is_elsewhere`).
     """
     found: dict[str, str] = {}
     for name in names:
         reference = parse_reference(name)
-        found[name] = reference.digest or _of_engine(name, reference.name, engine) or _of_registry(name, engine)
+        facts = None if reference.digest else _of_engine(name, engine)
+        known = facts.digest_of(reference.name) or ("" if is_elsewhere else facts.image_id) if facts is not None else ""
+        found[name] = reference.digest or known or _of_registry(name, engine, is_here=facts is not None)
     return found
 
 
-def _of_engine(name: str, repository: str, engine: Engine | None) -> str:
+def _of_engine(name: str, engine: Engine | None) -> ImageFacts | None:
     if engine is None:
-        return ""
+        return None
     try:
-        facts = engine.find(name)
+        return engine.find(name)
     except UnreachableError:
-        return ""  # a plan needs no engine where the registry answers
-    return "" if facts is None else facts.digest_of(repository) or facts.image_id
+        return None  # a plan needs no engine where the registry answers
 
 
-def _of_registry(name: str, engine: Engine | None) -> str:
+def _of_registry(name: str, engine: Engine | None, *, is_here: bool) -> str:
     try:
         return fetch_digest(parse_reference(name))
     except (NotFoundError, UnreachableError) as error:
-        here = f", and {engine.kind} does not have it here" if engine is not None else ""
+        how = "has it on this machine alone" if is_here else "does not have it here"
+        here = f", and {engine.kind} {how}" if engine is not None else ""
         raise type(error)(f"{error.message}{here}", hint=error.hint, code=error.code) from error
 
 

@@ -1,6 +1,7 @@
 """Ask a registry what a tag means, without an engine.
 
-Source: OCI Distribution Specification 1.1, "Pulling manifests"; Docker Registry, "Token authentication".
+Source: OCI Distribution Specification 1.1, "Pulling manifests"; CNCF Distribution, "Token Authentication
+Specification" and "Oauth2 Token Authentication".
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
 
 
 def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s: float) -> str:
-    """The Authorization header that a challenge asks for."""
+    """The Authorization header that a challenge asks for; an identity token is exchanged for one of the registry's."""
     basic = "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode() if login else ""
     if not challenge.lower().startswith("bearer"):
         if login is None:
@@ -68,9 +69,16 @@ def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s:
         return basic
     asked = dict(_CHALLENGE.findall(challenge))
     scope = asked.get("scope") or f"repository:{reference.repository}:pull"
-    query = urlencode({"service": asked.get("service", ""), "scope": scope})
-    headers = {"Authorization": basic} if login and login.user else {}
-    status, _, body = _get(f"{asked.get('realm', '')}?{query}", headers, reference, timeout_s)
+    wanted = {"service": asked.get("service", ""), "scope": scope}
+    realm = asked.get("realm", "")
+    if login is not None and not login.user:
+        form = urlencode(
+            {"grant_type": "refresh_token", "client_id": "windlass", "refresh_token": login.password} | wanted
+        )
+        status, _, body = _get(realm, {}, reference, timeout_s, form.encode())
+    else:
+        headers = {"Authorization": basic} if login else {}
+        status, _, body = _get(f"{realm}?{urlencode(wanted)}", headers, reference, timeout_s)
     if status != 200:
         raise _no_access(reference, login)
     try:
@@ -81,13 +89,15 @@ def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s:
 
 
 def _get(
-    address: str, headers: Mapping[str, str], reference: Reference, timeout_s: float
+    address: str, headers: Mapping[str, str], reference: Reference, timeout_s: float, form: bytes | None = None
 ) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body; a form is sent with POST."""
     from urllib.error import HTTPError  # lazy: brings ssl, and an engine mostly knows the answer
     from urllib.request import Request, urlopen  # lazy: as above
 
     try:
-        with urlopen(Request(address, headers=dict(headers)), timeout=timeout_s) as answer:  # noqa: S310 - http(s)
+        request = Request(address, data=form, headers=dict(headers))  # noqa: S310 - http(s)
+        with urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 - as above
             return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.read()
     except HTTPError as error:
         return error.code, {name.lower(): value for name, value in error.headers.items()}, b""
