@@ -97,7 +97,7 @@ def default_text(field: Field) -> str:
     value = field.default()
     if value is None or value in ("", (), {}) or record_in(field.shape) is not None:
         return ""
-    if isinstance(value, float):
+    if isinstance(value, float) and "duration" in takes_text(field.shape):
         return f"`{format_duration(value)}`"
     text = plain(value, field.shape)
     return f"`{str(text).lower() if isinstance(text, bool) else text}`"

@@ -231,7 +231,7 @@ def _pin(
     sources = {name: source.source for name, source in experiment.data.items() if source.source}
     sources |= {f"{name}.from": source.from_ for name, source in experiment.data.items() if ":" in source.from_}
     data = {name: _pin_data(name, source, base, home, log) for name, source in sources.items()}
-    return Pins(code=code, environment=pin_environment_of(experiment, folder), data=data, image=image)
+    return Pins(code=code, environment=pin_environment_of(experiment, folder, site), data=data, image=image)
 
 
 def pin_image_of(experiment: spec.Experiment, code: CodePin, folder: Path, site: Site, home: Home) -> ImagePin:
@@ -258,8 +258,8 @@ def _with_built(
     return with_built(experiment, pins, site, home, code_folder=_code_folder(experiment, base), origins=origins)
 
 
-def pin_environment_of(experiment: spec.Experiment, folder: Path) -> EnvironmentPin:
-    """The pin of an experiment's environment; `folder` holds the code."""
+def pin_environment_of(experiment: spec.Experiment, folder: Path, site: Site) -> EnvironmentPin:
+    """The pin of an experiment's environment; `folder` holds the code. A site over ssh is asked for its own interpreter."""
     env = experiment.env
     if not env.uv and not env.python:
         return NO_ENVIRONMENT
@@ -267,6 +267,10 @@ def pin_environment_of(experiment: spec.Experiment, folder: Path) -> Environment
 
     if env.uv:
         return pin_environment("uv", folder / env.uv, extras=env.extras, groups=env.groups)
+    if site.profile is not None and site.profile.ssh:
+        from windlass.launch.site_python import pin_site_python  # lazy: few tasks bring an interpreter of a site's
+
+        return pin_site_python(env.python, site.profile)
     return pin_environment("python", folder, python=env.python)
 
 

@@ -136,7 +136,7 @@ def _pins(run: RunFolder, old: Plan, experiment: Experiment, site: Site, base: P
 
     image = pin_image_of(experiment, old.pins.code, base / experiment.code, site, home)
     with _pinned_code(run, old, experiment, base, home) as folder:
-        return replace(old.pins, environment=pin_environment_of(experiment, folder), image=image)
+        return replace(old.pins, environment=pin_environment_of(experiment, folder, site), image=image)
 
 
 @contextmanager

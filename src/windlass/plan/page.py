@@ -34,7 +34,8 @@ def _header(plan: Plan) -> Iterator[str]:
     yield f"plan         {plan.plan_hash[:12]}"
     yield f"where        {_where(plan)} ({plan.site.backend})"
     yield from _labelled("code", _code(plan))
-    yield f"environment  {environment_text(plan)}"
+    if plan.pins.environment.kind != "none" or not plan.image:
+        yield f"environment  {environment_text(plan)}"
     if plan.image:
         yield f"image        {image_text(plan)}"
     for name, pin in plan.pins.data.items():
@@ -174,6 +175,8 @@ def _beaker(task: TaskPlan) -> str:
 def _jobs(task: TaskPlan) -> str:
     """Walltime and number of the jobs of a chain."""
     queue, chain = task.queue, task.chain
+    if chain.scheduler == "beaker" and chain.num_links == 1:
+        return "one, started once"
     if chain.scheduler == "beaker":
         return f"one, that Beaker starts again after a preemption, at most {chain.num_links} times in all"
     walltime = format_duration(queue.time_s) if queue.time_s else "the partition's walltime"

@@ -10,10 +10,9 @@ from pathlib import Path
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.process import run
 
-__all__ = ["Interpreter", "ask_interpreter", "find_interpreter"]
+__all__ = ["QUESTION", "Interpreter", "ask_interpreter", "find_interpreter", "read_answer"]
 
-# Plain old Python, so that an interpreter that is too old can say so.
-_QUESTION = r"""
+QUESTION = r"""
 import json, platform, sys, sysconfig
 facts = {"version": platform.python_version(), "packages": [],
          "tag": sys.implementation.cache_tag or "", "abiflags": getattr(sys, "abiflags", ""),
@@ -34,6 +33,7 @@ if len(sys.argv) > 1:
     facts["packages"] = sorted(seen.values())
 print(json.dumps(facts))
 """
+"""What an interpreter is asked, with an argument for its packages too. Plain old Python, so that one too old can say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
     }
     try:
         done = run(
-            [str(path), "-c", _QUESTION, *(["packages"] if with_packages else [])],
+            [str(path), "-c", QUESTION, *(["packages"] if with_packages else [])],
             cwd=Path("/"),
             env=environment,
             timeout_s=120,
@@ -90,16 +90,21 @@ def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
         raise PreconditionError(
             f"{path} is not a program: {reason}", hint="name a Python interpreter", code="python-broken"
         ) from error
+    return read_answer(str(path), done.code, done.stdout, done.stderr)
+
+
+def read_answer(path: str, code: int, out: str, err: str) -> Interpreter:
+    """What an interpreter at `path` said to `QUESTION`."""
     try:
-        facts = json.loads(done.stdout)
+        facts = json.loads(out)
         return Interpreter(
-            path=str(path), version=facts["version"], tag=facts["tag"] + facts["abiflags"], platform=facts["platform"],
+            path=path, version=facts["version"], tag=facts["tag"] + facts["abiflags"], platform=facts["platform"],
             packages=tuple(facts["packages"]),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as error:
-        last = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        last = (err or out).strip().rpartition("\n")[2]
         raise PreconditionError(
-            f"{path} does not answer as Python >= 3.9 (code {done.code}): {last or 'no output'}",
+            f"{path} does not answer as Python >= 3.9 (code {code}): {last or 'no output'}",
             hint="name a working Python interpreter or virtual environment",
             code="python-broken",
         ) from error

@@ -109,7 +109,13 @@ def _pin_interpreter(folder: Path, python: str) -> EnvironmentPin:
             "`python:` needs the path of an interpreter", hint="python: /path/to/venv", code="python-missing"
         )
     place = folder / Path(python).expanduser()
-    found = ask_interpreter(find_interpreter(Path(os.path.normpath(place.absolute()))), with_packages=True)
+    return pin_of_interpreter(
+        ask_interpreter(find_interpreter(Path(os.path.normpath(place.absolute()))), with_packages=True)
+    )
+
+
+def pin_of_interpreter(found: Interpreter) -> EnvironmentPin:
+    """The pin of an interpreter that is used as it is, wherever it was asked for itself and its packages."""
     frozen = "\n".join(found.packages)
     identity: dict[str, object] = {
         "format": _KEY_FORMAT,
