@@ -9,14 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.cli.phrases import ago, number
 from windlass.cli.screen import paint, printable, table
+from windlass.core.files import read_json
 
 if TYPE_CHECKING:
     from windlass.tune.controller.history import TrialHistory
     from windlass.tune.sweep import SweepHandle, SweepRow
 
-__all__ = ["best_lines", "complete_sweeps", "row_data", "show_lines", "sweep_data", "sweep_lines", "trial_data"]
+__all__ = [
+    "best_lines",
+    "complete_sweeps",
+    "headless_lines",
+    "row_data",
+    "show_lines",
+    "sweep_data",
+    "sweep_lines",
+    "trial_data",
+]
 
 _COLOURS = {"running": "green", "interrupted": "yellow", "over": "dim", "": "dim"}
+
+
+_HEADLESS = {"interrupted": "it has no head", "": "its head has not begun"}
 
 
 def complete_sweeps(incomplete: str) -> list[str]:
@@ -74,12 +87,39 @@ def show_lines(handle: SweepHandle) -> Iterator[str]:
     yield f"  {_counts(row.counts)}  {row.folder}"
     if row.counts:
         yield from _trials(handle)
-    if row.state == "interrupted":
-        yield f"  windlass sweep resume {row.name}   # it has no head"
+    yield from _told(handle)
+    if row.state in _HEADLESS:
+        yield f"  windlass sweep resume {row.name}   # {_HEADLESS[row.state]}"
     elif row.state == "running":
         yield f"  windlass sweep show {row.name} --follow | windlass sweep stop {row.name}"
     else:
         yield f"  windlass sweep best {row.name} | windlass sweep extend {row.name} --samples N"
+
+
+def headless_lines(handle: SweepHandle) -> Iterator[str]:
+    """Why nobody follows a sweep any more that is not over; nothing where it is."""
+    row = handle.row
+    if row.state in _HEADLESS:
+        yield f"{row.name}  {row.state or 'new'}"
+        yield from _told(handle)
+        yield f"  windlass sweep resume {row.name}   # {_HEADLESS[row.state]}"
+
+
+def _told(handle: SweepHandle) -> Iterator[str]:
+    """What the newest head told beside its journal: what it could not do, and why it ended."""
+    from windlass.tune.folder import SweepFolder  # lazy: only this page
+
+    try:
+        told = read_json(SweepFolder(handle.folder).head_note)
+    except (OSError, ValueError):  # no head yet, or it is being written on another machine
+        return
+    if not isinstance(told, dict):
+        return
+    for path in told.get("undeleted", ()):
+        yield printable(f"  a checkpoint could not be deleted: {path}")
+    for name, what in (("refused", "a request was refused"), ("error", "its head ended with an error")):
+        if told.get(name):
+            yield printable(f"  {what}: {told[name]}")
 
 
 def _trials(handle: SweepHandle) -> Iterator[str]:

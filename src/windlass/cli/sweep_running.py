@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.screen import emit, emit_json, tell
+from windlass.config import parse_override
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.units import parse_duration
 from windlass.runs.home import Home
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from windlass.tune.sweep import SweepHandle
 
 __all__ = ["extension_of", "go_on"]
+
+_SUCH_AS = {"--space": "such as --space 'lr={loguniform: [1e-4, 1e-2]}'", "--stop": "such as --stop accuracy=0.95"}
 
 
 def go_on(
@@ -98,13 +102,22 @@ def _follow(handle: SweepHandle, home: Home, extra: dict[str, Any], *, in_proces
     return 0 if counts.get("TERMINATED") else 1
 
 
-def extension_of(*, samples: int | None, time_limit: str, trials: int | None, gpu_hours: float | None) -> Extension:
+def extension_of(
+    handle: SweepHandle,
+    *,
+    samples: int | None,
+    time_limit: str,
+    trials: int | None,
+    gpu_hours: float | None,
+    stop: Sequence[str] = (),
+    space: Sequence[str] = (),
+) -> Extension:
     """What `sweep extend` was given.
 
     Raises:
-        UsageError: nothing, or a time that is none.
+        UsageError: nothing, a time that is none, a bound that is no number, or a space that does not fit.
     """
-    from windlass.tune.controller.opening import Extension  # lazy: as above
+    from windlass.tune.sweep.extending import make_extension  # lazy: as above
 
     settings: dict[str, Any] = {}
     if samples is not None:
@@ -118,8 +131,16 @@ def extension_of(*, samples: int | None, time_limit: str, trials: int | None, gp
         settings["max_trials"] = trials
     if gpu_hours is not None:
         settings["gpu_hours"] = gpu_hours
-    if not settings:
+    if not (settings or stop or space):
         raise UsageError(
             "nothing to extend by", hint="windlass sweep extend SWEEP --samples 200", code="missing-argument"
         )
-    return Extension(settings=settings)
+    return make_extension(handle.folder, settings, space=_assigned("--space", space), stop=_assigned("--stop", stop))
+
+
+def _assigned(option: str, given: Sequence[str]) -> dict[str, Any]:
+    """`NAME=VALUE` of an option, read as an override is."""
+    for each in given:
+        if each[:1] in "-~=" or "=" not in each:
+            raise UsageError(f"`{option} {each}` is no NAME=VALUE", hint=_SUCH_AS[option], code="usage")
+    return dict(map(parse_override, given))

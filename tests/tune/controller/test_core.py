@@ -8,7 +8,7 @@ from windlass.tune.controller.core import Core
 from windlass.tune.controller.inputs import Opened, Suggested
 from windlass.tune.controller.settings import Keep, Settings
 from windlass.tune.controller.state import Command, Drop
-from windlass.tune.executors.protocol import End, Ended, Go, Halt, Reported, Saved, Start
+from windlass.tune.executors.protocol import End, Ended, Go, Halt, Reported, Saved, Start, Started
 from windlass.tune.schedulers import FIFO, Decision, Verdict
 from windlass.tune.searchers.basic_variant import BasicVariantGenerator
 from windlass.tune.searchers.protocol import Goal, Suggestion
@@ -214,3 +214,17 @@ def test_a_trial_that_never_saved_cannot_be_taken_over_and_that_is_said() -> Non
     assert bench.core.state.notes == [said]
     kind, data = bench.chosen
     assert (kind, data["why"]) == ("trial-chosen", said)
+
+
+def test_resources_cost_from_the_start_of_an_attempt_to_its_end() -> None:
+    bench = Bench(max_cost=1.0, prices={"CPU": 3600.0 / 100})
+    core = bench.core
+    assert not core.meters_exceeded(1000.0), "chosen, and still in somebody's queue"
+    core.apply(Started(trial="00000", attempt=1, slot="s"), 1000.0)
+    assert not core.meters_exceeded(1099.0)
+    core.apply(Ended(trial="00000", attempt=1, how=End.DONE), 1099.0)
+    assert not core.meters_exceeded(9999.0), "nothing runs"
+    core.apply(Started(trial="00001", attempt=1, slot="s"), 2000.0)
+    assert core.meters_exceeded(2001.5) == "the sweep has cost 1"
+    core.apply(Opened(number=2, host="h", pid=1), 3000.0)
+    assert not core.meters_exceeded(3000.5), "time without a head is in no budget"

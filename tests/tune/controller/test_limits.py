@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 from collections.abc import Mapping
@@ -18,9 +19,15 @@ from windlass.tune.controller.opening import Extension
 from windlass.tune.controller.requests import ask
 from windlass.tune.controller.settings import Keep, Resume
 from windlass.tune.folder import SweepFolder
-from windlass.tune.schedulers import FIFO, AsyncHyperBandScheduler
+from windlass.tune.schedulers import (
+    FIFO,
+    AsyncHyperBandScheduler,
+    MedianStoppingRule,
+    PromotionASHA,
+    ResourceChangingScheduler,
+)
 from windlass.tune.searchers.protocol import Goal
-from windlass.tune.stoppers import as_stopper
+from windlass.tune.stoppers import ExperimentPlateauStopper, TrialPlateauStopper, as_stopper
 from windlass.tune.trial import Metrics, Resources, Status
 
 
@@ -68,6 +75,31 @@ def test_a_misspelt_bound_of_stop_names_what_was_reported(tmp_path: Path) -> Non
         sweep.run()
     assert caught.value.code == "unknown-metric"
     assert "no trial reports `los`; the first report has" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        lambda: AsyncHyperBandScheduler(time_attr="epok"),
+        lambda: PromotionASHA(time_attr="epok"),
+        lambda: MedianStoppingRule(time_attr="epok"),
+        lambda: ResourceChangingScheduler(AsyncHyperBandScheduler(time_attr="epok")),
+    ],
+)
+def test_a_misspelt_time_of_a_scheduler_names_what_was_reported(tmp_path: Path, scheduler: Any) -> None:
+    sweep = Sweep(tmp_path, world(curve=_Plain({"score": 1.0, "epoch": 1})), scheduler=scheduler)
+    with pytest.raises(UsageError) as caught:
+        sweep.run()
+    assert caught.value.code == "unknown-metric"
+    assert "no trial reports `epok`; the first report has `score`, `epoch`" in caught.value.message
+    assert "no trial reports `epok`" in json.loads(SweepFolder(tmp_path).head_note.read_bytes())["error"]
+
+
+@pytest.mark.parametrize("stopper", [TrialPlateauStopper("los"), ExperimentPlateauStopper("los")])
+def test_a_misspelt_metric_of_a_stopper_names_what_was_reported(tmp_path: Path, stopper: Any) -> None:
+    sweep = Sweep(tmp_path, world(curve=_Plain({"score": 1.0, "loss": 1.0})), stopper=lambda: stopper)
+    with pytest.raises(UsageError, match="no trial reports `los`"):
+        sweep.run()
 
 
 def test_a_metric_named_twice_is_refused(tmp_path: Path) -> None:
@@ -170,6 +202,15 @@ def test_the_best_checkpoints_and_the_newest_stay(tmp_path: Path) -> None:
     trial = read_history(tmp_path).trials["00000"]
     assert [saved.iteration for saved in trial.checkpoints] == [1, 2, 9]
     assert sorted(sweep.world.checkpoints) == [saved.path for saved in trial.checkpoints]
+
+
+def test_checkpoints_without_the_metric_that_ranks_them_are_told_once(tmp_path: Path) -> None:
+    keep = Keep(num_to_keep=2, score_attribute="acuracy")
+    sweep = Sweep(tmp_path, world(1, 1, checkpoint_every=1), settings=settings(num_samples=2, keep=keep))
+    controller = sweep.controller()
+    assert controller.run().is_over
+    (note,) = controller.core.state.notes
+    assert note == "no checkpoint of trial 00000 has a number as `acuracy`: the newest are kept, not the best"
 
 
 def test_an_interrupt_saves_and_the_sweep_goes_on_later(tmp_path: Path) -> None:

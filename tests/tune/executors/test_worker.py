@@ -241,9 +241,13 @@ def test_what_a_function_yields_or_returns_is_reported(tmp_path: Path) -> None:
 
     assert said(yields) == [{"loss": 2.0}, {"_metric": 1.0}]
     assert said(lambda config: 0.5) == [{"_metric": 0.5, "done": True}]
-    assert said(lambda config: "text") == []
-    script = run(lambda config: iter_of("text"), tmp_path, start())
-    assert script.ends() == [("a", "failed", "UsageError")]
+    nothings: list[Any] = [{}, None]
+    for nothing in nothings:
+        assert run(lambda config, said=nothing: said, tmp_path, start()).ends() == [("a", "done", "")]
+    assert said(lambda config: {}) == []
+    for words in ("text", [1.0]):
+        for trainable in (lambda config, said=words: iter_of(said), lambda config, said=words: said):
+            assert run(trainable, tmp_path, start()).ends() == [("a", "failed", "UsageError")]
 
 
 def iter_of(value: Any) -> Iterator[Any]:

@@ -140,3 +140,12 @@ def test_a_plug_in_must_be_given_again() -> None:
         searcher_from(settings)
     assert "Counting, can not be made again" in caught.value.message
     assert caught.value.code == "searcher-needs-code"
+
+
+def test_an_answer_that_is_no_configuration_is_told() -> None:
+    class Odd(Searcher):
+        def suggest(self, trial_id: str) -> Any:
+            return 5
+
+    with pytest.raises(UsageError, match=r"Odd\.suggest returned 5, no configuration"):
+        opened(Odd()).suggest(0)

@@ -24,6 +24,8 @@ from windlass.tune.stoppers import (
     stopper_from,
     stopper_settings,
 )
+from windlass.tune.stoppers.limits import metrics_of
+from windlass.tune.stoppers.registry import without_timeouts
 
 
 def above_two(trial_id: str, result: dict[str, Any]) -> bool:
@@ -55,6 +57,11 @@ def test_bounds_on_metrics() -> None:
     assert answers(stopper, [0, 0, 0, 0], "other") == [False, False, False, True]
     assert not stopper("t", {"unknown": 5})
     assert not stopper.stop_all()
+
+
+def test_a_bound_on_what_is_no_number_is_told() -> None:
+    with pytest.raises(UsageError, match="stop bounds 'm', which is 'high'"):
+        MetricStopper({"m": 1})("t", {"m": "high"})
 
 
 def test_credit_is_what_can_be_reported_before_a_stop() -> None:
@@ -126,9 +133,16 @@ def test_nothing_stops_nothing() -> None:
         (lambda: as_stopper(NoopStopper), "stop is the class NoopStopper"),
         (lambda: as_stopper({"a": {"b": 3}}), "stop: the bound of `a` is {'b': 3}, not a number"),
         (lambda: TimeoutStopper("10"), "the timeout of a sweep is '10'"),  # type: ignore[arg-type]
+        (lambda: TimeoutStopper(0), "the timeout of a sweep is 0"),
+        (lambda: MaximumIterationStopper(0), "MaximumIterationStopper has max_iter=0"),
+        (lambda: MaximumIterationStopper("3"), "MaximumIterationStopper has max_iter='3'"),  # type: ignore[arg-type]
+        (lambda: TrialPlateauStopper("m", num_results=0), "TrialPlateauStopper has num_results=0"),
+        (lambda: TrialPlateauStopper("m", mode="best"), "TrialPlateauStopper has mode='best'"),
+        (lambda: as_stopper(lambda result: True), "too many positional arguments"),
         (lambda: TrialPlateauStopper("m", metric_threshold=0.0), "has a metric_threshold of 0.0 and the mode None"),
         (lambda: ExperimentPlateauStopper("m", mode="best"), "ExperimentPlateauStopper has mode='best'"),
         (lambda: ExperimentPlateauStopper("m", top=1), "ExperimentPlateauStopper has top=1"),
+        (lambda: ExperimentPlateauStopper("m", top=float("nan")), "ExperimentPlateauStopper has top=nan"),  # type: ignore[arg-type]
         (lambda: ExperimentPlateauStopper("m", patience=-1), "ExperimentPlateauStopper has patience=-1"),
         (lambda: ExperimentPlateauStopper("m", std=0), "ExperimentPlateauStopper has std=0"),
     ],
@@ -138,6 +152,33 @@ def test_nonsense_is_refused(make: Any, message: str) -> None:
         make()
     assert message in caught.value.message
     assert caught.value.code == "stop-not-understood"
+
+
+def test_a_function_that_fails_names_itself_and_what_was_reported() -> None:
+    stopper = FunctionStopper(lambda trial_id, result: result["acuracy"] > 0.9)
+    with pytest.raises(UsageError) as caught:
+        stopper("00003", {"accuracy": 0.5, "loss": 1.0})
+    assert caught.value.code == "stop-failed"
+    assert "<lambda> failed at a report of trial 00003: KeyError('acuracy')" in caught.value.message
+    assert "`accuracy`, `loss`" in caught.value.hint
+
+
+def test_attributes_of_other_peoples_stoppers_are_theirs() -> None:
+    theirs = Mine(1)
+    theirs.metrics = "loss"  # type: ignore[attr-defined]
+    assert metrics_of(theirs) == ()
+    stopper = CombinedStopper(theirs, TrialPlateauStopper("m"), MetricStopper({"n": 1}))
+    assert stopper.metrics == ("m", "n") == metrics_of(stopper)
+
+
+def test_time_budgets_are_taken_out_of_a_stopper() -> None:
+    assert without_timeouts(TimeoutStopper(5)) == (None, 5.0)
+    left, seconds = without_timeouts(as_stopper([TimeoutStopper(9), [TimeoutStopper(5), {"m": 1}]]))
+    assert seconds == 5.0
+    assert left is not None
+    assert stopper_settings(left)["stoppers"][0]["stoppers"] == [{"type": "MetricStopper", "bounds": {"m": 1}}]
+    assert without_timeouts(mine := Mine(1)) == (mine, 0.0)
+    assert without_timeouts(None) == (None, 0.0)
 
 
 def test_odd_values_are_no_plateau() -> None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from windlass.core.errors import SpecError
 from windlass.sites.profile import FileSystem, Profile
 from windlass.spec import Sweep
 from windlass.spec.sweep import KeptBySweep
+from windlass.tune.schedulers import create_scheduler
+from windlass.tune.sweep.declared import awaited_metrics
 from windlass.tune.sweep.preparing import check_keep
 
 
@@ -18,3 +22,18 @@ def test_checkpoints_behind_ssh_cannot_be_dropped_by_a_head_here() -> None:
     check_keep(keeping, near, {})
     check_keep(keeping, None, {})
     check_keep(Sweep(metric=("loss",), mode=("min",), samples=2, space={}), far, {})
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "awaited"),
+    [
+        (create_scheduler("fifo"), ["loss"]),
+        (create_scheduler("asha"), ["loss"]),
+        (create_scheduler("asha", time_attr="epoch"), ["loss", "epoch"]),
+        (create_scheduler("resource_changing", base_scheduler=create_scheduler("asha", time_attr="epoch")), ["loss", "epoch"]),
+        (create_scheduler("median_stopping_rule"), ["loss"]),
+    ],
+)  # fmt: skip
+def test_a_report_of_a_run_has_the_time_that_its_code_counts(scheduler: Any, awaited: list[str]) -> None:
+    sweep = Sweep(metric=("loss",), mode=("min",), samples=2, space={})
+    assert awaited_metrics(sweep, scheduler) == awaited

@@ -105,6 +105,22 @@ def test_a_sweep_is_extended_by_samples_stop_and_space(tmp_path: Path) -> None:
     assert SILENT.stop is None, "what the caller holds is not changed"
 
 
+def test_a_timeout_goes_on_where_it_was_and_is_extended(tmp_path: Path) -> None:
+    timeout = tune.stopper.TimeoutStopper(50)
+    config = here(metric="loss", mode="min", num_samples=2)
+    made = tune.Tuner(bowl, param_space=SPACE, tune_config=config, run_config=quiet(tmp_path, stop=timeout))
+    path = made.fit().experiment_path
+    same = tune.RunConfig(verbose=0, stop=timeout)
+    assert len(tune.Tuner.restore(path, bowl, tune_config=here(), run_config=same).fit()) == 2
+    other = tune.RunConfig(verbose=0, stop=tune.stopper.TimeoutStopper(60))
+    with pytest.raises(UsageError, match=r"TimeoutStopper\(60\) is for a new sweep; sweep has 50"):
+        tune.Tuner.restore(path, bowl, run_config=other)
+    more = tune.Tuner.extend(path, bowl, stop=tune.stopper.TimeoutStopper(60), tune_config=here(), run_config=SILENT)
+    settings = more.fit().analysis.history.settings
+    assert settings is not None
+    assert settings.time_budget_s == 60
+
+
 @pytest.mark.parametrize(
     ("tuning", "run", "name"),
     [

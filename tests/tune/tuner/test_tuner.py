@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.tune.sweeps import Counting, bowl, here, quiet
 from windlass import tune
 from windlass.core.errors import UsageError, WindlassError
+from windlass.tune.controller.history import read_history
 from windlass.tune.folder import SweepFolder
 
 SPACE = {"x": tune.uniform(0, 10)}
@@ -124,6 +126,32 @@ def test_budgets_reach_the_controller(tmp_path: Path) -> None:
     config = here(num_samples=-1, time_budget_s=dt.timedelta(seconds=0.2), **GOAL)
     results = tune.Tuner(bowl, param_space=SPACE, tune_config=config, run_config=quiet(tmp_path, "timed")).fit()
     assert len(results) >= 1
+
+
+def test_a_timeout_is_the_sweeps_budget_also_when_nobody_reports(tmp_path: Path) -> None:
+    def slow(config: dict[str, Any]) -> None:
+        time.sleep(0.2)
+
+    stop = [tune.stopper.TimeoutStopper(0.1), {"training_iteration": 9}]
+    config = tune.TuneConfig(num_samples=50, time_budget_s=1000, executor="in-process")
+    tuner = tune.Tuner(slow, tune_config=config, run_config=quiet(tmp_path, stop=stop))
+    assert tuner._setup.settings.time_budget_s == 0.1
+    assert len(tuner.fit()) < 50
+    assert read_history(tmp_path / "sweep").ended_why == "the time budget of 0.1 s is used up"
+
+
+def test_costs_are_those_of_the_time_that_trials_hold_resources(tmp_path: Path) -> None:
+    def silent(config: dict[str, Any]) -> None:
+        time.sleep(0.02)
+
+    config = here(num_samples=60, max_cost=0.2, prices={"CPU": 3600})
+    assert len(tune.Tuner(silent, tune_config=config, run_config=quiet(tmp_path)).fit()) <= 10
+    assert read_history(tmp_path / "sweep").ended_why == "the sweep has cost 0.2"
+
+
+def test_prices_of_nothing_that_trials_need_are_refused() -> None:
+    with pytest.raises(UsageError, match="max_cost=1 is never reached: prices are of GPUU, and trials need CPU"):
+        tune.Tuner(bowl, tune_config=here(max_cost=1.0, prices={"GPUU": 2.5}))
 
 
 def test_objects_for_all_trials_are_not_in_the_journal(tmp_path: Path) -> None:

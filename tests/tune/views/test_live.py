@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 from tests.tune.results.journals import Journal, asha_journal, random_journal
 from windlass.core.clock import FakeClock
 from windlass.core.errors import NotFoundError, UsageError
+from windlass.core.files import take_lock, write_json
 from windlass.tune.folder import SweepFolder
 from windlass.tune.trial import Status, Trial
 from windlass.tune.views import CLIReporter, HeadView, JupyterNotebookReporter, View, ViewSettings, settings_of, watch
@@ -159,6 +161,29 @@ def test_watching_another_process_s_sweep(tmp_path: Path) -> None:
     assert once.getvalue().splitlines()[0].startswith("8 trials: 1 waiting, 6 done, 1 failed; 26 reports")
     with pytest.raises(NotFoundError, match="no sweep"):
         watch(tmp_path / "nothing", stream=stream)
+    (tmp_path / "new").mkdir()
+    watch(tmp_path / "new", stream=stream, clock=FakeClock())
+
+
+def test_watching_tells_why_a_head_elsewhere_starts_nothing(tmp_path: Path) -> None:
+    journal = asha_journal()
+    journal.records = journal.records[:1]
+    journal.append(tmp_path, num_records=1)
+    folder, shown = SweepFolder(tmp_path), io.StringIO()
+    write_json(folder.head_note, {"waits": "no node with 4 GPUs is free"})
+    watch(tmp_path, follows=False, stream=shown, clock=FakeClock())
+    assert "nothing starts" not in shown.getvalue(), "that head is gone"
+    clock = FakeClock()
+    begin = clock.monotonic()
+    watch(tmp_path, stream=shown, clock=clock)
+    assert 10 <= clock.monotonic() - begin <= 12, "nobody follows what has no head"
+    descriptor = os.open(folder.head_journal, os.O_RDWR)
+    take_lock(descriptor, folder.head_journal)
+    try:
+        watch(tmp_path, follows=False, stream=shown, clock=FakeClock())
+    finally:
+        os.close(descriptor)
+    assert "nothing starts: no node with 4 GPUs is free" in shown.getvalue()
 
 
 class Head:

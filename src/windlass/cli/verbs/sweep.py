@@ -118,7 +118,7 @@ def ls_command(is_json: bool) -> None:
 @json_option
 def show_command(sweep: str, follow: bool, is_json: bool) -> None:
     """Show one sweep: trials, best so far, why something waits."""
-    from windlass.cli.sweep_page import show_lines, sweep_data
+    from windlass.cli.sweep_page import headless_lines, show_lines, sweep_data
 
     handle = _found(sweep)
     if is_json:
@@ -128,6 +128,8 @@ def show_command(sweep: str, follow: bool, is_json: bool) -> None:
         from windlass.tune.views.watching import watch
 
         watch(handle.folder, follows=True)
+        for line in headless_lines(handle):
+            tell(line)
         return
     for line in show_lines(handle):
         emit(line)
@@ -204,12 +206,21 @@ def resume_command(sweep: str, detach: bool, errored: bool, restart_errored: boo
     return go_on(handle, Home.default(), is_detached=detach, is_json=is_json, errored=mode)
 
 
-@verb("windlass sweep extend last --samples 200", "windlass sweep extend last --time 4h -d", name="extend")
+@verb(
+    "windlass sweep extend last --samples 200",
+    "windlass sweep extend last --time 4h -d",
+    "windlass sweep extend last --samples 200 --space 'lr={loguniform: [1e-4, 1e-2]}'",
+    name="extend",
+)
 @_sweep
 @click.option("--samples", type=click.IntRange(min=-1), help="New number of samples; -1: until a limit.")
 @click.option("--time", "time_limit", default="", metavar="DURATION", help="New limit of the sweep's running time.")
 @click.option("--trials", type=click.IntRange(min=1), help="New limit of trials.")
 @click.option("--gpu-hours", type=float, help="New limit of GPU-hours.")
+@click.option(
+    "--stop", multiple=True, metavar="METRIC=NUMBER", help="New bounds that end a trial, instead of those there are."
+)
+@click.option("--space", multiple=True, metavar="NAME=...", help="What a name of the space draws from now on.")
 @click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep has a head of its own.")
 @json_option
 def extend_command(
@@ -218,27 +229,39 @@ def extend_command(
     time_limit: str,
     trials: int | None,
     gpu_hours: float | None,
+    stop: tuple[str, ...],
+    space: tuple[str, ...],
     detach: bool,
     is_json: bool,
 ) -> int:
-    """Give a sweep more samples or other limits, and go on with it; recorded."""
+    """Give a sweep more samples, other limits, another stop condition or other bounds, and go on with it; recorded."""
     from windlass.cli.sweep_running import extension_of, go_on
     from windlass.runs.home import Home
 
     handle = _found(sweep)
-    more = extension_of(samples=samples, time_limit=time_limit, trials=trials, gpu_hours=gpu_hours)
+    more = extension_of(
+        handle, samples=samples, time_limit=time_limit, trials=trials, gpu_hours=gpu_hours, stop=stop, space=space
+    )
     return go_on(handle, Home.default(), is_detached=detach, is_json=is_json, more=more)
 
 
-@verb("windlass sweep export last trials.csv", "windlass sweep export last sweep.json", name="export")
+@verb(
+    "windlass sweep export last trials.csv",
+    "windlass sweep export last curves.png",
+    "windlass sweep export last report --pictures svg",
+    name="export",
+)
 @_sweep
 @click.argument("target", metavar="FILE|FOLDER")
 @click.option("--reports", is_flag=True, help="A row per report instead of one per trial.")
-def export_command(sweep: str, target: str, reports: bool) -> None:
-    """Write a sweep to a file: `.csv`, `.json`, or pictures (`.png`, `.svg`, `.html`) into a folder."""
+@click.option(
+    "--pictures", type=click.Choice(["html", "png", "svg"]), help="What pictures in a folder are; by default html."
+)
+def export_command(sweep: str, target: str, reports: bool, pictures: str | None) -> None:
+    """Write a sweep to a file, `.csv`, `.json` or a picture (`curves.png`, `.svg`, `.html`), or all of it to a folder."""
     from windlass.cli.sweep_export import export
 
-    for path in export(_found(sweep), target, has_reports=reports):
+    for path in export(_found(sweep), target, has_reports=reports, pictures=pictures or ""):
         tell(f"wrote {path}")
 
 

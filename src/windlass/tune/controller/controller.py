@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from windlass.core.clock import Clock, SystemClock
-from windlass.core.errors import NotFoundError, PreconditionError, UsageError
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError, WindlassError
 from windlass.tune.controller import records
 from windlass.tune.controller.core import Core
 from windlass.tune.controller.deletion import Deletion
@@ -174,6 +174,9 @@ class Controller:
                     return self._ending()
                 finally:
                     self._close()
+        except Exception as error:
+            self._journal.tell(error=error.message if isinstance(error, WindlassError) else repr(error))
+            raise
         finally:
             self._journal.close()
             self._deletion.close()

@@ -13,7 +13,7 @@ from typing import Any
 from windlass.core.errors import InternalError
 from windlass.tune.controller import records
 from windlass.tune.controller.asking import Asking
-from windlass.tune.controller.ends import Then, after_end
+from windlass.tune.controller.ends import Then, after_end, why_over
 from windlass.tune.controller.inputs import (
     HEAD_LOST,
     Asked,
@@ -79,7 +79,7 @@ class Core:
         self._mark = 0
         self._shape: Resources | None = None
         self.num_told = 0
-        self._wanted = wanted_metrics(settings, self._metric, stopper)
+        self._wanted = wanted_metrics(settings, self._metric, scheduler, stopper)
         self._stopper_credit: Callable[[str], int] | None = getattr(stopper, "credit", None)
         self._takers: dict[type, Callable[[Any], None]] = {
             Reported: lambda event: self._reported(event.trial, event.attempt, event.metrics, event.saved),
@@ -105,23 +105,27 @@ class Core:
         Raises:
             UsageError: the first reports lack the metric of the sweep (`unknown-metric`); nothing was changed.
         """
+        self._begin(at if type(event) is not Opened else 0.0)
         self.at = at
-        self._mark = len(self.state.lines)
         self._takers[type(event)](event)
-        self._settle(at)
+        self._settle()
 
     def apply_report(self, trial: str, attempt: int, metrics: Metrics, saved: str, at: float) -> None:
         """The same as `apply` of a `Reported` with these; for replays, which have too many to make each an event."""
+        self._begin(at)
         self.at = at
-        self._mark = len(self.state.lines)
         self._reported(trial, attempt, metrics, saved)
-        self._settle(at)
+        self._settle()
 
-    def _settle(self, at: float) -> None:
+    def _begin(self, at: float) -> None:
+        """Count the time up to `at` for those that held resources until then; none has passed between two heads."""
         state = self.state
+        self._mark = len(state.lines)
         if at > state.meters.at:
             state.meters.tick(at)
-        if not state.held and not self.ended_why:
+
+    def _settle(self) -> None:
+        if not self.state.held and not self.ended_why:
             self._end_if_over()
 
     def choose(self, fits: Callable[[Resources], bool], at: float, *, is_last: bool = False) -> bool:
@@ -145,8 +149,8 @@ class Core:
             return False
         if not self.sweep.may_start(trial):
             raise InternalError(f"{type(self.scheduler).__name__} chose trial {trial.id}, which cannot start")
-        self._start(trial, is_last)
         self.state.meters.tick(at)
+        self._start(trial, is_last)
         return True
 
     def _lost(self) -> Trial | None:
@@ -240,7 +244,7 @@ class Core:
     def _started(self, event: Started) -> None:
         held = self._holds(event.trial, event.attempt)
         if held is not None and not held.has_started:
-            held.has_started = True
+            self.state.begin(held)
             self._line(records.TRIAL_STARTED, _fields(event))
 
     def _holds(self, trial: str, attempt: int) -> Held | None:
@@ -274,7 +278,8 @@ class Core:
                 self._saved(Saved(trial=trial_id, attempt=attempt, iteration=iteration, path=saved))
             return
         if self._wanted:
-            check_metrics(metrics, self._wanted)
+            if self.told is None:
+                check_metrics(metrics, self._wanted)
             self._wanted = ()
         self.num_reports += 1
         trial.iteration = iteration
@@ -465,11 +470,7 @@ class Core:
         self._line(records.CAPACITY, {"total": self.sweep.capacity})
 
     def _end_if_over(self) -> None:
-        why = ""
-        if self.failed:
-            why = f"trial {self.failed} failed, and fail_fast is set"
-        elif not self.state.table.live:
-            why = self.limit or (f"all trials have ended ({self.search_ended})" if self.search_ended else "")
+        why = why_over(self.num_live, failed=self.failed, limit=self.limit, search_ended=self.search_ended)
         if why:
             self.ended_why = why
             counts = {status.value: num for status, num in self.state.table.counts.items() if num}

@@ -1,4 +1,4 @@
-"""What becomes of a trial whose attempt is over: it is done, given up, or runs again. Pure."""
+"""What becomes of a trial whose attempt is over, done, given up or run again; and when the sweep is. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windlass.tune.controller.settings import Settings
 from windlass.tune.executors.protocol import End, Ended
 from windlass.tune.trial import Status, Trial
 
-__all__ = ["After", "Then", "after_end"]
+__all__ = ["After", "Then", "after_end", "why_over"]
 
 
 class Then(Enum):
@@ -51,6 +51,22 @@ def after_end(trial: Trial, event: Ended, settings: Settings, *, is_old: bool) -
             Then.BACK, f"its worker was lost: {event.error}" if event.how is End.LOST else "its head was ended"
         )
     return After(Then.NOTHING)
+
+
+def why_over(num_live: int, *, failed: str, limit: str, search_ended: str) -> str:
+    """Why a sweep is over; empty while it is not.
+
+    Args:
+        num_live: trials that are not over.
+        failed: the trial whose failure ends the sweep.
+        limit: what ended the sweep before the search did.
+        search_ended: why no trial comes any more.
+    """
+    if failed:
+        return f"trial {failed} failed, and fail_fast is set"
+    if num_live:
+        return ""
+    return limit or (f"all trials have ended ({search_ended})" if search_ended else "")
 
 
 def _is_spent(num: int, budget: int) -> bool:

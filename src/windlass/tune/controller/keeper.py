@@ -59,6 +59,10 @@ class Keeper:
         same = same or [entry.saved for entry in kept if entry.saved.iteration == wanted.iteration]
         return same[-1] if same else kept[-1].saved
 
+    def has_scores(self, trial: str) -> bool:
+        """Whether any checkpoint of a trial that is there has a score."""
+        return any(entry.score > -math.inf for entry in self._kept.get(trial, ()))
+
     def hold(self, saved: SavedState | None) -> None:
         """Some trial will restore from it."""
         if saved is not None and saved.path:

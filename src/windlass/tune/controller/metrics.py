@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from windlass.core.errors import UsageError
 from windlass.tune.controller.settings import Settings
 from windlass.tune.schedulers.protocol import Scheduler
+from windlass.tune.stoppers.limits import metrics_of
 from windlass.tune.stoppers.protocol import Stopper
 from windlass.tune.trial import Metrics
 
@@ -20,10 +21,12 @@ def metric_of(settings: Settings, scheduler: Scheduler) -> tuple[str, bool]:
     return (scheduler.metric or "-"), scheduler.mode != "min"
 
 
-def wanted_metrics(settings: Settings, metric: str, stopper: Stopper | None = None) -> tuple[str, ...]:
-    """What the first report must hold: what the sweep is for, and the metrics that `stop={...}` bounds."""
-    names = (*settings.goal.metrics, metric, *getattr(stopper, "metrics", ())) if settings.is_strict else ()
-    return tuple(dict.fromkeys(name for name in names if name not in ("-", "done")))
+def wanted_metrics(
+    settings: Settings, metric: str, scheduler: Scheduler | None = None, stopper: Stopper | None = None
+) -> tuple[str, ...]:
+    """What the first report must hold: what the sweep is for, and what scheduler and stopper decide by."""
+    names = (*settings.goal.metrics, metric, *getattr(scheduler, "times", ()), *metrics_of(stopper))
+    return tuple(dict.fromkeys(name for name in names if name not in ("-", "done"))) if settings.is_strict else ()
 
 
 def check_metrics(metrics: Metrics, wanted: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from windlass.tune.controller.meters import Meters
 from windlass.tune.controller.settings import Settings
 from windlass.tune.controller.table import TrialTable
 from windlass.tune.executors.protocol import Go, Halt, Start
-from windlass.tune.trial import SavedState, Status, Trial
+from windlass.tune.trial import Resources, SavedState, Status, Trial
 
 __all__ = ["Ask", "Command", "Drop", "Held", "State"]
 
@@ -36,12 +36,14 @@ class Held:
         is_old: the trial has gone on to another configuration; what it still says is dropped.
         is_halted: it was told to end.
         wants_save: the next answer asks for a checkpoint.
+        resources: what it holds from its start to its end, whatever its trial gets next.
         has_started: its worker said so.
         saved_at: the newest iteration that it saved; the spool of an attempt tells older ones again.
     """
 
     attempt: int
     upto: int
+    resources: Resources
     is_old: bool = False
     is_halted: bool = False
     wants_save: bool = False
@@ -86,7 +88,7 @@ class State:
         self.acts: list[dict[str, Any]] = []
         self.is_closing = False
         self.notes: list[str] = []
-        self._has_warned = False
+        self._warned: set[str] = set()
 
     def halt(self, trial: Trial, *, saves: bool) -> None:
         """End the attempt that a trial holds, if any; one whose checkpoint is awaited saves in any case."""
@@ -146,6 +148,12 @@ class State:
         for saved in surplus:
             self.lines.append((records.CHECKPOINT_DROPPED, {"trial": saved.trial, "path": saved.path}))
             self.commands.append(Drop(saved.path))
+            if not self.keeper.has_scores(saved.trial):
+                name = self.settings.keep.score_attribute
+                text = (
+                    f"no checkpoint of trial {saved.trial} has a number as `{name}`: the newest are kept, not the best"
+                )
+                self._warn("score", text)
 
     def commit(self, trial: Trial, saved: SavedState) -> None:
         """A trial's own checkpoint is committed: its next start, and that of those who waited for it, loads it."""
@@ -183,21 +191,27 @@ class State:
         """A trial goes on where the checkpoint of another is; where there is none, at its own, or anew, and it says so."""
         if source is None:
             trial.why = f"trial {of} never saved a checkpoint, so nothing can take over from it: {_HOW_TO_SAVE}"
-            self._warn(trial.why)
+            self._warn("source", trial.why)
         found = source or trial.checkpoint
         self.set_restore(trial, found)
         trial.iteration = found.iteration if found is not None else 0
 
-    def _warn(self, text: str) -> None:
+    def _warn(self, kind: str, text: str) -> None:
         """Tell people once in a head's life: what goes wrong with one trial goes wrong with all."""
-        if not self._has_warned:
-            self._has_warned = True
+        if kind not in self._warned:
+            self._warned.add(kind)
             self.notes.append(text)
+
+    def begin(self, held: Held) -> None:
+        """An attempt runs: what it holds counts from here, for to wait in a queue costs nothing."""
+        held.has_started = True
+        self.meters.take(held.resources, self.settings, 1)
 
     def free(self, trial: Trial, held: Held) -> None:
         """An attempt is over."""
         del self.held[trial.id]
-        self.meters.take(trial.resources, self.settings, -1)
+        if held.has_started:
+            self.meters.take(held.resources, self.settings, -1)
         self.answer(trial.id, None)
         if trial.restore_from is not None and not trial.restore_from.path and trial.restore_from.trial == trial.id:
             self.set_restore(trial, trial.checkpoint)
@@ -215,8 +229,7 @@ class State:
         source = trial.restore_from
         begins_at = source.iteration if source is not None else 0
         credit += max(0, trial.iteration - begins_at)  # repeats of what is known need no answer
-        self.held[trial.id] = Held(trial.attempt, begins_at + credit, saved_at=begins_at)
-        self.meters.take(trial.resources, self.settings, 1)
+        self.held[trial.id] = Held(trial.attempt, begins_at + credit, trial.resources, saved_at=begins_at)
         seconds = self.keeper.seconds_at(source) if source is not None else 0.0
         return Start(
             trial=trial.id,

@@ -149,10 +149,6 @@ class SweepView:
         state = self._state
         if trial.status is Status.RUNNING:
             state.pause(trial, why)
-        held = state.held.get(trial.id)
-        if held is not None:
-            state.meters.take(trial.resources, state.settings, -1)
-            state.meters.take(resources, state.settings, 1)
         trial.resources = resources
         self.shapes.add(resources)
 

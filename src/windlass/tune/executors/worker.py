@@ -121,8 +121,8 @@ class Worker:
         if inspect.isgenerator(returned):
             for said in returned:
                 attempt.report(_metrics_of(said))
-        elif isinstance(returned, (dict, Number)):
-            attempt.report({**_metrics_of(returned), "done": True})
+        elif returned is not None and not (isinstance(returned, dict) and not returned):
+            attempt.report({**_metrics_of(returned, "returned"), "done": True})
 
     # ------------------------------------------------------------------------------------------------- classes
 
@@ -198,7 +198,7 @@ class Worker:
             spare.stop()
 
 
-def _metrics_of(said: Any) -> dict[str, Any]:
+def _metrics_of(said: Any, how: str = "yielded") -> dict[str, Any]:
     """What a function returned or yielded; a mere number is the metric `_metric`, as in Ray Tune.
 
     Raises:
@@ -208,8 +208,8 @@ def _metrics_of(said: Any) -> dict[str, Any]:
         return said
     if isinstance(said, Number):
         return {"_metric": said}
-    hint = "yield {'loss': 0.1}, say"
-    raise UsageError(f"the function yielded {said!r:.80}, neither metrics nor a number", hint=hint, code="bad-value")
+    hint = f"{how.removesuffix('ed')} {{'loss': 0.1}}, say"
+    raise UsageError(f"the function {how} {said!r:.80}, neither metrics nor a number", hint=hint, code="bad-value")
 
 
 def describe_error(error: BaseException) -> str:

@@ -60,6 +60,11 @@ class PromotionASHA(FIFO):
         marks = [*(mark for mark in reversed(below) if mark < self.max_t), self.max_t]
         return [_Rung(mark, index, self.reduction_factor) for index, mark in enumerate(marks)]
 
+    @property
+    def times(self) -> tuple[str, ...]:
+        """What the first report of a sweep must hold: without its time a result would be passed over, for ever."""
+        return (self.time_attr,)
+
     def on_add(self, sweep: Sweep, trial: Trial) -> None:
         super().on_add(sweep, trial)
         sizes = [len(rungs) for rungs in self._brackets]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from itertools import accumulate
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
@@ -57,6 +57,11 @@ class AsyncHyperBandScheduler(FIFO):
         self._cutoffs = [[RunningQuantile(share) for _ in rungs] for rungs in self._rungs]
         self._bracket_of: dict[str, int] = {}
         self._recorded: dict[str, int] = {}  # bit k: has a score at the k-th highest milestone of its bracket
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """What the first report of a sweep must hold: without its time a result would be passed over, for ever."""
+        return (self.time_attr,)
 
     def on_add(self, sweep: Sweep, trial: Trial) -> None:
         super().on_add(sweep, trial)
@@ -133,14 +138,14 @@ def check_rungs(max_t: float, grace_period: float, reduction_factor: float, brac
     for name, value in given.items():
         if not isinstance(value, Real):
             raise refuse(f"{name} is {value!r}", "it must be a number")
-    if not max_t > 0:
-        raise refuse(f"max_t is {max_t!r}", "it must be above 0")
+    if not 0 < max_t < math.inf:
+        raise refuse(f"max_t is {max_t!r}", "it must be above 0, and finite")
     if not 0 < grace_period <= max_t:
         raise refuse(f"grace_period is {grace_period!r}", f"it must be above 0 and at most max_t, {max_t!r}")
     if not reduction_factor > 1:
         raise refuse(f"reduction_factor is {reduction_factor!r}", "it must be above 1")
-    if not brackets > 0:
-        raise refuse(f"brackets is {brackets!r}", "it must be 1 or more")
+    if not (isinstance(given["brackets"], Integral) and brackets > 0):
+        raise refuse(f"brackets is {brackets!r}", "it must be a whole number, 1 or more")
 
 
 def milestones(max_t: float, grace_period: float, reduction_factor: float, bracket: int) -> list[float]:

@@ -56,6 +56,11 @@ class MedianStoppingRule(FIFO):
         self._stopped: set[str] = set()
         self._board = _Board(self._means)
 
+    @property
+    def times(self) -> tuple[str, ...]:
+        """What the first report of a sweep must hold: without its time a result would be passed over, for ever."""
+        return (self.time_attr,)
+
     def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
         if self.time_attr not in result or self.metric_in(sweep) not in result or trial.id in self._stopped:
             return GO_ON

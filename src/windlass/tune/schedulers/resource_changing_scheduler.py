@@ -62,6 +62,11 @@ class ResourceChangingScheduler:
         """As the base scheduler's."""
         return bool(getattr(self.base_scheduler, "forbids_learning", False))
 
+    @property
+    def times(self) -> tuple[str, ...]:
+        """As the base scheduler's."""
+        return tuple(getattr(self.base_scheduler, "times", ()))
+
     def settings(self) -> Mapping[str, object]:
         """`{"type": ..., **arguments}` in JSON; code as its import path."""
         return settings_of(self)

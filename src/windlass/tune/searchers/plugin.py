@@ -111,6 +111,12 @@ class Adapted:
                 return Nothing.NOW
             if answer == Searcher.FINISHED:
                 return Nothing.EVER
+            if not isinstance(answer, Mapping):
+                raise UsageError(
+                    f"{type(self.plugin).__name__}.suggest returned {answer!r:.80}, no configuration",
+                    hint="return a dictionary, None (not now), or Searcher.FINISHED",
+                    code="bad-value",
+                )
             self._answers[number] = answer
         config = {**self._fixed, **self._answers[number]}
         return Suggestion(config=config, assigned=dict(self._answers[number]))

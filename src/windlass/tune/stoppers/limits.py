@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -77,7 +78,7 @@ class MetricStopper(NoopStopper):
         self._seen[trial_id] = result.get("training_iteration", 0)
         for name, bound in self.bounds.items():
             value = result.get(name)
-            if value is not None and value >= bound:
+            if value is not None and _as_number(name, value) >= bound:
                 del self._seen[trial_id]
                 return True
         return False
@@ -102,7 +103,18 @@ class MaximumIterationStopper(NoopStopper):
     """Ends a trial with its so-many-th result, counted here."""
 
     def __init__(self, max_iter: int) -> None:
-        self.max_iter = max_iter
+        """Take the number.
+
+        Raises:
+            UsageError: it is not a whole number from 1.
+        """
+        if not is_whole(max_iter, 1):
+            raise UsageError(
+                f"MaximumIterationStopper has max_iter={max_iter!r}",
+                hint="it is a whole number from 1",
+                code="stop-not-understood",
+            )
+        self.max_iter = int(max_iter)
         self._counts: dict[str, int] = {}
 
     def __call__(self, trial_id: str, result: Metrics) -> bool:
@@ -125,7 +137,15 @@ class FunctionStopper(NoopStopper):
         self.function = function
 
     def __call__(self, trial_id: str, result: Metrics) -> bool:
-        return bool(self.function(trial_id, result))
+        try:
+            return bool(self.function(trial_id, result))
+        except Exception as error:
+            reported = ", ".join(f"`{name}`" for name in result)
+            raise UsageError(
+                f"the stop function {_name_of(self.function)} failed at a report of trial {trial_id}: {error!r}",
+                hint=f"the report has {reported}; what is in some reports only: result.get(name)",
+                code="stop-failed",
+            ) from error
 
     def credit(self, trial_id: str) -> int:
         """None: every result is looked at."""
@@ -134,26 +154,29 @@ class FunctionStopper(NoopStopper):
 
     def settings(self) -> Mapping[str, object]:
         """See the protocol; a function without an importable name is shown, and must be given again."""
-        name = import_name(self.function) or getattr(self.function, "__qualname__", repr(self.function))
-        return {"type": "FunctionStopper", "function": name}
+        return {"type": "FunctionStopper", "function": import_name(self.function) or _name_of(self.function)}
 
 
 class TimeoutStopper(NoopStopper):
-    """Ends the sweep after so many seconds, counted from the first time it is asked, while it is being asked."""
+    """Ends the sweep after so many seconds, counted from the first time it is asked, while it is being asked.
+
+    A Tuner makes it the sweep's `time_budget_s`, which holds over all heads and also while no trial reports.
+    """
 
     def __init__(self, timeout: float | timedelta, *, clock: Clock | None = None) -> None:
         """Take the budget.
 
         Raises:
-            UsageError: it is neither a number of seconds nor a timedelta.
+            UsageError: it is neither a number of seconds nor a timedelta, or not above 0.
         """
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float, timedelta)):
+        seconds: Any = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
             raise UsageError(
                 f"the timeout of a sweep is {timeout!r}",
-                hint="give seconds, or a datetime.timedelta",
+                hint="give seconds above 0, or a datetime.timedelta",
                 code="stop-not-understood",
             )
-        self.timeout_s = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+        self.timeout_s = float(seconds)
         self._left_s = self.timeout_s
         self._clock = clock or SystemClock()
         self._asked_at: float | None = None
@@ -187,7 +210,7 @@ class CombinedStopper(NoopStopper):
     @property
     def metrics(self) -> tuple[str, ...]:
         """What the first report must hold."""
-        return tuple(name for one in self.stoppers for name in getattr(one, "metrics", ()))
+        return tuple(name for one in self.stoppers for name in metrics_of(one))
 
     def credit(self, trial_id: str) -> int:
         """The least of theirs."""
@@ -198,6 +221,28 @@ class CombinedStopper(NoopStopper):
         from windlass.tune.stoppers.registry import stopper_settings  # lazy: the registry knows this class
 
         return {"type": "CombinedStopper", "stoppers": [stopper_settings(one) for one in self.stoppers]}
+
+
+def metrics_of(stopper: object) -> tuple[str, ...]:
+    """What the first report must hold for a stopper of ours; `metrics` of somebody else's may be anything."""
+    is_ours = isinstance(getattr(type(stopper), "metrics", None), property)
+    return tuple(stopper.metrics) if is_ours else ()  # type: ignore[attr-defined]
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Whether a value is a whole number, and at least this."""
+    return isinstance(value, numbers.Real) and float(value).is_integer() and float(value) >= least
+
+
+def _as_number(name: str, value: Any) -> float:
+    if isinstance(value, (int, float)):
+        return value
+    hint = f"report {name!r} as a float"
+    raise UsageError(f"stop bounds {name!r}, which is {value!r}", hint=hint, code="metric-not-a-number")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", repr(function)))
 
 
 def _one(trial_id: str) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import numbers
 from bisect import insort
 from collections import deque
 from collections.abc import Mapping, Sequence
 
 from windlass.core.errors import UsageError
+from windlass.tune.stoppers.limits import is_whole
 from windlass.tune.trial import Metrics
 
 __all__ = ["ExperimentPlateauStopper", "TrialPlateauStopper"]
@@ -36,8 +38,15 @@ class TrialPlateauStopper:
             mode: `min` or `max`; needed with a threshold.
 
         Raises:
-            UsageError: a threshold without a mode.
+            UsageError: a threshold without a mode, or another argument that makes no sense.
         """
+        _check(
+            "TrialPlateauStopper",
+            (mode in ("min", "max", None), "mode", mode, '"min" or "max"'),
+            (is_whole(num_results, 1), "num_results", num_results, "a whole number from 1"),
+            (is_whole(grace_period, 0), "grace_period", grace_period, "a whole number from 0"),
+            (_is_real(std), "std", std, "a number"),
+        )
         if metric_threshold is not None and mode not in ("min", "max"):
             raise UsageError(
                 f"TrialPlateauStopper has a metric_threshold of {metric_threshold!r} and the mode {mode!r}",
@@ -65,6 +74,11 @@ class TrialPlateauStopper:
     def stop_all(self) -> bool:
         """Never."""
         return False
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What the first report must hold."""
+        return (self.metric,)
 
     def settings(self) -> Mapping[str, object]:
         """See the protocol."""
@@ -96,16 +110,13 @@ class ExperimentPlateauStopper:
         Raises:
             UsageError: an argument makes no sense.
         """
-        for is_right, name, value, what in (
+        _check(
+            "ExperimentPlateauStopper",
             (mode in ("min", "max"), "mode", mode, '"min" or "max"'),
-            (int(top) == top > 1, "top", top, "a whole number above 1"),
-            (int(patience) == patience >= 0, "patience", patience, "a whole number from 0"),
-            (std > 0, "std", std, "a number above 0"),
-        ):
-            if not is_right:
-                raise UsageError(
-                    f"ExperimentPlateauStopper has {name}={value!r}", hint=f"it is {what}", code="stop-not-understood"
-                )
+            (is_whole(top, 2), "top", top, "a whole number above 1"),
+            (is_whole(patience, 0), "patience", patience, "a whole number from 0"),
+            (_is_real(std) and std > 0, "std", std, "a number above 0"),
+        )
         self.metric = metric
         self.std = std
         self.top = top
@@ -127,6 +138,11 @@ class ExperimentPlateauStopper:
         """Whether the best have been a plateau for long enough."""
         return self._is_flat() and self._num_flat >= self.patience
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What the first report must hold; later ones may lack it."""
+        return (self.metric,)
+
     def settings(self) -> Mapping[str, object]:
         """See the protocol."""
         names = ("metric", "std", "top", "mode", "patience")
@@ -136,10 +152,21 @@ class ExperimentPlateauStopper:
         return len(self._best) == self.top and _spread(self._best) <= self.std
 
 
+def _check(name: str, *arguments: tuple[bool, str, object, str]) -> None:
+    """Refuse the first argument that makes no sense: (whether it does, its name, its value, what it is)."""
+    for is_right, argument, value, what in arguments:
+        if not is_right:
+            raise UsageError(f"{name} has {argument}={value!r}", hint=f"it is {what}", code="stop-not-understood")
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def _spread(values: Sequence[float | None] | deque[float | None]) -> float:
     """The standard deviation of the population; infinite where something is no number."""
-    numbers = [value for value in values if isinstance(value, (int, float))]
-    if len(numbers) < len(values):
+    found = [value for value in values if isinstance(value, (int, float))]
+    if len(found) < len(values):
         return math.inf
-    mean = math.fsum(numbers) / len(numbers)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in numbers) / len(numbers))
+    mean = math.fsum(found) / len(found)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in found) / len(found))

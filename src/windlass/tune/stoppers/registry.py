@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +12,7 @@ from windlass.tune.space import SpaceError, import_name, imported
 from windlass.tune.stoppers import limits, plateaus
 from windlass.tune.stoppers.protocol import Stopper
 
-__all__ = ["as_stopper", "stopper_from", "stopper_settings"]
+__all__ = ["as_stopper", "stopper_from", "stopper_settings", "without_timeouts"]
 
 _OURS: dict[str, Callable[..., Stopper]] = {
     name: getattr(module, name) for module in (limits, plateaus) for name in module.__all__
@@ -38,11 +40,42 @@ def as_stopper(stop: Any) -> Stopper | None:
             f"stop is the class {stop.__name__}", hint=f"make one: {stop.__name__}(...)", code="stop-not-understood"
         )
     if callable(stop):
+        _check_call(stop)
         found: Stopper = stop if hasattr(stop, "stop_all") else limits.FunctionStopper(stop)
         return found
     raise UsageError(
         f"stop is {stop!r}", hint='stop={"training_iteration": 10}, a function or a stopper', code="stop-not-understood"
     )
+
+
+def _check_call(stop: Callable[..., Any]) -> None:
+    """Refuse what cannot be called with a trial's id and a result."""
+    try:
+        inspect.signature(stop).bind("00000", {})
+    except ValueError:  # written in C: nobody knows
+        return
+    except TypeError as error:
+        name = getattr(stop, "__qualname__", type(stop).__name__)
+        hint = "it is called with the trial's id and the result: lambda trial_id, result: result['loss'] < 0.1"
+        raise UsageError(f"stop is {name}: {error}", hint=hint, code="stop-not-understood") from error
+
+
+def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
+    """A stopper without its time budgets, for the controller keeps time over all heads; and the least of them.
+
+    Returns:
+        What is left, None for nothing; and seconds, 0 for no budget.
+    """
+    if type(stopper) is limits.TimeoutStopper:
+        return None, 0.0 if math.isinf(stopper.timeout_s) else stopper.timeout_s
+    if type(stopper) is not limits.CombinedStopper:
+        return stopper, 0.0
+    parts = [without_timeouts(one) for one in stopper.stoppers]
+    budgets = [seconds for _, seconds in parts if seconds]
+    if not budgets:
+        return stopper, 0.0
+    left = [one for one, _ in parts if one is not None]
+    return limits.CombinedStopper(*left) if left else None, min(budgets)
 
 
 def stopper_settings(stopper: Stopper) -> dict[str, Any]:

@@ -22,11 +22,22 @@ from windlass.tune.space import Space, read_space
 from windlass.tune.stoppers import MetricStopper
 from windlass.tune.tuner.configs import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 
-__all__ = ["NO_ORIGINS", "Origins", "at_place", "declared_run", "declared_space", "declared_tuning", "make_searcher"]
+__all__ = [
+    "NO_ORIGINS",
+    "Origins",
+    "at_place",
+    "awaited_metrics",
+    "declared_run",
+    "declared_space",
+    "declared_tuning",
+    "make_searcher",
+]
 
 _SPACES_IN = frozenset({"hyperparam_mutations", "param_space", "space"})
 """Arguments of schedulers and searchers that are search spaces themselves."""
 Origins = Mapping[str, Place]
+_COUNTED = ("training_iteration", "time_total_s", "timestamp")
+"""What every report of a run has, whatever its code logs."""
 NO_ORIGINS: Origins = MappingProxyType({})
 """Of a sweep that was checked before."""
 
@@ -116,6 +127,12 @@ def declared_run(sweep: Sweep, name: str, storage: Path, origins: Origins = NO_O
         checkpoint_config=checkpoints,
         stop=MetricStopper(sweep.stop, waits=not sweep.trainable) if sweep.stop else None,
     )
+
+
+def awaited_metrics(sweep: Sweep, scheduler: Scheduler) -> list[str]:
+    """What a run must have logged before that is a report: the goal, and the scheduler's time if the code counts it."""
+    time = getattr(getattr(scheduler, "base_scheduler", scheduler), "time_attr", "")
+    return [*sweep.metric, *([time] if time and time not in (*_COUNTED, *sweep.metric) else [])]
 
 
 def make_scheduler(written: str | Mapping[str, Any]) -> Scheduler:

@@ -11,15 +11,25 @@ from typing import Any
 from windlass.core.errors import UsageError
 from windlass.plan import Plan
 from windlass.runs.home import Home
+from windlass.tune.controller.asking import changed
 from windlass.tune.controller.controller import Controller, Ending
 from windlass.tune.controller.opening import read_beginning
+from windlass.tune.controller.settings import Settings
 from windlass.tune.executors.protocol import Executor
 from windlass.tune.executors.runs import Blueprint, RunsExecutor, overrides_of, read_blueprint
 from windlass.tune.executors.runs.needs import capacity_of, needed
 from windlass.tune.executors.slots import SlotsExecutor
 from windlass.tune.folder import SweepFolder
 from windlass.tune.space import Space
-from windlass.tune.sweep.declared import NO_ORIGINS, Origins, declared_run, declared_space, declared_tuning
+from windlass.tune.sweep.declared import (
+    NO_ORIGINS,
+    Origins,
+    awaited_metrics,
+    declared_run,
+    declared_space,
+    declared_tuning,
+)
+from windlass.tune.sweep.extending import as_extended
 from windlass.tune.sweep.record import SweepRecord, read_record, sweeps_folder
 from windlass.tune.sweep.trainables import experiment, find_trainable
 from windlass.tune.trial import Resources
@@ -53,9 +63,14 @@ def make_controller(
     """The controller of a declared sweep, new or restored; see `run_head`."""
     home = home or Home(folder.parent.parent)
     record, blueprint = read_record(folder), read_blueprint(folder)
-    setup = setup_of(record, blueprint, home)
+    beginning, extend = read_beginning(SweepFolder(folder), Settings(name=record.name)), more.get("extend")
+    setup = setup_of(as_extended(record, beginning, extend), blueprint, home)
+    settings = setup.settings
+    if beginning is None:  # no head has come so far: the sweep begins as it is wanted now
+        settings = settings if extend is None else changed(settings, extend.settings)
+        more = {name: value for name, value in more.items() if name not in ("extend", "resume")}
     arguments: dict[str, Any] = {
-        "settings": setup.settings,
+        "settings": settings,
         "space": setup.space,
         "searcher": setup.searcher,
         "scheduler": setup.scheduler,
@@ -66,7 +81,7 @@ def make_controller(
         "described": setup.described,
         "detaches": not in_process,
     }
-    if read_beginning(SweepFolder(folder), setup.settings) is None:
+    if beginning is None:
         return Controller(**arguments, **more)
     return Controller.restore(**arguments, **more)
 
@@ -85,9 +100,8 @@ def setup_of(record: SweepRecord, blueprint: Blueprint, home: Home, origins: Ori
     run = declared_run(sweep, record.name, sweeps_folder(home), origins)
     setup = make_setup(trainable, declared_space(sweep, origins), tuning, run)
     num_slots = _num_slots(record, blueprint, setup.space)
-    work = dataclasses.replace(
-        setup.work, folder=str(folder), num_slots=num_slots, options={"metrics": list(sweep.metric)}
-    )
+    awaited = {"metrics": awaited_metrics(sweep, setup.scheduler)}
+    work = dataclasses.replace(setup.work, folder=str(folder), num_slots=num_slots, options=awaited)
     settings = dataclasses.replace(setup.settings, resources=_resources(record, blueprint, home))
     described = {
         "space": dict(sweep.space),

@@ -16,6 +16,7 @@ from windlass.tune.folder import SweepFolder
 from windlass.tune.registry import resolve_trainable
 from windlass.tune.space import SpaceError, check_same_names, describe, read_space
 from windlass.tune.stoppers import as_stopper, stopper_from, stopper_settings
+from windlass.tune.stoppers.registry import without_timeouts
 from windlass.tune.trainable.abilities import check_trainable, name_of
 from windlass.tune.trainable.wrapping import unwrap
 from windlass.tune.tuner.choices import make_scheduler, make_searcher
@@ -68,10 +69,14 @@ def make_restored(
     created = beginning.created
     _check_same_code(created, code)
     _check_same_settings(beginning, tuning, run)
-    stopper = as_stopper(run.stop)
+    stopper, timeout_s = without_timeouts(as_stopper(run.stop))
+    if timeout_s and timeout_s != beginning.settings.time_budget_s and not is_extended:
+        raise _only_new(f"stop=TimeoutStopper({timeout_s:g})", beginning, beginning.settings.time_budget_s)
     if stopper is None and beginning.stopper is not None:
         stopper = stopper_from(beginning.stopper)
-    settings = Settings(name=beginning.settings.name, goal=beginning.settings.goal, resources=resources)
+    settings = Settings(
+        name=beginning.settings.name, goal=beginning.settings.goal, resources=resources, time_budget_s=timeout_s
+    )
     described = {"trainable": created["trainable"], "space": created["space"], "stopper": created.get("stopper")}
     return Setup(
         settings=settings,
@@ -99,6 +104,8 @@ def restoring(setup: Setup, resume: ResumeConfig, more: Mapping[str, Any] | None
     if more is not None:
         settings = {name: value for name, value in more.items() if name not in ("space", "stop")}
         stopper = stopper_settings(setup.stopper) if "stop" in more and setup.stopper is not None else None
+        if setup.settings.time_budget_s:  # of a TimeoutStopper
+            settings.setdefault("time_budget_s", setup.settings.time_budget_s)
         space = describe(setup.space) if "space" in more else None
         found["extend"] = Extension(settings=settings, space=space, stopper=stopper)
     return found
@@ -144,9 +151,15 @@ def _check_same_settings(beginning: Beginning, tuning: TuneConfig, run: RunConfi
         stated = getattr(config, name)
         stated = tuple(stated) if isinstance(stated, list) else stated
         if stated != getattr(type(config)(), name) and (stated or None) != (value or None):
-            message = f"{_SAID_AS.get(name, name)}={stated!r} is for a new sweep; {now.name} has {value!r}"
-            hint = "leave it out; Tuner.extend changes samples, limits, stop condition and space"
-            raise UsageError(message, hint=hint, code="not-honoured")
+            raise _only_new(f"{_SAID_AS.get(name, name)}={stated!r}", beginning, value)
+
+
+def _only_new(said: str, beginning: Beginning, value: object) -> UsageError:
+    return UsageError(
+        f"{said} is for a new sweep; {beginning.settings.name} has {value!r}",
+        hint="leave it out; Tuner.extend changes samples, limits, stop condition and space",
+        code="not-honoured",
+    )
 
 
 def _space(beginning: Beginning, param_space: Any, *, is_extended: bool) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from windlass.tune.schedulers.protocol import Scheduler
 from windlass.tune.searchers.protocol import Goal, Searcher
 from windlass.tune.space import Categorical, Computed, Domain, describe
 from windlass.tune.stoppers import Stopper, as_stopper, stopper_settings
+from windlass.tune.stoppers.registry import without_timeouts
 from windlass.tune.trainable.abilities import can_save, check_trainable, is_class, name_of
 from windlass.tune.trainable.class_api import Trainable
 from windlass.tune.trainable.metrics import to_json_value
@@ -73,10 +74,13 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
         from windlass.tune.views.reporters import settings_of  # lazy: few bring one
 
         settings_of(run.progress_reporter)
-    stopper = as_stopper(run.stop)
+    stopper, timeout_s = without_timeouts(as_stopper(run.stop))
     name = run.name or _fresh_name(name_of(code))
     folder, storage = place_of(name, run)
     settings = _settings(name, goal, tuning, run, code, shape)
+    if timeout_s:
+        settings = replace(settings, time_budget_s=min(timeout_s, settings.time_budget_s or timeout_s))
+    _check_prices(settings)
     work = Work(
         trainable=code,
         name=name,
@@ -125,6 +129,16 @@ def _settings(name: str, goal: Goal, tuning: TuneConfig, run: RunConfig, code: A
         resources=shape_of(code, shape),
         saves_at_end=_saves_at_end(code, run),
     )
+
+
+def _check_prices(settings: Settings) -> None:
+    """Refuse a limit of costs where nothing that trials hold has a price."""
+    shape = settings.resources
+    if not settings.max_cost or not isinstance(shape, Resources) or shape.total.keys() & settings.prices.keys():
+        return
+    priced, needed = (", ".join(sorted(names)) for names in (settings.prices, shape.total))
+    message = f"max_cost={settings.max_cost:g} is never reached: prices are of {priced}, and trials need {needed}"
+    raise UsageError(message, hint="prices={'GPU': 2.5, 'CPU': 0.04}, per hour", code="bad-value")
 
 
 def _described(code: Any, space: Mapping[str, Any], work: Work, stopper: Stopper | None) -> dict[str, Any]:

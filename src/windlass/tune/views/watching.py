@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TextIO
 
 from windlass.core.clock import Clock, SystemClock
+from windlass.core.files import is_locked, read_json
 from windlass.tune.controller.stream import JournalStream, no_sweep
 from windlass.tune.folder import SweepFolder
 from windlass.tune.views.live import View
@@ -14,6 +15,8 @@ from windlass.tune.views.reporters import ViewSettings
 __all__ = ["watch"]
 
 _POLL_S = 0.25
+_GONE_S = 10.0
+"""A head that is about to come takes no longer."""
 
 
 def watch(
@@ -25,7 +28,7 @@ def watch(
     stream: TextIO | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Show the sweep in a folder: as it is now, or until it ends. Blocks; changes nothing.
+    """Show the sweep in a folder: as it is now, or until it ends or has had no head for a while. Changes nothing.
 
     Args:
         follows: False shows it once.
@@ -36,19 +39,42 @@ def watch(
     clock = clock or SystemClock()
     journal = JournalStream(SweepFolder(Path(folder)))
     view = View(verbosity=verbosity, settings=settings, stream=stream, clock=clock)
-    is_known = False
+    is_known, heard_at = False, clock.monotonic()
     try:
         while True:
             for piece in journal.pieces():
-                is_known = True
+                is_known, heard_at = True, clock.monotonic()
                 for record in piece:
                     view.take(record.kind, record.data, record.at)
-            if not is_known:
+            if not is_known and not (follows and journal.folder.path.is_dir()):
                 raise no_sweep(journal.folder)
+            view.progress.head_waits = _head_waits(journal.folder)
             if not follows or view.progress.ended_why:
                 return
-            view.tick()
+            if clock.monotonic() - heard_at > _GONE_S:
+                if not _has_head(journal.folder):
+                    return
+                heard_at = clock.monotonic()
+            if is_known:
+                view.tick()
             clock.sleep(_POLL_S)
     finally:
         if is_known:
             view.close()
+
+
+def _head_waits(folder: SweepFolder) -> str:
+    """Why the head starts nothing, as it told beside its journal; empty where no head lives."""
+    try:
+        told = read_json(folder.head_note)
+        waits = told.get("waits") if isinstance(told, dict) else None
+    except (OSError, ValueError):  # no head so far, or its note is being written elsewhere
+        return ""
+    return str(waits) if waits and _has_head(folder) else ""
+
+
+def _has_head(folder: SweepFolder) -> bool:
+    try:
+        return is_locked(folder.head_journal)
+    except OSError:  # another person's sweep: nobody can tell
+        return True

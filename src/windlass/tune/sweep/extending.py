@@ -1,0 +1,61 @@
+"""More of a declared sweep: what it was begun with, with other limits, stop conditions and bounds of its space."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from windlass.tune.controller.opening import Beginning, Extension, read_beginning
+from windlass.tune.controller.settings import Settings
+from windlass.tune.folder import SweepFolder
+from windlass.tune.space import check_same_names
+from windlass.tune.stoppers import MetricStopper, stopper_settings
+from windlass.tune.sweep.declared import declared_space
+from windlass.tune.sweep.record import SweepRecord, read_record
+
+__all__ = ["as_extended", "make_extension"]
+
+
+def make_extension(
+    folder: Path, settings: Mapping[str, Any], *, space: Mapping[str, Any], stop: Mapping[str, float]
+) -> Extension:
+    """What a head is told to extend the sweep in a folder by.
+
+    Args:
+        settings: fields of `Settings` with new values.
+        space: of each name that is to vary otherwise, its words as in a file; the others stay.
+        stop: bounds of metrics, instead of those that there are; empty: as before.
+
+    Raises:
+        PreconditionError: the sweep was not declared in a file.
+        UsageError: a name or a word of the space is unknown, or a bound is no number.
+    """
+    record = read_record(folder)
+    sweep = as_extended(record, _beginning(folder), None).sweep
+    stopper = MetricStopper(stop, waits=not sweep.trainable) if stop else None
+    whole = dict(sweep.space) | dict(space)
+    if space:
+        before, now = declared_space(sweep), declared_space(dataclasses.replace(sweep, space=whole))
+        check_same_names(before, now)
+    return Extension(
+        settings=settings,
+        space=whole if space else None,
+        stopper=None if stopper is None else stopper_settings(stopper),
+    )
+
+
+def as_extended(record: SweepRecord, beginning: Beginning | None, more: Extension | None) -> SweepRecord:
+    """A sweep as it is by now: as it was declared, with its extensions, and one more."""
+    sweep = record.sweep
+    for one in (beginning, more):
+        if one is not None and one.space is not None:
+            sweep = dataclasses.replace(sweep, space=one.space)
+        if one is not None and one.stopper is not None:
+            sweep = dataclasses.replace(sweep, stop=one.stopper["bounds"])
+    return dataclasses.replace(record, sweep=sweep)
+
+
+def _beginning(folder: Path) -> Beginning | None:
+    return read_beginning(SweepFolder(folder), Settings(name=folder.name))
