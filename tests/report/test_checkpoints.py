@@ -13,6 +13,7 @@ from windlass import report
 from windlass.core.errors import NotFoundError
 from windlass.record import events
 from windlass.record.journal import read_journal
+from windlass.record.manifest import commit_manifest
 from windlass.report import channel, checkpoints
 from windlass.report.checkpoints import begin_saving, saving_ended
 
@@ -45,11 +46,11 @@ def test_what_was_reported_before_it_is_on_the_disk_before_it(
 ) -> None:
     """What goes on from a checkpoint never reports the steps before it again, so a kill may not lose them."""
     monkeypatch.setattr(channel, "FLUSH_EVERY_S", 600.0)
-    commit, seen = checkpoints.commit_manifest, []
+    seen: list[int] = []
 
     def look(*arguments: Any, **named: Any) -> object:
         seen.extend(record.data["step"] for record in read_journal(job.journal) if record.kind == events.METRICS)
-        return commit(*arguments, **named)
+        return commit_manifest(*arguments, **named)
 
     monkeypatch.setattr(checkpoints, "commit_manifest", look)
     report.metrics({"loss": 1.0}, step=1)

@@ -210,7 +210,8 @@ def test_a_handler_may_report_while_its_thread_empties_the_queue(job: Job, monke
     monkeypatch.setattr(channel, "FLUSH_EVERY_S", 600.0)
     own = reporter.current().channel
     assert own is not None
-    append, handled = own._append, []
+    append = own._append
+    handled: list[str] = []
 
     def appended(kind: str, data: dict[str, Any], *, is_durable: bool) -> None:
         append(kind, data, is_durable=is_durable)

@@ -34,7 +34,7 @@ def test_what_was_written_comes_back() -> None:
     sweep = load(
         "sweep:\n  metric: [acc, cost]\n  mode: [max, min]\n  space: {tasks.main.gpus: {grid: [1, 2]}}\n"
         "  scheduler: {asha: {max_t: 81}}\n  search: {tpe: {multivariate: true}}\n  stop: {training_iteration: 100}\n"
-        "  limits: {time: 2h, gpu_hours: 8}\n  keep: {best: 2, by: -cost}\n  first: {lr: 0.1}\n"
+        "  limits: {time: 2h, gpu_hours: 8, cost: 40, prices: {GPU: 2.5}}\n  keep: {best: 2, by: -cost}\n  first: {lr: 0.1}\n"
     )
     assert config.from_data(Sweep, config.to_data(sweep)) == sweep
     assert sweep.limits.time == 7200
@@ -58,6 +58,8 @@ def test_what_was_written_comes_back() -> None:
         ({"keep": {"by": "-loss"}}, "`keep.by` has no effect without `keep.best`"),
         ({"trainable": "train.Trainer"}, "`MODULE:NAME`"),
         ({"failures": -2}, "failures"),
+        ({"limits": {"cost": 5}}, "`limits.cost` needs `limits.prices`"),
+        ({"limits": {"prices": {"GPU": 2.5}}}, "no effect without `limits.cost`"),
         ({"concurrency": 0}, "concurrency"),
     ],
 )

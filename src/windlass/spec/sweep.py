@@ -26,6 +26,19 @@ class SweepLimits:
     ] = None
     trials: Annotated[int | None, Range(min=1), Doc("Most trials that are started.")] = None
     gpu_hours: Annotated[float | None, Range(above=0), Doc("Most GPU-hours of all trials together.")] = None
+    cost: Annotated[float | None, Range(above=0), Doc("Most that all trials together may cost, by `prices`.")] = None
+    prices: Annotated[Mapping[str, float], Doc("Of a unit of a resource for an hour: `{GPU: 2.5, CPU: 0.04}`.")] = (
+        field(default_factory=dict)
+    )
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        if self.cost is not None and not self.prices:
+            hint = "add what an hour costs: `prices: {GPU: 2.5}`"
+            yield "cost", "`limits.cost` needs `limits.prices`", "wrong-value", hint
+        if self.prices and self.cost is None:
+            hint = "add how much all trials may cost: `cost: 100`"
+            yield "prices", "`limits.prices` has no effect without `limits.cost`", "setting-unused", hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +95,9 @@ class Sweep:
         if self.samples == 0:
             yield "samples", "`samples` is 0, so there is no trial", "wrong-value", "write a number from 1, or -1"
         if self.samples == -1 and self.limits == SweepLimits():
-            hint = "add one: `limits: {trials: 100}`, `{time: 2h}` or `{gpu_hours: 10}`"
+            hint = (
+                "add one: `limits: {trials: 100}`, `{time: 2h}`, `{gpu_hours: 10}` or `{cost: 50, prices: {GPU: 2.5}}`"
+            )
             yield "samples", "`samples: -1` never ends without a limit", "sweep-endless", hint
         for key in ("scheduler", "search"):
             yield from _check_algorithm(key, getattr(self, key))

@@ -172,7 +172,8 @@ def test_what_was_reported_is_on_the_disk_before_the_checkpoint_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
     monkeypatch.setattr(channel, "FLUSH_EVERY_S", 600.0)
-    commit, seen = Draft.commit, []
+    commit = Draft.commit
+    seen: list[int] = []
 
     def look(draft: Draft, manifest: bytes) -> None:
         seen.extend(record.data["step"] for record in read_journal(job.journal) if record.kind == events.METRICS)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.tune import space
-from windlass.tune.space import Space, SpaceError, check_narrower, describe, from_json, read_space, to_json
+from windlass.tune.space import Space, SpaceError, describe, from_json, read_space, to_json
 
 
 def half(config: Any) -> Any:
@@ -116,43 +116,3 @@ def test_objects_are_named_or_refused_at_once() -> None:
         to_json({"a": [{"b": object()}]})
     assert caught.value.message.startswith("`config/a/0/b` is <object object at ")
     assert caught.value.code == "config-not-json"
-
-
-# -------------------------------------------------------------------------------------------------------- narrowing
-
-OLD = {
-    "lr": space.loguniform(1e-5, 1e-1), "n": space.qrandint(0, 100, 10), "c": space.choice([1, 2, 3]), "fix": 7,
-    "m": {"x": space.uniform(0, 1)}, "o": space.choice([{"k": 1, "z": space.uniform(0, 1)}, {"k": 2}]), "r": space.randn(),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {}, {"lr": space.loguniform(1e-4, 1e-2)}, {"lr": space.uniform(0.01, 0.1)}, {"lr": 0.01},
-        {"n": space.qrandint(20, 60, 20)}, {"c": space.choice([3, 1])}, {"c": space.grid_search([1, 2])}, {"c": 2},
-        {"m": {"x": 0.5}}, {"o": {"k": 2}}, {"o": space.choice([{"k": 1, "z": space.uniform(0.5, 0.6)}])},
-        {"r": space.uniform(-1, 1)},
-    ],
-)  # fmt: skip
-def test_a_space_may_be_narrowed(change: dict[str, Any]) -> None:
-    check_narrower(OLD, {**OLD, **change})
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"lr": space.loguniform(1e-6, 1e-2)}, "`lr` of the new space is not within the old one: it was loguniform(1e-05, 0.1)"),
-        ({"lr": 0.5}, "`lr`"), ({"n": space.qrandint(0, 100, 5)}, "`n`"), ({"n": space.randint(0, 100)}, "`n`"),
-        ({"c": space.choice([4])}, "`c`"), ({"fix": 8}, "`fix` of the new space is not within the old one: it was 7"),
-        ({"m": {"x": 2.0}}, "`m/x`"), ({"m": {}}, "`m/x` of the new space is not within the old one: it is gone"),
-        ({"new": 1}, "`new` of the new space is not within the old one: it is new"),
-        ({"o": {"k": 3}}, "`o` of the new space is not within the old one: it has another option"),
-        ({"o": space.choice([{"k": 1, "z": space.uniform(0, 2)}])}, "`o`"),
-    ],
-)  # fmt: skip
-def test_a_space_may_not_be_widened(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpaceError) as caught:
-        check_narrower(OLD, {**OLD, **change})
-    assert caught.value.message.startswith(words)
-    assert caught.value.code == "space-wider"

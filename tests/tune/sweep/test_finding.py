@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +14,13 @@ from windlass.runs.home import Home
 from windlass.spec import Sweep
 from windlass.tune.controller.opening import Extension
 from windlass.tune.controller.settings import Resume
+from windlass.tune.sweep import head
+from windlass.tune.sweep.__main__ import main as head_main
 from windlass.tune.sweep.finding import find_sweep, has_head, list_sweeps, sweep_names
 from windlass.tune.sweep.handle import SweepHandle
 from windlass.tune.sweep.record import SweepRecord, read_record
 from windlass.tune.sweep.trainables import find_trainable
-from windlass.tune.sweep.wishes import leave_wishes, take_wishes
+from windlass.tune.sweep.wishes import leave_wishes, read_wishes
 
 SWEEP = Sweep(metric=("loss",), mode=("min",), space={"lr": {"uniform": [0, 1]}})
 
@@ -73,13 +77,43 @@ def test_a_record_is_read_back_and_a_damaged_one_named(home: Path) -> None:
     assert caught.value.code == "sweep-not-declared"
 
 
-def test_the_next_head_takes_its_wishes_once(tmp_path: Path) -> None:
-    leave_wishes(tmp_path, None, None)
-    assert take_wishes(tmp_path) == {}
+def test_a_head_that_dies_before_its_journal_has_a_wish_leaves_it_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "home" / "sweeps" / "s"
+    folder.mkdir(parents=True)
+    leave_wishes(folder, None, None)
+    assert read_wishes(folder) == {}
     resume, extend = Resume(errored="restart"), Extension(settings={"num_samples": 9})
-    leave_wishes(tmp_path, resume, extend)
-    assert take_wishes(tmp_path) == {"resume": resume, "extend": extend}
-    assert take_wishes(tmp_path) == {}
+    leave_wishes(folder, resume, extend)
+    asked: list[dict[str, Any]] = []
+
+    def dies(folder: Path, *, log: object, on_turn: Callable[[object], None], **more: Any) -> None:
+        asked.append(more)
+        for _ in range(len(asked) - 1):  # the first one dies before its first turn
+            on_turn(None)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(head, "run_head", dies)
+    monkeypatch.setenv("WINDLASS_HOME", "")
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            head_main([str(folder)])
+    assert asked == [{"resume": resume, "extend": extend}] * 2 + [{}]
+
+
+def test_a_wish_that_is_refused_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "home" / "sweeps" / "s"
+    folder.mkdir(parents=True)
+    leave_wishes(folder, None, Extension(settings={"num_samples": 9}))
+
+    def refuses(*_: object, **__: object) -> None:
+        raise PreconditionError("no", code="sweep-has-head")
+
+    monkeypatch.setattr(head, "run_head", refuses)
+    monkeypatch.setenv("WINDLASS_HOME", "")
+    assert head_main([str(folder)]) != 0
+    assert read_wishes(folder) == {}
 
 
 @pytest.mark.parametrize(

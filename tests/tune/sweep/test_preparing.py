@@ -7,9 +7,9 @@ import pytest
 from windlass.core.errors import SpecError
 from windlass.sites.profile import FileSystem, Profile
 from windlass.spec import Sweep
-from windlass.spec.sweep import KeptBySweep
+from windlass.spec.sweep import KeptBySweep, SweepLimits
 from windlass.tune.schedulers import create_scheduler
-from windlass.tune.sweep.declared import awaited_metrics
+from windlass.tune.sweep.declared import awaited_metrics, declared_tuning
 from windlass.tune.sweep.preparing import check_keep
 
 
@@ -37,3 +37,10 @@ def test_checkpoints_behind_ssh_cannot_be_dropped_by_a_head_here() -> None:
 def test_a_report_of_a_run_has_the_time_that_its_code_counts(scheduler: Any, awaited: list[str]) -> None:
     sweep = Sweep(metric=("loss",), mode=("min",), samples=2, space={})
     assert awaited_metrics(sweep, scheduler) == awaited
+
+
+def test_every_limit_of_a_file_is_the_tuners() -> None:
+    limits = SweepLimits(time=60.0, trials=7, gpu_hours=2.0, cost=40.0, prices={"GPU": 2.5})
+    found = declared_tuning(Sweep(metric=("loss",), mode=("min",), samples=2, space={}, limits=limits))
+    assert (found.budget_s, found.max_trials, found.gpu_hours) == (60.0, 7, 2.0)
+    assert (found.max_cost, found.prices) == (40.0, {"GPU": 2.5})

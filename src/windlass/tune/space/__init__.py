@@ -10,7 +10,6 @@ from windlass.tune.space.computed import Computed
 from windlass.tune.space.domains import Categorical, Domain, Float, Integer, Normal
 from windlass.tune.space.errors import RecursiveDependencyError, SpaceError
 from windlass.tune.space.grammar import describe, read_space
-from windlass.tune.space.narrowing import check_narrower, check_same_names
 from windlass.tune.space.primitives import (
     PRIMITIVES,
     choice,
@@ -27,6 +26,7 @@ from windlass.tune.space.primitives import (
     sample_from,
     uniform,
 )
+from windlass.tune.space.same_names import check_same_names
 from windlass.tune.space.space import Space
 from windlass.tune.space.values import from_json, import_name, imported, to_json
 
@@ -41,7 +41,6 @@ __all__ = [
     "RecursiveDependencyError",
     "Space",
     "SpaceError",
-    "check_narrower",
     "check_same_names",
     "choice",
     "describe",

@@ -106,6 +106,8 @@ def declared_tuning(sweep: Sweep, origins: Origins = NO_ORIGINS) -> TuneConfig:
         time_budget_s=sweep.limits.time,
         max_trials=sweep.limits.trials,
         gpu_hours=sweep.limits.gpu_hours,
+        max_cost=sweep.limits.cost,
+        prices=sweep.limits.prices or None,
         seed=sweep.seed,
     )
 

@@ -1,4 +1,4 @@
-"""What the next head of a sweep is to do when it begins, and only that one: left in a file that it takes away."""
+"""What the next head of a sweep is to do when it begins: left in a file, which it takes away once its journal has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windlass.core.files import read_json, write_json
 from windlass.tune.controller.opening import Extension
 from windlass.tune.controller.settings import Resume
 
-__all__ = ["leave_wishes", "take_wishes"]
+__all__ = ["drop_wishes", "leave_wishes", "read_wishes"]
 
 _WISHES = "next-head.json"
 
@@ -22,13 +22,17 @@ def leave_wishes(folder: Path, resume: Resume | None, extend: Extension | None) 
         write_json(folder / _WISHES, wishes)
 
 
-def take_wishes(folder: Path) -> dict[str, Any]:
-    """Arguments for `run_head`; the second call finds none."""
+def read_wishes(folder: Path) -> dict[str, Any]:
+    """Arguments for `run_head`, until they are dropped: to do the same twice changes nothing more."""
     try:
         found = read_json(folder / _WISHES)
     except (FileNotFoundError, ValueError):
         return {}
-    (folder / _WISHES).unlink(missing_ok=True)
     assert isinstance(found, dict)
     makers = {"resume": Resume, "extend": Extension}
     return {name: makers[name](**wish) for name, wish in found.items() if name in makers}
+
+
+def drop_wishes(folder: Path) -> None:
+    """They are journalled, or refused; idempotent."""
+    (folder / _WISHES).unlink(missing_ok=True)
