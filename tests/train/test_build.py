@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from tests.train.tiny_recipe import tiny_recipe
-from windlass import train
 from windlass.core.errors import WindlassError
 from windlass.train.build import build_trainer, building
-from windlass.train.callbacks.config import LMEvalConfig
+from windlass.train.callbacks.config import DownstreamConfig, LMEvalConfig
 from windlass.train.parallel.config import ParallelConfig, PipelineConfig, StrictConfig
 from windlass.train.parallel.world import World
+from windlass.train.plan.checks import checked_shape
 from windlass.train.resolve import resolve
 
 ALONE = World(device=torch.device("cpu"))
@@ -60,12 +60,23 @@ def test_what_does_not_fit_is_named(tmp_path: Path, changes: dict[str, Any], mes
     assert not list((tmp_path / "checkpoints").glob("step-*"))
 
 
-def test_stages_cannot_be_evaluated_while_they_train(tmp_path: Path) -> None:
-    parallel = ParallelConfig(pipeline=PipelineConfig(stages=2))
+@pytest.mark.parametrize(
+    ("parallel", "name"),
+    [
+        (ParallelConfig(pipeline=PipelineConfig(stages=2)), "parallel.pipeline.stages 2"),
+        (ParallelConfig(context=2), "parallel.context 2"),
+    ],
+)
+def test_a_harness_asks_whole_models_only(tmp_path: Path, parallel: ParallelConfig, name: str) -> None:
     recipe = tiny_recipe(tmp_path, parallel=parallel)
-    callbacks = {"held": LMEvalConfig(sources={"x": recipe.data.sources[0]}, every=train.Duration.steps(1))}
-    with pytest.raises(WindlassError, match="a model that is cut into stages cannot be evaluated"):
-        build_trainer(dataclasses.replace(recipe, callbacks=callbacks), ALONE)
+    asked = dataclasses.replace(recipe, callbacks={"asked": DownstreamConfig(tasks=("arc_easy",))})
+    for refuse in (lambda: build_trainer(asked, ALONE), lambda: checked_shape(asked, 2)):
+        with pytest.raises(WindlassError, match=f"callbacks.asked: tasks cannot be asked of a model with {name}"):
+            refuse()
+    without = dataclasses.replace(asked, no_evals=True)
+    disabled = {"asked": DownstreamConfig(tasks=("arc_easy",), enabled=False)}
+    for recipe in (without, dataclasses.replace(asked, callbacks=disabled)):
+        assert checked_shape(recipe, 2).world_size == 2
 
 
 def test_changed_text_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from windlass.train.hf.check import compare_layers
     from windlass.train.hf.convert import export_hf, import_model
     from windlass.train.hf.exchange import import_hf, load_hf
-    from windlass.train.hf.sources import open_model
+    from windlass.train.hf.sources import load_model, open_model
     from windlass.train.model.config import (
         AttentionConfig,
         LinearScaling,
@@ -164,7 +164,7 @@ else:
             "windlass.train.hf.check": ("compare_layers",),
             "windlass.train.hf.convert": ("export_hf", "import_model"),
             "windlass.train.hf.exchange": ("import_hf", "load_hf"),
-            "windlass.train.hf.sources": ("open_model",),
+            "windlass.train.hf.sources": ("load_model", "open_model"),
             "windlass.train.data.build": ("build_loader",),
             "windlass.train.checkpoint.foreign": ("read_foreign",),
             "windlass.train.checkpoint.protocol": ("CheckpointStore", "Committed"),
@@ -351,6 +351,7 @@ __all__ = [
     "init_weights",
     "language_loss",
     "load_hf",
+    "load_model",
     "lr_factor",
     "no_sync",
     "open_held_out",

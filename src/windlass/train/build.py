@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,11 @@ from windlass.train.model.init import init_weights
 from windlass.train.modules.language import LanguageModule
 from windlass.train.modules.pipelined import PipelinedModule
 from windlass.train.optim.build import build_optimizer
-from windlass.train.optim.groups import freeze
+from windlass.train.optim.groups import freeze, plain_parameters
 from windlass.train.parallel.apply import parallelize, pipeline_of, replicas_of
 from windlass.train.parallel.mesh import check_model
 from windlass.train.parallel.world import World
+from windlass.train.plan.checks import check_parts
 from windlass.train.recipe import Recipe
 from windlass.train.resolve import Resolved
 from windlass.train.trainer import Trainer
@@ -69,6 +70,7 @@ def build_trainer(recipe: Recipe | Resolved, world: World) -> Trainer[Batch]:
     with torch.device("meta"):
         model = Decoder(recipe.model)
     freeze(model, recipe.optim.groups)
+    names = [name for name, _ in plain_parameters(model)]
     store = _store(recipe, model, world)
     parallelize(model, recipe.parallel, world)
     data = _data(recipe)
@@ -82,7 +84,7 @@ def build_trainer(recipe: Recipe | Resolved, world: World) -> Trainer[Batch]:
     )
     init_weights(model, recipe.seed, device=world.device)
     trainer = Trainer(
-        _module(recipe, model, world),
+        _module(recipe, model, world, names),
         loader,
         duration=recipe.duration,
         stop=recipe.stop,
@@ -107,18 +109,15 @@ def _misfits(recipe: Recipe) -> Iterator[Problem]:
     if strict is not None and rows % strict.shards:
         message = f"parallel.strict.shards: {rows} rows of a batch do not divide into {strict.shards} shards"
         yield Problem(message, "shape-conflict", hint="change `data.batch_tokens`, or take fewer shards")
-    named = [name for name, config in _wanted(recipe).items() if config.kind in _EVALUATING]
-    if recipe.parallel.pipeline.stages > 1 and named:
-        message = f"callbacks.{named[0]}: a model that is cut into stages cannot be evaluated while it trains"
-        yield Problem(message, "unsupported-model", hint="set `no_evals=true`, and evaluate its checkpoints")
+    yield from check_parts(recipe)
 
 
-def _module(recipe: Recipe, model: Decoder, world: World) -> LanguageModule:
+def _module(recipe: Recipe, model: Decoder, world: World, names: Sequence[str]) -> LanguageModule:
     is_strict = recipe.parallel.strict is not None
     kind = LanguageModule if pipeline_of(model) is None else PipelinedModule
     return kind(
         model,
-        build_optimizer(model, recipe.optim, is_strict=is_strict, replicas=_replicas(model, world)),
+        build_optimizer(model, recipe.optim, is_strict=is_strict, replicas=_replicas(model, world), names=names),
         loss=recipe.loss,
         max_grad_norm=recipe.optim.max_grad_norm,
         skip=recipe.optim.skip,

@@ -63,6 +63,10 @@ def test_tuning_a_model_of_hugging_face(tmp_path: Path) -> None:
     assert torch.allclose(logits(oracle(folder), tokens_BT), logits(made.module.model, tokens_BT), atol=1e-6)
     with open_model(str(tmp_path / "checkpoints")) as found:
         assert getattr(found, "step", None) == 2
+    for path in (tmp_path / "checkpoints", folder):
+        loaded = train.load_model(str(path))
+        assert not loaded.training
+        assert torch.equal(logits(loaded, tokens_BT), logits(made.module.model, tokens_BT))
     changed = diff_checkpoints(str(tmp_path / "checkpoints" / "step-0"), str(tmp_path / "checkpoints" / "step-2"))
     assert changed.first_block == "embed"
     assert {setting.path for setting in changed.trainer} >= {"step", "tokens"}

@@ -14,10 +14,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from tests.train.parallel.shapes import TINY
-from windlass.train.batch import IGNORE
+from windlass.train.batch import IGNORE, Batch
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.model.init import init_weights
+from windlass.train.modules.language import LanguageModule
+from windlass.train.modules.pipelined import PipelinedModule
 from windlass.train.optim.clip import clip
 from windlass.train.parallel.apply import parallelize, pipeline_of
 from windlass.train.parallel.config import ParallelConfig
@@ -42,14 +44,20 @@ class Run:
     num_microbatches: int = 2
     length: int = 16
     has_documents: bool = False
+    evaluates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Loss of each step over the whole batch, and the weights after the last, whole."""
+    """Loss of each step over the whole batch, and the weights after the last, whole.
+
+    Attributes:
+        evaluated: after each step, losses of the first `Run.evaluates` rows of its batch.
+    """
 
     losses: list[float]
     weights: dict[str, Tensor]
+    evaluated: list[float]
 
 
 def run_all(world: World, runs: list[Run]) -> list[Outcome]:
@@ -79,13 +87,39 @@ def _run(world: World, run: Run) -> Outcome:
     init_weights(model, seed=3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False, fused=False)
     stages = cast("DeviceMesh", world.mesh)["pp"].get_group() if pipeline_of(model) is not None else None
-    losses = []
+    losses, evaluated = [], []
     for batch in batches(run):
         losses.append(_step(world, run, model, *batch))
         clip(model.parameters(), 1.0, is_strict=run.parallel.strict is not None, stages=stages)
         optimizer.step()
         optimizer.zero_grad()
-    return Outcome(losses, {name: whole(tensor) for name, tensor in model.state_dict().items()})
+        evaluated += [_evaluate(world, model, optimizer, *batch, num_rows=num_rows) for num_rows in run.evaluates]
+    return Outcome(losses, {name: whole(tensor) for name, tensor in model.state_dict().items()}, evaluated)
+
+
+def _evaluate(
+    world: World,
+    model: Decoder,
+    optimizer: torch.optim.Optimizer,
+    tokens_BT: Tensor,
+    labels_BT: Tensor,
+    documents_BT: Tensor | None,
+    *,
+    num_rows: int,
+) -> float:
+    """Mean loss of the first rows, which each data-parallel process computes; leaves no gradients."""
+    module = (LanguageModule if pipeline_of(model) is None else PipelinedModule)(model, optimizer, world=world)
+    documents = None if documents_BT is None else documents_BT[:num_rows]
+    rows = Batch(
+        tokens_BT=tokens_BT[:num_rows],
+        labels_BT=labels_BT[:num_rows],
+        documents_BT=documents,
+        num_rows_step=num_rows,
+    )
+    found = module.eval_batch(rows)
+    assert not found["loss"].requires_grad
+    assert all(parameter.grad is None for parameter in model.parameters())
+    return float(found["loss"]) / float(found["weight"])
 
 
 def _step(
@@ -125,5 +159,6 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def spread(one: Outcome, other: Outcome) -> float:
-    """Largest relative difference between losses of the same step."""
-    return max(abs(a - b) / abs(a) for a, b in zip(one.losses, other.losses, strict=True))
+    """Largest relative difference between losses of the same step, of training and evaluation."""
+    pairs = zip([*one.losses, *one.evaluated], [*other.losses, *other.evaluated], strict=True)
+    return max(abs(a - b) / abs(a) for a, b in pairs)

@@ -54,6 +54,12 @@ def drawn(num: int, *plans: ParallelConfig) -> list[Run]:
     ]
 
 
+STAGED = [
+    Run(parallel=staged(2, "gpipe")),
+    Run(parallel=staged(2, "1f1b"), model=DEEP, has_documents=True),
+    Run(parallel=staged(2, "interleaved"), model=DEEP),
+    Run(parallel=staged(2, "zero-bubble"), model=DEEP),
+]
 TWO = [
     *drawn(6, P(data="ddp"), P(data="fsdp")),
     *(Run(parallel=P(data="fsdp"), model=model) for model in (*KINDS.values(), MOE)),
@@ -64,10 +70,7 @@ TWO = [
     Run(parallel=P(expert=2), model=MOE),
     Run(parallel=P(context=2), has_documents=True),
     Run(parallel=P(context=2), model=KINDS["peri"], has_documents=True),
-    Run(parallel=staged(2, "gpipe")),
-    Run(parallel=staged(2, "1f1b"), model=DEEP, has_documents=True),
-    Run(parallel=staged(2, "interleaved"), model=DEEP),
-    Run(parallel=staged(2, "zero-bubble"), model=DEEP),
+    *(evaluated for run in STAGED for evaluated in (run, replace(run, evaluates=(8, 7, 3, 1)))),
 ]
 FOUR = [
     *drawn(4, P(data="ddp"), P(data="fsdp"), P(data="hsdp", replicas=2)),
@@ -77,7 +80,7 @@ FOUR = [
     Run(parallel=P(data="hsdp", replicas=2, expert=2), model=MOE),
     Run(parallel=P(expert=4, context=2), model=MOE),
     Run(parallel=P(context=2, tensor=2), model=KINDS["qwen"], has_documents=True),
-    Run(parallel=staged(2, "1f1b"), model=DEEP),
+    Run(parallel=staged(2, "1f1b"), model=DEEP, evaluates=(8, 5)),
 ]
 
 
@@ -118,6 +121,8 @@ def test_training_is_that_of_one_process(num_processes: int, runs: list[Run], he
         one = strict_ones[run.model]
         different = [name for name, weight in one.weights.items() if not weight.equal(outcome.weights[name])]
         assert different == [], run.parallel
+    for rank in ranks:
+        check_unmoved(runs, rank)
 
 
 def check_equal(run: Run, one: Outcome, outcomes: tuple[Outcome, ...]) -> None:
@@ -129,6 +134,17 @@ def check_equal(run: Run, one: Outcome, outcomes: tuple[Outcome, ...]) -> None:
     # AdamW divides by the size of gradients, so rounding in one that is nearly zero is seen in its weight.
     worst = max(float((one.weights[name] - weights[name]).abs().max()) for name in weights)
     assert worst <= 1e-4, (run, worst)
+
+
+def check_unmoved(runs: list[Run], outcomes: list[Outcome]) -> None:
+    """Whoever was evaluated between its steps has the bits of the same run without that."""
+    for run, outcome in zip(runs, outcomes, strict=False):
+        without = replace(run, evaluates=())
+        if run.evaluates and without in runs:
+            other = outcomes[runs.index(without)]
+            assert outcome.losses == other.losses, run
+            different = [name for name, weight in outcome.weights.items() if not weight.equal(other.weights[name])]
+            assert different == [], run
 
 
 class Net(nn.Module):

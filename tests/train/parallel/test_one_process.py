@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from tests.train.parallel.shapes import DEEP, KINDS, TINY
@@ -27,10 +28,11 @@ from windlass.train.parallel.config import (
     StrictConfig,
 )
 from windlass.train.parallel.float8 import is_converted
-from windlass.train.parallel.pipeline import split_blocks
+from windlass.train.parallel.pipeline import Pipeline, split_blocks
 from windlass.train.parallel.strict import MicrobatchTree
 from windlass.train.parallel.sync import no_sync, sync_gradients
 from windlass.train.parallel.world import World, place_of, require_gpu
+from windlass.train.recipe import LossConfig
 
 P = ParallelConfig
 
@@ -190,6 +192,25 @@ def test_stages_hold_all_blocks_once() -> None:
             assert sorted(names) == sorted(Decoder(DEEP).state_dict())
 
 
+@pytest.mark.system
+def test_a_pipeline_takes_no_more_rows_at_once_than_it_may() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = Decoder(TINY)
+    init_weights(model, seed=1)
+    config = PipelineConfig(stages=1)
+    group = cast("dist.ProcessGroup", dist.group.WORLD)
+    pipeline = Pipeline(model, split_blocks(model, config, 0), config, group, torch.device("cpu"))
+    seen: list[int] = []
+    model.blocks["0"].register_forward_hook(lambda module, args, output: seen.append(len(args[0])))
+    tokens_BT = torch.zeros(8, 16, dtype=torch.int64)
+    for rows_at_once, expected in ((None, [4, 4]), (8, [4, 4]), (2, [2, 2, 2, 2])):
+        pipeline.train_batch(tokens_BT, None, tokens_BT, loss=LossConfig(), total_weight=1.0, rows_at_once=rows_at_once)
+        assert seen[-len(expected) :] == expected
+    with pytest.raises(SpecError, match="7 rows of a process do not divide by 2"):
+        pipeline.train_batch(tokens_BT[:7], None, tokens_BT[:7], loss=LossConfig(), total_weight=1.0)
+    dist.destroy_process_group()
+
+
 @pytest.mark.parametrize("num_microbatches", [1, 2, 4, 8])
 def test_microbatches_are_merged_as_a_binary_tree(num_microbatches: int) -> None:
     parameter, idle = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(2))
@@ -223,6 +244,8 @@ def test_settings_that_do_not_go_together() -> None:
     assert [finding[0] for finding in budget.check()] == ["checkpointing"]
     assert list(replace(budget, compile=True).check()) == []
     assert [finding[0] for finding in P(strict=StrictConfig(), precision="bfloat16").check()] == ["strict"]
+    staged = P(compile=True, pipeline=PipelineConfig(stages=2, schedule="zero-bubble"))
+    assert [finding[0] for finding in staged.check()] == ["compile"]
     assert to_data(P()) == {}
 
 

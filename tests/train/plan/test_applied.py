@@ -48,4 +48,12 @@ def test_weights_of_a_process_are_as_estimated(world: int, overrides: tuple[str,
 def test_a_large_model_is_applied_without_memory() -> None:
     plan = plan_recipe(resolve("olmo2-1b", ["model.num_layers=2"]).recipe, Machine(world=64))
     assert plan.applied.facts["ran_backward"] is False
+    assert list(plan_page(plan))[-1] == "  computed      nothing: the model is too large for it"
     assert plan.applied.facts["bytes_of_process"] == pytest.approx(plan.memory.weights, rel=0.01)
+
+
+def test_a_stage_is_applied_and_not_computed() -> None:
+    staged = ("model.is_tied=false", "parallel.pipeline.stages=2")
+    plan = plan_recipe(resolve("tiny", [*SMALL, *staged]).recipe, Machine(world=2))
+    assert plan.applied.facts["ran_backward"] is False
+    assert list(plan_page(plan))[-1] == "  computed      nothing: one stage alone has no loss"

@@ -62,12 +62,77 @@ def test_shapes_that_do_not_divide_are_named_all_together() -> None:
             ("parallel.data=ddp", "parallel.pipeline.stages=2", "parallel.pipeline.num_microbatches=3"),
             "parallel.pipeline.num_microbatches: 256 rows of a process do not divide by 3",
         ),
+        (
+            8,
+            ("parallel.data=ddp", "parallel.pipeline.stages=4", "parallel.pipeline.num_microbatches=2"),
+            "parallel.pipeline.num_microbatches: 2 are fewer than the 4 stages of the schedule 1f1b",
+        ),
+        (
+            8,
+            (
+                "parallel.data=ddp",
+                "parallel.pipeline.stages=4",
+                "data.batch_tokens=90112",
+                "data.microbatch_tokens=null",
+            ),
+            "parallel.pipeline.num_microbatches: 11 rows of a process do not divide by 8",
+        ),
+        (
+            2,
+            (
+                "parallel.data=ddp",
+                "parallel.pipeline={stages: 2, schedule: interleaved, num_microbatches: 5}",
+                "data.batch_tokens=40960",
+            ),
+            "parallel.pipeline.num_microbatches: the schedule interleaved cannot cut 5 into 2 rounds of 2 stages",
+        ),
+        (
+            8,
+            ("parallel.data=ddp", "parallel.pipeline={stages: 2, num_microbatches: 4}"),
+            "parallel.pipeline.num_microbatches: 4 microbatches are of 64 rows, and data.microbatch_tokens of 2",
+        ),
+        (
+            8,
+            ("parallel.tensor=2", "loss.kind=chunked"),
+            "loss.kind: with parallel.tensor 2 the loss has all its logits",
+        ),
+        (
+            8,
+            (
+                "parallel={data: ddp, pipeline: {stages: 2, schedule: zero-bubble}}",
+                "loss.kind=chunked",
+                "data.microbatch_tokens=null",
+            ),
+            "loss.kind: with parallel.pipeline.schedule zero-bubble the loss has all its logits",
+        ),
+        (
+            8,
+            ("callbacks.grow={kind: batch-size, at: [5steps], tokens: [4202496]}",),
+            "callbacks.grow.tokens.0: data.batch_tokens: 1026 rows of 4096 tokens do not divide by 8 data-parallel",
+        ),
+        (
+            8,
+            ("parallel.context=8", "callbacks.short={kind: sequence-length, at: [0steps], lengths: [4]}"),
+            "callbacks.short.lengths.0: parallel.context: 4 tokens of a row do not divide by 8",
+        ),
     ],
 )
 def test_each_shape_that_does_not_divide_is_named(world: int, overrides: tuple[str, ...], field: str) -> None:
     ((message, hint), *_) = refused(world, *overrides)
     assert message.startswith(field)
     assert hint
+
+
+def test_microbatches_of_a_pipeline_are_no_larger_than_data_says() -> None:
+    staged = ("parallel.data=ddp", "parallel.pipeline.stages=2")
+    plan = plan_recipe(resolve("olmo2-7b", staged).recipe, Machine(world=8), apply=False)
+    assert (plan.rows_at_once, plan.microbatches) == (2, 128)
+    plan = plan_recipe(
+        resolve("olmo2-7b", (*staged, "data.microbatch_tokens=null")).recipe, Machine(world=8), apply=False
+    )
+    assert (plan.rows_at_once, plan.microbatches) == (64, 4)
+    ((_, hint),) = refused(8, *staged, "parallel.pipeline.num_microbatches=100")
+    assert hint == "try parallel.pipeline.num_microbatches=128"
 
 
 def test_the_hint_for_a_batch_is_one_that_fits() -> None:

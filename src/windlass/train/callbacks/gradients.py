@@ -42,10 +42,10 @@ class Gradients(Callback):
         self._watched: list[tuple[str, Tensor]] = []
 
     def on_attach(self) -> None:
-        """Find the parameters. Raises SpecError where none has such a name."""
+        """Find the parameters. Collective. Raises SpecError where none has such a name, in no stage of a pipeline."""
         named = list(plain_parameters(self.trainer.module.model))
         self._watched = [(name, each) for name, each in named if any(fnmatchcase(name, glob) for glob in self.match)]
-        if not self._watched:
+        if not self.trainer.world.sum_on_host([len(self._watched)])[0]:
             message = f"`match` {list(self.match)} of the callback `gradients` fits no parameter"
             hint = f"names are such as {', '.join(name for name, _ in named[:3])}"
             raise SpecError([Problem(message, "unmatched-glob", None, hint)])

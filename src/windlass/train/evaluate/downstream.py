@@ -107,7 +107,18 @@ def run_tasks(
         )
     except Interrupted:
         return None
-    return dict(_scores(found["results"]))
+    return _told_to_all(None if found is None else dict(_scores(found["results"])), world)
+
+
+def _told_to_all(scores: Mapping[str, float] | None, world: World | None) -> Mapping[str, float] | None:
+    """What process 0 found: under torchrun the harness answers on the first process of each machine alone."""
+    if world is None or world.size == 1:
+        return scores
+    from torch.distributed import broadcast_object_list  # lazy: one process needs none of it
+
+    told = [scores]
+    broadcast_object_list(told, src=0)
+    return told[0]
 
 
 def task_manager(tasks: Sequence[str], include: str = "") -> Any:

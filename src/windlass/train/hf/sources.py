@@ -20,11 +20,12 @@ from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, Reader
 from windlass.train.checkpoint.tensors import DTYPES
 from windlass.train.errors import CheckpointError
 from windlass.train.hf.exchange import import_hf
-from windlass.train.hf.mapped import ModelSource
+from windlass.train.hf.mapped import ModelSource, fill
 from windlass.train.model.config import ModelConfig
+from windlass.train.model.decoder import Decoder
 from windlass.train.olmo_core.checkpoint import is_olmo_core, open_olmo_core
 
-__all__ = ["StoredCheckpoint", "open_model"]
+__all__ = ["StoredCheckpoint", "load_model", "open_model"]
 
 HF = "hf:"
 
@@ -122,6 +123,23 @@ def open_model(path: str) -> ModelSource:
         hint="name a folder `step-N`, a folder of such, a folder of Hugging Face, or a checkpoint of OLMo-core",
         code="no-checkpoint",
     )
+
+
+def load_model(path: str, *, device: torch.device | str = "cpu") -> Decoder:
+    """A model with its weights, float32, in evaluation mode; costs its memory.
+
+    Args:
+        path: anything that `open_model` reads.
+
+    Raises:
+        NotFoundError, CheckpointError, SpecError: as `open_model`.
+    """
+    with open_model(path) as source:
+        with torch.device(device):
+            model = Decoder(source.config)
+        fill(dict(model.named_parameters()), source, path)
+    model.eval()
+    return model
 
 
 def _is_hf(files: Files, names: list[str]) -> bool:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
-from windlass.core.errors import Problem, SpecError
 from windlass.train.batch import Batch
 from windlass.train.modules.language import LanguageModule
 from windlass.train.modules.protocol import StepFacts
 from windlass.train.parallel.apply import pipeline_of
 from windlass.train.parallel.sync import no_sync, sync_gradients
+
+if TYPE_CHECKING:
+    from windlass.train.parallel.pipeline import Pipeline
 
 __all__ = ["PipelinedModule"]
 
@@ -19,24 +23,19 @@ __all__ = ["PipelinedModule"]
 class PipelinedModule(LanguageModule):
     """As `LanguageModule`, for a model that `parallelize` cut into stages (unproven on hardware).
 
-    The schedule cuts a process's rows into microbatches of its own (`parallel.pipeline.num_microbatches`).
+    The schedule cuts a process's rows into microbatches (`PipelineConfig.microbatches_of`).
     """
 
     def train_batch(self, batch: Batch, facts: StepFacts) -> Mapping[str, Tensor]:
         """Forward and backward through all stages. Collective over them."""
-        pipeline = pipeline_of(self.model)
-        assert pipeline is not None
-        device = self.world.device
         self.model.train()
         self._seed(facts, batch, 0)
-        documents_BT = None if batch.documents_BT is None else batch.documents_BT.to(device, non_blocking=True)
         with no_sync(self.model, False):
-            sums = pipeline.train_batch(
-                batch.tokens_BT.to(device, non_blocking=True),
-                documents_BT,
-                batch.labels_BT.to(device, non_blocking=True),
+            sums = self._pipeline.train_batch(
+                *self._moved(batch),
                 loss=self.loss,
                 total_weight=facts.total_weight,
+                rows_at_once=batch.num_rows_step,
             )
         sync_gradients(self.model)
         metrics = self._metrics([sums], facts.total_weight)
@@ -44,11 +43,19 @@ class PipelinedModule(LanguageModule):
         return metrics
 
     def eval_batch(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Stages only train.
+        """Forward through all stages; the same sums on each. Collective over them."""
+        self.model.eval()
+        sums = self._pipeline.eval_batch(*self._moved(batch), loss=self.loss)
+        return {"loss": sums.loss, "weight": torch.tensor(self.weigh(batch), device=sums.loss.device)}
 
-        Raises:
-            SpecError: always.
-        """
-        message = "parallel.pipeline.stages: a model that is cut into stages cannot be evaluated while it trains"
-        hint = "set `no_evals=true`, and evaluate its checkpoints"
-        raise SpecError([Problem(message, "unsupported-model", hint=hint)])
+    @property
+    def _pipeline(self) -> Pipeline:
+        found = pipeline_of(self.model)
+        assert found is not None
+        return found
+
+    def _moved(self, batch: Batch) -> tuple[Tensor, Tensor | None, Tensor]:
+        device = self.world.device
+        documents_BT = None if batch.documents_BT is None else batch.documents_BT.to(device, non_blocking=True)
+        tokens_BT = batch.tokens_BT.to(device, non_blocking=True)
+        return tokens_BT, documents_BT, batch.labels_BT.to(device, non_blocking=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,12 @@ __all__ = ["build_optimizer", "set_lr"]
 
 
 def build_optimizer(
-    model: nn.Module, config: OptimConfig, *, is_strict: bool = False, replicas: ProcessGroup | None = None
+    model: nn.Module,
+    config: OptimConfig,
+    *,
+    is_strict: bool = False,
+    replicas: ProcessGroup | None = None,
+    names: Collection[str] = (),
 ) -> Optimizer:
     """The optimiser of a model as it is trained: after DDP or FSDP took it.
 
@@ -34,14 +39,17 @@ def build_optimizer(
     Args:
         is_strict: one tensor after another, without fused kernels.
         replicas: processes that hold the same whole parameters (DDP), over which Muon spreads its work.
+        names: of all parameters, where the model is one stage of a pipeline: what globs may match.
 
     Raises:
         SpecError: a glob matches nothing, or nothing is left to train.
     """
-    freeze(model, config.groups)
-    items = [item for item in assign(dict(plain_parameters(model)), config.groups) if item.parameter.requires_grad]
+    freeze(model, config.groups, names)
+    assigned = assign(dict(plain_parameters(model)), config.groups, names)
+    items = [item for item in assigned if item.parameter.requires_grad]
     if not items:
-        message = "no parameter is left to train: optim.groups freezes them all"
+        where = " in a stage of the pipeline" if len(names) > len(assigned) else ""
+        message = f"no parameter is left to train{where}: optim.groups freezes them all"
         raise SpecError([Problem(message, "nothing-to-train", None, "narrow `match` of the frozen groups")])
     betas = (config.betas[0], config.betas[1])
     match config:

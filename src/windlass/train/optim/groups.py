@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -55,24 +55,30 @@ def plain_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         yield plain_name(name, is_replicated=is_replicated), parameter
 
 
-def freeze(model: nn.Module, groups: Sequence[GroupConfig]) -> None:
+def freeze(model: nn.Module, groups: Sequence[GroupConfig], names: Collection[str] = ()) -> None:
     """Take frozen parameters out of training; before DDP wraps the model, which listens to those that learn. Idempotent."""
-    for item in assign(dict(plain_parameters(model)), groups):
+    for item in assign(dict(plain_parameters(model)), groups, names):
         if item.group >= 0 and groups[item.group].is_frozen:
             item.parameter.requires_grad_(False)
 
 
-def assign(parameters: Mapping[str, Tensor], groups: Sequence[GroupConfig]) -> list[Assigned]:
+def assign(
+    parameters: Mapping[str, Tensor], groups: Sequence[GroupConfig], names: Collection[str] = ()
+) -> list[Assigned]:
     """Each parameter with the first group that matches its name.
+
+    Args:
+        names: of all parameters, where these are those of one stage of a pipeline.
 
     Raises:
         SpecError: a glob matches no name; all such globs at once.
     """
+    names = names or parameters
     problems = [
-        _unmatched(glob, f"optim.groups.{number}.match", parameters)
+        _unmatched(glob, f"optim.groups.{number}.match", names)
         for number, group in enumerate(groups)
         for glob in group.match
-        if not any(fnmatchcase(name, glob) for name in parameters)
+        if not any(fnmatchcase(name, glob) for name in names)
     ]
     if problems:
         raise SpecError(problems)
@@ -88,8 +94,8 @@ def _first(name: str, groups: Sequence[GroupConfig]) -> int:
     return -1
 
 
-def _unmatched(glob: str, where: str, parameters: Mapping[str, Tensor]) -> Problem:
-    closest = nearest(glob, parameters)
-    some = ", ".join(list(parameters)[:3])
+def _unmatched(glob: str, where: str, names: Collection[str]) -> Problem:
+    closest = nearest(glob, names)
+    some = ", ".join(list(names)[:3])
     hint = f"did you mean `{closest}`?" if closest else f"names are such as {some}"
     return Problem(f"{where} {glob!r} matches no parameter", "unmatched-glob", None, hint)

@@ -51,7 +51,11 @@ class PipelineConfig:
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zero-bubble"], Doc("Order of forward and backward passes.")
     ] = "1f1b"
-    num_microbatches: Annotated[int | None, Range(min=1), Doc("Of a process's batch; null: two per stage.")] = None
+    num_microbatches: Annotated[
+        int | None,
+        Range(min=1),
+        Doc("Of a process's batch; null: two per stage, or as many as `data.microbatch_tokens` makes."),
+    ] = None
 
     @property
     def num_groups_each(self) -> int:
@@ -62,6 +66,21 @@ class PipelineConfig:
     def num_groups(self) -> int:
         """Groups of neighbouring blocks of all stages."""
         return self.stages * self.num_groups_each
+
+    def microbatches_of(self, num_rows: int, rows_at_once: int) -> int:
+        """Into how many microbatches rows go, of which a process may handle so many at once."""
+        return self.num_microbatches or max(2 * self.stages, num_rows // rows_at_once)
+
+    def misfit(self, num_rows: int, num_microbatches: int) -> str:
+        """Why rows cannot go through the schedule in so many microbatches; empty where they can."""
+        if num_rows % num_microbatches:
+            return f"{num_rows} rows of a process do not divide by {num_microbatches}"
+        if self.schedule == "1f1b" and num_microbatches < self.stages:
+            return f"{num_microbatches} are fewer than the {self.stages} stages of the schedule 1f1b"
+        rounds = max(1, num_microbatches // self.stages)
+        if self.num_groups_each > 1 and num_microbatches % rounds:
+            return f"the schedule {self.schedule} cannot cut {num_microbatches} into {rounds} rounds of {self.stages} stages"
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +134,9 @@ class ParallelConfig:
         if isinstance(self.checkpointing, BudgetCheckpointing) and not self.compile:
             message = "a budget for checkpointing is kept by the compiler, and `compile` is off"
             yield "checkpointing", message, "ignored-setting", "write `compile: true`, or take kind `selective`"
+        if self.compile and self.pipeline.stages > 1 and self.pipeline.schedule == "zero-bubble":
+            message = "compiled blocks have one backward pass, which the schedule zero-bubble cuts in two"
+            yield "compile", message, "shape-conflict", "write `compile: false`, or take the schedule `interleaved`"
         if self.strict is not None and "bfloat16" in {self.precision, self.reduce}:
             message = "strict sums are float32, and bfloat16 is asked for"
             yield "strict", message, "shape-conflict", "write `precision: float32` and `reduce: float32`"

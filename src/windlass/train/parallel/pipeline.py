@@ -24,9 +24,11 @@ from torch.distributed.pipelining import (
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
+    ScheduleLoopedBFS,
 )
 
 from windlass.core.errors import Problem, SpecError
+from windlass.train.batch import IGNORE
 from windlass.train.model.decoder import LossSums
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class Pipeline:
         self._num_groups = len(groups)
         object.__setattr__(model, "forward", _refuse)  # the stages above are views of it, which keep their own
         self._schedules: dict[tuple[int, ...], Any] = {}
+        self._forward_schedules: dict[tuple[int, ...], tuple[Any, list[PipelineStage]]] = {}
 
     def train_batch(
         self,
@@ -95,21 +98,48 @@ class Pipeline:
         *,
         loss: LossConfig,
         total_weight: float,
+        rows_at_once: int | None = None,
     ) -> LossSums:
         """Forward and backward of all microbatches; gradients are those of the sum of losses / `total_weight`.
+
+        Args:
+            rows_at_once: of a microbatch at most, where the configuration does not say how many there are.
 
         Collective. Returns sums that are not divided, equal on all processes of the pipeline.
 
         Raises:
-            SpecError: rows do not divide into microbatches.
+            SpecError: rows do not divide into microbatches, or the schedule cannot take so many.
         """
-        schedule = self._schedule(tokens_BT)
+        schedule = self._schedule(tokens_BT, rows_at_once or len(tokens_BT))
         if self._config.schedule == "zero-bubble":
             # It takes gradients of inputs and of weights one after another, which a loss that is its own backward bars.
             loss = replace(loss, kind="plain")
+        self._total_weight = total_weight
+        return self._sums(schedule, tokens_BT, documents_BT, labels_BT, loss)
+
+    def eval_batch(
+        self, tokens_BT: Tensor, documents_BT: Tensor | None, labels_BT: Tensor, *, loss: LossConfig
+    ) -> LossSums:
+        """Forward alone, without gradients, of any number of rows. Collective; returns what `train_batch` does."""
+        num_rows = len(tokens_BT)
+        rows = -(-num_rows // self._config.microbatches_of(num_rows, num_rows))
+        num = -(-num_rows // rows)
+        missing = rows * num - num_rows
+        tokens_BT, labels_BT = _with_rows(tokens_BT, missing), _with_rows(labels_BT, missing)
+        labels_BT[num_rows:] = IGNORE
+        documents_BT = None if documents_BT is None else _with_rows(documents_BT, missing)
+        schedule, stages = self._forward_schedule(tokens_BT, num)
+        with torch.no_grad():
+            sums = self._sums(schedule, tokens_BT, documents_BT, labels_BT, loss)
+        for stage in stages:
+            stage.clear_runtime_states()  # activations, which nothing else lets go before the next evaluation
+        return sums
+
+    def _sums(
+        self, schedule: Any, tokens_BT: Tensor, documents_BT: Tensor | None, labels_BT: Tensor, loss: LossConfig
+    ) -> LossSums:
         for part in self._parts.values():
             part.loss = loss
-        self._total_weight = total_weight
         rest: dict[str, Tensor] = {"labels_BT": labels_BT}
         if documents_BT is not None:
             rest["documents_BT"] = documents_BT
@@ -122,25 +152,44 @@ class Pipeline:
         dist.all_reduce(sums, group=self._group)
         return LossSums(*sums.unbind())
 
-    def _schedule(self, tokens_BT: Tensor) -> Any:
+    def _schedule(self, tokens_BT: Tensor, rows_at_once: int) -> Any:
         """Of this shape: stages learn the shapes of what they exchange from their first batch."""
-        key = tuple(tokens_BT.shape)
+        num = self._config.microbatches_of(len(tokens_BT), rows_at_once)
+        key = (num, *tokens_BT.shape)
         if key not in self._schedules:
-            num = self._config.num_microbatches or 2 * self._config.stages
-            if tokens_BT.shape[0] % num:
-                message = f"parallel.pipeline.num_microbatches: {tokens_BT.shape[0]} rows do not divide into {num}"
-                raise SpecError([Problem(message, "shape-conflict", hint=f"give a divisor of {tokens_BT.shape[0]}")])
-            stages = [
-                PipelineStage(part, number, self._num_groups, self._device, group=self._group)
-                for number, part in self._parts.items()
-            ]
+            misfit = self._config.misfit(len(tokens_BT), num)
+            if misfit:
+                message = f"parallel.pipeline.num_microbatches: {misfit}"
+                raise SpecError([Problem(message, "shape-conflict", hint=f"give a divisor of {len(tokens_BT)}")])
             kind = cast("Any", _SCHEDULES[self._config.schedule])
-            given = stages if self._config.num_groups_each > 1 else stages[0]
-            self._schedules[key] = kind(given, num, loss_fn=self._take_loss, scale_grads=False)
+            self._schedules[key] = kind(self._given(self._stages()), num, loss_fn=self._take_loss, scale_grads=False)
         return self._schedules[key]
+
+    def _forward_schedule(self, tokens_BT: Tensor, num: int) -> tuple[Any, list[PipelineStage]]:
+        """One that never goes back, with stages of its own: those of training would forget what they have learned."""
+        key = tuple(tokens_BT.shape)
+        if key not in self._forward_schedules:
+            kind = cast("Any", ScheduleLoopedBFS if self._config.num_groups_each > 1 else ScheduleGPipe)
+            stages = self._stages()
+            self._forward_schedules[key] = kind(self._given(stages), num), stages
+        return self._forward_schedules[key]
+
+    def _stages(self) -> list[PipelineStage]:
+        return [
+            PipelineStage(part, number, self._num_groups, self._device, group=self._group)
+            for number, part in self._parts.items()
+        ]
+
+    def _given(self, stages: list[PipelineStage]) -> PipelineStage | list[PipelineStage]:
+        return stages if self._config.num_groups_each > 1 else stages[0]
 
     def _take_loss(self, output_3: Tensor, _: Tensor) -> Tensor:
         return output_3.sum() / self._total_weight
+
+
+def _with_rows(x_BT: Tensor, missing: int) -> Tensor:
+    """A copy, with so many more rows at the end, which are like the last one."""
+    return torch.cat([x_BT, x_BT[-1:].expand(missing, -1)])
 
 
 def _refuse(*_: object, **__: object) -> Tensor:

@@ -49,6 +49,10 @@ def split_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     parallelize_module(model, mesh, {name: style for name, style in outer.items() if getattr(model, name) is not None})
     for block in model.blocks.values():
         parallelize_module(block, mesh, _block_plan(block))
+    if model.head is None and model.norm is not None:
+        # A head that is the embedding has no style of its own: it takes whole rows, and its logits are put together.
+        model.norm.register_forward_hook(lambda _, args, x_BTD: x_BTD.redistribute(placements=[Replicate()]))
+        model.register_forward_hook(lambda _, args, out: out.full_tensor() if isinstance(out, DTensor) else out)
 
 
 def _block_plan(block: Block) -> dict[str, ParallelStyle]:

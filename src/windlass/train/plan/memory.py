@@ -89,16 +89,18 @@ def rows_at_once(recipe: Recipe, shape: MeshShape) -> int:
         return max(1, rows // strict.shards)
     share = max(1, rows // shape.data_parallel)
     if shape.pp > 1:
-        return max(1, share // num_in_pipeline(recipe))
+        return max(1, share // num_in_pipeline(recipe, shape))
     if data.microbatch_tokens is not None:
         return min(share, max(1, data.microbatch_tokens // data.sequence_length))
     return share
 
 
-def num_in_pipeline(recipe: Recipe) -> int:
-    """Microbatches that a batch becomes in a pipeline."""
-    pipeline = recipe.parallel.pipeline
-    return pipeline.num_microbatches or 2 * pipeline.stages
+def num_in_pipeline(recipe: Recipe, shape: MeshShape) -> int:
+    """Microbatches that a process's rows of a batch become in a pipeline."""
+    data = recipe.data
+    share = data.batch_tokens // data.sequence_length // shape.data_parallel
+    at_once = share if data.microbatch_tokens is None else data.microbatch_tokens // data.sequence_length
+    return recipe.parallel.pipeline.microbatches_of(share, max(1, at_once))
 
 
 def _block_parameters(model: ModelConfig) -> float:
@@ -147,7 +149,8 @@ def _activations(recipe: Recipe, shape: MeshShape) -> float:
     in_flight = 1
     if shape.pp > 1:
         is_all = plan.pipeline.schedule == "gpipe"
-        in_flight = num_in_pipeline(recipe) if is_all else min(shape.pp, num_in_pipeline(recipe))
+        num = num_in_pipeline(recipe, shape)
+        in_flight = num if is_all else min(shape.pp, num)
     ends = recipe.model.d_model * (2 * _MASTER + size)
     # Tensor parallelism splits the sequence between layers, so all of it is divided.
     return tokens * (each * in_flight + ends) / shape.tp

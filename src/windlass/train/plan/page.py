@@ -68,9 +68,10 @@ def _applied(plan: Plan) -> Iterator[str]:
     held = facts.get("bytes_of_process")
     if isinstance(held, int):
         yield f"  {'weights':<14}{_bytes(held)} in this process"
-    ran = (
-        "one short row, forward and backward" if facts.get("ran_backward") else "nothing: the model is too large for it"
-    )
+    if facts.get("ran_backward"):
+        ran = "one short row, forward and backward"
+    else:
+        ran = f"nothing: {'one stage alone has no loss' if plan.shape.pp > 1 else 'the model is too large for it'}"
     yield f"  {'computed':<14}{ran}"
 
 
