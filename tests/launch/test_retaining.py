@@ -87,9 +87,7 @@ def test_a_run_in_motion_is_left_alone(home: Path) -> None:
     run = run_of(Home(home), {**LAST_ONE, "ttl": "1s"}, verdict="")
     assert list(retained(Home(home))) == []
     (due,) = [
-        Removal(
-            kind="checkpoint", path=run.checkpoints("train") / "step-1", num_bytes=1, run=run.id, task="train"
-        ),
+        Removal(kind="checkpoint", path=run.checkpoints("train") / "step-1", num_bytes=1, run=run.id, task="train"),
     ]
     assert not enforce(due, Home(home))
     assert len(steps(run)) == 3

@@ -76,5 +76,7 @@ def test_code_in_an_image_has_its_secret_file_and_hears_that_it_is_to_stop(
     until(lambda: bool(run.metrics("loss")), "its report is in the journal")
     run.stop(checkpoint=True)
     assert stage.end(run) is State.STOPPED, stage.story(run)
-    assert [path.name for path in (run.folder.path / "checkpoints" / "main").glob("step-*")] == ["step-1"], stage.story(run)
+    assert [path.name for path in (run.folder.path / "checkpoints" / "main").glob("step-*")] == ["step-1"], stage.story(
+        run
+    )
     stage.wait_until_queue_is_empty()

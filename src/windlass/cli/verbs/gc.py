@@ -99,12 +99,7 @@ def gc_command(
     ]
     gone = [each for each in seen if isinstance(each, Removal)]
     if images or data:
-        from windlass.launch.clearing_caches import clear  # lazy: beside its one use
-
-        age_s = _WEEK_S if older_than is None else older_than
-        cleared = list(
-            clear(home, has_images=images, has_data=data, older_than_s=age_s, drops_pinned=drop_pinned, is_dry=dry_run)
-        )
+        cleared = _caches(home, older_than, has_images=images, has_data=data, drops_pinned=drop_pinned, is_dry=dry_run)
         seen += cleared
         gone += [each for each in cleared if isinstance(each, Removal)]
     ruled = [each for each in retained(home) if each.path not in {removal.path for removal in gone}]
@@ -134,6 +129,24 @@ def _removed(removal: Removal, carry_out: Callable[[Removal], bool]) -> Removal 
     if is_gone:
         return removal
     return Kept(path=removal.path, why=why, kind=removal.kind, site=removal.site)
+
+
+def _caches(
+    home: Home, older_than: float | None, *, has_images: bool, has_data: bool, drops_pinned: bool, is_dry: bool
+) -> list[Removal | Kept]:
+    from windlass.launch.clearing_caches import clear  # lazy: beside its one use
+
+    age_s = _WEEK_S if older_than is None else older_than
+    return list(
+        clear(
+            home,
+            has_images=has_images,
+            has_data=has_data,
+            older_than_s=age_s,
+            drops_pinned=drops_pinned,
+            is_dry=is_dry,
+        )
+    )
 
 
 def _at_site(name: str, home: Home, older_than: float | None, *, dry_run: bool, is_json: bool) -> None:
