@@ -18,8 +18,11 @@ from windlass.core.process import (
     find_by_environment,
     identify,
     is_alive,
+    is_here,
     run,
     send_signal,
+    session_members,
+    world_id,
 )
 
 WAITING = "import sys; print('there', flush=True); sys.stdin.read()"
@@ -74,7 +77,8 @@ def test_a_command_that_does_not_end() -> None:
 def test_an_identity_as_text() -> None:
     own = identify(os.getpid())
     assert own is not None
-    assert own.boot == boot_id()
+    assert own.world == world_id()
+    assert own.world.startswith(f"{boot_id()}.")
     assert ProcessId.parse(str(own)) == own
     assert ProcessId.parse("7:0:") == ProcessId(7, 0, "")
     for text in ("", "None", "7", "7:x:y"):
@@ -86,8 +90,22 @@ def test_a_reused_number_is_somebody_else(child: subprocess.Popen[bytes]) -> Non
     found = identify(child.pid)
     assert found is not None
     assert is_alive(found)
-    assert not is_alive(ProcessId(found.pid, found.start_ticks - 1, found.boot))
+    assert not is_alive(ProcessId(found.pid, found.start_ticks - 1, found.world))
     assert not is_alive(ProcessId(found.pid, found.start_ticks, "00000000"))
+
+
+def test_the_same_number_at_the_same_tick_in_another_container_is_somebody_else(
+    child: subprocess.Popen[bytes],
+) -> None:
+    found = identify(child.pid)
+    assert found is not None
+    boot, _, namespace = found.world.partition(".")
+    assert namespace.isdecimal()
+    elsewhere = ProcessId(found.pid, found.start_ticks, f"{boot}.{int(namespace) + 1}")
+    assert not is_alive(elsewhere)
+    assert not is_here(elsewhere)
+    assert session_members(elsewhere) == []
+    assert is_alive(ProcessId(found.pid, found.start_ticks, boot)), "a note of an older version"
 
 
 def test_a_zombie_is_dead(child: subprocess.Popen[bytes]) -> None:

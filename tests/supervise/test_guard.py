@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,8 @@ import pytest
 from windlass.core.errors import PreconditionError
 from windlass.core.process import ProcessId, identify, is_alive
 from windlass.supervise import guard as guard_module
-from windlass.supervise.guard import FORWARDED, Held, guard
+from windlass.supervise.guard import FORWARDED, Held, guard, is_gone
+from windlass.supervise.guard_file import guard_path
 
 
 def run_guard(folder: Path, supervise: Callable[[Held], int], meanwhile: Callable[[int], None] = lambda _: None) -> int:
@@ -55,6 +58,28 @@ def test_a_supervisor_that_crashes_at_once_is_given_up_and_its_users_end(tmp_pat
     users = (tmp_path / "users").read_text().splitlines()
     assert len(users) == guard_module._MAX_QUICK_RESTARTS + 1
     assert not any(is_alive(ProcessId.parse(user)) for user in users)
+
+
+def test_a_replica_of_another_container_with_the_same_numbers_shields_nobody(tmp_path: Path) -> None:
+    """They began at the same moment, each the first process of its namespace, and write to the same folder."""
+
+    def twin(pid: int) -> str:
+        found = identify(pid)
+        assert found is not None
+        boot, _, namespace = found.world.partition(".")
+        return str(replace(found, world=f"{boot}.{int(namespace) + 1}"))
+
+    def supervise(held: Held) -> int:
+        twins = {"guard": twin(held.guard_pid), "supervisor": twin(os.getpid())}
+        guard_path(tmp_path, 1).write_text(json.dumps(twins))
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        note(tmp_path / "users", str(identify(child.pid)))
+        return 70
+
+    assert run_guard(tmp_path, supervise) == 70
+    users = (tmp_path / "users").read_text().splitlines()
+    assert not any(is_alive(ProcessId.parse(user)) for user in users)
+    assert not is_gone(tmp_path, 1), "nobody here can know"
 
 
 def test_a_slow_crash_loop_has_an_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

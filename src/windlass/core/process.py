@@ -18,10 +18,12 @@ __all__ = [
     "find_by_environment",
     "identify",
     "is_alive",
+    "is_here",
     "process_world",
     "run",
     "send_signal",
     "session_members",
+    "world_id",
 ]
 
 
@@ -37,20 +39,25 @@ class Completed:
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process that cannot be mistaken for a later one with the same number."""
+    """A process that cannot be mistaken for another one with the same number: a later one, or one elsewhere.
+
+    Attributes:
+        world: within what the number means something: `<boot>.<PID namespace>`. Containers of one machine that begin
+            together give the same number at the same tick to different processes.
+    """
 
     pid: int
     start_ticks: int
-    boot: str
+    world: str
 
     def __str__(self) -> str:
-        return f"{self.pid}:{self.start_ticks}:{self.boot}"
+        return f"{self.pid}:{self.start_ticks}:{self.world}"
 
     @classmethod
     def parse(cls, text: str) -> ProcessId:
         """Read back what `str` wrote; raises ValueError."""
-        pid, ticks, boot = text.split(":", 2)
-        return cls(int(pid), int(ticks), boot)
+        pid, ticks, world = text.split(":", 2)
+        return cls(int(pid), int(ticks), world)
 
 
 def run(
@@ -106,6 +113,17 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
 
 
+def world_id() -> str:
+    """Within what this process's numbers mean something, in one word."""
+    return f"{boot_id()}.{os.readlink('/proc/self/ns/pid')[len('pid:[') : -1]}"
+
+
+def is_here(process: ProcessId) -> bool:
+    """Whether the number of a process means something here; notes of older versions name the boot alone."""
+    here = world_id()
+    return process.world in (here, here.partition(".")[0])
+
+
 def process_world() -> dict[str, str]:
     """Within what process numbers mean something: the machine, its boot, the PID namespace; each compared alone."""
     try:
@@ -131,12 +149,13 @@ def identify(pid: int) -> ProcessId | None:
     found = _stat(pid)
     if found is None or found[0] in "ZX":
         return None
-    return ProcessId(pid, found[2], boot_id())
+    return ProcessId(pid, found[2], world_id())
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Whether exactly this process still runs; a zombie or a reused number is dead."""
-    return identify(process.pid) == process
+    """Whether exactly this process still runs, seen from here; a zombie or a reused number is dead."""
+    found = identify(process.pid)
+    return found is not None and found.start_ticks == process.start_ticks and is_here(process)
 
 
 def _table() -> Iterator[tuple[int, str, int]]:
@@ -169,7 +188,7 @@ def session_members(leader: ProcessId) -> list[int]:
 
     Source: setsid(2); proc(5), stat: a session's id is its first process's, and stays taken while a member lives.
     """
-    if leader.boot != boot_id():
+    if not is_here(leader):
         return []
     found = []
     for name in os.listdir("/proc"):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from windlass.core.files import take_lock, write_atomic
-from windlass.core.process import ProcessId, boot_id, identify, is_alive, send_signal
+from windlass.core.process import ProcessId, identify, is_alive, is_here, send_signal
 from windlass.supervise.channel import Channel
 from windlass.supervise.fence import Ruling
 from windlass.supervise.guard_file import guard_path
@@ -84,8 +84,7 @@ def is_gone(job_folder: Path, rank: int) -> bool:
     except FileNotFoundError:
         return True
     known = [ProcessId.parse(text) for text in written.values() if text != "None"]
-    boot = boot_id()
-    return all(process.boot == boot and not is_alive(process) for process in known)
+    return all(is_here(process) and not is_alive(process) for process in known)
 
 
 def other_replicas(job_folder: Path, rank: int) -> set[int]:
