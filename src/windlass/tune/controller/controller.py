@@ -140,7 +140,7 @@ class Controller:
         Args:
             settings: only its `resources` count, where they are a function: the journal has the rest.
             resume: what becomes of finished, unfinished and failed trials; None: unfinished ones go on.
-            extend: more samples, another stopper, a narrower space; recorded.
+            extend: more samples, another stopper, other bounds of the space; recorded.
             arguments: as for the class; searcher and scheduler new, of the same kind and settings as before.
         """
         controller = cls(settings=settings, **arguments)
