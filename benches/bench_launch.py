@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.core.files import read_json
+from windlass.core.json_text import read_json
 from windlass.core.process import ProcessId
 from windlass.launch import Run, launch, load
 

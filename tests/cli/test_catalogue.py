@@ -93,6 +93,7 @@ def test_a_word_that_is_no_verb_is_answered_with_the_nearest(windlass: Windlass)
     assert (result.code, result.out) == (2, "")
     assert result.err == (
         "error: no command `lauch`                                     [unknown-command]\nhint: did you mean `windlass launch`?\n"
+        "more: windlass explain unknown-command\n"
     )
 
 

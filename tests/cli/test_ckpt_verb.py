@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.cli.conftest import Windlass
+from tests.train.narrow import decoder_of
 from windlass.train.checkpoint.store import open_store
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.init import init_weights
@@ -20,7 +21,7 @@ from windlass.train.resolve import resolve
 def folder(tmp_path: Path) -> Path:
     """Checkpoints of steps 1 and 2."""
     resolved = resolve("tiny", ["model.d_model=32", "model.num_layers=2", "model.hidden=32"])
-    model = Decoder(resolved.recipe.model)
+    model = Decoder(decoder_of(resolved.recipe))
     init_weights(model, 0, device=torch.device("cpu"))
     store = open_store(str(tmp_path / "run"), World(device=torch.device("cpu")))
     for step in (1, 2):

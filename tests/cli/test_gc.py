@@ -39,7 +39,7 @@ def test_old_runs_go_and_runs_in_motion_stay(windlass: Windlass, home: Path) -> 
     dry = windlass("gc", "--runs", "--older-than", "1d", "--dry-run")
     assert sorted(line.split()[2] for line in dry.out.splitlines()) == ["run", "run"]
     assert good.path.exists()
-    content = json.loads(windlass("gc", "--runs", "--older-than", "1d", "--json").out)
+    content = json.loads(windlass("gc", "--runs", "--older-than", "1d", "--yes", "--json").out)
     assert content["schema"] == "windlass.gc/1"
     assert sorted(Path(each["path"]).name for each in content["removed"]) == [GOOD, BAD]
     assert not good.path.exists()
@@ -55,7 +55,7 @@ def test_an_old_run_whose_output_another_run_reads_stays(windlass: Windlass, hom
     pins = {"data": {"x": {"source": f"run:{good.id}/out", "digest": "0"}}}
     (user.path / "plan.json").write_text(json.dumps({"name": "user", "pins": pins}))
     (user.path / "provenance.json").write_text("{}")
-    result = windlass("gc", "--runs", "--older-than", "1d")
+    result = windlass("gc", "--runs", "--older-than", "1d", "--yes")
     assert f"kept          run          {good.path}  {user.id} takes data from it\n" in result.out
     assert good.path.exists()
 
@@ -79,7 +79,7 @@ def test_without_yes_the_rules_are_only_told(windlass: Windlass, home: Path) -> 
 
 def test_a_run_whose_processes_cannot_be_asked_about_stays(windlass: Windlass, home: Path) -> None:
     good = good_run(home)
-    assert json.loads(windlass("gc", "--runs", "--older-than", "1d", "--json").out)["removed"] == []
+    assert json.loads(windlass("gc", "--runs", "--older-than", "1d", "--yes", "--json").out)["removed"] == []
     assert good.path.exists()
 
 
@@ -134,3 +134,31 @@ def test_indexes_of_homes_that_are_gone_go(windlass: Windlass, home: Path, tmp_p
 def test_reindex_counts(windlass: Windlass, home: Path) -> None:
     good_run(home)
     assert windlass("gc", "--reindex").err == "the index holds 1 run\nnothing to remove\n"
+
+
+@pytest.mark.usefixtures("no_processes")
+def test_runs_are_not_removed_unasked(windlass: Windlass, home: Path) -> None:
+    good = good_run(home)
+    done = windlass("gc", "--runs", "--older-than", "1d")
+    assert (done.code, done.out) == (8, "")
+    assert done.err.startswith("error: not asked whether to remove 1 run with checkpoints and outputs, ")
+    assert (
+        "hint: `windlass gc --runs --older-than 1d --dry-run` lists them, `windlass gc --runs --older-than 1d --yes` removes"
+        in done.err
+    )
+    assert windlass("gc", "--runs", "--older-than", "1d", "--dry-run").code == 0
+    assert good.path.exists()
+
+
+@pytest.mark.usefixtures("no_processes")
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 8), ("", 8)])
+def test_a_person_is_asked(
+    answer: str, code: int, windlass: Windlass, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = good_run(home)
+    monkeypatch.setattr("windlass.cli.verbs.gc._can_answer", lambda: True)
+    done = windlass("gc", "--runs", "--older-than", "1d", stdin=f"{answer}\n".encode())
+    assert done.code == code
+    assert f"  {good.path}  " in done.err
+    assert "remove 1 run with checkpoints and outputs, " in done.err
+    assert good.path.exists() == (code != 0)

@@ -40,8 +40,8 @@ def test_doctor_without_git(windlass: Windlass, monkeypatch: pytest.MonkeyPatch,
 
 def test_explain_lists_and_shows(windlass: Windlass) -> None:
     listed = windlass("explain").out.splitlines()
-    assert listed[0].split() == ["CODE", "MEANING"]
-    assert len(listed) == 1 + len(error_pages.codes())
+    assert listed[0] == "How runs end"
+    assert sorted(line.split()[0] for line in listed if line.startswith("  ")) == sorted(error_pages.codes())
     assert windlass("explain", "[dirty-tree]").out == windlass("explain", "dirty-tree").out
     content = json.loads(windlass("explain", "dirty-tree", "--json").out)
     assert content["schema"] == "windlass.explain/1"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,21 @@ def test_every_template_is_an_experiment_with_a_first_commit(template: str, wind
     assert "{{" not in "".join(path.read_text() for path in made.iterdir() if path.is_file())
     for script in made.glob("*.py"):
         compile(script.read_text(), str(script), "exec")
+
+
+def test_the_training_runs_alone_without_windlass(windlass: Windlass, folder: Path) -> None:
+    windlass("init", "hello")
+    argv = [sys.executable, "-I", "-S", "train.py", "--steps", "40"]
+    done = subprocess.run(argv, cwd=folder / "hello", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "step   40  loss" in done.stdout
+    assert git(folder / "hello", "status", "--porcelain") == ""
+
+
+def test_an_image_on_the_command_line_replaces_the_lock_of_the_file(windlass: Windlass, folder: Path) -> None:
+    windlass("init", "hello")
+    made = load_experiment(folder / "hello" / "experiment.yaml", ["env.image=Dockerfile"]).value
+    assert (made.env.image.dockerfile, made.env.uv) == ("Dockerfile", "")
 
 
 def test_it_says_what_it_made_and_what_comes_next(windlass: Windlass, folder: Path) -> None:

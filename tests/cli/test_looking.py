@@ -62,7 +62,7 @@ def test_ps_lists_the_newest_first_and_json_says_its_schema(windlass: Windlass, 
     good_run(home)
     bad_run(home)
     lines = windlass("ps", "--all").out.splitlines()
-    assert lines[0].split() == ["RUN", "STATE", "CREATED", "TOOK", "TRIES", "NOTE"]
+    assert lines[0].split() == ["RUN", "STATE", "SITE", "SHAPE", "PROGRESS", "CREATED", "TOOK", "TRIES", "NOTE"]
     assert {tuple(line.split()[:2]) for line in lines[1:]} == {(GOOD, "succeeded"), (BAD, "failed")}
     content = json.loads(windlass("ps", "--json", "--state", "failed").out)
     assert content["schema"] == "windlass.ps/1"
@@ -111,14 +111,17 @@ def test_show_of_a_failure_has_the_cause_the_traceback_and_the_next_step(windlas
     at = lines.index(
         "failure      task train, attempt 1: user-error: rank 1 on node3, exit code 1: ValueError: lr must be positive"
     )
+    assert lines.index("state        failed: user-error") < at < 5, "what matters comes first"
     assert lines[at + 1 : at + 4] == [
-        "             Traceback (most recent call last):",
+        f"next         fix it, commit, and launch again; the same pins again: `windlass retry {BAD}`",
+        "more         windlass explain user-error",
+        "",
+    ]
+    said = lines.index("said         Traceback (most recent call last):")
+    assert lines[said + 1 : said + 3] == [
         '               File "train.py", line 3',
         "             ValueError: lr must be positive",
     ]
-    assert lines[-1] == (
-        f"next         mend it, commit, `windlass launch FILE`; the same pins again: `windlass retry {BAD}`"
-    )
 
 
 def test_show_says_what_the_run_was_made_from(windlass: Windlass, home: Path) -> None:
@@ -162,7 +165,7 @@ def test_code_in_one_line(pin: CodePin, text: str) -> None:
         (
             "failed",
             "user-error",
-            f"mend it, commit, `windlass launch FILE`; the same pins again: `windlass retry {BAD}`",
+            f"fix it, commit, and launch again; the same pins again: `windlass retry {BAD}`",
         ),
         ("failed", "out-of-memory", f"`windlass rerun {BAD} tasks.train.memory=...`"),
         ("failed", "timeout", f"`windlass rerun {BAD} limit.time=...`"),
@@ -278,7 +281,7 @@ def test_diff_groups_by_cause(windlass: Windlass, home: Path) -> None:
     assert text.index("code\n") < text.index("parameters\n")
     content = json.loads(windlass("diff", GOOD, BAD, "--json").out)
     assert content["schema"] == "windlass.diff/1"
-    assert {change["cause"] for change in content["differences"]} == {"code", "parameters"}
+    assert {change["cause"] for change in content["differences"]} == {"code", "parameters", "metrics"}
     assert windlass("diff", GOOD, GOOD).err == f"{GOOD} and {GOOD} were made from the same\n"
 
 
@@ -344,3 +347,35 @@ def test_a_changed_checkpoint_is_found(tmp_path: Path, home: Path) -> None:
     assert found.files == ("state",)
     found = _checkpoint(run, "train", f"{tmp_path}/step-2")
     assert (found.status, found.message) == ("failed", f"{tmp_path}/step-2 is gone; it was the last one committed")
+
+
+def plan_as(run: RunFolder, **fields: object) -> None:
+    content = json.loads((run.path / "plan.json").read_text())
+    (run.path / "plan.json").write_text(json.dumps({**content, **fields}))
+
+
+def test_ps_shows_site_shape_and_progress(windlass: Windlass, home: Path) -> None:
+    run = good_run(home)
+    tasks = [{"name": "prep", "nodes": 1, "gpus": 0}, {"name": "train", "nodes": 2, "gpus": 8}]
+    plan_as(run, site={"name": "lab", "partition": "gpu"}, tasks=tasks)
+    line = windlass("ps").out.splitlines()[1]
+    assert line.split()[:6] == [GOOD, "succeeded", "lab/gpu", "2x8", "gpu", "step"]
+    row = json.loads(windlass("ps", "--json").out)["runs"][0]
+    assert (row["site"], row["shape"], row["progress"], row["sweep"]) == ("lab/gpu", "2x8 gpu", "step 10", "")
+    plan_as(bad_run(home), site={"name": "local", "partition": ""}, tasks=[{"name": "train", "nodes": 1, "gpus": 0}])
+    assert windlass("ps", "--state", "failed").out.splitlines()[1].split()[2:5] == ["local", "1", "cpu"]
+
+
+def test_ps_folds_the_trials_of_a_sweep(windlass: Windlass, home: Path) -> None:
+    for number in range(25):
+        script = RunScript(Home(home), f"hello-{number:08d}", FakeClock(2_000_000.0 + number)).submit()
+        run = (script if number == 3 else script.end()).close()
+        plan_as(run, notes=[f"trial {number:05d} of sweep digits-7hq2mx4p"])
+    RunScript(Home(home), "other-aaaaaaaa", FakeClock(1_000_000.0)).submit().end().close()
+    done = windlass("ps")
+    lines = done.out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["digits-7hq2mx4p", "other-aaaaaaaa"]
+    assert "24/25 trials" in lines[0]
+    assert "24 succeeded, 1 queued; windlass sweep show digits-7hq2mx4p" in lines[0]
+    assert len(windlass("ps", "--trials", "--all").out.splitlines()) == 27
+    assert len(json.loads(windlass("ps", "--all", "--json").out)["runs"]) == 26

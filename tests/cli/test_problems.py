@@ -168,7 +168,8 @@ def test_mistakes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = windlass(*arguments)
-    assert shape(result.err) == lines
+    slug = lines[0].rpartition("[")[2].rstrip("]")
+    assert shape(result.err) == [*lines, f"more: windlass explain {slug}"]
     assert (result.code, result.out) == (code, "")
 
 

@@ -209,6 +209,21 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     extended = windlass("sweep", "extend", "hill", "--samples", "2")
     assert extended.code == 0, extended.err
     assert json.loads(windlass("sweep", "ls", "--json").out)["sweeps"][0]["trials"]["TERMINATED"] == 4
+    for verb in ("show", "stop", "logs", "resume"):
+        refused = windlass(verb, "hill")
+        assert refused.code == 4
+        assert "'hill' is a sweep, not a run" in refused.err
+        assert (
+            "hint: windlass sweep show hill; `windlass sweep` has the verbs stop, resume, why and best" in refused.err
+        )
+    for words in (("show",), ("stop",), ("resume",), ("best",), ("why", "0")):
+        refused = windlass("sweep", words[0], run, *words[1:])
+        assert refused.code == 4
+        assert f"`{run}` is a run, not a sweep" in refused.err
+        assert f"hint: windlass show {run}" in refused.err
+    again = windlass("sweep", "extend", "hill", "--samples", "2")
+    assert (again.code, "hill has num_samples=2 already: nothing changes" in again.err) == (0, True)
+    assert "is over" not in again.err, "no head was started for it"
     assert "`lrr` of the new space" in windlass("sweep", "extend", "hill", "--space", "lrr=1").err
     other = windlass(
         "sweep", "extend", "hill", "--samples", "4", "--stop", "cost=2", "--space", "lr={grid: [0.3, 0.4]}"

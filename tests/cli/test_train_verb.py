@@ -53,7 +53,9 @@ def test_all_mistakes_come_at_once_and_nothing_is_printed(windlass: Windlass) ->
         "hint: did you mean `num_layers`?\n"
         "error: `optim.lr` is `-1`, which is out of range              [out-of-range]\n"
         "  command line   optim.lr=-1\n"
-        "hint: it must be at least 0\n"
+        "hint: it must be between 0 and 1000\n"
+        "more: windlass explain unknown-key\n"
+        "more: windlass explain out-of-range\n"
     )
 
 
@@ -102,13 +104,13 @@ def test_fields_and_help_of_a_recipe_show_its_values(windlass: Windlass) -> None
     fields, helped = windlass("train", "olmo2-1b", "--fields"), windlass("train", "olmo2-1b", "--help")
     assert fields == helped
     lines = [" ".join(line.split()) for line in fields.out.splitlines()]
-    assert "optim.lr 0.0004 a number from 0 Peak learning rate." in lines
-    assert any(line.startswith("optim.momentum 0.95 a number from 0 to 1 [muon]") for line in lines)
+    assert "optim.lr 0.0004 a number from 0 to 1000 Peak learning rate." in lines
+    assert any(line.startswith("optim.momentum 0.95 a number from 0 to 1 [muon, normuon, dion]") for line in lines)
     defaults = json.loads(windlass("train", "--fields", "--json").out)["fields"]
     assert {
         "path": "optim.lr",
         "kinds": [],
-        "takes": "a number from 0",
+        "takes": "a number from 0 to 1000",
         "value": "0.0003",
         "doc": "Peak learning rate.",
     } in (defaults)
@@ -168,7 +170,11 @@ def test_shells_complete_recipes_files_and_fields(tmp_path: Path, monkeypatch: p
     (tmp_path / "mine.py").write_text("")
     context = train_command.make_context("train", [], resilient_parsing=True)
     file, overrides = train_command.params[:2]
-    assert complete_recipes(context, file, "olmo3") == ["olmo3-7b", "olmo3-32b"]
+    assert complete_recipes(context, file, "olmo3-3") == [
+        "olmo3-32b",
+        "olmo3-32b-midtraining",
+        "olmo3-32b-long-context",
+    ]
     assert complete_recipes(context, file, "mi") == ["mine.py"]
     context.params["file"] = "tiny"
     assert complete_recipes(context, overrides, "optim.lr") == ["optim.lr="]

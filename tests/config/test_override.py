@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 
 from tests.config.shapes import Bounds, Config, Point, Sgd
@@ -172,3 +175,27 @@ def test_all_overrides_are_refused_at_once_and_after_the_file() -> None:
         "unknown-key",
         "out-of-range",
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A place with alternatives."""
+
+    ALTERNATIVES: ClassVar[tuple[str, ...]] = ("path", "url")
+
+    path: str = ""
+    url: str = ""
+    note: str = ""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["url=u"], Source(url="u", note="n")),
+        (["note=m"], Source(path="p", note="m")),
+        (["url=u", "path=q"], Source(path="q", url="u", note="n")),
+        (["~path"], Source(note="n")),
+    ],
+)
+def test_an_override_replaces_the_alternatives_that_the_file_sets(overrides: list[str], expected: Source) -> None:
+    assert load(Source, "path: p\nnote: n\n", source="f", overrides=overrides).value == expected

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pickle
+import traceback
+
 import pytest
 
 from windlass.core import errors
@@ -76,3 +79,26 @@ def test_a_refusal_as_python_shows_it() -> None:
     assert str(SpecError([first, second])) == (
         "unknown key `nodez` in tasks.t (e.yaml:3:5   nodez: 1); did you mean?\nmissing key `run`"
     )
+
+
+def shown(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def test_a_traceback_shows_place_hint_and_code() -> None:
+    error = UsageError("no run `x`", hint="`windlass ps` lists them", code="run-not-found", place=Place("e.yaml", 2, 1))
+    assert shown(error) == (
+        "windlass.core.errors.UsageError: no run `x`\ne.yaml:2:1\nhint: `windlass ps` lists them\n"
+        "[run-not-found]: `windlass explain run-not-found`\n"
+    )
+    assert shown(pickle.loads(pickle.dumps(error))) == shown(error)
+
+
+def test_a_traceback_of_a_refused_experiment_shows_every_code() -> None:
+    first = Problem("unknown key `nodez`", "unknown-key", hint="did you mean `nodes`?")
+    error = SpecError([first, Problem("missing key `run`", "missing-key"), Problem("missing key `x`", "missing-key")])
+    assert shown(error).endswith(
+        "unknown key `nodez`; did you mean `nodes`?\nmissing key `run`\nmissing key `x`\n"
+        "[unknown-key]: `windlass explain unknown-key`\n[missing-key]: `windlass explain missing-key`\n"
+    )
+    assert shown(pickle.loads(pickle.dumps(error))) == shown(error)

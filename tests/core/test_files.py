@@ -14,13 +14,13 @@ from windlass.core.files import (
     check_locks,
     is_locked,
     lock,
-    read_json,
     refresh_folder,
     sha256_file,
     write_atomic,
     write_json,
     write_new,
 )
+from windlass.core.json_text import read_json
 
 
 def test_a_file_is_written_whole_with_its_mode(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ data         prompts: file:prompts.jsonl  sha256:
                data-preparation: 1 x (2 CPUs), pack: 2 CPUs
                engines: 20 x (1 GPU, 1 CPU), pack: 20 GPUs, 20 CPUs
                together: 40 of 10 x 4 = 40 GPUs, 222 of 10 x 32 = 320 CPUs
-  variables    PYTHONUNBUFFERED=1
                VLLM_ATTENTION_BACKEND=FLASH_ATTN
+               PYTHONUNBUFFERED=1
   of the site  NCCL_NET=AWS Libfabric
                NCCL_SOCKET_IFNAME=hsn
                FI_PROVIDER=cxi

@@ -63,6 +63,7 @@ def test_the_same_bits_here_and_in_a_container_and_an_unchanged_commit_builds_no
 ) -> None:
     windlass(project, "launch", "experiment.yaml")
     here = newest(home)
+    windlass(project, "archive", "export", here.id, "-o", "provable.tar.gz")  # the README's order: the tree stays clean
     assert "building the image" in windlass(project, "launch", "experiment.yaml", *_IN_IMAGE)
     contained = newest(home)
     assert contained.id != here.id

@@ -25,7 +25,7 @@ __all__ = ["Hosts", "clean_environment", "wait_until"]
 
 REPO = Path(__file__).resolve().parents[2]
 HOME = Path(pwd.getpwuid(os.geteuid()).pw_dir)
-# Shared by all hosts even where they lie below the home folder, which is each host's own.
+# Shared by all hosts even below a folder that each host has for itself: its home, and those in `own`.
 SHARED = (REPO, Path(sys.prefix))
 
 START_UP = (
@@ -49,9 +49,9 @@ aside() { mount --bind "$path" "$DISK/kept/$i"; }
 back() { mount --bind "$DISK/kept/$i" "$path"; }
 keep aside
 mount -t overlay home -o "lowerdir=$HOME,upperdir=$DISK/upper,workdir=$DISK/work" "$HOME"
+for path in $OWN; do mount -t tmpfs -o mode=1777 own "$path"; done
 keep back
 for name in $START_UP; do rm -f "$HOME/$name"; done
-for path in $OWN; do mount -t tmpfs -o mode=1777 own "$path"; done
 mount --bind "$ETC/hosts" /etc/hosts
 mount --bind "$ETC/nsswitch.conf" /etc/nsswitch.conf
 unset KEPT OWN START_UP DISK ETC
@@ -222,7 +222,7 @@ class Hosts:
         disk = self.disk(name)
         for part in ("upper", "work"):
             (disk / part).mkdir(parents=True, exist_ok=True)
-        kept = [str(path) for path in SHARED if path.is_relative_to(HOME)]
+        kept = [str(path) for path in SHARED if any(path.is_relative_to(own) for own in (str(HOME), *self.own))]
         settings = {
             "NAME": name,
             "DISK": str(disk),

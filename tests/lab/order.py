@@ -17,6 +17,7 @@ __all__ = ["SPLIT", "WHOLE", "long_first", "make_scheduler", "unit_of"]
 SPLIT = (
     "tests/examples/test_grpo_slurm.py",
     "tests/system/slurm/test_chain.py",
+    "tests/system/slurm/test_ends.py",
     "tests/system/slurm/test_faults.py",
     "tests/examples/test_torch_ddp.py",
     "tests/system/slurm/test_preemption.py",

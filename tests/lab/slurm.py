@@ -297,7 +297,7 @@ class SlurmLab:
         """
         saved, begun = self.folder / "state" / "job_state", time.time()
         self._pass_forgotten_numbers()  # the change; a controller to which nothing happens saves nothing
-        wait_until(lambda: saved.exists() and saved.stat().st_mtime > begun, "slurmctld to save its jobs")
+        wait_until(lambda: _changed_at(saved) > begun, "slurmctld to save its jobs")
 
     def start_controller(self) -> None:
         """Start slurmctld with the state it has on disk; returns when it answers, seconds before it uses the nodes."""
@@ -360,6 +360,14 @@ class SlurmLab:
 def slurm_labs(slots: Sequence[Slot]) -> list[SlurmLab]:
     """The labs with Slurm among some slots."""
     return [SlurmLab.open(slot.name) for slot in slots if (slot.folder / "slurm" / "slurmctld.pid").exists()]
+
+
+def _changed_at(path: Path) -> float:
+    """When a file was written; 0 while it is not there, as slurmctld renames the old one before the new."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _name(pid: int) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from scripts.tree import ROOT
 from tests.lab import leaks, slots
 from tests.lab.guests import inhabitants
-from tests.lab.hosts import Hosts, wait_until
+from tests.lab.hosts import HOME, Hosts, wait_until
 from tests.lab.slurm import SlurmLab
 
 pytestmark = pytest.mark.system
@@ -152,6 +153,25 @@ def test_a_host_may_have_its_own_tmp(need: Callable[[str], None], tmp_path: Path
         assert alone.run("a", ["ls", "/tmp"]).stdout == ""
     finally:
         slots.dismantle(slot)
+
+
+@pytest.mark.parametrize("above", ["/tmp", str(HOME)])
+def test_what_is_shared_is_seen_below_a_folder_that_is_each_hosts_own(
+    need: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, above: str
+) -> None:
+    """A clone of this repository, with its interpreter, may be below /tmp."""
+    need("ssh")
+    slot = slots.claim(f"shared-below-{Path(above).name}")
+    with tempfile.TemporaryDirectory(dir=above, prefix="windlass-shared-") as clone:
+        monkeypatch.setattr("tests.lab.hosts.SHARED", (Path(clone),))
+        try:
+            alone = Hosts(slot, ("a", "b"), own=("/tmp", "/dev/shm"))
+            alone.up()
+            alone.run("a", ["sh", "-c", f"echo shared > {clone}/file; echo mine > {above}/windlass-own"])
+            assert alone.run("b", ["cat", f"{clone}/file"]).stdout == "shared\n"
+            assert not (Path(above) / "windlass-own").exists()
+        finally:
+            slots.dismantle(slot)
 
 
 def test_a_name_is_taken_once() -> None:

@@ -45,7 +45,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> PickyBackend:
     """What stands for `local`: it takes jobs and never has room for them."""
     found = PickyBackend(Faults(is_full=True))
 
-    def found_for(site: Site, *, push: object = None) -> Backend:
+    def found_for(site: Site, *, push: object = None, patience_s: float | None = None) -> Backend:
         assert site.backend == "local"
         return found
 

@@ -28,6 +28,7 @@ from windlass.runs.archive_stream import member
 from windlass.runs.archived import is_imported
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
+from windlass.secrets import open_secrets
 
 pytestmark = pytest.mark.system
 
@@ -366,3 +367,38 @@ def test_a_killed_import_leaves_no_run(run: Run, elsewhere: Home, tmp_path: Path
         os.utime(left, (1.0, 1.0))
     assert main(["gc"]) == 0
     assert [path.name for path in elsewhere.runs.iterdir()] == [run.id]
+
+
+LEAKING = """
+import gzip, os, sys
+from pathlib import Path
+out, value = Path(sys.argv[1]), os.environ["API_KEY"]
+(out / "config.json").write_text('{"key": "' + value.replace("&", "\\\\u0026") + '"}')
+(out / "large.bin").write_bytes(b"x" * ((1 << 20) - 5) + value.encode() + b"y" * 100)
+with gzip.open(out / "log.gz", "wb") as file:
+    file.write(b"z" * 5000 + value.encode())
+(out / "fine.txt").write_text("nothing")
+"""
+
+
+def test_an_archive_with_the_value_of_a_secret_is_refused(stage: Stage, tmp_path: Path) -> None:
+    value = "sk-Qw3&rTy+uI0pA5dF"
+    open_secrets(stage.home.path).store.set("API_KEY", value.encode())
+    open_secrets(stage.home.path).store.set("OTHER_KEY", b"never-written-anywhere")
+    stage.write("leak.py", LEAKING)
+    spec = {"env": {"secrets": ["API_KEY"]}, "tasks": {"main": {"run": [PYTHON, "leak.py", "${out}"]}}}
+    run = stage.launch(spec)
+    assert stage.end(run) is State.SUCCEEDED, stage.story(run)
+    target = tmp_path / "run.tar.gz"
+    with pytest.raises(PreconditionError) as caught:
+        run.export(target)
+    assert caught.value.code == "archive-secrets"
+    held = [f"run/out/main/{name} holds API_KEY" for name in ("config.json", "large.bin", "log.gz")]
+    assert caught.value.message == f"the archive would hold values of secrets: {'; '.join(held)}"
+    assert caught.value.hint.endswith(f"windlass archive export {run.id} --with-secrets")
+    assert value not in str(caught.value)
+    assert not target.exists()
+    assert run.export(target, with_secrets=True).path == target
+    for name in ("config.json", "large.bin", "log.gz"):
+        (run.folder.out("main") / name).unlink()
+    assert run.export(tmp_path / "clean.tar.gz").num_files > 0

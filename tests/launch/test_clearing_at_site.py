@@ -62,7 +62,7 @@ def names(folder: Path) -> list[str]:
 
 class TestRuns:
     def gc(self) -> int:
-        return main(["gc", "--runs", "--older-than", "0s"])
+        return main(["gc", "--runs", "--older-than", "0s", "--yes"])
 
     def test_a_run_goes_at_both_ends(self, elsewhere: Elsewhere, capsys: pytest.CaptureFixture[str]) -> None:
         saved(elsewhere, 1)

@@ -13,8 +13,11 @@ from windlass.launch.reconcile import (
     EndTask,
     MarkLost,
     NextJob,
+    NoteGone,
     Submit,
     Sweep,
+    Unqueue,
+    after_end,
     has_loose_ends,
     reconcile,
 )
@@ -124,7 +127,7 @@ CANCELLED = str(Cause.CANCELLED)
         ((*LIVING, stopped()), GONE, end_task(State.STOPPED, CANCELLED, "by hand", attempt=0)),
         # Gone in the middle of an attempt; also of one that was being stopped, which then ends by the policy.
         (IN_ATTEMPT, GONE, MarkLost(job=1, attempt=1, cause=Cause.NODE_LOST, message=LAST_WORD)),
-        ((*IN_ATTEMPT, stopped()), GONE, MarkLost(job=1, attempt=1, cause=Cause.NODE_LOST, message=LAST_WORD)),
+        ((*IN_ATTEMPT, stopped()), GONE, MarkLost(job=1, attempt=1, cause=Cause.CANCELLED, message="by hand")),
         # Gone between an attempt's end and what follows from it.
         ((*IN_ATTEMPT, ended("ok")), GONE, end_task(State.SUCCEEDED, "ok", "")),
         ((*IN_ATTEMPT, ended("preempted")), GONE, NextJob(job=2)),
@@ -188,3 +191,46 @@ def test_a_newer_attempt_is_swept_first() -> None:
 )
 def test_loose_ends(facts: tuple[Fact, ...], *, expected: bool) -> None:
     assert has_loose_ends(task_of(*facts)) is expected
+
+
+ALIVE = Observation(state=JobState.GONE, signs="it gave a sign of life 3 s ago")
+
+
+@pytest.mark.parametrize("facts", [LIVING, IN_ATTEMPT])
+def test_a_job_that_gives_signs_of_life_is_not_lost(facts: tuple[Fact, ...]) -> None:
+    assert reconcile(task_of(*facts), ALIVE, Budgets(3, 0)) is None
+
+
+def test_after_a_supervisors_last_word_signs_of_life_hold_nothing_up() -> None:
+    task = task_of(*IN_ATTEMPT, ended("preempted"))
+    assert reconcile(task, ALIVE, Budgets(3, 0)) == NextJob(job=2)
+
+
+def test_after_a_clients_word_they_do() -> None:
+    """It had declared the job lost, and the job lives."""
+    lost = (events.JOB_LOST, {"job": 1, "attempt": 1, "cause": "node-lost", "message": ""})
+    assert reconcile(task_of(*IN_ATTEMPT, lost), ALIVE, Budgets(3, 0)) is None
+    assert reconcile(task_of(*IN_ATTEMPT, lost), GONE, Budgets(3, 0)) == NextJob(job=2)
+
+
+WAITING = Observation(state=JobState.QUEUED, waiting=("12", "13"))
+RUNS_AND_WAITS = Observation(state=JobState.RUNNING, waiting=("13",))
+
+
+@pytest.mark.parametrize(
+    ("seen", "late_s", "expected"),
+    [
+        (GONE, 0.0, NoteGone(job=1)),
+        (ALIVE, 0.0, None),
+        (UNKNOWN, 1e6, None),
+        (WAITING, 0.0, Unqueue(job=1, ids=("12", "13"))),
+        (RUNS_AND_WAITS, 0.0, Unqueue(job=1, ids=("13",))),
+        (QUEUED, 0.0, Cancel(job=1)),
+        (RUNNING, 0.0, None),
+        (RUNNING, 1e6, Cancel(job=1)),
+    ],
+)
+def test_what_a_task_that_ended_has_left_goes(seen: Observation, late_s: float, expected: Action | None) -> None:
+    task = task_of(*IN_ATTEMPT, ended("ok"), task_ended("succeeded"))
+    assert task.end is not None
+    assert after_end(task, 1, seen, task.end[3] + late_s) == expected

@@ -78,7 +78,7 @@ def test_ignored_files_are_not_dirty(repo: Path) -> None:
 def test_many_dirty_files_are_counted(repo: Path) -> None:
     for number in range(13):
         (repo / f"f{number:02}").touch()
-    with pytest.raises(PreconditionError, match=r"13 files differ .*: f00 .*, f09 .untracked. and 3 more$"):
+    with pytest.raises(PreconditionError, match=r"(?m)13 files differ .*: f00 .*, f09 .untracked. and 3 more$"):
         pin_code(repo)
 
 

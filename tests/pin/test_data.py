@@ -131,7 +131,7 @@ def test_what_changed_is_named(data: Path, tmp_path: Path) -> None:
         caught.value.message
         == f"data `d` ({data}) is not what was pinned: a.txt changed, sub/run changed, sub/b.txt is gone, new is new"
     )
-    with pytest.raises(PreconditionError, match=r"4 files, 26 bytes, now 4 files, 22 bytes$"):
+    with pytest.raises(PreconditionError, match=r"(?m)4 files, 26 bytes, now 4 files, 22 bytes$"):
         check_data(pin, tmp_path)
 
 
@@ -139,12 +139,12 @@ def test_a_changed_file_a_changed_kind_and_a_lost_file(data: Path, tmp_path: Pat
     pin = pin_data("d", "file:data/a.txt", tmp_path)
     (data / "a.txt").write_text("longer than it was")
     with pytest.raises(
-        PreconditionError, match=r"5 bytes, sha256 8ed3f6ad685b..., now 18 bytes, sha256 [0-9a-f]{12}...$"
+        PreconditionError, match=r"(?m)5 bytes, sha256 8ed3f6ad685b..., now 18 bytes, sha256 [0-9a-f]{12}...$"
     ):
         check_data(pin, tmp_path)
     (data / "a.txt").unlink()
     with pytest.raises(NotFoundError):
         check_data(pin, tmp_path)
     (data / "a.txt").mkdir()
-    with pytest.raises(PreconditionError, match=r"it was a file and is a folder$"):
+    with pytest.raises(PreconditionError, match=r"(?m)it was a file and is a folder$"):
         check_data(pin, tmp_path)

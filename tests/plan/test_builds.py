@@ -109,7 +109,7 @@ def test_a_variable_of_a_task_names_data_too() -> None:
 def test_the_page_says_hit_or_miss_and_the_size() -> None:
     text = page(plan_of(BASE, hits=("tokens",)))
     key = builds_of(BASE)["tokens"].key[:12]
-    assert f"data         tokens: key {key}  hit: sha256:eeeeeeeeeeee  2KiB, 3 files" in text
+    assert f"data         tokens: key {key}  hit: sha256:eeeeeeeeeeee  2.0 KiB, 3 files" in text
     assert "miss: task data.packed builds it first" in text
     assert "task data.packed\n" in text
 

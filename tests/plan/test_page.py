@@ -22,8 +22,8 @@ task train
   replicas     2 x 2 GPUs, 1.5 CPUs, 16GiB
   launcher     torchrun, 2 processes per replica
   command      python -m torch.distributed.run --nnodes 2 --nproc-per-node 2 --node-rank ${rank} --master-addr ${leader.address} --master-port ${leader.port} --max-restarts 0 train.py --lr 1e-06 --seed 1 --data ${data.prompts} --to ${checkpoints} --out ${out}
-  variables    CUDA_LAUNCH_BLOCKING=1
-               NCCL_CUMEM_ENABLE=0
+  variables    NCCL_CUMEM_ENABLE=0
+               CUDA_LAUNCH_BLOCKING=1
                PYTHONUNBUFFERED=1
                WINDLASS_* (12 variables)
   secrets      HF_TOKEN, WANDB_API_KEY (file)
@@ -35,12 +35,12 @@ task score   after train
   replicas     1 x 0 GPUs
   shell        python eval.py ${tasks.train.out} --name "grpo it's" --layers 1 2 $HOME
   variables    A=b c
+               NCCL_CUMEM_ENABLE=0
                CUDA_LAUNCH_BLOCKING=1
                LOCAL_RANK=0
                LOCAL_WORLD_SIZE=1
                MASTER_ADDR=${leader.address}
                MASTER_PORT=${leader.port}
-               NCCL_CUMEM_ENABLE=0
                NODE_RANK=${rank}
                PYTHONUNBUFFERED=1
                RANK=${rank}

@@ -255,6 +255,12 @@ BAD = [
         "a shape that fits: --on local tasks.t.total_gpus=2 tasks.t.nodes=1",
     ),
     (
+        "{name: x, tasks: {t: {run: f, nodes: 513}}}",
+        "task `t` asks for 513 nodes, and `local` runs at most 512",
+        "does-not-fit",
+        "ask for fewer: tasks.t.nodes=512",
+    ),
+    (
         "{name: x, env: {image: Dockerfile}, run: f}",
         "env.image=Dockerfile cannot be honoured on `local`: containers run on `docker` and `podman`, and at sites that have them",
         "not-honoured",

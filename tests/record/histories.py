@@ -40,6 +40,7 @@ FIELDS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     },
     events.JOB_SUBMITTED: {"task": _TASKS, "job": _NUMBERS, "backend_id": _TEXT, "locator": _TEXT},
     events.JOB_REFUSED: {"task": _TASKS, "job": _NUMBERS, "cause": _CAUSES, "message": _TEXT},
+    events.JOB_GONE: {"task": _TASKS, "job": _NUMBERS},
     events.JOB_LOST: {
         "task": _TASKS,
         "job": _NUMBERS,

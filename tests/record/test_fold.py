@@ -194,6 +194,17 @@ def test_the_reason_of_waiting_is_the_newest_and_goes_when_it_runs() -> None:
     assert fold(records(*said[:2], started())).task("a").reason == ""
 
 
+def test_a_run_whose_last_task_waits_is_queued_and_attempts_of_tasks_do_not_add_up() -> None:
+    first = [intended(), started(), ended("succeeded", cause="ok")]
+    second = [intended(task="b"), (events.TASK_QUEUED, {"task": "b", "job": 1, "reason": "waits for 2 CPUs"})]
+    assert fold(records(*first, intended(task="b"))).state is State.RUNNING
+    assert fold(records(*first, *second)).state is State.QUEUED
+    facts = fold(records(*first, *second, started(task="b")))
+    assert (facts.state, facts.num_attempts) == (State.RUNNING, 1)
+    assert fold(records(*first, started(attempt=2))).num_attempts == 2
+    assert fold([]).num_attempts == 0
+
+
 def test_progress_of_an_attempt_and_the_best_checkpoint_of_its_task() -> None:
     saves = [
         (events.CHECKPOINT, {"task": "a", "attempt": n, "rank": 0, "path": f"p{s}", "step": s, "phase_s": 1.0})

@@ -281,25 +281,49 @@ def test_a_record_that_lacks_what_its_kind_must_hold_is_damage(tmp_path: Path) -
     assert reader.num_damaged == 2
 
 
-class StaleEntry:
-    """An entry of a listing whose size is remembered from before anything was written."""
-
-    def __init__(self, entry: os.DirEntry[str]) -> None:
-        self.name, self.path = entry.name, entry.path
-
-    def stat(self) -> os.stat_result:
-        return os.stat_result((0o100644, 0, 0, 1, 0, 0, 0, 0, 0, 0))
-
-
 def test_a_fresh_look_trusts_no_size_that_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, reader = writer_in(tmp_path), JournalReader(tmp_path)
     writer.append("note", message="a")
-    scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: [StaleEntry(entry) for entry in scandir(path)])
+    stat = os.stat
+
+    def remembered(path: str) -> os.stat_result:
+        """A size from before anything was written."""
+        return os.stat_result((0o100644, 0, 0, 1, 0, 0, 0, 0, 0, 0)) if str(path).endswith(".wj") else stat(path)
+
+    monkeypatch.setattr(os, "stat", remembered)
     assert reader.poll() == []
     assert [record.data["message"] for record in reader.poll(is_fresh=True)] == ["a"]
     assert reader.poll(is_fresh=True) == []
     assert reader.num_damaged == 0
+
+
+def test_a_folder_that_has_not_changed_is_not_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, reader = writer_in(tmp_path), JournalReader(tmp_path)
+    first.append("note", message="a")
+    listings = []
+    listdir = os.listdir
+
+    def counted(path: str) -> list[str]:
+        listings.append(path)
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", counted)
+    monkeypatch.setattr("windlass.record.journal.time.monotonic", lambda: 0.0)
+    assert len(reader.poll()) == 1
+    assert reader.poll() == []
+    assert len(listings) == 2, "what changed a moment ago may change again without a sign"
+    os.utime(tmp_path, (1e9, 1e9))
+    for message in "bcd":
+        first.append("note", message=message)
+        os.utime(tmp_path, (1e9, 1e9))
+        assert [record.data["message"] for record in reader.poll()] == [message]
+    assert len(listings) == 3
+    JournalWriter(tmp_path, "other", FakeClock(), has_reserve=False).append("note", message="e")
+    assert [record.data["message"] for record in reader.poll()] == ["e"]
+    monkeypatch.setattr("windlass.record.journal.time.monotonic", lambda: 6.0)
+    num = len(listings)
+    reader.poll()
+    assert len(listings) == num + 1
 
 
 def test_a_fresh_look_changes_the_folder_and_leaves_nothing_there(

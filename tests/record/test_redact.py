@@ -10,6 +10,7 @@ import shlex
 from urllib.parse import quote, quote_plus
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -206,3 +207,41 @@ def test_text_of_no_secret_is_unchanged(stream: tuple[dict[str, bytes], list[byt
     position = 0
     for part in kept:
         position = text.index(part, position) + len(part)
+
+
+STRANGE = "p&ss<w>o'r\"d=/+`\u2028\u00e9\U0001f600\\u0041-;~ "
+
+
+def go(text: str) -> str:
+    """As encoding/json writes a string."""
+    form = json.dumps(text, ensure_ascii=False)[1:-1]
+    for character in "&<>\u2028\u2029":
+        form = form.replace(character, f"\\u{ord(character):04x}")
+    return form
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        go(STRANGE),
+        go(go(STRANGE)),
+        go(STRANGE).replace("=", "\\u003d").replace("'", "\\u0027"),  # Gson
+        json.dumps(STRANGE)[1:-1].replace("/", "\\/"),  # PHP
+        json.dumps(STRANGE)[1:-1].translate({60: "\\u003C", 62: "\\u003E", 38: "\\u0026"}),  # Django's json_script
+        re.sub(r"\\u([0-9a-f]{4})", lambda found: "\\u" + found[1].upper(), json.dumps(STRANGE)[1:-1]),  # Jackson
+        yaml.safe_dump(STRANGE, default_style='"', width=1000).strip()[1:-1],
+        STRANGE.replace("'", "''"),  # YAML, SQL
+        html.escape(STRANGE),
+        html.escape(STRANGE).encode("ascii", "xmlcharrefreplace").decode(),
+        quote(STRANGE, safe="!$&'()*+,;=:@"),
+        quote_plus(STRANGE).replace("~", "%7E"),
+        quote_plus(STRANGE).lower(),
+        shlex.quote(STRANGE)[1:-1],
+        base64.b64encode(b"\xff\xfe" + STRANGE.encode() + b"?>").decode().replace("/", "\\/"),
+        quote(base64.b64encode(STRANGE.encode()).decode(), safe=""),
+    ],
+)
+def test_what_encoders_make_of_a_strange_value_is_hidden(form: str) -> None:
+    shown = Redactor({"A": STRANGE.encode()}).redact(f"<{form}>".encode()).decode()
+    assert "[secret A]" in shown
+    assert len(shown) <= len("<[secret A]>") + 10  # a value within base64 shares characters with its neighbours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,25 @@ from windlass.runs.store import RunFolder, create
 class RunScript:
     """One run, step by step."""
 
-    def __init__(self, home: Home, run_id: str, clock: Clock | None = None, *, task: str = "train") -> None:
+    def __init__(
+        self,
+        home: Home,
+        run_id: str,
+        clock: Clock | None = None,
+        *,
+        task: str = "train",
+        replicas: int = 1,
+        others: Sequence[str] = (),
+    ) -> None:
         self.clock = clock or FakeClock()
         self.task = task
         self.run: RunFolder = create(home, run_id, {"plan.json": json.dumps({"name": run_id[:-9]}).encode()})
         self.client = JournalWriter(self.run.journal, "client-1", self.clock)
         self.job = JournalWriter(self.run.journal, f"{task}.0", self.clock)
-        tasks = {task: {"after": [], "replicas": 1, "interrupted": 50, "failed": 0}}
+        tasks = {
+            name: {"after": [], "replicas": replicas if name == task else 1, "interrupted": 50, "failed": 0}
+            for name in (task, *others)
+        }
         self.client.append(events.RUN_CREATED, run=run_id, name=run_id[:-9], why="a test", plan_hash="h", tasks=tasks)
 
     def submit(self, job: int = 1) -> RunScript:

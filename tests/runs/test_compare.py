@@ -218,3 +218,25 @@ def test_two_runs_on_disk(tmp_path: Path) -> None:
 def test_a_run_without_a_plan(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"has no plan\.json"):
         diff(RunFolder(tmp_path / "a-00000000"), RunFolder(tmp_path / "b-00000000"))
+
+
+def test_metrics_are_compared_by_their_newest_values() -> None:
+    before = {"loss": {"value": 0.5, "step": 10}, "gone": {"value": 0, "step": 1}, "same": {"value": 1, "step": 10}}
+    after = {"loss": {"value": 0.25, "step": 20}, "same": {"value": 1, "step": 10}}
+    found = diff_documents({**DOCUMENTS, "metrics": before}, {**DOCUMENTS, "metrics": after})
+    assert [(difference_text(each), each.details) for each in found] == [
+        ("- gone: 0", ()),
+        ("~ loss: 0.5 -> 0.25", ("newest step 10 -> 20",)),
+    ]
+
+
+def test_an_environment_is_told_in_the_words_of_the_file() -> None:
+    before = {"plan": {"experiment": {"env": {"uv": "."}}, "pins": {"environment": {"kind": "uv", "lock_sha256": "l"}}}}
+    after = {"plan": {"experiment": {}, "pins": {"environment": {"kind": "none"}}}}
+    assert [difference_text(each) for each in diff_documents(before, after)] == ["- env.uv: ."]
+
+
+def test_a_variable_is_told_by_its_name() -> None:
+    before = {"plan": {"experiment": {"tasks": {"train": {"run": "true"}}}}}
+    after = {"plan": {"experiment": {"tasks": {"train": {"run": "true", "vars": {"A": 1}}}, "env": {}}}}
+    assert [difference_text(each) for each in diff_documents(before, after)] == ["+ tasks.train.vars.A: 1"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,18 @@ def test_a_home_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
     assert caught.value.message == f"cannot make {tmp_path}/file/home/runs: Not a directory"
     assert "export WINDLASS_HOME=" in caught.value.hint
     assert caught.value.code == "home-not-writable"
+
+
+def test_a_home_inside_a_project_leaves_its_tree_clean(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    home = Home(tmp_path / "state")
+    for part in (home.runs, home.cache, home.vault, home.leases):
+        (part / "file").write_text("x")
+    told = subprocess.run(["git", "status", "--porcelain"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told.stdout == ""
+
+
+def test_a_gitignore_of_the_users_own_in_the_home_is_kept(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("runs/\n")
+    assert Home(tmp_path).runs.is_dir()
+    assert (tmp_path / ".gitignore").read_text() == "runs/\n"

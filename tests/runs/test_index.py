@@ -137,9 +137,9 @@ def test_damaged_runs_are_rows_with_a_note(tmp_path: Path) -> None:
         "the journal does not say what was started; run empty-00000000 has no plan.json",
     )
     assert rows["garbage"].state == "unknown"
-    assert rows["garbage"].note.endswith(" damaged records were passed over")
-    assert (rows["strange"].state, rows["strange"].note) == ("queued", "1 damaged records were passed over")
-    assert rows["flipped"].note == "1 damaged records were passed over; run flipped-00000000 has no plan.json"
+    assert rows["garbage"].note.endswith(" passed over")
+    assert (rows["strange"].state, rows["strange"].note) == ("queued", "1 damaged record passed over")
+    assert rows["flipped"].note == "1 damaged record passed over; run flipped-00000000 has no plan.json"
 
 
 @pytest.mark.parametrize("damage", ["deleted", "garbage", "cut", "other columns", "a folder's text", "other values"])

@@ -126,3 +126,26 @@ def test_text_that_is_not_utf8_and_lines_longer_than_a_piece(tmp_path: Path, mon
     path = run.logs / "1" / "train" / "0.log"
     path.write_bytes(path.read_bytes() + b"\xff\n")
     assert texts(Follower(run).poll()) == ["train.0 a long line", "train.0 b", "train.0 \ufffd"]
+
+
+def test_a_progress_bar_is_shown_while_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("windlass.runs.logs.time.monotonic", lambda: now)
+    run = make(tmp_path, a1_train_0="start\n\r 0%|    |\r10%|#   |")
+    path, follower = run.logs / "1" / "train" / "0.log", Follower(run)
+
+    def more(text: str) -> list[str]:
+        with path.open("ab") as file:
+            file.write(text.encode())
+        return texts(follower.poll())
+
+    assert more("") == ["train.0 start", "train.0 10%|#   |"]
+    now = 0.5
+    assert more("\r20%|##  |") == []
+    now = 1.5
+    assert more("\r30%|### |") == ["train.0 30%|### |"]
+    now = 3.0
+    assert more("\r100%|####|\nnext\r\n") == ["train.0 100%|####|", "train.0 next"]
+    assert more("\r5%|") == ["train.0 5%|"]
+    assert more("\nend") == []
+    assert texts(follower.rest()) == ["train.0 end"]

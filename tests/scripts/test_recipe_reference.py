@@ -9,7 +9,9 @@ def test_the_page_is_current() -> None:
 
 def test_the_page_says_what_a_field_takes_and_to_which_kinds_it_belongs() -> None:
     lines = reference().splitlines()
-    assert "| `optim.lr` | a number from 0 | `0.0003` | Peak learning rate. |" in lines
-    assert "| `optim.momentum` | a number from 0 to 1 | `0.95` | *muon*: Decay of the momentum. |" in lines
+    assert "| `optim.lr` | a number from 0 to 1000 | `0.0003` | Peak learning rate. |" in lines
+    assert (
+        "| `optim.momentum` | a number from 0 to 1 | `0.95` | *muon, normuon, dion*: Decay of the momentum. |" in lines
+    )
     assert any(line.startswith("| `data.sources.0.path` | text or a list | required |") for line in lines)
     assert "## `callbacks`" in lines

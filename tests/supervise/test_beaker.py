@@ -135,6 +135,6 @@ def test_beaker_is_asked_for_nothing_from_inside(tmp_path: Path) -> None:
     assert scheduler.queued() == {}
     assert scheduler.why_told_to_go()[0] is Cause.PREEMPTED
     assert not scheduler.has_heard("01A")
-    assert scheduler.how_ended("01A") == (Cause.UNKNOWN, "")
+    assert scheduler.how_ended("01A", 0.0) == (Cause.UNKNOWN, "")
     with pytest.raises(SchedulerError):
         scheduler.queue(2, [])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -518,6 +519,18 @@ def test_a_node_that_must_go_ends_the_attempt_and_the_job() -> None:
     commands = scene.core.on_status(Status(0, 1, Phase.ENDED, "node0", end=end, notice="SIGTERM"), scene.now)
     assert commands[-1] == Leave(EXIT_RESUMABLE)
     assert scene.ledger.task().end is None
+
+
+def test_what_the_scheduler_says_of_a_notice_while_the_attempt_ends_is_its_cause() -> None:
+    scene = Scene(1)
+    scene.run()
+    told = Status(0, 1, Phase.STARTED, "node0", notice="node0 sent SIGTERM to the supervisor", notice_cause="preempted")
+    scene.core.on_status(told, scene.now)
+    later = replace(told, notice="its batch script was killed", notice_cause="killed")
+    scene.core.on_status(replace(later, phase=Phase.ENDED, end=End("preempted", rank=0)), scene.now)
+    end = scene.ledger.task().attempts[1].end
+    assert end is not None
+    assert (end.cause, end.message) == ("killed", "its batch script was killed")
 
 
 def test_absent_replicas_are_started_again_with_patience() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from tests.supervise.test_gang import Scene
 from windlass.record import events
 from windlass.record.retry import Budgets
-from windlass.record.state import State
+from windlass.record.state import End, State
 from windlass.supervise.gang import SETTLE_S
-from windlass.supervise.messages import Phase, Release, Step, StopLevel
+from windlass.supervise.messages import Phase, Release, Status, Step, StopLevel
 from windlass.supervise.roster import LOST_AFTER_S
 
 NO_RETRY = Budgets(interrupted=0, failed=0)
@@ -105,3 +109,25 @@ def test_a_new_leader_finds_the_head_done() -> None:
     new.end(1, "ok", code=-9)
     new.end(2, "ok", code=-9)
     assert verdict(new) is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("is_connection_broken", [False, True])
+@pytest.mark.parametrize("has_ended_before", [False, True])
+def test_a_node_that_the_scheduler_lost_is_named_and_not_the_one_that_was_told(
+    *, is_connection_broken: bool, has_ended_before: bool
+) -> None:
+    """A node without power breaks no connection. The one that is told may have done its part already."""
+    scene = Scene(2)
+    scene.run()
+    if has_ended_before:
+        scene.end(0, "ok")
+    if is_connection_broken:
+        scene.core.on_disconnected(1, scene.now)
+    phase, end = (Phase.ENDED, End("ok", rank=0)) if has_ended_before else (Phase.STARTED, None)
+    told = Status(0, 1, phase, "node0", end=end, notice="Slurm lost a node of it", notice_cause="node-lost")
+    scene.core.on_status(told, scene.now)
+    scene.core.on_status(replace(told, phase=Phase.ENDED, end=end or End("sibling-failed", rank=0)), scene.now)
+    scene.after(2 * LOST_AFTER_S + 10)
+    found = scene.ledger.task().attempts[1].end
+    assert found is not None
+    assert (found.cause, found.rank, found.host) == ("node-lost", 1, "node1")

@@ -72,6 +72,7 @@ def test_a_replica_of_another_container_with_the_same_numbers_shields_nobody(tmp
     def supervise(held: Held) -> int:
         twins = {"guard": twin(held.guard_pid), "supervisor": twin(os.getpid())}
         guard_path(tmp_path, 1).write_text(json.dumps(twins))
+        (tmp_path / "leader-1.json").write_text('{"rank": 0}')  # so it may have started others
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         note(tmp_path / "users", str(identify(child.pid)))
         return 70

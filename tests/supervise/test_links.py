@@ -64,7 +64,7 @@ class FakeScheduler:
         self._check()
         self.avoided.append((tuple(ids), tuple(hosts)))
 
-    def why_told_to_go(self) -> tuple[Cause, str]:
+    def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
         self._check()
         return self.why.pop(0) if len(self.why) > 1 else self.why[0]
 
@@ -75,13 +75,13 @@ class FakeScheduler:
     def let_go(self, ids: Sequence[str]) -> None:
         self._check()
 
-    def how_ended(self, job_id: str) -> tuple[Cause, str]:
+    def how_ended(self, job_id: str, began_at: float) -> tuple[Cause, str]:
         self._check()
         return self.ended
 
 
 class Scene:
-    def __init__(self, folder: Path, link: int = 1, **chain: Any) -> None:
+    def __init__(self, folder: Path, link: int = 1, *, is_unknown_restart: bool = False, **chain: Any) -> None:
         self.clock, self.scheduler = FakeClock(), FakeScheduler()
         self.pulses: dict[str, bytes] = {}
         command = ReplicaCommand(("true",))
@@ -99,7 +99,12 @@ class Scene:
         self.links = Links(
             self.job,
             folder,
-            Incarnation(f"{100 + link}.0", link, str(100 + link)),
+            Incarnation(
+                f"{100 + link}.{int(is_unknown_restart)}",
+                link,
+                str(100 + link),
+                is_unknown_restart=is_unknown_restart,
+            ),
             self.ledger,
             scheduler=self.scheduler,
             read=lambda *_: dict(self.pulses),
@@ -256,15 +261,37 @@ def test_a_node_that_was_not_heard_is_waited_for_though_the_scheduler_knows_the_
 
 def test_why_it_must_go_is_asked_until_it_is_known(scene: Scene) -> None:
     scene.scheduler.why = [(Cause.UNKNOWN, ""), (Cause.CANCELLED, "it was cancelled in Slurm")]
-    told = scene.links.explain(Status(0, notice="n1 sent SIGTERM to the supervisor"))
+    told = scene.links.explain(Status(0, notice="n1 sent SIGTERM to the supervisor"), 0.0)
     assert (told.notice_cause, told.notice) == ("cancelled", "it was cancelled in Slurm")
+
+
+def test_why_it_must_go_is_asked_again_while_it_stops_until_that_is_certain(scene: Scene) -> None:
+    status = Status(0, notice="n1 sent SIGTERM to the supervisor")
+    scene.scheduler.fails = "no answer"
+    assert scene.links.explain(status, 0.0).notice_cause == "preempted"
+    scene.scheduler.fails, scene.scheduler.why = "", [(Cause.CANCELLED, "it was cancelled in Slurm")]
+    assert scene.links.explain(status, 0.5).notice_cause == "preempted"
+    scene.scheduler.why = [(Cause.KILLED, "its batch script was killed")]
+    told = scene.links.explain(status, 1.5)
+    assert (told.notice_cause, told.notice) == ("killed", "its batch script was killed")
+    scene.scheduler.why = [(Cause.PREEMPTED, "")]
+    assert scene.links.explain(status, 9.0) == told
+
+
+def test_a_start_that_the_scheduler_forgot_was_killed_by_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, is_unknown_restart=True)
+    scene.begin(1, "101.0")
+    for now in (0.0, 1.0, 19.0):
+        assert scene.links.look_at_predecessor(1, now) is None
+    found = scene.links.look_at_predecessor(1, 22.0)
+    assert found == (Cause.KILLED, "Slurm forgot start 0 of its job, and started the job again")
 
 
 @pytest.mark.parametrize(("signal", "cause"), [("SIGTERM", "preempted"), ("SIGUSR1", "walltime")])
 def test_without_an_answer_the_signal_says_what_it_is(scene: Scene, signal: str, cause: str) -> None:
     scene.scheduler.fails = "no answer"
     status = Status(0, notice=f"n1 sent {signal} to the supervisor")
-    assert scene.links.explain(status) == replace(status, notice_cause=cause)
+    assert scene.links.explain(status, 0.0) == replace(status, notice_cause=cause)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_gpus_are_counted(named: str, problem: str) -> None:
     ("program", "problem"),
     [
         ("echo 'GPU 0: H100 (UUID: a)'; echo 'GPU 1: H100 (UUID: b)'", ""),
-        ("echo 'GPU 0: H100 (UUID: a)'", "the driver lists 1 GPUs, and 2 were asked for"),
+        ("echo 'GPU 0: H100 (UUID: a)'", "the driver lists 1 GPU, and 2 were asked for"),
         ("echo 'GPU 0: H100'; echo '  MIG 1g.10gb Device 0: (a)'; echo '  MIG 1g.10gb Device 1: (b)'", ""),
         (
             "echo 'Unable to determine the device handle for GPU1: Unknown Error'; exit 255",

@@ -91,6 +91,11 @@ def row(number: str, link: int, state: str, mark: str = MARK, reason: str = "Non
     return [number, state, reason, "N/A", "N/A", "(null)", "demo.train.1", comment_of(mark, link)]
 
 
+def accounted(*rows: str) -> str:
+    """Rows of sacct from numbers and states."""
+    return "".join(f"{row}|0:0|100|n[1-2]\n" for row in rows)
+
+
 class Programs:
     """Slurm's programs with answers of a test; keeps what was asked."""
 
@@ -199,7 +204,7 @@ def test_a_task_of_an_array_is_named_by_its_number_in_it() -> None:
     slurm = SlurmScheduler(JOB, environ=environ, runner=programs)
     slurm.requeue()
     assert programs.asked == [("scontrol", "requeue", "7_3")]
-    assert slurm.how_ended("7")[0] is Cause.NODE_LOST
+    assert slurm.how_ended("7", 0.0)[0] is Cause.NODE_LOST
 
 
 @pytest.mark.parametrize("text", [SHOWN, SHOWN_NEW])
@@ -211,6 +216,9 @@ def test_a_task_of_an_array_is_named_by_its_number_in_it() -> None:
         ({"state": "COMPLETING", "reason": "NodeDown"}, Cause.NODE_LOST),
         ({"state": "COMPLETING", "reason": "TimeLimit", "run_time": "00:01:10", "limit": "00:01:00"}, Cause.WALLTIME),
         ({"run_time": "23:59:10"}, Cause.WALLTIME),
+        ({"state": "COMPLETING", "reason": "JobLaunchFailure"}, Cause.KILLED),
+        ({"state": "COMPLETING", "reason": "NonZeroExitCode"}, Cause.KILLED),
+        ({"state": "COMPLETING", "reason": "OutOfMemory"}, Cause.OUT_OF_MEMORY),
         ({"state": "COMPLETING"}, Cause.CANCELLED),
         ({"state": "COMPLETING", "limit": "UNLIMITED"}, Cause.CANCELLED),
         ({"state": "CANCELLED"}, Cause.CANCELLED),
@@ -235,13 +243,13 @@ def test_a_controller_that_is_away_gives_no_reason() -> None:
 
 def test_how_a_link_ended_is_asked_of_the_controller_and_then_of_accounting() -> None:
     slurm, programs = scheduler(squeue=listed(row("5", 1, "TIMEOUT", reason="TimeLimit")))
-    assert slurm.how_ended("5")[0] is Cause.WALLTIME
+    assert slurm.how_ended("5", 0.0)[0] is Cause.WALLTIME
     assert [asked[0] for asked in programs.asked] == ["squeue"]
     gone = (1, "", "slurm_load_jobs error: Invalid job id specified")
-    slurm, _ = scheduler(squeue=gone, sacct="5|REQUEUED|0:0\n5|PREEMPTED|0:0\n5|PENDING|0:0\n6|FAILED|1:0\n")
-    assert slurm.how_ended("5")[0] is Cause.PREEMPTED
+    slurm, _ = scheduler(squeue=gone, sacct=accounted("5|REQUEUED", "5|PREEMPTED", "5|PENDING", "6|FAILED"))
+    assert slurm.how_ended("5", 0.0)[0] is Cause.PREEMPTED
     slurm, _ = scheduler(squeue=gone, sacct=(1, "", "Slurm accounting storage is disabled"))
-    assert slurm.how_ended("5") == (Cause.UNKNOWN, "")
+    assert slurm.how_ended("5", 0.0) == (Cause.UNKNOWN, "")
 
 
 @pytest.mark.parametrize(
@@ -265,6 +273,76 @@ def test_every_final_state_has_a_cause(state: str, reason: str, cause: Cause) ->
     assert found is not None
     assert found.cause is cause
     assert state.partition(" ")[0] in found.message
+
+
+@pytest.mark.parametrize("reason", ["JobLaunchFailure", "0:9", "exit code 0:9"])
+def test_a_batch_script_that_began_and_was_killed_could_start(reason: str) -> None:
+    found = cause_of_end("FAILED", reason, has_begun=True)
+    assert found is not None
+    assert (found.cause, found.message) == (Cause.KILLED, f"its batch script was killed (Slurm: FAILED, {reason})")
+    other = cause_of_end("FAILED", "3:0", has_begun=True)
+    assert other is not None
+    assert other.cause is Cause.UNKNOWN
+
+
+NO_ACCOUNTING = (1, "", "Slurm accounting storage is disabled")
+BEGAN_AT = 1000.0
+
+
+@pytest.mark.parametrize(
+    ("started", "reasons", "sacct", "cause"),
+    [
+        ("1000", "none\n", NO_ACCOUNTING, Cause.CANCELLED),
+        ("1000", "none\nfan broken\n", accounted("5|CANCELLED by 0"), Cause.CANCELLED),
+        ("1000", "none\n", accounted("5|CANCELLED by 1000"), Cause.CANCELLED),
+        ("1000", "none\n", accounted("5|CANCELLED"), Cause.KILLED),
+        ("1000", "none\nDuplicate jobid\n", NO_ACCOUNTING, Cause.KILLED),
+        ("1000", "none\nDuplicate jobid\n", accounted("5|CANCELLED by 0"), Cause.KILLED),
+        ("1000", "Prolog error\n", accounted("5|CANCELLED by 1000"), Cause.CANCELLED),
+        ("1010", "none\n", NO_ACCOUNTING, Cause.KILLED),
+        ("1010", "none\n", accounted("5|CANCELLED by 0"), Cause.KILLED),
+        ("1002", "none\n", NO_ACCOUNTING, Cause.CANCELLED),
+        ("1000", "none\n", accounted("5|RUNNING"), Cause.UNKNOWN),
+    ],
+)
+def test_a_cancel_is_a_persons_unless_slurm_did_it_itself(
+    started: str, reasons: str, sacct: object, cause: Cause
+) -> None:
+    """`started`: when Slurm says that the job began which it cancelled; code of ours began at 1000."""
+    entry = ["5", "CANCELLED", "None", started, "1011", "n[1-2]", "demo.train.1", comment_of(MARK, 1)]
+    slurm, programs = scheduler(squeue=listed(entry), sinfo=reasons, sacct=sacct)
+    assert slurm.how_ended("5", BEGAN_AT)[0] is cause
+    gone = (1, "", "slurm_load_jobs error: Invalid job id specified")
+    if sacct is not NO_ACCOUNTING:
+        state = str(sacct).split("|")[1]
+        slurm, _ = scheduler(squeue=gone, sinfo=reasons, sacct=f"5|{state}|0:0|{started}|n[1-2]\n")
+        assert slurm.how_ended("5", BEGAN_AT)[0] is cause
+    assert programs.environments[0]["SLURM_TIME_FORMAT"] == "%s"
+
+
+def test_a_notice_that_may_be_a_cancel_is_looked_at_again_with_time() -> None:
+    shows = shown(state="COMPLETING")
+    slurm, programs = scheduler(scontrol=shows, sinfo="Duplicate jobid\n", sacct=NO_ACCOUNTING)
+    assert slurm.why_told_to_go()[0] is Cause.CANCELLED
+    assert [asked[0] for asked in programs.asked] == ["scontrol"]
+    assert slurm.why_told_to_go(has_time=True)[0] is Cause.KILLED
+    assert ("sinfo", "--noheader", "--Node", "--nodes=n[1-2]", "--format=%E") in programs.asked
+
+
+def test_a_start_that_nobody_reports_as_over_is_cancelled_until_it_is_gone() -> None:
+    shows = [shown(), shown(state="COMPLETING"), shown(state="CANCELLED")]
+    slurm, programs = scheduler(scontrol=shows[0])
+    assert slurm.end_this_start() == "RUNNING"
+    assert programs.asked[-1] == ("scancel", "7")
+    programs.answers["scontrol"] = shows[1]
+    assert slurm.end_this_start() == "COMPLETING"
+    programs.answers["scontrol"] = shows[2]
+    assert slurm.end_this_start() == ""
+    programs.answers["scontrol"] = shown(restarts="1")
+    assert slurm.end_this_start() == ""
+    programs.answers["scontrol"] = (1, "", "slurm_load_jobs error: Invalid job id specified")
+    assert slurm.end_this_start() == ""
+    assert [asked[0] for asked in programs.asked].count("scancel") == 1
 
 
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "REQUEUE_HOLD", "SPECIAL_EXIT", ""])

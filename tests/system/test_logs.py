@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.bursts import burst
 from tests.system.shouting import SECRET, shout
 from tests.system.stage import Stage, living
 from windlass.record.state import State
@@ -24,6 +25,12 @@ def test_every_line_arrives_once_and_in_order_whatever_is_killed(stage: Stage) -
     assert (found.state, found.causes) == (State.SUCCEEDED, ("ok",)), stage.story(found.run)
     assert found.num_kills > 0
     assert artefacts_with(SECRET.encode(), found.run.folder.path, stage.home.cache) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_in_the_log_is_whole_when_everything_of_a_replica_is_killed_at_once(stage: Stage, seed: int) -> None:
+    printed, lost = burst(stage, seed)
+    assert lost < printed
 
 
 def artefacts_with(secret: bytes, *folders: Path) -> list[Path]:

@@ -90,9 +90,38 @@ def test_guard_and_supervisor_gone_the_next_job_sweeps(stage: Stage) -> None:
     for what in ("guard", "supervisor"):
         os.kill(stage.ours(run, what), 9)
     assert stage.end(run) is State.SUCCEEDED
-    assert stage.causes(run) == ["node-lost", "ok"]
+    assert stage.causes(run) == ["killed", "ok"]
     assert not Path(f"/proc/{first}/cmdline").exists() or not Path(f"/proc/{first}/cmdline").read_bytes()
     assert stage.survivors(run) == {}
+
+
+def test_a_process_tree_that_is_killed_is_called_that(stage: Stage) -> None:
+    spec = stage.python("import time; print('here'); time.sleep(600)") | {"retry": {"interrupted": 0}}
+    run = stage.launch(spec)
+    stage.wait_for_line(run, "here")
+    guard, supervisor, user = stage.ours(run, "guard"), stage.ours(run, "supervisor"), stage.user(run)
+    for pid in (guard, supervisor, user):
+        os.kill(pid, 9)
+    assert stage.end(run) is State.FAILED
+    (end,) = stage.ends(run)
+    assert end.cause == "killed"
+    assert end.message == (f"killed from outside: guard {guard}, supervisor {supervisor} and the code's process {user}")
+    replica = stage.attempts(run)[0].replicas[0].end
+    assert replica is not None
+    assert replica.cause == "killed"
+
+
+def test_a_replica_whose_processes_are_killed_is_called_that(stage: Stage) -> None:
+    run = stage.launch(stage.python("import time; print('here'); time.sleep(600)", nodes=2))
+    for rank in (0, 1):
+        stage.wait_for_line(run, "here", rank=rank)
+    guard, supervisor = stage.ours(run, "guard", 1), stage.ours(run, "supervisor", 1)
+    for pid in (guard, supervisor, stage.user(run, 1)):
+        os.kill(pid, 9)
+    until(lambda: bool(stage.ends(run)), "the attempt ends", story=lambda: stage.story(run))
+    (end,) = stage.ends(run)
+    assert (end.cause, end.rank) == ("killed", 1)
+    assert end.message == f"killed from outside: guard {guard} and supervisor {supervisor} of replica 1"
 
 
 def test_somebody_elses_processes_survive(stage: Stage) -> None:
@@ -141,5 +170,5 @@ def test_a_child_without_our_token_is_swept_when_guard_and_supervisor_are_killed
     os.kill(stage.ours(run, "guard"), 9)
     os.kill(stage.ours(run, "supervisor"), 9)
     assert stage.end(run) is State.SUCCEEDED
-    assert stage.causes(run) == ["node-lost", "ok"]
+    assert stage.causes(run) == ["killed", "ok"]
     assert marked(marker) == []

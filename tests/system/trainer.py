@@ -1,8 +1,9 @@
 """User code of the system tests: a small training whose weights and random numbers are saved, all in plain Python.
 
-    python trainer.py NUM_STEPS PAUSE_S [LATER_PAUSE_S]
+    python trainer.py NUM_STEPS PAUSE_S [LATER_PAUSE_S [HOLD_AT]]
 
-LATER_PAUSE_S is between steps from the second attempt on, where nothing is done to the run any more.
+LATER_PAUSE_S is between steps from the second attempt on, where nothing is done to the run any more. The first attempt stops
+making steps after step HOLD_AT, so that a test ends it there on a machine of any speed.
 
 Every rank computes the same weights (as data-parallel ranks do); rank 0 saves. What is left at the end in
 `${out}/digest-<rank>` depends on the number of steps alone, if resuming is exact.
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -62,7 +64,7 @@ def note_start(path: str, attempt: int, rank: int) -> None:
     os.close(descriptor)
 
 
-def main(num_steps: int, pause_s: float, later_pause_s: float) -> None:
+def main(num_steps: int, pause_s: float, later_pause_s: float, hold_at: int | None = None) -> None:
     """Train to the end from wherever the last checkpoint is."""
     from windlass import report
 
@@ -79,9 +81,12 @@ def main(num_steps: int, pause_s: float, later_pause_s: float) -> None:
         if place.rank == 0 and training.step % EVERY == 0:
             with report.checkpoint_dir(step=training.step) as folder:
                 (folder / "state.json").write_text(json.dumps(training.to_data()))
+        if place.attempt == 1 and training.step == hold_at:
+            threading.Event().wait()
         time.sleep(pause_s if place.attempt == 1 else later_pause_s)
     Path(place.out / f"digest-{place.rank}").write_text(training.digest())
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[-1]))
+    steps, pause, *rest = sys.argv[1:]
+    main(int(steps), float(pause), float(rest[0] if rest else pause), int(rest[1]) if len(rest) > 1 else None)

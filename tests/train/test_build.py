@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.train.narrow import data_of
 from tests.train.tiny_recipe import tiny_recipe
 from windlass.core.errors import WindlassError
 from windlass.train.build import build_trainer, building
@@ -35,7 +36,7 @@ def test_a_recipe_trains_and_its_checkpoint_is_a_recipe_again(tmp_path: Path) ->
 
 def test_evaluations_are_left_out_when_none_are_wanted(tmp_path: Path) -> None:
     recipe = tiny_recipe(tmp_path, no_evals=True, no_checkpoints=True)
-    callbacks = {"held": LMEvalConfig(sources={"x": recipe.data.sources[0]})}
+    callbacks = {"held": LMEvalConfig(sources={"x": data_of(recipe).sources[0]})}
     trainer = build_trainer(dataclasses.replace(recipe, callbacks=callbacks), ALONE)
     assert "held" not in trainer.callbacks
     assert trainer.store is None
@@ -87,5 +88,5 @@ def test_changed_text_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
         build_trainer(tiny_recipe(tmp_path, steps=4), ALONE).fit()
     assert error.value.code == "tokens-changed"
     recipe = tiny_recipe(tmp_path, steps=4)
-    lenient = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, allow_changes=True))
+    lenient = dataclasses.replace(recipe, data=dataclasses.replace(data_of(recipe), allow_changes=True))
     assert build_trainer(lenient, ALONE).fit().step == 4

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.train.narrow import decoder_of
 from windlass.config import from_data
 from windlass.core.errors import Problem, SpecError, WindlassError
+from windlass.train.callbacks.build import build_callbacks
+from windlass.train.callbacks.config import WandbConfig
 from windlass.train.duration import Duration
+from windlass.train.hf.config import to_hf
 from windlass.train.model.presets import preset
 from windlass.train.optim.config import AdamWConfig, LionConfig
 from windlass.train.page import recipe_page
@@ -129,11 +136,11 @@ def test_files_and_checkpoints_by_an_address(tmp_path: Path) -> None:
 
 
 def test_a_preset_by_name_and_a_change_on_top() -> None:
-    found = resolve("tiny", ["model=olmo2-1b", "model.num_layers=4", "model.attention.window=128"]).recipe.model
+    found = decoder_of(resolve("tiny", ["model=olmo2-1b", "model.num_layers=4", "model.attention.window=128"]).recipe)
     assert found == preset(
         "olmo2-1b",
         num_layers=4,
-        attention=resolve("tiny", ["model=olmo2-1b", "model.attention.window=128"]).recipe.model.attention,
+        attention=decoder_of(resolve("tiny", ["model=olmo2-1b", "model.attention.window=128"]).recipe).attention,
     )
     assert (found.num_layers, found.d_model, found.attention.window) == (4, 2048, 128)
 
@@ -149,7 +156,7 @@ def test_another_kind_of_optimiser_keeps_rate_and_decay(mine: Path) -> None:
         before.skip,
     )
     assert changed.betas == LionConfig().betas
-    hint = "`eps` is a key of kind adamw, muon; remove it, or write that `kind`"
+    hint = "`eps` is a key of kind adamw, muon, normuon, dion; remove it, or write that `kind`"
     assert told("mine.py", "optim.kind=lion") == [("unknown key `eps` in optim", "unknown-key", hint)]
     assert resolve("mine.py", ["optim.kind=lion", "~optim.eps"]).recipe.optim == LionConfig(lr=1e-3)
 
@@ -170,7 +177,49 @@ def test_a_callback_by_the_name_of_its_kind() -> None:
             "wrong-type",
             "",
         ),
-        ("optim.lr=-1", "`optim.lr` is `-1`, which is out of range", "out-of-range", "it must be at least 0"),
+        (
+            "optim.lr=-1",
+            "`optim.lr` is `-1`, which is out of range",
+            "out-of-range",
+            "it must be between 0 and 1000",
+        ),
+        (
+            "optim.lr=1e9",
+            "`optim.lr` is `1e9`, which is out of range",
+            "out-of-range",
+            "it must be between 0 and 1000",
+        ),
+        (
+            "optim.weight_decay=.inf",
+            "`optim.weight_decay` is `.inf`, which is out of range",
+            "out-of-range",
+            "it must be at least 0 and finite",
+        ),
+        (
+            "model.init_std=.nan",
+            "`model.init_std` is `.nan`, which is out of range",
+            "out-of-range",
+            "it must be above 0",
+        ),
+        (
+            "stop=0steps",
+            "`stop` is `0 steps`, which trains nothing",
+            "out-of-range",
+            "write at least 1, such as `stop=1step`",
+        ),
+        (
+            "trainer.hard_stop=100steps",
+            "unknown key `trainer` at the top level",
+            "unknown-key",
+            "`trainer.hard_stop` is `stop` here",
+        ),
+        (
+            "trainer.max_duration=2epochs",
+            "unknown key `trainer` at the top level",
+            "unknown-key",
+            "`trainer.max_duration` is `duration` here",
+        ),
+        ("init_seed=3", "unknown key `init_seed` at the top level", "unknown-key", "`init_seed` is `seed` here"),
         (
             "duration=100",
             "`duration` must be text or a mapping, not the number `100`",
@@ -205,7 +254,7 @@ def test_a_callback_by_the_name_of_its_kind() -> None:
             "optim.kind=adam",
             "`optim.kind` cannot be the text `adam`",
             "wrong-value",
-            "did you mean `adamw`? it must be one of adamw, lion, muon",
+            "did you mean `adamw`? it must be one of adamw, lion, muon, normuon, dion, python",
         ),
     ],
 )
@@ -272,7 +321,9 @@ def test_a_file_without_a_recipe_says_what_is_missing(mine: Path, text: str, cod
 
 def test_values_of_python_recipes_are_checked_too(mine: Path) -> None:
     mine.write_text(MINE.replace("lr=1e-3", "lr=-1.0").replace('train.preset("llama-1m")', '"llama-1m"'))
-    assert told("mine.py") == [("`optim.lr` is `-1.0`, which is out of range", "out-of-range", "it must be at least 0")]
+    assert told("mine.py") == [
+        ("`optim.lr` is `-1.0`, which is out of range", "out-of-range", "it must be between 0 and 1000")
+    ]
     assert resolve("mine.py", ["optim.lr=1"]).recipe.model == preset("llama-1m")
 
 
@@ -281,7 +332,7 @@ NUMBERS = {
     "optim.weight_decay": st.floats(0, 1),
     "seed": st.integers(0, 2**63),
     "model.num_layers": st.integers(1, 200),
-    "stop": st.builds(Duration, value=st.integers(0, 10**15), unit=st.sampled_from(["steps", "tokens", "epochs"])),
+    "stop": st.builds(Duration, value=st.integers(1, 10**15), unit=st.sampled_from(["steps", "tokens", "epochs"])),
     "parallel.compile": st.booleans(),
     "checkpoint.folder": st.sampled_from(["a", "s3://b/c", "x=y", "yes: no", "é"]),
 }
@@ -349,3 +400,75 @@ def test_json_without_an_end_of_depth_is_told(tmp_path: Path) -> None:
 def test_no_callback_takes_the_place_of_checkpoints() -> None:
     with pytest.raises(SpecError, match="stands where checkpoints are written"):
         resolve("tiny", ["callbacks.checkpointer.kind=jsonl"])
+
+
+@pytest.mark.parametrize("name", ["lm-eval", "downstream", "wandb", "console", "mine"])
+def test_a_callback_that_nothing_configures_may_be_switched_off(name: str) -> None:
+    found = resolve("tiny", [f"callbacks.{name}.enabled=false"])
+    assert found.recipe.callbacks[name].enabled is False
+    assert build_callbacks(found.recipe.callbacks)[name] is None
+    again = from_data(Recipe, found.record()["recipe"])
+    assert again == found.recipe
+
+
+def test_a_configured_callback_is_switched_off_as_it_is() -> None:
+    words = ["callbacks.mine.kind=wandb", "callbacks.mine.project=p", "callbacks.mine.enabled=false"]
+    assert resolve("tiny", words).recipe.callbacks["mine"] == WandbConfig(project="p", enabled=False)
+
+
+def test_checkpoints_are_not_switched_off_by_the_name_of_their_callback() -> None:
+    ((message, _, hint),) = told("tiny", "callbacks.checkpointer.enabled=false")
+    assert message == "the callback that writes checkpoints cannot be left out by its name"
+    assert hint == "write `no_checkpoints: true`"
+
+
+def test_a_callback_without_a_kind_is_still_asked_for_one() -> None:
+    ((message, _, _),) = told("tiny", "callbacks.mine.enabled=true")
+    assert message == "missing key `kind` in callbacks.mine"
+
+
+def test_the_architecture_of_a_folder_of_hugging_face(tmp_path: Path) -> None:
+    config = preset("llama-1m")
+    (tmp_path / "config.json").write_text(json.dumps(to_hf(config)))
+    found = resolve("tiny", [f"model=hf:{tmp_path}", "model.num_layers=3"])
+    assert decoder_of(found.recipe) == replace(config, num_layers=3)
+    assert (found.origins["model.d_model"], found.origins["model.num_layers"]) == ("command line", "command line")
+    assert from_data(Recipe, found.record()["recipe"]) == found.recipe
+
+
+def test_a_folder_that_cannot_be_a_model_is_told_with_what_to_type(tmp_path: Path) -> None:
+    ((message, _, hint),) = told("tiny", "model=hf:allenai/OLMo-2")
+    assert message == "`model` cannot be the text `hf:allenai/OLMo-2`"
+    assert hint == (
+        "there is no folder `allenai/OLMo-2`; fetch it first: `hf download allenai/OLMo-2 --local-dir DIR`, then `hf:DIR`"
+    )
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mamba"}))
+    assert "mamba" in told("tiny", f"model=hf:{tmp_path}")[0][2]
+
+
+def test_no_number_of_a_recipe_may_be_endless_or_none_at_all() -> None:
+    """Each numeric field of several recipes with `.inf`, `-.inf` and `.nan`: refused, but for repeats without a limit."""
+    bases: tuple[list[str], ...] = (
+        [],
+        ["optim={kind: muon, skip: {window: 8}, groups: [{match: a, lr: 1, weight_decay: 0}]}"],
+        ["model.rope.scaling={kind: yarn, factor: 2, old_length: 8}", "model.moe={num_experts: 4, hidden: 8}"],
+        ["schedule={kind: wsd, decay: 10steps}", "optim={kind: lion}"],
+    )
+    taken = set()
+    for base in bases:
+        for name, value in _leaves(resolve("tiny", base).record()["recipe"]):
+            if value is None or isinstance(value, (bool, str)):
+                continue
+            for text in (".inf", "-.inf", ".nan"):
+                with contextlib.suppress(SpecError):
+                    resolve("tiny", [*base, f"{name}={text}"])
+                    taken.add((name, text))
+    assert taken == {("data.sources.0.max_repeats", ".inf")}
+
+
+def _leaves(data: object, path: str = "") -> Iterator[tuple[str, object]]:
+    if isinstance(data, (dict, list)):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from _leaves(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, data

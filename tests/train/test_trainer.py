@@ -13,7 +13,7 @@ from windlass.train.callbacks.protocol import Callback
 from windlass.train.checkpoint.config import CheckpointConfig, LoadConfig
 from windlass.train.duration import Duration
 from windlass.train.errors import CheckpointError, TrainingError
-from windlass.train.optim.config import LinearConfig
+from windlass.train.optim.schedule_config import LinearConfig
 from windlass.train.trainer import Trainer
 
 

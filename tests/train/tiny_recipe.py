@@ -16,7 +16,9 @@ from windlass.train.checkpoint.config import CheckpointConfig
 from windlass.train.checkpoint.files import open_files
 from windlass.train.checkpoint.layout import Box
 from windlass.train.checkpoint.reading import Reader, tensors_by_name
-from windlass.train.optim.config import AdamWConfig, CosineConfig
+from windlass.train.checkpoint.tensors import DTYPES
+from windlass.train.optim.config import AdamWConfig
+from windlass.train.optim.schedule_config import CosineConfig
 from windlass.train.parallel.config import ParallelConfig
 
 WORDS = ("the", "of", "and", "to", "in", "is", "that", "for", "it", "as", "was", "with", "be", "by", "on", "not", "he")
@@ -97,8 +99,7 @@ def tensors_of(checkpoint: Path) -> dict[str, bytes]:
     reader = Reader.open(open_files(str(checkpoint)))
     found: dict[str, bytes] = {}
     for (section, name), entry in tensors_by_name(reader.layout).items():
-        whole = torch.empty(entry.shape, dtype=torch.float32)
-        assert entry.dtype == "F32"
+        whole = torch.empty(entry.shape, dtype=DTYPES[entry.dtype])
         reader.fill(entry, Box.whole(entry.shape), whole)
         found[f"{section}.{name}"] = whole.numpy().tobytes()
     return found

@@ -10,6 +10,7 @@ from windlass.backends.protocol import (
     CanHold,
     CanSubmitMany,
     CanSweep,
+    CanUnqueue,
     JobState,
     Observation,
     Rendered,
@@ -24,6 +25,7 @@ __all__ = [
     "CanHold",
     "CanSubmitMany",
     "CanSweep",
+    "CanUnqueue",
     "JobState",
     "Observation",
     "Rendered",
@@ -34,12 +36,15 @@ __all__ = [
 _NAMES = ("local", "docker", "slurm", "beaker")
 
 
-def backend_for(site: Site, *, push: Callable[[Path, PurePath], None] | None = None) -> Backend:
+def backend_for(
+    site: Site, *, push: Callable[[Path, PurePath], None] | None = None, patience_s: float | None = None
+) -> Backend:
     """The backend of a site; raises UsageError with the nearest legal name.
 
     Args:
         push: takes a job's folder here and its folder at the site, and brings over all that must be there before the
             job is queued; None: they are one folder.
+        patience_s: so long questions about jobs may take; None: as long as the backend thinks right.
     """
     name = site.backend
     if name == "local":
@@ -54,7 +59,7 @@ def backend_for(site: Site, *, push: Callable[[Path, PurePath], None] | None = N
     if name == "slurm" and profile is not None:
         from windlass.backends.slurm import SlurmBackend  # lazy: as above
 
-        return SlurmBackend(profile, push=push)
+        return SlurmBackend(profile, push=push, patience_s=patience_s)
     if name == "beaker" and profile is not None:
         from windlass.backends.beaker.backend import BeakerBackend  # lazy: as above
 

@@ -9,11 +9,11 @@ import shlex
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from windlass.backends.exchange import Exchanged, exchange
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
 from windlass.sites import Profile
 

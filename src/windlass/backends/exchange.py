@@ -9,8 +9,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["Exchanged", "exchange"]
 

@@ -15,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from windlass.backends.early import guard_environment, tell_early
+from windlass.backends.gone import why_gone
 from windlass.backends.protocol import JobState, Observation, Rendered, Submission
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.core.files import lock, read_json, write_atomic, write_json
+from windlass.core.files import lock, write_atomic, write_json
+from windlass.core.json_text import read_json
 from windlass.core.process import (
     ProcessId,
     descendants,
@@ -118,7 +120,8 @@ class ProcessTree:
             return Observation(state=JobState.UNKNOWN, detail=f"its records are damaged: {error}")
         if living:
             return Observation(state=JobState.RUNNING, detail=f"{len(living)} processes of ours")
-        return Observation(state=JobState.GONE, detail="no guard and no supervisor lives")
+        cause, detail = why_gone(job.folder, ProcessId.parse(job.backend_id))
+        return Observation(state=JobState.GONE, detail=detail, cause=cause)
 
     def cancel(self, job: Submission) -> None:
         """SIGKILL guards, supervisors and all below them; first they are stopped, so that nothing new is forked."""
@@ -131,7 +134,7 @@ class ProcessTree:
         ours = [process.pid for process in _processes(job) if is_alive(process)]
         for pid in ours:
             send_signal(pid, signal.SIGSTOP)
-        below = [pid for root in ours for pid in descendants(root)]
+        below = descendants(*ours)
         for pid in (*ours, *below):
             send_signal(pid, signal.SIGKILL)
         self.sweep(job)
@@ -143,12 +146,10 @@ class ProcessTree:
             return 0
         document = JobDocument.read(path)
         task = fold(read_journal(Path(document.run_dir) / "journal", skip=(METRICS,))).task(document.task)
-        num_ended = 0
-        for rank in range(document.num_replicas):
-            attempts = [attempt for attempt in task.attempts.values() if attempt.job == document.job]
-            roots = [attempt.replicas[rank].process for attempt in attempts if rank in attempt.replicas]
-            num_ended += len(sweep(TOKEN_NAME, f"{document.token}.{rank}", set(), roots=roots))
-        return num_ended
+        attempts = [attempt for attempt in task.attempts.values() if attempt.job == document.job]
+        roots = [replica.process for attempt in attempts for replica in attempt.replicas.values()]
+        tokens = [f"{document.token}.{rank}" for rank in range(document.num_replicas)]
+        return len(sweep(TOKEN_NAME, tokens, set(), roots=roots))
 
     def explain(self, job: Submission) -> str:
         """Nothing waits outside its own supervisor here; the reason is in the journal."""

@@ -7,14 +7,24 @@ retries, chains and ends belong to the supervisor in the job and to `launch.reco
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.job import JobDocument
 
-__all__ = ["Backend", "CanHold", "CanSubmitMany", "CanSweep", "JobState", "Observation", "Rendered", "Submission"]
+__all__ = [
+    "Backend",
+    "CanHold",
+    "CanSubmitMany",
+    "CanSweep",
+    "CanUnqueue",
+    "JobState",
+    "Observation",
+    "Rendered",
+    "Submission",
+]
 
 
 class JobState(Enum):
@@ -63,11 +73,17 @@ class Observation:
 
     Attributes:
         cause: for a job that is gone, how its place says it ended, in the words of `record.causes`; empty: not known.
+        signs: for a job that is gone, why something of it may run all the same, in words; empty: nothing speaks for it.
+        waiting: what of it waits in a queue, by its place's ids.
+        suspended: why it does not run although it has its machines, in words; empty: it is not suspended.
     """
 
     state: JobState
     detail: str = ""
     cause: str = ""
+    signs: str = ""
+    waiting: tuple[str, ...] = ()
+    suspended: str = ""
 
 
 class Backend(Protocol):
@@ -114,6 +130,18 @@ class CanHold(Protocol):
 
     def let_go(self, job: Submission) -> None:
         """Let a job that was submitted with `queue.hold` start when there is room. Blocking; idempotent."""
+
+
+@runtime_checkable
+class CanUnqueue(Protocol):
+    """Backends of whose jobs a part may run while another part waits in a queue."""
+
+    def unqueue(self, job: Submission) -> None:
+        """Take what waits of a job out of the queue, and leave alone what runs. Blocks until it is seen gone; idempotent.
+
+        Raises:
+            UnreachableError: the place does not answer, or did not do it in time; call again.
+        """
 
 
 @runtime_checkable

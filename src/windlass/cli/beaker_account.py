@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from windlass.cli.completing import complete_secret
 from windlass.cli.screen import emit, printable, tell
 from windlass.cli.verb import Family, examples_page, verb
 
@@ -39,7 +40,7 @@ def secret_ls_command(workspace: str) -> None:
     "windlass beaker secret push HF_TOKEN --as me_HF_TOKEN --workspace lab/main",
     name="push",
 )
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_secret)
 @_WORKSPACE
 @click.option("--as", "there", default="", metavar="NAME", help="Its name at Beaker, where that differs.")
 def secret_push_command(names: tuple[str, ...], workspace: str, there: str) -> None:

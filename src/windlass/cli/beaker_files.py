@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windlass.cli.completing import complete_experiment
+from windlass.cli.completing_runs import complete_file_or_run
 from windlass.cli.screen import emit, printable, tell
 from windlass.cli.verb import verb
 from windlass.core.errors import PreconditionError
@@ -52,8 +54,8 @@ def import_command(file: Path, output: Path | None, name: str) -> None:
     "windlass beaker export last",
     name="export",
 )
-@click.argument("source", metavar="FILE|RUN")
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+@click.argument("source", metavar="FILE|RUN", shell_complete=complete_file_or_run)
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here; it must be new.")
 @click.option("--json", "is_json", is_flag=True, help="Print the JSON that would be sent, durations in nanoseconds.")
 def export_command(source: str, overrides: tuple[str, ...], output: Path | None, is_json: bool) -> None:

@@ -11,6 +11,7 @@ import click
 from windlass.cli.screen import emit, printable, tell, write_raw
 from windlass.cli.verb import verb
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
+from windlass.core.phrases import count
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.seen import JobSeen, LogLine
@@ -43,7 +44,7 @@ def logs_command(experiment: str, follow: bool, ranks: tuple[int, ...], save: Pa
         return
     _open_folder(save)
     files = keep_all(service, seen.id, save, ranks=ranks, follow=follow, **({"told": told} if follow else {}))
-    tell(f"{len(files)} logs in {save}")
+    tell(f"{count(len(files), 'log')} in {save}")
 
 
 @verb(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
 __all__ = ["SECTIONS", "Entry", "LazyGroup"]
@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
         """Like click's; a word that is no verb is answered with the nearest one."""
         if args[0] in _ENTRIES or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        raise unknown_command(args[0], list(_ENTRIES), "windlass")
+        raise unknown_command(args[0], list(_ENTRIES), "windlass", rest=args[1:])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table, section by section."""
@@ -115,12 +115,19 @@ class LazyGroup(click.Group):
         ]
 
 
-def unknown_command(word: str, names: Sequence[str], program: str) -> UsageError:
-    """The error for a word that is no command of `program`."""
-    from windlass.core.names import nearest  # lazy: only a mistake needs it
+def unknown_command(word: str, names: Sequence[str], program: str, rest: Sequence[str] = ()) -> UsageError:
+    """The error for a word that is no command of `program`; `rest` are the words behind it."""
+    from windlass.cli.other_words import (
+        other_word,
+        other_word_of_family,
+    )  # lazy: here and below, only a mistake needs it
+    from windlass.core.names import nearest
 
-    close = nearest(word, names)
-    if not close and (word.endswith((".yaml", ".yml")) or "/" in word):
+    ours = other_word(word, rest) if program == "windlass" else ""
+    close = other_word_of_family(word, names) or nearest(word, names)
+    if ours:
+        hint = f"did you mean `{ours}`?"
+    elif not close and (word.endswith((".yaml", ".yml")) or "/" in word):
         hint = f"did you mean `windlass launch {word}`?"
     else:
         hint = f"did you mean `{program} {close}`?" if close else f"`{program} --help` lists them"

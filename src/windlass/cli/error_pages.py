@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["codes", "page_of", "summary_of"]
+__all__ = ["OTHER", "codes", "groups", "page_of", "search", "summary_of"]
+
+OTHER = "Other"
+"""The group of codes that no group names."""
+
 
 _NOT_PAGES = frozenset({"README", "TEMPLATE"})
 
@@ -14,6 +19,22 @@ _NOT_PAGES = frozenset({"README", "TEMPLATE"})
 def codes() -> tuple[str, ...]:
     """Every code that has a page, sorted."""
     return tuple(sorted(path.stem for path in _folder().glob("*.md") if path.stem not in _NOT_PAGES))
+
+
+@cache
+def groups() -> dict[str, tuple[str, ...]]:
+    """Every code by its group."""
+    listed = tomllib.loads(Path(__file__).with_name("error_groups.toml").read_text(encoding="utf-8"))
+    found = {group: tuple(code for code in listed[group] if code in codes()) for group in listed}
+    grouped = {code for members in found.values() for code in members}
+    return {**found, OTHER: tuple(code for code in codes() if code not in grouped)}
+
+
+def search(words: str) -> tuple[str, ...]:
+    """Codes whose page, or name, has every one of the words; case does not matter."""
+    wanted = words.lower().split()
+    pages = {code: f"{code} {code.replace('-', ' ')} {page_of(code)}".lower() for code in codes()}
+    return tuple(code for code, page in pages.items() if all(word in page for word in wanted))
 
 
 def page_of(code: str) -> str:

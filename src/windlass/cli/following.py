@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Iterable
@@ -44,7 +45,7 @@ def follow_to_verdict(following: Following) -> int:
         tell(f"  windlass logs {run.id} --follow")
         tell(f"  windlass stop {run.id}")
         return EXIT_INTERRUPTED
-    show_verdict(run, facts)
+    show_verdict(run, facts, following.told)
     return 0 if facts.state is State.SUCCEEDED else 1
 
 
@@ -54,6 +55,9 @@ class Following:
     Args:
         logs_to_stderr: standard output is wanted for JSON.
         skips_past: what the run did and printed until now is not shown; make it before the run is continued.
+
+    Attributes:
+        told: attempts whose ends, and what they printed, were shown.
     """
 
     def __init__(self, run: RunFolder, home: Home, *, logs_to_stderr: bool = False, skips_past: bool = False) -> None:
@@ -64,8 +68,9 @@ class Following:
         self._logs = Follower(run)
         self._progress = Progress()
         self._trouble = ""
+        self.told: set[tuple[str, int]] = set()
         self._listening: Listening | None = None
-        self._write = tell if logs_to_stderr else emit
+        self._write = functools.partial(tell, folds=False) if logs_to_stderr else emit
         if skips_past:
             self._skip_past()
 
@@ -99,6 +104,8 @@ class Following:
             if self._facts.state.is_terminal:
                 self._listen(is_last=True)
                 self._print(self._logs.rest())
+                if any(task.jobs_left for task in self._facts.tasks.values()):
+                    self._keep()  # links that its last job could not cancel
                 return self._facts
             if time.monotonic() >= keep_at:
                 self._keep()
@@ -109,10 +116,13 @@ class Following:
 
     def _keep(self) -> None:
         """Compare the record with the world; where that fails the run goes on, so we do, and say why once."""
-        from windlass.launch.keeper import keep  # lazy: a short run ends before
+        from windlass.launch.keeper import NOTHING_DONE, keep  # lazy: a short run ends before
 
         try:
-            keep(self.run, self._home)
+            for line in keep(self.run, self._home):
+                if line.startswith(NOTHING_DONE) and line != self._trouble:
+                    tell(f"note: {printable(line)}")
+                    self._trouble = line
         except WindlassError as error:
             if error.message != self._trouble and not (self._listening and self._listening.trouble):
                 tell(f"note: {printable(error.message)}")
@@ -144,6 +154,8 @@ class Following:
     def _tell(self, records: Iterable[Record]) -> None:
         for record in records:
             text = self._progress.describe(record)
+            if record.kind == events.ATTEMPT_ENDED:
+                self.told.add((str(record.data["task"]), int(record.data["attempt"])))
             if text:
                 tell(paint(f"-- {printable(text)}", "dim", stream=sys.stderr))
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from windlass.cli.screen import emit, tell
 from windlass.compat.elsewhere.destination import destination_at
+from windlass.compat.elsewhere.findings import with_options
 from windlass.compat.gantry import Invocation, prepare
 from windlass.compat.gantry.elsewhere import to_experiment
-from windlass.core.errors import UsageError
+from windlass.core.errors import SpecError, UsageError
 from windlass.runs.home import Home
 
 __all__ = ["run_elsewhere"]
@@ -33,7 +34,10 @@ def run_elsewhere(invocation: Invocation) -> int:
 
     is_dry = invocation.emit == "plan" or invocation.is_dry
     options = Options(on=on, is_dry=is_dry, allow_dirty=invocation.recipe.allow_dirty)
-    prepared = plan(brought.experiment, folder, options)
+    try:
+        prepared = plan(brought.experiment, folder, options)
+    except SpecError as error:
+        raise with_options(error, {"nodes": "--replicas", "gpus": "--gpus"}) from error
     if is_dry:
         from windlass.plan import page  # lazy: only where it is shown
 

@@ -32,7 +32,8 @@ def _timed(log: LogFile, number: int, since_ns: int) -> Iterator[tuple[int, int,
             offset += len(line)
             latest = max(latest, came)
             if came >= since_ns - 100_000_000:
-                yield latest, number, count, line.rstrip(b"\r\n").decode(errors="replace")
+                shown = line.rstrip(b"\r\n").rpartition(b"\r")[2]  # a bar's last state: the rest would hide the prefix
+                yield latest, number, count, shown.decode(errors="replace")
 
 
 class _Marks:

@@ -9,11 +9,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from windlass.cli.phrases import size
+from windlass.cli.phrases import count, size
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
 from windlass.core.files import file_system, lock, write_atomic
 from windlass.core.process import boot_id, run
@@ -88,9 +88,9 @@ def _home() -> Iterator[Check]:
         write_atomic(Path(scratch) / "probe", b"probe")
         with lock(Path(scratch) / "lock"):
             pass
-    count = sum(1 for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    num_runs = sum(1 for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
     kind = file_system(home.path)
-    yield Check(name="home", status="ok", message=f"{home.path} ({kind}), {count} runs")
+    yield Check(name="home", status="ok", message=f"{home.path} ({kind}), {count(num_runs, 'run')}")
     if kind in _NETWORK_FILE_SYSTEMS and "WINDLASS_HOME" not in os.environ:
         hint = "a local disk is faster: export WINDLASS_HOME=/path/on/a/local/disk"
         yield Check(

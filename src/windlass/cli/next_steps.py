@@ -7,7 +7,7 @@ from windlass.record.state import RunFacts, State
 
 __all__ = ["next_step"]
 
-_MEND = "mend it, commit, `windlass launch FILE`"
+_MEND = "fix it, commit, and launch again"
 _STARTED_ANEW = {
     Cause.OUT_OF_MEMORY: "tasks.{task}.memory=...",
     Cause.TIMEOUT: "limit.time=...",

@@ -1,56 +1,7 @@
-"""Times, sizes and counts as a person says them; never parsed again."""
+"""Times, sizes and counts as a person says them; made in `windlass.core.phrases`, for the layers below too."""
 
 from __future__ import annotations
 
-import time
+from windlass.core.phrases import ago, brief, count, duration, local_time, number, size
 
 __all__ = ["ago", "brief", "count", "duration", "local_time", "number", "size"]
-
-
-def duration(seconds: float) -> str:
-    """`0.4s`, `12s`, `3m20s`, `2h05m`, `4d03h`: two units at most."""
-    if seconds < 10:
-        return f"{max(0.0, seconds):.1f}s"
-    whole = round(seconds)
-    for unit, length, below, length_below in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
-        if whole >= length:
-            return f"{whole // length}{unit}{whole % length // length_below:02d}{below}"
-    return f"{whole}s"
-
-
-def ago(then: float, now: float) -> str:
-    """How long ago something was: `5m ago`; one unit, since nobody needs two."""
-    passed = max(0.0, now - then)
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if passed >= length:
-            return f"{int(passed // length)}{unit} ago"
-    return f"{int(passed)}s ago"
-
-
-def local_time(seconds: float) -> str:
-    """Wall time where the person sits, with its offset: `2026-11-21 05:04:09 +0000`."""
-    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
-
-
-def size(num_bytes: float) -> str:
-    """`812 B`, `1.5 MiB`."""
-    for unit, power in (("PiB", 5), ("TiB", 4), ("GiB", 3), ("MiB", 2), ("KiB", 1)):
-        if num_bytes >= 1024**power:
-            return f"{num_bytes / 1024**power:.1f} {unit}"
-    return f"{int(num_bytes)} B"
-
-
-def count(how_many: int, noun: str, plural: str = "") -> str:
-    """`1 task`, `3 tasks`."""
-    return f"{how_many} {noun if how_many == 1 else plural or noun + 's'}"
-
-
-def number(value: float) -> str:
-    """A measured number in at most six digits: `0.971667`, `12`, `3e-05`."""
-    return f"{value:.6g}"
-
-
-def brief(text: str, width: int) -> str:
-    """The first line of a text, cut to a width with `...`."""
-    line = text.split("\n", 1)[0]
-    return line if len(line) <= width else line[: width - 3] + "..."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import click
 
 from windlass.cli.completing import complete_places
 from windlass.cli.verb import Verb
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,14 +93,20 @@ class PlanningVerb(Verb):
             args, ctx.meta["windlass.command"] = args[:at], tuple(args[at + 1 :])
         rest = super().parse_args(ctx, args)
         words = [word for word in (ctx.params.get("file"), *ctx.params.get("overrides", ())) if word]
-        for word in words:
+        for word in words if not ctx.resilient_parsing else ():
             self._check_word(ctx, word)
         plain = [at for at, word in enumerate(words) if not word.startswith(("-", "~"))]
-        self._check_plain(words, plain, has_command="windlass.command" in ctx.meta)
+        if not ctx.resilient_parsing:
+            self._check_plain(words, plain, has_command="windlass.command" in ctx.meta)
         files = plain[: "windlass.command" not in ctx.meta]
         ctx.params["file"] = words.pop(files[0]) if files else None
         ctx.params["overrides"] = tuple(words)
         return rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        """Options, and overrides that are written like options (`--params.lr=`)."""
+        overrides = next(param for param in self.params if param.name == "overrides")
+        return [*super().shell_complete(ctx, incomplete), *overrides.shell_complete(ctx, incomplete)]
 
     def _check_plain(self, words: list[str], plain: list[int], *, has_command: bool) -> None:
         """Refuse words that are neither the FILE nor an override: values behind a blank, a second FILE."""
@@ -126,12 +133,26 @@ class PlanningVerb(Verb):
             return
         from windlass.cli.problems import unknown_option  # lazy: only a mistake needs it
 
+        parameter = word.lstrip("-")
+        if word.startswith("--") and parameter.partition("=")[0].partition(".")[0] in self.params_of(ctx):
+            message = f"`{ctx.command_path}` has no option `{word.partition('=')[0]}`"
+            equals = "" if "=" in parameter else "="
+            hint = f"it is a parameter of the experiment: `params.{parameter}{equals}{'' if not equals else 'VALUE'}`"
+            raise UsageError(message, hint=hint, code="unknown-option")
         own = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
         raise unknown_option(word.partition("=")[0], [*own, *(f"--{key}" for key in keys)], ctx.command_path)
 
     def is_file(self, word: str) -> bool:
         """Whether a word is meant as the FILE."""
         return word.endswith((".yaml", ".yml")) or Path(word).is_file()
+
+    def params_of(self, ctx: click.Context) -> frozenset[str]:
+        """Names of the FILE's parameters."""
+        from windlass.spec.load import params_of  # lazy: only words that look like options need it
+
+        words = (ctx.params.get("file"), *ctx.params.get("overrides", ()))
+        files = [word for word in words if word and self.is_file(word)]
+        return params_of(Path(files[0])) if files else frozenset()
 
     def file_keys(self) -> tuple[str, ...]:
         """The keys at the top of the FILE, which may be set as `--key=value`."""

@@ -3,6 +3,7 @@
 error: unknown key `nodez` in tasks.train            [unknown-key]
   exp.yaml:24:5   nodez: 10
 hint: did you mean `nodes`?
+more: windlass explain unknown-key
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from windlass.core.errors import AccessError, InternalError, PreconditionError, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["from_bug", "from_click", "from_system", "show"]
+__all__ = ["from_bug", "from_click", "from_import", "from_system", "show"]
 
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_MAX_CODES = 3
+"""Codes whose pages are named below several problems."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -30,12 +33,14 @@ def show(error: WindlassError, *, is_verbose: bool = False) -> None:
     """Write an error to standard error; with `is_verbose` the traceback before it."""
     if is_verbose:
         tell("".join(traceback.format_exception(error)).rstrip())
-    for line in printable(error.render()).split("\n"):
+    codes = [] if isinstance(error, InternalError) else list(dict.fromkeys(each.code for each in error.problems))
+    more = "".join(f"\nmore: windlass explain {code}" for code in codes[:_MAX_CODES])
+    for line in printable(error.render() + more).split("\n"):
         tell(_painted(line))
 
 
 def _painted(line: str) -> str:
-    for word, style in (("error:", "red"), ("hint:", "cyan")):
+    for word, style in (("error:", "red"), ("hint:", "cyan"), ("more:", "dim")):
         if line.startswith(word):
             return paint(word, "bold", style, stream=sys.stderr) + line.removeprefix(word)
     return line
@@ -97,6 +102,19 @@ def from_system(error: OSError) -> WindlassError | None:
         hint = "free some space: `windlass gc` clears caches, `windlass doctor` shows what is left"
         return PreconditionError(f"no space left{where and ' for' + where}", hint=hint, code="disk-full")
     return None
+
+
+def from_import(error: ImportError) -> WindlassError | None:
+    """A package that comes with an extra, which is not installed; None: it is our bug."""
+    from windlass.core.extras import missing_extra  # lazy: only where something is missing
+
+    extra = missing_extra(error)
+    if not extra:
+        return None
+    module = (error.name or "").partition(".")[0]
+    return PreconditionError(
+        f"this needs {module}, which is not installed", hint=f"pip install 'windlass[{extra}]'", code="extra-missing"
+    )
 
 
 def from_bug(error: BaseException) -> InternalError:

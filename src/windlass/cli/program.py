@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import click
 
+from windlass.cli import COMPLETE
 from windlass.cli.catalogue import LazyGroup
 from windlass.cli.exit_codes import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
 from windlass.core.errors import WindlassError
@@ -20,7 +21,6 @@ __all__ = ["main", "windlass"]
 _GC_THRESHOLD = 50_000
 """Imports make many objects and drop few: looking through them every 700 would take 10 ms of a launch."""
 
-_COMPLETE = "_WINDLASS_COMPLETE"
 _HELP = """One file says what to run. windlass pins it, runs it, brings it back when it dies, and can prove what ran.
 
 \b
@@ -66,16 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(_GC_THRESHOLD)
     _open_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if _COMPLETE in os.environ:
-        return _complete()
     try:
-        code = _call(arguments)
+        code = _complete() if COMPLETE in os.environ else _call(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         return _close_quietly()
-    except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted\n")
-        return EXIT_INTERRUPTED
     return code
 
 
@@ -111,11 +106,19 @@ def _show(error: BaseException, *, is_verbose: bool) -> int:
     elif isinstance(error, WindlassError):
         problem = error
     else:
-        known = problems.from_system(error) if isinstance(error, OSError) else None
-        problem = known or problems.from_bug(error)
+        problem = _known(error) or problems.from_bug(error)
         problem.__cause__ = error
     problems.show(problem, is_verbose=is_verbose)
     return problem.exit_code
+
+
+def _known(error: BaseException) -> WindlassError | None:
+    """What is no bug of ours: the system refused something, or an extra is not installed."""
+    from windlass.cli import problems  # lazy: as above
+
+    if isinstance(error, OSError):
+        return problems.from_system(error)
+    return problems.from_import(error) if isinstance(error, ModuleNotFoundError) else None
 
 
 def _open_streams() -> None:
@@ -141,6 +144,6 @@ def _close_quietly() -> int:
 
 def _complete() -> int:
     """Answer a shell that completes; see `windlass completion`."""
-    from click.shell_completion import shell_complete  # lazy: only a shell that completes needs it
+    from windlass.cli.shells import answer  # lazy: only a shell that completes needs it
 
-    return shell_complete(windlass, {}, "windlass", _COMPLETE, os.environ[_COMPLETE])
+    return answer(os.environ[COMPLETE])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.cli.screen import emit, tell
+from windlass.core.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,4 +81,4 @@ def _rendered(prepared: Prepared) -> Iterator[tuple[str, Rendered]]:
 
 
 def _files(rendered: Rendered) -> dict[str, object]:
-    return {name: json.loads(text) if name.endswith(".json") else text for name, text in rendered.files.items()}
+    return {name: decode_json(text) if name.endswith(".json") else text for name, text in rendered.files.items()}

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from windlass.cli.error_pages import codes
 from windlass.cli.next_steps import next_step
 from windlass.cli.phrases import ago, count, duration, local_time, number, size
 from windlass.cli.progress import describe_end
 from windlass.cli.screen import paint, printable
-from windlass.cli.verdict import STATE_STYLES, first_failure, num_attempts
+from windlass.cli.verdict import STATE_STYLES, first_failure
 from windlass.record.state import Attempt, End, RunFacts, State, Task
 from windlass.runs import metrics
+from windlass.runs.pending import Pending
 from windlass.runs.store import RunFolder
+from windlass.runs.witness import missing_records
 
 __all__ = ["run_data", "run_page"]
 
 _WIDTH = 13
 
 
-def run_data(run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None) -> dict[str, object]:
+def run_data(
+    run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[Pending] = ()
+) -> dict[str, object]:
     """Everything `show` knows; times are seconds since 1970 UTC, 0 where there is none.
 
     Args:
-        waits: by task, why a scheduler has not started its job, in words.
+        waits: by task, why a scheduler has not started its job, or has suspended it, in words.
+        pending: what it needs that a command which looks does not do.
     """
     waits = waits or {}
     return {
@@ -33,6 +39,8 @@ def run_data(run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = 
         "why": facts.why,
         "state": str(facts.state),
         "cause": facts.cause,
+        "pending": [one.to_data() for one in pending],
+        "damage": missing_records(run.path, facts) if facts.state.is_terminal else list(facts.damage),
         "plan_hash": facts.plan_hash,
         "created_at": facts.created_at,
         "updated_at": facts.updated_at,
@@ -104,8 +112,10 @@ def _output_data(run: RunFolder, facts: RunFacts, task: str) -> dict[str, object
     return {"path": str(run.out(task)), **known}
 
 
-def run_page(run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None) -> Iterator[str]:
-    """The lines of `windlass show`; `waits` as in `run_data`."""
+def run_page(
+    run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[Pending] = ()
+) -> Iterator[str]:
+    """The lines of `windlass show`; `waits` and `pending` as in `run_data`."""
     waits = waits or {}
     now = time.time()
     state = facts.state
@@ -114,28 +124,34 @@ def run_page(run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = 
     if facts.why:
         yield _line("why", printable(facts.why))
     yield _line("state", paint(str(state), STATE_STYLES.get(state, "cyan")) + because)
+    for line in missing_records(run.path, facts) if facts.state.is_terminal else facts.damage:
+        yield _line("damage", printable(line))
+    for one in pending:
+        yield _line("needs", printable(f"{one.task}: {one.what}" if one.task else one.what))
     for name, task in facts.tasks.items():
         reason = waits.get(name) or task.reason
         if reason:
             yield _line("waits", printable(f"{name}: {reason}"))
+    yield from _failure(facts)
+    yield from _next(run, facts, pending)
+    yield ""
     if facts.created_at:
         until = facts.ended_at or now
         took = duration(until - facts.created_at)
         yield _line("created", f"{local_time(facts.created_at)} ({ago(facts.created_at, now)})")
-        yield _line("took" if facts.ended_at else "so far", f"{took}, {count(num_attempts(facts), 'attempt')}")
+        yield _line("took" if facts.ended_at else "so far", f"{took}, {count(facts.num_attempts, 'attempt')}")
     yield _line("plan", facts.plan_hash[:12])
     yield from _made_from(run)
     yield _line("folder", str(run.path))
     if _locator(facts):
         yield _line("locator", _locator(facts))
-    yield from _failure(facts)
+    yield from _said(facts)
     for name, task in facts.tasks.items():
         yield ""
         yield from _task_lines(run, facts, name, task)
     yield from _metrics(run)
     for _, _, _, task_name, message in facts.notes:
         yield _line("note", printable(f"{task_name}: {message}" if task_name else message))
-    yield from _next(run, facts)
 
 
 def _made_from(run: RunFolder) -> Iterator[str]:
@@ -156,16 +172,29 @@ def _failure(facts: RunFacts) -> Iterator[str]:
     task, attempt = found
     end = attempt.end
     assert end is not None  # what first_failure looks for
-    yield ""
     yield _line("failure", printable(f"task {task}, attempt {attempt.number}: {describe_end(end)}"))
+
+
+def _said(facts: RunFacts) -> Iterator[str]:
+    """What the process said at its end: its traceback, or its last lines."""
+    found = first_failure(facts)
+    end = found[1].end if found is not None else None
+    if end is None:
+        return
     lines = end.traceback.rstrip("\n").split("\n") if end.traceback else list(end.tail[-10:])
-    yield from (" " * _WIDTH + printable(line) for line in lines)
+    if lines:
+        yield ""
+    for index, line in enumerate(lines):
+        yield _line("said" if index == 0 else "", printable(line))
 
 
 def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Iterator[str]:
     end = task.end
     state = paint(str(task.state), STATE_STYLES.get(task.state, "cyan"))
-    because = f": {end[1]}{', ' + end[2] if end[2] else ''}" if end and end[0] is not State.SUCCEEDED else ""
+    told = first_failure(facts)  # in full, above
+    known = told[1].end.message if told is not None and told[1].end is not None else ""
+    detail = f", {end[2]}" if end and end[2] not in ("", known) else ""
+    because = f": {end[1]}{detail}" if end and end[0] is not State.SUCCEEDED else ""
     replicas = f"   {count(task.num_replicas, 'replica')}" + (f", after {', '.join(task.after)}" if task.after else "")
     yield _line(f"task {name}", f"{state}{printable(because)}{replicas}")
     job = task.jobs.get(task.newest_job)
@@ -176,7 +205,8 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Itera
     for host, why in sorted(task.avoided.items()):
         yield _line("  avoids", printable(f"{host}: {why}"))
     for number_ in sorted(task.attempts):
-        yield _line(f"  attempt {number_}", printable(_attempt_line(task.attempts[number_])))
+        is_above = told is not None and told[1] is task.attempts[number_]
+        yield _line(f"  attempt {number_}", printable(_attempt_line(task.attempts[number_], is_above=is_above)))
     if task.last_checkpoint[1]:
         step, path = task.last_checkpoint
         yield _line("  checkpoint", f"{'step ' + str(step) + '  ' if step >= 0 else ''}{path}")
@@ -189,7 +219,8 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Itera
         yield _line("  outputs", f"{where}  {count(num_files, 'file')}, {size(num_bytes)}, sha256:{digest[:12]}")
 
 
-def _attempt_line(attempt: Attempt) -> str:
+def _attempt_line(attempt: Attempt, *, is_above: bool) -> str:
+    """One attempt in a line; one whose failure is told in full above it with its cause alone."""
     hosts = sorted({replica.host for replica in attempt.replicas.values() if replica.host})
     where = f" on {', '.join(hosts[:4])}{', ...' if len(hosts) > 4 else ''}" if hosts else ""
     if not attempt.started_at:
@@ -198,7 +229,7 @@ def _attempt_line(attempt: Attempt) -> str:
         return f"runs{where} since {local_time(attempt.started_at)}"
     spent = duration(attempt.ended_at - attempt.started_at)
     saved = f", saved step {attempt.checkpoint_step}" if attempt.checkpoint_step >= 0 else ""
-    return f"{spent}{where}, {describe_end(attempt.end)}{saved}"
+    return f"{spent}{where}, {attempt.end.cause if is_above else describe_end(attempt.end)}{saved}"
 
 
 def _metrics(run: RunFolder) -> Iterator[str]:
@@ -210,9 +241,15 @@ def _metrics(run: RunFolder) -> Iterator[str]:
         yield _line("metrics" if index == 0 else "", f"{name} {number(value)}{at}")
 
 
-def _next(run: RunFolder, facts: RunFacts) -> Iterator[str]:
+def _next(run: RunFolder, facts: RunFacts, pending: Sequence[Pending]) -> Iterator[str]:
+    does = [one.then for one in pending if one.then]
+    if does:
+        yield ""
+        yield _line("next", f"windlass show {run.id} --reconcile   {'; '.join(does)}")
+        return
     found = first_failure(facts)
     step = next_step(run.id, facts, found[0] if found is not None else "")
     if step:
-        yield ""
         yield _line("next", step)
+    if facts.state is State.FAILED and facts.cause in codes():
+        yield _line("more", f"windlass explain {facts.cause}")

@@ -12,9 +12,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-__all__ = ["emit", "emit_json", "is_coloured", "paint", "printable", "table", "tell", "write_raw"]
+__all__ = ["emit", "emit_json", "emit_page", "fold", "is_coloured", "paint", "printable", "table", "tell", "write_raw"]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+_LABEL = re.compile(r" *\S+(?: \S+){0,2}?:?  +|hint: |error: |more: |note: ")
+_WORD = re.compile(r" *[^ ]+ *?(?= |\Z)|\A +\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -40,11 +43,59 @@ def emit(text: str = "") -> None:
     sys.stdout.write(text + "\n")
 
 
-def tell(text: str = "") -> None:
-    """A line for the person who waits: progress, advice, verdicts."""
+def emit_page(text: str = "") -> None:
+    """A line of a page for people: on a terminal it is folded between words."""
+    sys.stdout.write(fold(text, _width(sys.stdout)) + "\n")
+
+
+def tell(text: str = "", *, folds: bool = True) -> None:
+    """A line for the person who waits: progress, advice, verdicts.
+
+    Args:
+        folds: whether it may be folded between words on a terminal; not what a process printed.
+    """
     sys.stdout.flush()
-    sys.stderr.write(text + "\n")
+    sys.stderr.write((fold(text, _width(sys.stderr)) if folds else text) + "\n")
     sys.stderr.flush()
+
+
+def _width(stream: TextIO) -> int:
+    """Columns of the terminal that shows a stream; 0 where there is none, and nothing is folded."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
+    except (OSError, ValueError):  # a stream without a file, or one that is closed
+        return 0
+
+
+def fold(text: str, width: int) -> str:
+    """Text whose lines are at most `width` wide, broken between words; what is behind a label stays behind it.
+
+    A word that is wider stays whole, so that a path can still be copied. A width of 0 changes nothing.
+    """
+    return "\n".join(_folded(line, width) for line in text.split("\n")) if width else text
+
+
+def _folded(line: str, width: int) -> str:
+    if _num_columns(line) <= width:
+        return line
+    label = _LABEL.match(line)
+    indent = len(label.group()) if label is not None and len(label.group()) <= width // 2 else _indent_of(line) + 2
+    rows, row = [], ""
+    for piece in _WORD.findall(line):
+        if row.strip() and _num_columns(row) + _num_columns(piece.rstrip()) > width:
+            rows.append(row.rstrip())
+            row = " " * indent + piece.lstrip()
+        else:
+            row += piece
+    return "\n".join([*rows, row.rstrip()])
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _num_columns(text: str) -> int:
+    return len(_STYLE.sub("", text))
 
 
 def emit_json(schema: str, content: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.cli.phrases import ago, number
 from windlass.cli.screen import paint, printable, table
-from windlass.core.files import read_json
+from windlass.core.json_text import read_json
 
 if TYPE_CHECKING:
     from windlass.tune.controller.history import TrialHistory
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "best_lines",
-    "complete_sweeps",
     "headless_lines",
     "row_data",
     "show_lines",
@@ -30,18 +29,6 @@ _COLOURS = {"running": "green", "interrupted": "yellow", "over": "dim", "": "dim
 
 
 _HEADLESS = {"interrupted": "it has no head", "": "its head has not begun"}
-
-
-def complete_sweeps(incomplete: str) -> list[str]:
-    """Names of sweeps that begin so, and `last`; nothing where the home cannot be read."""
-    from windlass.runs.home import Home  # lazy: only a shell that completes needs it
-    from windlass.tune.sweep.finding import sweep_names
-
-    try:
-        names = sweep_names(Home.default())
-    except Exception:  # noqa: BLE001 - a broken home is no reason to print a traceback into somebody's prompt
-        return []
-    return [name for name in [*names, "last"] if name.startswith(incomplete)]
 
 
 def row_data(row: SweepRow) -> dict[str, object]:

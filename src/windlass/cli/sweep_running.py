@@ -13,6 +13,8 @@ from windlass.core.units import parse_duration
 from windlass.runs.home import Home
 
 if TYPE_CHECKING:
+    from windlass.cli.hanging_up import HangUp
+    from windlass.tune.controller.controller import Ending
     from windlass.tune.controller.opening import Extension
     from windlass.tune.sweep import SweepHandle
 
@@ -75,23 +77,19 @@ def _detach(handle: SweepHandle, home: Home, extra: dict[str, Any], *, is_json: 
 
 
 def _follow(handle: SweepHandle, home: Home, extra: dict[str, Any], *, in_process: bool, is_quiet: bool) -> int:
-    from windlass.tune.sweep.head import make_controller  # lazy: as above
-    from windlass.tune.views.head import HeadView
-    from windlass.tune.views.live import View
+    from windlass.cli.hanging_up import HangUp  # lazy: as above
+    from windlass.tune.sweep.launching import HEAD_LOG, start_head
 
-    view = None if is_quiet else HeadView(View())
-    controller = make_controller(
-        handle.folder,
-        in_process=in_process,
-        home=home,
-        on_turn=None if view is None else view.look,
-        **extra,
-    )
-    try:
-        ending = controller.run()
-    finally:
-        if view is not None:
-            view.close(controller if hasattr(controller, "core") else None)
+    if in_process:  # its trials end with this process
+        ending = _run_head(handle, home, extra, in_process=True, is_quiet=is_quiet)
+    else:
+        with HangUp(handle.folder / HEAD_LOG) as terminal:
+            ending = _run_head(handle, home, extra, is_quiet=is_quiet, terminal=terminal)
+        if terminal.came and (ending is None or not ending.is_over):
+            where = start_head(handle.folder, home, log=tell, **extra)
+            tell(f"{handle.name}: its terminal is gone; its head is {where}")
+            return 0
+    assert ending is not None
     if not ending.is_over:
         tell(f"{handle.name} is interrupted: {ending.why}; its runs go on")
         tell(f"  windlass sweep resume {handle.name}")
@@ -100,6 +98,43 @@ def _follow(handle: SweepHandle, home: Home, extra: dict[str, Any], *, in_proces
     tell(f"  windlass sweep best {handle.name} | windlass sweep why {handle.name} TRIAL")
     counts = handle.row.counts
     return 0 if counts.get("TERMINATED") else 1
+
+
+def _run_head(
+    handle: SweepHandle,
+    home: Home,
+    extra: dict[str, Any],
+    *,
+    in_process: bool = False,
+    is_quiet: bool,
+    terminal: HangUp | None = None,
+) -> Ending | None:
+    """Be the head; `extra` is emptied when it is in the journal. None where a terminal that went away ended it before it could end in order."""
+    from windlass.tune.sweep.head import make_controller  # lazy: as above
+    from windlass.tune.views.head import HeadView
+    from windlass.tune.views.live import View
+
+    view = None if is_quiet else HeadView(View())
+
+    def look(controller: Any) -> None:
+        extra.clear()  # the journal has what was wished
+        if terminal is not None:
+            terminal.ask()
+        if view is not None:
+            view.look(controller)
+
+    controller = make_controller(handle.folder, in_process=in_process, home=home, on_turn=look, **extra)
+    if terminal is not None and terminal.came:
+        return None
+    try:
+        return controller.run()
+    except OSError:  # a word to the terminal that has just gone
+        if terminal is None or not terminal.came:
+            raise
+        return None
+    finally:
+        if view is not None:
+            view.close(controller if hasattr(controller, "core") else None)
 
 
 def extension_of(

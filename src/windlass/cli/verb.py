@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,11 +11,20 @@ import click
 __all__ = ["Family", "Verb", "detach_option", "examples_page", "json_option", "run_argument", "verb"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_EXAMPLE_WIDTH = 74
 CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Verb(click.Command):
     """A command with `-v`; `-h` is as good as `--help`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Like click's; for a shell that completes an option's value, what stands before the option counts."""
+        if ctx.resilient_parsing and args:
+            waiting = [param for param in self.params if args[-1] in param.opts]
+            is_value_missing = any(isinstance(param, click.Option) and not param.is_flag for param in waiting)
+            args = args[:-1] if is_value_missing else args
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The verb's own options, then -v and -h."""
@@ -31,7 +41,7 @@ class Family(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a word the help page is the answer."""
-        if not args:
+        if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0)
         return super().parse_args(ctx, args)
@@ -73,7 +83,13 @@ def json_option(function: F) -> F:
 
 def examples_page(*examples: str) -> str:
     """The end of a help page."""
-    return "\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+    return "\b\nExamples:\n" + "\n".join(_continued(example) for example in examples)
+
+
+def _continued(example: str) -> str:
+    """An example, in several lines for the shell where it is wider than a terminal."""
+    lines = textwrap.wrap(example, _EXAMPLE_WIDTH, break_long_words=False, break_on_hyphens=False)
+    return " \\\n      ".join([f"  {lines[0]}", *lines[1:]]) if len(example) > _EXAMPLE_WIDTH + 2 else f"  {example}"
 
 
 def detach_option(function: F) -> F:
@@ -87,6 +103,6 @@ def run_argument(name: str = "run", *, required: bool = True) -> Callable[[F], F
 
 
 def _complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from windlass.cli.completing import complete_runs  # lazy: only a shell that completes needs it
+    from windlass.cli.completing_runs import complete_runs  # lazy: only a shell that completes needs it
 
     return complete_runs(context, parameter, incomplete)

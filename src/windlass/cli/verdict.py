@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 
+from windlass.cli.error_pages import codes
 from windlass.cli.next_steps import next_step
 from windlass.cli.phrases import count, duration, number
 from windlass.cli.progress import describe_end
@@ -13,7 +15,7 @@ from windlass.record.state import Attempt, RunFacts, State
 from windlass.runs import metrics
 from windlass.runs.store import RunFolder
 
-__all__ = ["STATE_STYLES", "first_failure", "num_attempts", "show_verdict"]
+__all__ = ["STATE_STYLES", "first_failure", "show_verdict"]
 
 STATE_STYLES = {
     State.SUCCEEDED: "green",
@@ -25,16 +27,18 @@ STATE_STYLES = {
 _MAX_METRICS = 6
 
 
-def show_verdict(run: RunFolder, facts: RunFacts) -> None:
-    """Tell how the run ended, on standard error."""
+def show_verdict(run: RunFolder, facts: RunFacts, told: Collection[tuple[str, int]] = ()) -> None:
+    """Tell how the run ended, on standard error; a failure of an attempt (task, number) that was told is not told again."""
     state = facts.state
     word = paint(str(state), "bold", STATE_STYLES.get(state, "cyan"), stream=sys.stderr)
     because = f" ({facts.cause})" if facts.cause not in ("", "ok") else ""
     spent = duration(facts.ended_at - facts.created_at)
-    tell(f"{run.id} {word}{because} after {spent}, {count(num_attempts(facts), 'attempt')}")
+    tell(f"{run.id} {word}{because} after {spent}, {count(facts.num_attempts, 'attempt')}")
     if facts.why:
         tell(f"  why      {printable(facts.why)}")
-    _show_failure(facts)
+    found = first_failure(facts)
+    if found is None or (found[0], found[1].number) not in told:
+        _show_failure(facts)
     last = metrics.last(run)
     if last:
         shown = [f"{name} {number(value)}" for name, (_, value, _) in last.items()][:_MAX_METRICS]
@@ -43,10 +47,11 @@ def show_verdict(run: RunFolder, facts: RunFacts) -> None:
         # By what lies there: its manifest may still be in the making.
         if next(run.out(task).glob("*"), None) is not None:
             tell(f"  outputs  {run.out(task)}")
-    found = first_failure(facts)
     step = next_step(run.id, facts, found[0] if found is not None else "")
     if step:
         tell(f"  next     {step}")
+    if state is State.FAILED and facts.cause in codes():
+        tell(f"  more     windlass explain {facts.cause}")
 
 
 def _show_failure(facts: RunFacts) -> None:
@@ -72,8 +77,3 @@ def first_failure(facts: RunFacts) -> tuple[str, Attempt] | None:
         if newest is not None and newest.end is not None:
             return name, newest
     return None
-
-
-def num_attempts(facts: RunFacts) -> int:
-    """Attempts of all tasks together."""
-    return sum(len(task.attempts) for task in facts.tasks.values())

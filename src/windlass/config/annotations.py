@@ -6,9 +6,10 @@ Marks without fields are plain classes: to make a dataclass takes half a millise
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
+from windlass.core.dataclass import dataclass
 from windlass.core.names import NAME_RULE, is_name
 
 __all__ = [
@@ -50,16 +51,21 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Bounds of a number, `min` and `max` included, `above` not; seconds or bytes where there is a unit."""
+    """Bounds of a number, `min` and `max` included, `above` not; seconds or bytes where there is a unit.
+
+    A number with bounds is finite, unless `is_endless` says that infinity is meant.
+    """
 
     min: float | None = None
     max: float | None = None
     above: float | None = None
+    is_endless: bool = False
 
     def holds(self, value: float) -> bool:
         """Whether `value` is inside; NaN never is."""
         return (
-            (self.min is None or value >= self.min)
+            (self.is_endless or abs(value) != inf)
+            and (self.min is None or value >= self.min)
             and (self.max is None or value <= self.max)
             and (self.above is None or value > self.above)
         )

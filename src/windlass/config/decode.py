@@ -32,7 +32,7 @@ from windlass.config.shape import (
     tag_of,
 )
 from windlass.config.shorthand import long_form, move_shorthand_keys
-from windlass.config.union import assume_kind, kinds_with
+from windlass.config.union import assume_kind, bare_kind, kinds_with
 from windlass.core.errors import Place, Problem
 from windlass.core.names import nearest
 
@@ -60,9 +60,13 @@ class Decoder:
         self.origins: dict[str, Place] = {}
         self._failed: list[_Path] = []
 
-    def decode(self, tree: Tree) -> object:
-        """The value of the whole document; only meaningful when no problem was found."""
-        return self._any(tree, Record(self._root), ())
+    def decode(self, tree: Tree, path: tuple[str, ...] = ()) -> object:
+        """The value of the whole document; only meaningful when no problem was found.
+
+        Args:
+            path: where in a larger document the tree stands, for messages and origins.
+        """
+        return self._any(tree, Record(self._root), path)
 
     def _any(self, tree: Tree, shape: Shape, path: _Path) -> object:
         self.origins[join_path(path)] = tree.place
@@ -109,7 +113,7 @@ class Decoder:
         self.problems.extend(conflicts)
         for entry in tree.entries:
             if entry.key not in fields:
-                self.problems.append(unknown_key(entry.key, cls, path, self._root, entry.place))
+                self.problems.append(unknown_key(entry, cls, path, self._root))
                 self._excuse(entry.key, cls, path)
         values: dict[str, object] = {}
         is_whole = True
@@ -172,7 +176,7 @@ class Decoder:
                 hint = name_hint(entry.key, shape.key.rule)
                 self.problems.append(Problem(message, shape.key.rule.code, entry.place, hint))
             before = len(self.problems)
-            item = assume_kind(entry.tree, shape.item, name=entry.key)
+            item = assume_kind(bare_kind(entry.tree, shape.item, name=entry.key), shape.item, name=entry.key)
             values[entry.key] = value = self._any(item, shape.item, inner)
             is_whole = is_whole and value is not _FAILED
             if entry.place.source == COMMAND_LINE:
@@ -196,7 +200,10 @@ class Decoder:
             return _FAILED if value is _FAILED else _sequence([value], shape)
         else:
             return self._wrong_type(tree, shape, path)
-        values = [self._any(item, shape.item, (*path, str(index))) for index, item in enumerate(items)]
+        values = [
+            self._any(assume_kind(item, shape.item), shape.item, (*path, str(index)))
+            for index, item in enumerate(items)
+        ]
         return _FAILED if any(value is _FAILED for value in values) else _sequence(values, shape)
 
     def _one_of(self, tree: Tree, shape: OneOf, path: _Path) -> object:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from windlass.config.encode import to_data
 from windlass.config.path import join_path
+from windlass.core.dataclass import dataclass
 
 __all__ = ["ABSENT", "Absent", "Change", "diff"]
 

@@ -6,11 +6,11 @@ import enum
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from windlass.config.path import join_path
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place
 
 __all__ = [

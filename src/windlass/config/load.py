@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from windlass.config.decode import Decoder
 from windlass.config.document import Branch, Leaf, Tree, kind_of, printable, tree_of_data
 from windlass.config.override import COMMAND_LINE, apply_overrides
 from windlass.config.yaml_text import MAX_TEXT, compose, too_large
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, Problem, SpecError
 
 __all__ = ["Loaded", "from_data", "load", "raise_any"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
 
 from windlass.config.document import Leaf
 from windlass.config.shape import Float, Integer
+from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = ["DURATION_REGEX", "SIZE_REGEX", "Refusal", "bounds_text", "format_seconds", "read_float", "read_integer"]
@@ -47,11 +48,9 @@ def read_float(leaf: Leaf, shape: Float) -> float | Refusal | None:
         value = float(leaf.value)
     except OverflowError:
         return _out_of_range(leaf.text, "a number below 1.8e308")
-    return (
-        value
-        if shape.range.holds(value) or shape.range == type(shape.range)()
-        else _out_of_range(leaf.text, bounds_text(shape))
-    )
+    if shape.range.holds(value) or shape.range == type(shape.range)():
+        return value
+    return _out_of_range(leaf.text, bounds_text(shape) + (" and finite" if math.isinf(value) else ""))
 
 
 def _out_of_range(text: str, legal: str) -> Refusal:

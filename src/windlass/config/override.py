@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from windlass.config.document import Branch, Items, Leaf, Tree, data_of_tree, has_surrogate, kind_of, printable
 from windlass.config.path import join_path, split_path
@@ -19,6 +19,7 @@ from windlass.config.shape import Field, Free, ListOf, MapOf, OneOf, Record, Sha
 from windlass.config.shorthand import long_form, move_shorthand_keys
 from windlass.config.union import DEFAULT, assume_kind, take_kind
 from windlass.config.yaml_text import compose
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, Problem, SpecError
 from windlass.core.names import nearest
 
@@ -230,7 +231,19 @@ def _change_entry(tree: Branch, shape: Shape, override: _Override, depth: int) -
     new = _change(held if is_whole else _assumed(held, shape, part, override), inner, override, depth + 1)
     if new is None:
         return tree.drop(part)
+    for other in _alternatives(tree, shape, part):
+        tree = tree.drop(other)
     return tree.put(part, new, override.place if entry is None or is_whole else entry.place)
+
+
+def _alternatives(tree: Branch, shape: Shape, part: str) -> list[str]:
+    """Keys of the file that an override replaces because only one of them may be set, such as `env.uv` by `env.image`.
+
+    A dataclass lists such keys in `ALTERNATIVES`. Two overrides do not replace each other: the dataclass refuses them.
+    """
+    keys = getattr(shape.cls, "ALTERNATIVES", ()) if isinstance(shape, Record) else ()
+    others = [entry for key in keys if part in keys and key != part and (entry := tree.find(key)) is not None]
+    return [entry.key for entry in others if entry.place.source != COMMAND_LINE]
 
 
 def _assumed(held: Tree | None, shape: Shape, part: str, override: _Override) -> Tree | None:

@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Sequence
 
+from windlass.core.json_text import decode_json
+
 __all__ = ["join_path", "split_path"]
 
 _BARE = re.compile(r"[^\s.=\"'~\\\x00-\x1f\x7f-\xa0\u2028\u2029\ufeff]+\Z")
@@ -36,7 +38,7 @@ def split_path(text: str) -> tuple[str, ...]:
 def _unquote(segment: str) -> str:
     if segment[0] == '"':
         try:
-            return str(json.loads(segment, strict=False))
+            return str(decode_json(segment, strict=False))
         except ValueError:
             return segment[1:-1]
     return segment[1:-1] if segment[0] == "'" else segment

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from windlass.config.annotations import Name, Pattern
-from windlass.config.document import Branch, Leaf, Tree
+from windlass.config.document import Branch, Entry, Leaf, Tree
 from windlass.config.path import join_path
 from windlass.config.scalars import resolve_scalar
 from windlass.config.shape import (
@@ -25,7 +25,7 @@ from windlass.config.shape import (
     key_shorthands,
     short_shape,
 )
-from windlass.core.errors import Place, Problem
+from windlass.core.errors import Problem
 from windlass.core.names import nearest
 
 __all__ = ["accepted", "name_hint", "one_of", "type_hint", "unknown_key"]
@@ -157,16 +157,35 @@ def _takes(shape: Shape, kind: type[object]) -> bool:
     return any(isinstance(option, kind) for option in _flat(shape))
 
 
-def unknown_key(key: str, cls: type[object], path: Sequence[str], root: type[object], place: Place) -> Problem:
+def unknown_key(entry: Entry, cls: type[object], path: Sequence[str], root: type[object]) -> Problem:
     """The problem of a key that a dataclass does not have: what was meant, where it belongs, or what there is."""
+    key, place = entry.key, entry.place
     known = [*fields_of(cls), *key_shorthands(cls)]
     where = f" in {join_path(path)}" if path else " at the top level"
+    foreign = _foreign_hint(entry, path, root)
+    if foreign:
+        return Problem(f"unknown key `{key}`{where}", "unknown-key", place, foreign)
     close = nearest(key, known)
     # A slip of the finger beats a key of that very name elsewhere, which beats a vague likeness.
     is_slip = bool(close) and abs(len(close) - len(key)) <= 1 and _likeness(key, close) >= 0.8
     elsewhere = "" if is_slip else _misplaced_hint(key, root)
     hint = elsewhere or (f"did you mean `{close}`?" if close else f"the keys here are: {', '.join(known)}")
     return Problem(f"unknown key `{key}`{where}", "unknown-key", place, hint)
+
+
+def _foreign_hint(entry: Entry, path: Sequence[str], root: type[object]) -> str:
+    """Our names of keys that another program has; a root class says which, as `FOREIGN_KEYS`."""
+    names: Mapping[str, str] = getattr(root, "FOREIGN_KEYS", {})
+    found = [(key, names[key]) for key in _paths_below(entry, path) if key in names]
+    return "; ".join(f"`{theirs}` is `{ours}` here" for theirs, ours in found)
+
+
+def _paths_below(entry: Entry, path: Sequence[str]) -> Iterator[str]:
+    here = (*path, entry.key)
+    yield join_path(here)
+    if isinstance(entry.tree, Branch):
+        for inner in entry.tree.entries:
+            yield from _paths_below(inner, here)
 
 
 def _likeness(first: str, second: str) -> float:

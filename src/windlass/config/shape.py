@@ -8,7 +8,6 @@ import functools
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -25,6 +24,7 @@ from windlass.config.annotations import (
     ScalarText,
     Size,
 )
+from windlass.core.dataclass import dataclass
 
 __all__ = [
     "Boolean",

@@ -9,7 +9,7 @@ from windlass.config.document import Branch, Entry, Leaf, Tree
 from windlass.config.shape import OneOf, Record, Shape, fields_of, tag_of
 from windlass.core.errors import Place
 
-__all__ = ["DEFAULT", "assume_kind", "kinds_with", "take_kind"]
+__all__ = ["DEFAULT", "assume_kind", "bare_kind", "kinds_with", "take_kind"]
 
 DEFAULT: Final = "default"
 """Source of the places of values that nobody wrote."""
@@ -26,7 +26,7 @@ def assume_kind(tree: Tree, shape: Shape, *, default: object = None, name: str =
     """A mapping with the `kind` that goes without saying; anything else as it is.
 
     It is the kind of the field's default, unless a key is of another kind alone; in a mapping of names, a name that is
-    itself a kind.
+    itself a kind; else that of a dataclass that says so (`IS_ASSUMED`), unless a key is of another kind alone.
     """
     options = _options(shape)
     if not isinstance(tree, Branch) or len(options) < 2 or tree.find("kind") is not None:
@@ -34,10 +34,41 @@ def assume_kind(tree: Tree, shape: Shape, *, default: object = None, name: str =
     kind: object = next((name for cls in options if name in tag_of(cls)), None)
     if type(default) in options and not _is_of_another(tree, type(default), options):
         kind = getattr(default, "kind", None)
+    if kind is None:
+        assumed = [cls for cls in options if getattr(cls, "IS_ASSUMED", False)]
+        kind = next((tag_of(cls)[0] for cls in assumed if not _is_of_another(tree, cls, options)), None)
     if not isinstance(kind, str):
         return tree
     place = Place(DEFAULT, excerpt=f"kind = {kind!r}")
     return Branch((Entry("kind", place, Leaf(kind, kind, place)), *tree.entries), tree.place)
+
+
+def bare_kind(tree: Tree, shape: Shape, *, name: str) -> Tree:
+    """A mapping with the `kind` whose dataclass names these very keys and values as its `BARE`; anything else as it is.
+
+    A `name` that is itself a kind stays that kind where it needs no other key.
+    """
+    if not isinstance(tree, Branch):
+        return tree
+    written = {entry.key: entry.tree for entry in tree.entries if not _is_assumed(entry)}
+    values = {key: inner.value if isinstance(inner, Leaf) else inner for key, inner in written.items()}
+    for cls in _options(shape):
+        if values and values == getattr(cls, "BARE", None) and not _is_complete(name, _options(shape)):
+            kind = str(tag_of(cls)[0])
+            place = Place(DEFAULT, excerpt=f"kind = {kind!r}")
+            rest = tuple(entry for entry in tree.entries if entry.key != "kind")
+            return Branch((Entry("kind", place, Leaf(kind, kind, place)), *rest), tree.place)
+    return tree
+
+
+def _is_assumed(entry: Entry) -> bool:
+    return entry.key == "kind" and entry.place.source == DEFAULT
+
+
+def _is_complete(name: str, options: Sequence[type[object]]) -> bool:
+    """Whether the name is a kind that has a default for every field."""
+    named = [cls for cls in options if name in tag_of(cls)]
+    return bool(named) and not any(field.is_required for field in fields_of(named[0]).values())
 
 
 def _is_of_another(tree: Branch, cls: type[object], options: Sequence[type[object]]) -> bool:

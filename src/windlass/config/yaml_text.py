@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from windlass.config.document import MAX_DEPTH, Branch, Entry, Items, Leaf, Tree, has_surrogate
 from windlass.config.scalars import resolve_scalar
 from windlass.config.syntax import Mark, explain_syntax
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, Problem, SpecError
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ the name of a page in docs/errors/.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from windlass.core.dataclass import dataclass
 
 __all__ = [
     "AccessError",
@@ -64,6 +65,13 @@ class Problem:
         place = f" ({self.place})" if self.place is not None else ""
         return f"{self.message}{place}" + (f"; {self.hint}" if self.hint else "")
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a traceback shows below the message."""
+        lines = [str(self.place)] if self.place is not None else []
+        lines += [f"hint: {self.hint}"] if self.hint else []
+        return (*lines, f"[{self.code}]: `windlass explain {self.code}`")
+
     def __str__(self) -> str:
         lines = [f"error: {self.message}".ljust(60) + f"  [{self.code}]"]
         if self.place is not None:
@@ -85,6 +93,15 @@ class WindlassError(Exception):
         self.hint = hint
         self.code = code or self.default_code
         self.place = place
+        self._show_in_tracebacks()
+
+    def _show_in_tracebacks(self) -> None:
+        """Attach place, hint and code as notes (PEP 678), which Python 3.11 and notebooks print below the message."""
+        if not hasattr(self, "add_note"):
+            return
+        for problem in self.problems:
+            for note in problem.notes:
+                self.add_note(note)
 
     @property
     def problems(self) -> Sequence[Problem]:
@@ -114,8 +131,17 @@ class SpecError(WindlassError):
         first = self._problems[0] if self._problems else Problem("the experiment is refused", self.default_code)
         super().__init__(first.message, hint=first.hint, code=first.code, place=first.place)
 
+    def _show_in_tracebacks(self) -> None:
+        """Attach the codes alone as notes: the text has every problem with its place and hint."""
+        if hasattr(self, "add_note"):
+            for code in dict.fromkeys(problem.code for problem in self.problems):
+                self.add_note(f"[{code}]: `windlass explain {code}`")
+
     def __str__(self) -> str:
         return "\n".join(problem.sentence for problem in self.problems)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._problems,)
 
     @property
     def problems(self) -> Sequence[Problem]:

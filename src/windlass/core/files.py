@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windlass.core.errors import PreconditionError, WaitTimeoutError
+from windlass.core.tree import walk
 
 __all__ = [
     "check_locks",
@@ -20,7 +21,6 @@ __all__ = [
     "fsync_directory",
     "is_locked",
     "lock",
-    "read_json",
     "refresh_folder",
     "sha256_file",
     "take_lock",
@@ -130,11 +130,6 @@ def write_json(
     write_atomic(path, text.encode() + b"\n", mode=mode, is_durable=is_durable, syncs_folder=syncs_folder)
 
 
-def read_json(path: Path) -> object:
-    """The value of a JSON file."""
-    return json.loads(path.read_bytes())
-
-
 def sha256_file(path: Path) -> str:
     """Hex sha256 of a file's content, read in pieces of 1 MiB."""
     import hashlib  # lazy: OpenSSL takes 4 ms, and the guard digests nothing
@@ -240,7 +235,7 @@ def disk_bytes(path: Path) -> int:
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_blocks * 512
     seen: dict[tuple[int, int], int] = {}
-    for folder, _, names in os.walk(path):
+    for folder, _, names in walk(path):
         for name in names:
             try:
                 found = os.lstat(os.path.join(folder, name))

@@ -30,9 +30,22 @@ def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[st
     def __getattr__(name: str) -> object:  # noqa: N807 - what PEP 562 calls it
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        __import__(modules[name])
+        try:
+            __import__(modules[name])
+        except ModuleNotFoundError as error:
+            _add_hint(error)
+            raise
         value = getattr(sys.modules[modules[name]], name)
         setattr(sys.modules[package], name, value)
         return value
 
     return __getattr__
+
+
+def _add_hint(error: ModuleNotFoundError) -> None:
+    """Name the extra that brings a missing package, where Python can show it."""
+    from windlass.core.extras import missing_extra  # lazy: only where something is missing
+
+    extra = missing_extra(error)
+    if extra and hasattr(error, "add_note"):
+        error.add_note(f"hint: pip install 'windlass[{extra}]'")

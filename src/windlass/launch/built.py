@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from windlass.core.errors import NotFoundError, Place, PreconditionError, WindlassError
+from windlass.core.json_text import decode_json
 from windlass.core.names import nearest
 from windlass.launch.finding import Finding
 from windlass.pin.builds import BUILT, BuildPin, built_folder, code_of_build
@@ -216,7 +216,7 @@ def _found_there(builds: Mapping[str, BuildPin], experiment: str, site: Site) ->
 
 def _read(text: str) -> Mapping[str, object] | None:
     try:
-        data = json.loads(text)
+        data = decode_json(text)
     except ValueError:
         return None
     return data if isinstance(data, dict) else None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from windlass.core.dataclass import dataclass
+from windlass.core.json_text import decode_json
 from windlass.sites import sites_folder
 
 __all__ = ["CheckRun", "Finding", "Status", "keep_check", "last_check", "past_checks"]
@@ -70,7 +72,7 @@ def past_checks(home: Path, name: str) -> list[CheckRun]:
     found = []
     for line in lines:
         try:
-            data = json.loads(line)
+            data = decode_json(line)
             findings = tuple(Finding(**each) for each in data["findings"])
             found.append(CheckRun(**{**data, "findings": findings, "jobs": tuple(data["jobs"])}))
         except (ValueError, TypeError, KeyError):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
 from windlass.core.files import disk_bytes, is_locked, lock
 from windlass.core.process import identify
+from windlass.core.tree import remove_tree
 from windlass.core.units import format_duration
 from windlass.record.state import State
 from windlass.runs.archived import is_imported
@@ -178,7 +178,7 @@ def remove(removal: Removal, home: Home) -> bool:
     if removal.kind == "environment":
         with lock(_gate(removal.path)):
             (removal.path / _MARKER).unlink(missing_ok=True)  # first, so that nobody takes the rest for whole
-            shutil.rmtree(removal.path, ignore_errors=True)
+            remove_tree(removal.path)
         return True
     if removal.kind == "index":
         removal.path.unlink(missing_ok=True)
@@ -189,7 +189,7 @@ def remove(removal: Removal, home: Home) -> bool:
         remove_delivery(removal.path)
         return True
     if removal.path.is_dir():
-        shutil.rmtree(removal.path, ignore_errors=True)
+        remove_tree(removal.path)
     else:
         removal.path.unlink(missing_ok=True)
     return True
@@ -206,7 +206,7 @@ def _remove_run(run: RunFolder, home: Home) -> bool:
 
             remove_run_at_site(run, home)
         os.rename(run.path, trash)
-    shutil.rmtree(trash, ignore_errors=True)
+    remove_tree(trash)
     return True
 
 

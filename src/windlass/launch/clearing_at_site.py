@@ -6,10 +6,10 @@ What is removed is looked at once more by the site (`windlass.supervise.clearing
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from windlass.backends.door import door_of
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.launch.clearing import Kept, Removal, needs
 from windlass.launch.mirror import Mirror, mirror_of, mirror_of_run, state_at_site

@@ -11,13 +11,14 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
 from windlass.core.files import disk_bytes, lock
 from windlass.core.names import new_token
+from windlass.core.phrases import count
 from windlass.core.units import format_duration
 from windlass.launch.clearing import Kept, Removal
 from windlass.record.state import State
@@ -222,7 +223,7 @@ def clear_data(home: Home, older_than_s: float, *, drops_pinned: bool, is_dry: b
     data = Data(home=home)
     found = data.gc(older_than_s=older_than_s, drops_pinned=drops_pinned, is_dry=is_dry)
     if found.versions or found.num_objects:
-        why = f"{len(found.versions)} versions and {found.num_objects} files of them that no name and no run has"
+        why = f"{count(len(found.versions), 'version')} and {count(found.num_objects, 'file')} of them that no name and no run has"
         yield Removal(kind="data", path=data.local.root, num_bytes=found.num_bytes, why=why)
     for digest, why in found.kept.items():
         yield Kept(path=data.local.root, why=f"{digest[:12]}: {why}", kind="data")

@@ -18,7 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from windlass.core.errors import PreconditionError
-from windlass.core.files import lock, read_json, write_atomic, write_json
+from windlass.core.files import lock, write_atomic, write_json
+from windlass.core.json_text import read_json
 from windlass.launch.porter import write_archive
 from windlass.record.journal import SUFFIX
 from windlass.runs.store import RunFolder

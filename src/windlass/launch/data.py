@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError, WindlassError
 from windlass.pin.data.fetched import fetch_source
 from windlass.pin.data.pinned import DataPlaces

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windlass.core.errors import WindlassError
-from windlass.core.files import read_json
+from windlass.core.json_text import read_json
 from windlass.launch.archived_plan import plan_here
 from windlass.pin.code.comparing import FileChange, changes_between
 from windlass.plan import Plan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,6 +13,7 @@ from windlass.backends.slurm.build_job import BuildJob, ensure_build_queued
 from windlass.core.clock import SystemClock
 from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
+from windlass.core.json_text import decode_json
 from windlass.launch.site_places import SiteBuild, SitePlaces, entries_at_site, found_environment
 from windlass.pin import BuiltEnvironment, EnvironmentPin
 from windlass.pin.environment.driver import check_driver, look_at_driver
@@ -138,7 +138,7 @@ def _own_settings(door: Door) -> dict[str, str]:
 def _last_line(answer: Answer, profile: Profile, door: Door) -> dict[str, Any]:
     last = answer.out.strip().rpartition("\n")[2]
     if last.startswith('{"ok"'):
-        told: dict[str, Any] = json.loads(last)
+        told: dict[str, Any] = decode_json(last)
         return told
     said = answer.err.strip().rpartition("\n")[2] or last or "nothing"
     if answer.code == 127:

@@ -8,12 +8,15 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.core.files import fsync_directory, lock, read_json, sha256_file, write_json
+from windlass.core.files import fsync_directory, lock, sha256_file, write_json
+from windlass.core.json_text import read_json
+from windlass.core.phrases import count, size
 from windlass.core.process import identify
 from windlass.core.version import VERSION
 from windlass.launch.submit import BILL, PLACES, PROVENANCE
@@ -37,6 +40,7 @@ FOLDERS = ("journal", "jobs", "logs", "out", "code", "checkpoints")
 """What of a run's folder travels."""
 _STAYS = (".lock", "submitted.json")
 _LOCK_S = 30.0
+_NUM_TOLD = 8
 _PAUSES_S = (0.2, 1.0, 3.0)
 
 
@@ -63,6 +67,7 @@ class _Wanted:
     checkpoints: bool
     data: bool
     away: Mapping[str, str]
+    secrets: bool
 
 
 def export_run(
@@ -72,6 +77,7 @@ def export_run(
     *,
     checkpoints: bool = False,
     data: bool = False,
+    with_secrets: bool = False,
     log: Callable[[str], None] = lambda line: None,
 ) -> Exported:
     """Write a run that ended into one archive; the file appears whole or not at all. Blocking: reads everything twice.
@@ -79,10 +85,13 @@ def export_run(
     Args:
         target: its name ends in `.tar.gz`, `.tar.zst` or `.tar`; there must be no such file.
         checkpoints, data: take them in too.
+        with_secrets: write it although values of secrets are in its files.
         log: gets a line about each step.
 
     Raises:
-        PreconditionError: the run goes on, the file exists, or something changed meanwhile.
+        PreconditionError: the run goes on, the file exists, something changed meanwhile, or the value of a secret of
+            this home is in a file (`archive-secrets`).
+        AccessError: the vault cannot be opened, so its values cannot be looked for.
         NotFoundError: an output that lives at a site is gone there.
         OSError: there is no room, or no permission.
     """
@@ -99,7 +108,7 @@ def export_run(
     fresh = _fresh_beside(target)
     try:
         with lock(run.path / "keeper.lock", timeout_s=_LOCK_S):
-            wanted = _Wanted(checkpoints=checkpoints, data=data, away=away)
+            wanted = _Wanted(checkpoints=checkpoints, data=data, away=away, secrets=with_secrets)
             contents = _packed(run, home, fresh / "archive", target.name, log, wanted)
         _place(fresh / "archive", target)
     finally:
@@ -117,7 +126,9 @@ def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[st
     """Gather and write; again where a supervisor that winds down still had a word for the journal."""
     for pause_s in (*_PAUSES_S, 0.0):
         contents = _gather(run, home, path.parent, wanted)
-        log(f"{len(contents.items)} files, {contents.num_bytes} bytes")
+        log(f"{count(len(contents.items), 'file')}, {size(contents.num_bytes)}")
+        if not wanted.secrets:
+            _refuse_secrets(contents, home)
         try:
             _write(contents, path, name)
         except PreconditionError as error:
@@ -127,6 +138,25 @@ def _packed(run: RunFolder, home: Home, path: Path, name: str, log: Callable[[st
         else:
             break
     return contents
+
+
+def _refuse_secrets(contents: Contents, home: Home) -> None:
+    """Say which files hold which secrets; a task may write what it was given anywhere."""
+    from windlass.launch.secret_search import find_secrets  # lazy: these are for an export alone
+    from windlass.secrets import open_secrets
+
+    store = open_secrets(home.path)
+    secrets = store.require(store.sources())
+    found = find_secrets(contents.items, secrets) if secrets else {}
+    if not found:
+        return
+    told = [f"{path} holds {', '.join(names)}" for path, names in sorted(found.items())]
+    more = f", and {len(told) - _NUM_TOLD} more files hold secrets" if len(told) > _NUM_TOLD else ""
+    raise PreconditionError(
+        f"the archive would hold values of secrets: {'; '.join(told[:_NUM_TOLD])}{more}",
+        hint=f"whoever has the archive could read them; windlass archive export {contents.run_id} --with-secrets",
+        code="archive-secrets",
+    )
 
 
 def _bring_outputs(run: RunFolder, home: Home, facts: RunFacts) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["Finding", "Link", "Status", "broken_links"]
 

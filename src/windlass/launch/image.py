@@ -19,13 +19,20 @@ if TYPE_CHECKING:
     from windlass.pin.image import Engine, ImageRecord, ImageSource
     from windlass.runs.store import RunFolder
 
-__all__ = ["build_image", "ensure_run_image", "find_image", "pin_image", "reference_at", "runs_of"]
+__all__ = ["build_image", "ensure_run_image", "find_image", "image_presence", "pin_image", "reference_at", "runs_of"]
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def pin_image(experiment: spec.Experiment, code: CodePin, folder: Path, site: Site, home: Home) -> ImagePin:
-    """Pin `env.image` for a place; nothing is built, and nothing is written.
+def pin_image(
+    experiment: spec.Experiment,
+    code: CodePin,
+    folder: Path,
+    site: Site,
+    home: Home,
+    log: Callable[[str], None] = lambda line: None,
+) -> ImagePin:
+    """Pin `env.image` for a place; nothing is built, and nothing is written. `log` is told before a registry is asked.
 
     Raises:
         PreconditionError: a place without an engine of its own gets an image to build only through a registry.
@@ -58,6 +65,7 @@ def pin_image(experiment: spec.Experiment, code: CodePin, folder: Path, site: Si
                 network=image.network,
                 platform=platform,
                 is_elsewhere=site.profile is not None,
+                log=log,
             )
         except UnreachableError:
             if site.profile is None:
@@ -77,7 +85,24 @@ def pin_image(experiment: spec.Experiment, code: CodePin, folder: Path, site: Si
         network=image.network,
         store=home.cache / "code.git",
         platform=platform,
+        log=log,
     )
+
+
+def image_presence(plan: Plan) -> str:
+    """Whether this machine has the plan's image already, in words; empty where another place gets it. One call of the engine."""
+    pin = plan.pins.image
+    engine = _engine(plan.site) if pin.kind != "none" and plan.site.profile is None else None
+    if engine is None:
+        return ""
+    from windlass.pin.image import has_image  # lazy: most experiments have no image
+
+    try:
+        is_here = has_image(pin, engine)
+    except UnreachableError as error:
+        return f"not known to be here: {error.message}"
+    what = "built" if pin.kind == "built" else "pulled"
+    return f"in {engine.kind} on this machine" if is_here else f"not in {engine.kind} yet: the launch has it {what}"
 
 
 def ensure_run_image(plan: Plan, folder: Path, home: Home, *, log: Callable[[str], None]) -> BuiltImage | None:

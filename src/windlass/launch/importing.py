@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.core.files import fsync_directory, read_json
+from windlass.core.files import fsync_directory
+from windlass.core.json_text import read_json
+from windlass.core.tree import remove_tree
 from windlass.launch.archive_checks import check_arrived
 from windlass.launch.exporting import FILES, FOLDERS, PACK
 from windlass.launch.submit import PLACES
@@ -48,7 +50,7 @@ def import_run(path: Path, home: Home) -> RunFolder:
         check_arrived(run, path, home, contents, pack=fresh / "in" / PACK)
         return _take_over(run, home)
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        remove_tree(fresh)
 
 
 def _check_names(path: Path, contents: Contents) -> None:

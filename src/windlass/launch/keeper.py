@@ -1,24 +1,28 @@
-"""The shell around `reconcile`: look at a run's jobs, and do what its policy says until nothing is left to do."""
+"""The shell around `reconcile`: look at a run's jobs, and do what its policy says until nothing is left to do.
+
+Only for commands that may act on the run; one that only looks asks `outlook`.
+"""
 
 from __future__ import annotations
 
 import os
 
-from windlass.backends import CanSweep, JobState, Observation
+from windlass.backends import CanSweep, CanUnqueue
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import lock
 from windlass.launch.client import client_journal
 from windlass.launch.mirror import Mirror, mirror_of
+from windlass.launch.outlook import has_ended, is_settled, next_action
 from windlass.launch.reconcile import (
     Action,
     Cancel,
     EndTask,
     MarkLost,
     NextJob,
+    NoteGone,
     Submit,
     Sweep,
-    has_loose_ends,
-    reconcile,
+    Unqueue,
 )
 from windlass.launch.submit import (
     announce,
@@ -38,12 +42,15 @@ from windlass.plan import Plan
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.journal import JournalWriter
-from windlass.record.retry import Budgets
 from windlass.record.state import End, RunFacts, State
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
+from windlass.runs.witness import missing_records
 
-__all__ = ["keep"]
+__all__ = ["NOTHING_DONE", "keep"]
+
+NOTHING_DONE = "nothing was done"
+"""Beginning of the line that says why a run was left alone although it needs something."""
 
 _MAX_ACTIONS = 20
 
@@ -52,12 +59,12 @@ def keep(run: RunFolder, home: Home) -> list[str]:
     """Bring a run's record in line with the world; returns what was done, in words.
 
     Cheap when nothing is wrong: one observation per living job. Safe for many clients at once. Never ends what it
-    cannot see.
+    cannot see, and never acts on a record that is damaged.
     """
     facts = run.facts()
     if not (run.path / "plan.json").exists() or is_launching(home, run.id):
         return []
-    if _is_settled(facts) and not has_secrets(run):
+    if is_settled(facts) and not has_secrets(run):
         return []
     if run.path.stat().st_uid != os.geteuid():
         return []  # somebody else's: what we write there could lock its owner out
@@ -66,7 +73,7 @@ def keep(run: RunFolder, home: Home) -> list[str]:
     if mirror is not None:
         facts = _exchange(mirror)
     if facts.num_damaged:
-        return [f"nothing was done for {run.id}: {facts.num_damaged} records of its journal are damaged"]
+        return [f"{NOTHING_DONE} for {run.id}: {facts.num_damaged} records of its journal are damaged"]
     launch_lock(home, run.id).unlink(missing_ok=True)  # of a launching command that was killed
     with lock(run.path / "keeper.lock"):
         return _carry_out(run, plan, home, mirror)
@@ -76,19 +83,26 @@ def _carry_out(run: RunFolder, plan: Plan, home: Home, mirror: Mirror | None) ->
     """Do one thing after another until nothing is left to do; each is told to the run's site before the next."""
     done: list[str] = []
     if not run.facts().run or not is_furnished(run):
+        missing = missing_records(run.path, run.facts())
+        if missing:
+            return [_left_alone(run, missing)]
         done.append(_inherit(run, plan))
         if mirror is not None:
             _exchange(mirror)
     for _ in range(_MAX_ACTIONS):
-        step = _next_action(run, plan, mirror)
+        step = _next_step(run, plan, mirror)
         if step is None:
             break
+        missing = _missing(run, *step)
+        if missing:
+            done.append(_left_alone(run, missing))
+            break
         with client_journal(run.journal) as journal:
-            done.append(_do(run, plan, home, *step, journal))
+            done += [line for line in (_do(run, plan, home, *step, journal),) if line]
         if mirror is not None:
             mirror.push()
     let_go(run, plan)
-    if _is_settled(run.facts()):
+    if has_ended(run.facts()):
         remove_secrets(run, mirror)  # its last supervisor was killed before it could
     return done
 
@@ -126,28 +140,22 @@ def _inherit(run: RunFolder, plan: Plan) -> str:
     return message
 
 
-def _is_settled(facts: RunFacts) -> bool:
-    return facts.state.is_terminal and not any(has_loose_ends(task) for task in facts.tasks.values())
+def _next_step(run: RunFolder, plan: Plan, mirror: Mirror | None) -> tuple[str, Action] | None:
+    if mirror is None:
+        return next_action(run, plan, is_heard=True)
+    return next_action(run, plan, is_heard=mirror.porter.is_heard, hear=lambda: _exchange(mirror))
 
 
-def _next_action(run: RunFolder, plan: Plan, mirror: Mirror | None) -> tuple[str, Action] | None:
-    """The next thing to do; every job is observed before the facts are read again, and those of a site are heard."""
-    backend = backend_of(plan)
-    before = run.facts()
-    open_tasks = {name: task for name, task in before.tasks.items() if not task.end or has_loose_ends(task)}
-    submissions = {name: submission_of(run, name, task.newest_job) for name, task in open_tasks.items()}
-    known = {name: found for name, found in submissions.items() if found is not None}
-    seen = backend.observe(list(known.values()))
-    if mirror is not None and any(found.state is JobState.GONE for found in seen.values()):
-        _exchange(mirror)  # its last words, which may have come after we listened
-    facts, is_heard = run.facts(), mirror is None or mirror.porter.is_heard
-    for name, task in facts.tasks.items():
-        observed = seen[known[name].backend_id] if name in known else Observation(state=JobState.UNKNOWN)
-        budgets = Budgets(*facts.budgets.get(name, (50, 0)))
-        action = reconcile(task, observed, budgets, plan.task(name).chain.num_links, is_heard=is_heard)
-        if action is not None:
-            return name, action
-    return None
+def _missing(run: RunFolder, task: str, action: Action) -> list[str]:
+    """What the journal lacks of a task that an action would go on with; to cancel something needs no whole record."""
+    facts = run.facts()
+    if facts.tasks[task].end or isinstance(action, Cancel):
+        return []
+    return missing_records(run.path, facts)
+
+
+def _left_alone(run: RunFolder, missing: list[str]) -> str:
+    return f"{NOTHING_DONE} for {run.id}: {missing[0]}"
 
 
 def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journal: JournalWriter) -> str:
@@ -158,6 +166,11 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
         assert found is not None  # it was observed
         backend_of(plan).cancel(found)
         return f"took job {action.job} of {task} out of the queue"
+    if isinstance(action, Unqueue):
+        return _unqueue(run, plan, task, action)
+    if isinstance(action, NoteGone):
+        journal.append(events.JOB_GONE, task=task, job=action.job)
+        return ""
     if isinstance(action, MarkLost):
         _sweep(run, plan, task, action.job)
         journal.append(
@@ -175,12 +188,25 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
         return _submit(run, plan, home, task, action.job, journal, f"submitted job {action.job} of {task}")
     if isinstance(action, Sweep):
         _sweep(run, plan, task, action.job)
-        message = "left alone by its supervisor; ended by the next command that looked"
+        message = "left alone by its supervisor; ended by the next command that acted on the run"
+        attempt = run.facts().task(task).attempts[action.attempt]
+        cause = attempt.end.cause if attempt.end is not None else str(Cause.NODE_LOST)
+        cause = str(Cause.NODE_LOST) if cause == Cause.OK else cause
         for rank in action.ranks:
-            end = End(str(Cause.NODE_LOST), rank=rank, message=message).to_data()
+            end = End(cause, rank=rank, message=message).to_data()
             journal.append(events.PROCESS_ENDED, task=task, attempt=action.attempt, rank=rank, end=end)
         return f"ended what job {action.job} of {task} had left behind"
     return _end(task, action, journal)
+
+
+def _unqueue(run: RunFolder, plan: Plan, task: str, action: Unqueue) -> str:
+    backend, found = backend_of(plan), submission_of(run, task, action.job)
+    assert found is not None  # it was observed
+    if isinstance(backend, CanUnqueue):
+        backend.unqueue(found)
+    else:
+        backend.cancel(found)
+    return f"took {', '.join(action.ids)} of job {action.job} of {task} out of the queue"
 
 
 def _submit(run: RunFolder, plan: Plan, home: Home, task: str, number: int, journal: JournalWriter, done: str) -> str:

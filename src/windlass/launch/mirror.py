@@ -14,7 +14,8 @@ from typing import Any
 
 from windlass.backends.door import Door, door_of
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.core.files import lock, read_json, write_json
+from windlass.core.files import lock, write_json
+from windlass.core.json_text import read_json
 from windlass.launch.porter import Carrier, Porter
 from windlass.plan import Plan
 from windlass.record.journal import SUFFIX

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass import config, spec
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, PreconditionError
-from windlass.pin import NO_ENVIRONMENT, CodePin, DataPin, DataPlaces, EnvironmentPin, pin_code
+from windlass.launch.gpu_sites import gpu_sites_named
+from windlass.pin import NO_CODE, NO_ENVIRONMENT, CodePin, DataPin, DataPlaces, EnvironmentPin, pin_code
 from windlass.pin.image import NO_IMAGE, ImagePin
 from windlass.plan import Machine, Pins, Plan, Site, choose_site, make_plan, split_place
 from windlass.runs.home import Home
 from windlass.supervise.leases import machine
 
 if TYPE_CHECKING:
+    from windlass.launch.preview import Preview
     from windlass.launch.run import Run
 
 __all__ = [
@@ -29,6 +34,8 @@ __all__ = [
     "prepare_file",
 ]
 
+_SOURCES_HERE = ("file", "store", "run")
+"""Data that is on this machine; of other sources somebody is asked over the network."""
 _MACHINE_PLACES = {"local": "local", "docker": "docker", "podman": "docker"}
 """Places that are this machine, with their backend."""
 
@@ -93,11 +100,14 @@ def prepare_file(
     *,
     home: Home | None = None,
     log: Callable[[str], None] = lambda line: None,
+    preview: Preview | None = None,
 ) -> Prepared:
     """Read an experiment file and plan it.
 
     Args:
-        log: gets progress lines of data that must be fetched, since only its bytes have a digest.
+        log: gets a line before something is asked over the network, and progress of data that must be fetched, since
+            only its bytes have a digest.
+        preview: for a plan that is only looked at: takes the errors, which are raised together at the end.
 
     Raises:
         WindlassError: the file, a pin or the plan is refused; nothing was left behind.
@@ -111,6 +121,7 @@ def prepare_file(
         origins=loaded.origins,
         home=home,
         log=log,
+        preview=preview,
     )
 
 
@@ -123,31 +134,40 @@ def prepare(
     origins: Mapping[str, Place] | None = None,
     home: Home | None = None,
     log: Callable[[str], None] = lambda line: None,
+    preview: Preview | None = None,
 ) -> Prepared:
     """Pin and plan an experiment; see `prepare_file`."""
     options = options or Options()
     home = home or Home.default()
     names = (options.on,) if options.on else experiment.where
     candidates = [_with_folders(find_place(name, home), experiment) for name in names]
-    site = choose_site(
-        experiment, candidates, best_effort=options.best_effort, reshape=options.reshape, origins=origins
-    )
+    part = preview or contextlib.nullcontext()
+    site = candidates[0]
+    with part, gpu_sites_named(candidates, home):
+        site = choose_site(
+            experiment, candidates, best_effort=options.best_effort, reshape=options.reshape, origins=origins
+        )
     if not options.is_dry:
         check_added(site, home)
-    pins = _pin(experiment, base, options, home, site, log)
-    pins = _with_built(experiment, pins, site, home, base, origins)
-    plan = make_plan(
-        experiment,
-        pins,
-        site,
-        overrides=overrides,
-        is_debug=options.is_debug,
-        best_effort=options.best_effort,
-        reshape=options.reshape,
-        origins=origins or {},
-    )
-    plan = replace(plan, notes=(*plan.notes, *_set_twice(overrides), *_unlaunchable(site, home)))
-    _check_secrets(plan, home)
+    pins = _pin(experiment, base, options, home, site, log, preview)
+    with part:
+        pins = _with_built(experiment, pins, site, home, base, origins)
+    with part, gpu_sites_named(candidates, home):
+        plan = make_plan(
+            experiment,
+            pins,
+            site,
+            overrides=overrides,
+            is_debug=options.is_debug,
+            best_effort=options.best_effort,
+            reshape=options.reshape,
+            origins=origins or {},
+        )
+        _check_secrets(plan, home)
+    if preview is not None:
+        preview.check()
+    told = preview.told() if preview is not None else ()
+    plan = replace(plan, notes=(*told, *plan.notes, *_set_twice(overrides), *_unlaunchable(site, home)))
     return Prepared(experiment=experiment, plan=plan, base=base, home=home, options=options, origins=origins or {})
 
 
@@ -218,29 +238,66 @@ def _pin(
     home: Home,
     site: Site,
     log: Callable[[str], None],
+    preview: Preview | None,
 ) -> Pins:
     folder = _code_folder(experiment, base)
-    code = pin_code(
-        folder,
-        snapshot=options.snapshot,
-        allow_dirty=options.allow_dirty,
-        write=not options.is_dry,
-        store=home.cache / "code.git",
-    )
-    image = pin_image_of(experiment, code, folder, site, home)
+    pins = Pins(code=NO_CODE, environment=NO_ENVIRONMENT, data={}, image=NO_IMAGE)
+    part = preview or contextlib.nullcontext()
+    with part:
+        pins = replace(pins, code=_pin_code(folder, options, home, preview))
+    with part:
+        image = functools.partial(pin_image_of, experiment, pins.code, folder, site, home, log)
+        named = functools.partial(_unknown_image, experiment)
+        pins = replace(pins, image=image() if preview is None else preview.image(image, named))
     sources = {name: source.source for name, source in experiment.data.items() if source.source}
     sources |= {f"{name}.from": source.from_ for name, source in experiment.data.items() if ":" in source.from_}
-    data = {name: _pin_data(name, source, base, home, log) for name, source in sources.items()}
-    return Pins(code=code, environment=pin_environment_of(experiment, folder, site), data=data, image=image)
+    for name, source in sources.items():
+        if preview is not None:  # what cannot be pinned is said once, not again where it is used
+            unknown = DataPin(name=name, source=source, digest="", size_bytes=0, kind="folder", num_files=0)
+            pins = replace(pins, data={**pins.data, name: unknown})
+        with part:
+            pins = replace(pins, data={**pins.data, name: _pin_data(name, source, base, home, log)})
+    environment = NO_ENVIRONMENT
+    with part:
+        environment = pin_environment_of(experiment, folder, site, log)
+    return replace(pins, environment=environment)
 
 
-def pin_image_of(experiment: spec.Experiment, code: CodePin, folder: Path, site: Site, home: Home) -> ImagePin:
-    """The pin of an experiment's image; `folder` is what was pinned as code."""
+def _pin_code(folder: Path, options: Options, home: Home, preview: Preview | None) -> CodePin:
+    def pin(is_snapshot: bool) -> CodePin:
+        return pin_code(
+            folder,
+            snapshot=options.snapshot or is_snapshot,
+            allow_dirty=options.allow_dirty,
+            write=not options.is_dry,
+            store=home.cache / "code.git",
+        )
+
+    return pin(False) if preview is None else preview.code(pin, is_given=options.snapshot or options.allow_dirty)
+
+
+def _unknown_image(experiment: spec.Experiment) -> ImagePin | None:
+    """The pin of an image that is only named, without its digest; None where one is built."""
+    image = experiment.env.image
+    if not image.name:
+        return None
+    return ImagePin(kind="named", name=image.name, has_own_code=image.has_own_code, network=image.network)
+
+
+def pin_image_of(
+    experiment: spec.Experiment,
+    code: CodePin,
+    folder: Path,
+    site: Site,
+    home: Home,
+    log: Callable[[str], None] = lambda line: None,
+) -> ImagePin:
+    """The pin of an experiment's image; `folder` is what was pinned as code. `log` is told before a registry is asked."""
     if not experiment.env.image:
         return NO_IMAGE
     from windlass.launch.image import pin_image  # lazy: most experiments have no image
 
-    return pin_image(experiment, code, folder, site, home)
+    return pin_image(experiment, code, folder, site, home, log)
 
 
 def _with_built(
@@ -258,7 +315,9 @@ def _with_built(
     return with_built(experiment, pins, site, home, code_folder=_code_folder(experiment, base), origins=origins)
 
 
-def pin_environment_of(experiment: spec.Experiment, folder: Path, site: Site) -> EnvironmentPin:
+def pin_environment_of(
+    experiment: spec.Experiment, folder: Path, site: Site, log: Callable[[str], None] = lambda line: None
+) -> EnvironmentPin:
     """The pin of an experiment's environment; `folder` holds the code. A site over ssh is asked for its own interpreter."""
     env = experiment.env
     if not env.uv and not env.python:
@@ -270,6 +329,7 @@ def pin_environment_of(experiment: spec.Experiment, folder: Path, site: Site) ->
     if site.profile is not None and site.profile.ssh:
         from windlass.launch.site_python import pin_site_python  # lazy: few tasks bring an interpreter of a site's
 
+        log(f"asking {site.name} for its {env.python}")
         return pin_site_python(env.python, site.profile)
     return pin_environment("python", folder, python=env.python)
 
@@ -279,6 +339,8 @@ def _pin_data(name: str, source: str, base: Path, home: Home, log: Callable[[str
     from windlass.pin import pin_data  # lazy: as above
 
     text, places = _whole_run_id(source, home), DataPlaces.of(home.path)
+    if source.partition(":")[0] not in _SOURCES_HERE:
+        log(f"data `{name}`: asking {source}")
     with told_of(f"data `{name}` from {source}", log) as progress:
         return pin_data(name, text, base, cache=home.cache / "digests", places=places, progress=progress)
 

@@ -1,4 +1,4 @@
-"""The pure policy of any client that looks at a run: what to do about a task whose job may be gone.
+"""The pure policy of any client that may act on a run: what to do about a task whose job may be gone.
 
 Clients only reconcile; the supervisors in the job decide while they live. The observation must be made before the
 facts are read: a supervisor that writes its last record and leaves in between is then seen as finished, not lost.
@@ -6,14 +6,29 @@ facts are read: a supervisor that writes its last record and leaves in between i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from windlass.backends import JobState, Observation
+from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause, cause_of
 from windlass.record.retry import Budgets, Decision, decide, end_of_chain
-from windlass.record.state import State, Task
+from windlass.record.state import Job, State, Task
 
-__all__ = ["Action", "Cancel", "EndTask", "MarkLost", "NextJob", "Submit", "Sweep", "has_loose_ends", "reconcile"]
+__all__ = [
+    "Action",
+    "Cancel",
+    "EndTask",
+    "MarkLost",
+    "NextJob",
+    "NoteGone",
+    "Submit",
+    "Sweep",
+    "Unqueue",
+    "after_end",
+    "has_loose_ends",
+    "reconcile",
+]
+
+LEAVING_S = 120.0
+"""A job that still runs so long after its task's end does not leave by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +82,22 @@ class Sweep:
     ranks: tuple[int, ...]
 
 
-Action = Submit | Cancel | MarkLost | NextJob | EndTask | Sweep
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unqueue:
+    """Take what waits of a job out of its queue: its task has ended."""
+
+    job: int
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteGone:
+    """Record that nothing is left of a job whose task has ended, so that its place is not asked again."""
+
+    job: int
+
+
+Action = Submit | Cancel | MarkLost | NextJob | EndTask | Sweep | Unqueue | NoteGone
 
 
 def has_loose_ends(task: Task) -> bool:
@@ -97,14 +127,8 @@ def reconcile(
     job = task.jobs[number]
     newest = task.newest_attempt
     attempt = newest.number if newest else 0
-    if job.refusal and task.is_stop_wanted:
-        return EndTask(
-            job=number, attempt=attempt, verdict=State.STOPPED, cause=str(Cause.CANCELLED), message=task.stop_reason
-        )
     if job.refusal:
-        return EndTask(
-            job=number, attempt=attempt, verdict=State.FAILED, cause=str(Cause.START_FAILED), message=job.refusal
-        )
+        return _after_refusal(task, job, attempt)
     if not job.is_submitted:
         return Submit(job=number)
     if task.is_stop_wanted and (observed is JobState.QUEUED or (observed is JobState.RUNNING and not is_heard)):
@@ -112,16 +136,51 @@ def reconcile(
     if observed is not JobState.GONE:
         return None
     if newest is not None and newest.job == number and newest.end is not None:
+        if seen.signs and newest.is_end_doubtful:
+            return None
         return _after(task, number, budgets, num_links, seen)
     if task.is_stop_wanted and (newest is None or newest.job != number):
         return EndTask(
             job=number, attempt=attempt, verdict=State.STOPPED, cause=str(Cause.CANCELLED), message=task.stop_reason
         )
+    if seen.signs:
+        return None
     if newest is not None and newest.job == number:
-        message = seen.detail if seen.cause else "its guard and supervisor are gone without a last word"
-        return MarkLost(job=number, attempt=attempt, cause=_cause(seen), message=message)
+        return _lost(task, number, attempt, seen)
     message = seen.detail if seen.cause else "the job was gone before its first attempt began"
     return MarkLost(job=number, attempt=attempt + 1, cause=_cause(seen), message=message)
+
+
+def _after_refusal(task: Task, job: Job, attempt: int) -> EndTask:
+    """The end of a task whose job its place would not take."""
+    if task.is_stop_wanted:
+        verdict, cause, message = State.STOPPED, Cause.CANCELLED, task.stop_reason
+    else:
+        verdict, cause, message = State.FAILED, Cause.START_FAILED, job.refusal
+    return EndTask(job=job.number, attempt=attempt, verdict=verdict, cause=str(cause), message=message)
+
+
+def after_end(task: Task, job: int, seen: Observation, now: float) -> Action | None:
+    """What to do about a job of a task that has ended: nothing of it may stay in a queue.
+
+    A job that runs is about to leave; only one that has not done so for `LEAVING_S` is ended.
+    """
+    if seen.state is JobState.GONE:
+        return None if seen.signs else NoteGone(job=job)
+    if seen.waiting:
+        return Unqueue(job=job, ids=seen.waiting)
+    is_late = task.end is not None and now - task.end[3] > LEAVING_S
+    if seen.state is JobState.QUEUED or (seen.state is JobState.RUNNING and is_late):
+        return Cancel(job=job)
+    return None
+
+
+def _lost(task: Task, job: int, attempt: int, seen: Observation) -> MarkLost:
+    """What became of an attempt of which nobody is left to say it; a stop that was asked for ended it by force."""
+    if task.is_stop_wanted:
+        return MarkLost(job=job, attempt=attempt, cause=Cause.CANCELLED, message=task.stop_reason)
+    message = seen.detail if seen.cause else "its guard and supervisor are gone without a last word"
+    return MarkLost(job=job, attempt=attempt, cause=_cause(seen), message=message)
 
 
 def _after(task: Task, job: int, budgets: Budgets, num_links: int, seen: Observation) -> Action:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
 from windlass.launch.difference import explained
 from windlass.launch.finding import Finding, Link, broken_links

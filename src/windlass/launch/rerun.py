@@ -5,12 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from windlass import config
-from windlass.core.errors import Place, PreconditionError, UsageError
+from windlass.core.dataclass import dataclass
+from windlass.core.errors import Place, PreconditionError, UsageError, WindlassError
 from windlass.launch.archived_plan import plan_here
+from windlass.launch.image_as_run import image_as_run
 from windlass.launch.prepare import Options, Prepared, check_added, find_place
 from windlass.pin import checkout
 from windlass.plan import Pins, Plan, Site, choose_site, make_plan
@@ -22,7 +24,7 @@ __all__ = ["Rerun", "prepare_rerun"]
 
 _PINNED = ("code", "data", "env.image", "env.uv", "env.python", "env.groups", "env.extras")
 _OF_THE_ENVIRONMENT = ("env.image", "env.uv", "env.python", "env.groups", "env.extras")
-_OUR_NOTES = ("rerun of ", "verification of ")
+_OUR_NOTES = ("rerun of ", "verification of ", "the image of ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,23 @@ def prepare_rerun(run: RunFolder, home: Home, overrides: tuple[str, ...] = (), h
             origins=origins,
         )
     notes = [note for note in plan.notes if not note.startswith(_OUR_NOTES)]
-    plan = replace(plan, notes=(*notes, f"{how.note} {run.id}"))
+    plan = replace(plan, notes=(*notes, f"{how.note} {run.id}", *_image_notes(run, old, plan)))
     return Prepared(experiment=experiment, plan=plan, base=base, home=home, options=Options(on=how.on))
+
+
+def _image_notes(run: RunFolder, old: Plan, new: Plan) -> tuple[str, ...]:
+    """That the new run cannot have the very image of the old one."""
+    if new.pins.image != old.pins.image or new.site.name != old.site.name:
+        return ()
+    try:
+        used = image_as_run(run, old)
+    except WindlassError:
+        return ()  # the engine does not answer, which the launch says
+    if used is None or used.state not in ("rebuilt", "missing"):
+        return ()
+    again = "is built again" if used.state == "missing" and old.pins.image.kind == "built" else "is used"
+    what = "it" if used.state == "missing" else used.now
+    return (f"the image of {run.id}, {used.used}, is not in {used.engine} any more: {what} {again}, and may differ",)
 
 
 def _experiment(run: RunFolder, old: Plan, overrides: tuple[str, ...]) -> tuple[Experiment, Mapping[str, Place]]:

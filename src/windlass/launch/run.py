@@ -136,6 +136,7 @@ class Run:
         *,
         checkpoints: bool = False,
         data: bool = False,
+        with_secrets: bool = False,
         log: Callable[[str], None] = lambda line: None,
     ) -> Exported:
         """Write the run, which must have ended, into one archive; whole or not at all. Blocking.
@@ -143,11 +144,14 @@ class Run:
         Args:
             target: its name ends in `.tar.gz`, `.tar.zst` or `.tar`.
             checkpoints, data: take them in too.
+            with_secrets: write it although values of secrets of this home are in its files.
             log: gets a line about each step.
         """
         from windlass.launch.exporting import export_run  # lazy: see below
 
-        return export_run(self.folder, self._home, target, checkpoints=checkpoints, data=data, log=log)
+        return export_run(
+            self.folder, self._home, target, checkpoints=checkpoints, data=data, with_secrets=with_secrets, log=log
+        )
 
     @classmethod
     def import_archive(cls, path: Path, home: Home | None = None) -> Run:
@@ -168,7 +172,10 @@ class Run:
         return metrics.series(self.folder, name, task)
 
     def reconcile(self) -> list[str]:
-        """Bring its record in line with the world; returns what was done."""
+        """Bring its record in line with the world, as its policy says; returns what was done.
+
+        This submits, cancels and ends what the run needs; nothing else here that only reads does so.
+        """
         from windlass.launch.keeper import keep  # lazy: see above
 
         return keep(self.folder, self._home)
@@ -196,6 +203,9 @@ class Run:
                 if on_line is not None:
                     on_line(line.task, line.rank, line.text)
             if is_over:
+                if any(task.jobs_left for task in self.facts.tasks.values()):
+                    with suppress(UnreachableError):  # the next who may act does it
+                        self.reconcile()
                 return self.state
             now = time.monotonic()
             if deadline is not None and now >= deadline:

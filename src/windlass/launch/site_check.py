@@ -13,12 +13,14 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 
 from windlass.backends.door import Answer, Door
 from windlass.core.clock import Clock, SystemClock, format_time
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError, UsageError
+from windlass.core.json_text import decode_json
 from windlass.launch.check_history import CheckRun, Finding, Status, keep_check
 from windlass.launch.check_script import CANNOT_SEE, NO_PYTHON, OLD_PYTHON, check_script, check_variables
 from windlass.sites import Partition, Profile
@@ -263,7 +265,7 @@ class _Check:
             for rank in range(job.nodes):
                 content = files.get(f"{job.folder}/result-{rank}.json")
                 if content is not None:
-                    job.results[rank] = json.loads(content)
+                    job.results[rank] = decode_json(content)
             if job.is_whole and job.answered_s is None:
                 job.answered_s = now_s
 

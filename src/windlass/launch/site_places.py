@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 
 from windlass.backends.door import Door
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.pin import BuiltEnvironment, EnvironmentPin
 from windlass.pin.environment.pinned import path_entries

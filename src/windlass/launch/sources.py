@@ -7,13 +7,15 @@ nothing as long as history explains it; what no commit and no tag explains any m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, WindlassError
 from windlass.core.files import sha256_file
+from windlass.core.phrases import count
 from windlass.launch.finding import Finding, Status
-from windlass.pin.code.comparing import FileChange, changed_since, uncommitted
+from windlass.launch.image_as_run import image_as_run
+from windlass.pin.code.comparing import FileChange, changed_since
 from windlass.pin.code.git import open_repository
 from windlass.pin.environment import EnvironmentPin
 from windlass.plan import Plan
@@ -116,13 +118,16 @@ def check_code(present: Present) -> Iterator[Finding]:
         return
     own, data = present.own_files, present.data_paths
     mine = [each for each in now if each.path not in own and not _is_below(each.path, data)]
-    open_files, settled = _sorted_out(folder, mine)
-    if open_files:
-        yield _code_finding(present, "changed", f"{what}; {folder} holds changes that no commit has", open_files)
-    elif settled:
-        yield Finding(what="code", status="ok", message=f"{what}\nsince then committed: {_some(settled)}")
-    else:
-        yield Finding(what="code", status="ok", message=what)
+    yield _kept("code", what, [each.path for each in mine])
+
+
+def _kept(what: str, message: str, changed: list[str]) -> Finding:
+    """A link whose pinned content is there; what changed in the folder since then, committed or not, is named."""
+    if not changed:
+        return Finding(what=what, status="ok", message=message)
+    listed = ", ".join(changed[:_MAX_LISTED])
+    listed += f" and {len(changed) - _MAX_LISTED} more" if len(changed) > _MAX_LISTED else ""
+    return Finding(what=what, status="ok", message=f"{message}\nchanged since then: {listed}", files=tuple(changed))
 
 
 def _code_finding(present: Present, status: Status, message: str, changes: list[FileChange]) -> Finding:
@@ -137,21 +142,6 @@ def _code_finding(present: Present, status: Status, message: str, changes: list[
 
 
 _WORDS = {"M": "changed", "A": "new", "D": "gone", "T": "changed"}
-
-
-def _sorted_out(folder: Path, changes: list[FileChange]) -> tuple[list[FileChange], list[FileChange]]:
-    """Changes that no commit holds, and those that a later commit explains."""
-    if not changes:
-        return [], []
-    loose = uncommitted(folder)
-    if loose is None:
-        return changes, []
-    return [each for each in changes if each.path in loose], [each for each in changes if each.path not in loose]
-
-
-def _some(changes: list[FileChange]) -> str:
-    listed = ", ".join(change.path for change in changes[:_MAX_LISTED])
-    return listed + (f" and {len(changes) - _MAX_LISTED} more" if len(changes) > _MAX_LISTED else "")
 
 
 def check_environment(present: Present) -> Iterator[Finding]:
@@ -179,12 +169,9 @@ def _check_lock(present: Present, pin: EnvironmentPin) -> Finding:
         return Finding(what="environment", status="ok", message=found)
     project = present.code_folder / present.env("uv")
     now = _differing(project, wanted)
-    loose = uncommitted(present.code_folder) if now else None
-    paths = {path: link for path, link in present.own_files.items() if link == "environment"}
-    if now and (loose is None or loose.intersection(paths)):
+    if now and present.plan.pins.code.kind in ("in-place", "none"):  # no other copy of it is kept
         return _lock_finding("changed", f"{found}; another in {project}", now)
-    later = f"\nsince then committed: {', '.join(now)}" if now else ""
-    return Finding(what="environment", status="ok", message=found + later)
+    return _kept("environment", found, now)
 
 
 def _lock_finding(status: Status, message: str, files: list[str]) -> Finding:
@@ -207,7 +194,7 @@ def _check_interpreter(present: Present, pin: EnvironmentPin) -> Finding:
         now = pin_environment("python", present.code_folder, python=present.env("python"))
     except WindlassError as error:
         return Finding(what="environment", status="failed", message=error.message)
-    found = f"Python {pin.python_version} at {pin.interpreter}, {len(pin.packages)} packages"
+    found = f"Python {pin.python_version} at {pin.interpreter}, {count(len(pin.packages), 'package')}"
     before, after = _versions(pin.packages), _versions(now.packages)
     changes = [
         f"{name} {before.get(name) or 'was not there'} -> {after.get(name) or 'gone'}"
@@ -232,19 +219,23 @@ def check_image(present: Present) -> Iterator[Finding]:
     if pin.kind == "none":
         return
     found = f"{pin.name} {pin.digest[:19]}" if pin.kind == "named" else f"{pin.dockerfile}, key {pin.key[:12]}"
+    try:
+        used = image_as_run(present.run, present.plan)
+    except WindlassError as error:
+        yield Finding(what="image", status="skipped", message=f"{found}\nnot looked at: {error.message}")
+        return
+    if used is not None and used.sentence:
+        found += f"\n{used.sentence}"
+    if used is not None and used.state in ("rebuilt", "missing"):
+        yield Finding(what="image", status="failed", message=found)
+        return
     if not present.compares_sources:
         yield Finding(what="image", status="ok", message=found)
         return
     if pin.dockerfile and present.plan.pins.code.kind not in ("in-place", "none"):
         path = present.code_folder / pin.dockerfile
-        name = _normal(PurePosixPath(present.plan.pins.code.subdir) / pin.dockerfile)
-        loose = uncommitted(present.code_folder)
         if not path.is_file() or sha256_file(path) != pin.dockerfile_sha256:
-            if loose is None or name in loose:
-                message = f"{found}; {path} is another\nchanged: {pin.dockerfile}"
-                yield Finding(what="image", status="changed", message=message, files=(pin.dockerfile,))
-                return
-            found += f"\nsince then committed: {pin.dockerfile}"
+            found += f"\nchanged since then: {pin.dockerfile}"
     yield _check_digests(present, found)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePath
@@ -12,6 +11,7 @@ from windlass.backends import CanSubmitMany, backend_for
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock
 from windlass.core.names import new_run_id
+from windlass.core.tree import remove_tree
 from windlass.launch.client import client_journal
 from windlass.launch.furnish import furnish
 from windlass.launch.prepare import Prepared
@@ -94,7 +94,7 @@ def _submit(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> Preco
     try:
         return submit_all(run, prepared.plan, prepared.home, _jobs(prepared), journal)
     except UnreachableError as error:
-        hint = f"{run.id} is made and goes on as soon as `windlass show {run.id}` reaches it; do not launch it again"
+        hint = f"{run.id} is made and goes on as soon as `windlass show {run.id} --reconcile` reaches it; do not launch it again"
         raise UnreachableError(error.message, hint=hint, code=error.code) from error
 
 
@@ -142,7 +142,7 @@ def _make(
         furnish(prepared, run, log)
         deliver_secrets(run, prepared.plan, prepared.home)
     except BaseException:
-        shutil.rmtree(run.path, ignore_errors=True)
+        remove_tree(run.path)
         raise
     with client_journal(run.journal) as journal:
         announce(run, prepared.plan, journal)

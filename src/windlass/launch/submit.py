@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from windlass.backends import Backend, CanHold, Rendered, Submission, backend_for
 from windlass.core.errors import NotFoundError, PreconditionError
-from windlass.core.files import is_locked, read_json, write_json
+from windlass.core.files import is_locked, write_json
+from windlass.core.json_text import read_json
 from windlass.core.names import new_token
 from windlass.launch.mirrored import mirror_if_remote
 from windlass.plan import Places, Plan, job_document
@@ -251,6 +252,6 @@ def submission_of(run: RunFolder, task: str, number: int) -> Submission | None:
     return Submission(backend_id=job.backend_id, locator=job.locator, folder=job_folder(run, task, number))
 
 
-def backend_of(plan: Plan) -> Backend:
-    """The backend a plan is for."""
-    return backend_for(plan.site)
+def backend_of(plan: Plan, *, patience_s: float | None = None) -> Backend:
+    """The backend a plan is for; `patience_s` as in `backend_for`."""
+    return backend_for(plan.site, patience_s=patience_s)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from windlass.core.errors import NotFoundError, WindlassError
+from windlass.core.phrases import count
 from windlass.launch.archived_plan import plan_here
 from windlass.launch.finding import Finding
 from windlass.launch.sources import Present, check_code, check_environment, check_image
@@ -71,7 +72,7 @@ def _journal(run: RunFolder) -> Finding:
     if reader.num_damaged:
         message = f"{reader.num_damaged} damaged among {len(records)}"
         return Finding(what="journal", status="failed", message=message)
-    return Finding(what="journal", status="ok", message=f"{len(records)} records")
+    return Finding(what="journal", status="ok", message=count(len(records), "record"))
 
 
 def _plan(plan: Plan, facts: RunFacts) -> Finding:

@@ -12,10 +12,10 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError
 from windlass.pin.code.git import Repository, open_repository, unquote
 from windlass.pin.code.pinned import CodePin

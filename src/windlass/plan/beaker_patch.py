@@ -56,7 +56,7 @@ def divided(task: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str,
                 [each for each in value if _is_result(each)],
             )
         elif key in ("context", "constraints") and isinstance(value, Mapping):
-            parts = _inner(value, clusters)
+            parts = _inner(value, clusters, is_constraint=key == "constraints")
         else:
             is_removal = value is None and key in _OF_SITE  # of a spec that said nothing: what the site asks for stays
             is_ours = is_removal or (key in OF_WINDLASS and not (key == "hostNetworking" and value is True))
@@ -67,7 +67,9 @@ def divided(task: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str,
     return sent, ours
 
 
-def _inner(value: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _inner(
+    value: Mapping[str, Any], clusters: Sequence[str], *, is_constraint: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same for `context` and `constraints`."""
     sent: dict[str, Any] = {}
     ours: dict[str, Any] = {}
@@ -75,7 +77,8 @@ def _inner(value: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str,
         named = part if isinstance(part, list) else [part]
         is_other = key == "cluster" and bool(clusters) and not set(map(str, named)) <= set(clusters)
         is_ours = part is None or is_other or key in ("preemptible", "autoResume")
-        (ours if is_ours else sent)[key] = part
+        is_name = key in ("cluster", "hostname") and isinstance(part, str)
+        (ours if is_ours else sent)[key] = [part] if is_name and not is_ours and is_constraint else part
     if isinstance(sent.get("minRuntime"), str):
         with contextlib.suppress(ValueError):  # Beaker says what it thinks of it
             sent["minRuntime"] = parse_duration_ns(sent["minRuntime"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from windlass.config import join_path, split_path
+from windlass.core.dataclass import dataclass
 from windlass.core.merge_patch import LITERAL, is_literal
 from windlass.plan.beaker_patch import ALWAYS
 from windlass.plan.beaker_quantities import parse_duration_ns, parse_size_bytes
@@ -189,7 +189,8 @@ class TaskKeys:
             case "constraints":
                 if inner == "cluster":
                     return self._clusters(name, value)
-                is_same = is_nothing(value) or value in ([], list(self._task.hosts))
+                named = [value] if isinstance(value, str) else value
+                is_same = is_nothing(value) or named in ([], list(self._task.hosts))
                 wanted = (
                     "any of them will do at Beaker; write `hosts`, one for each node"
                     if inner == "hostname"

@@ -7,10 +7,11 @@ of the plan's hash: there the key stands for it, so that a hit and a miss are th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
-from windlass.core.units import format_size
+from windlass.core.phrases import size
 from windlass.pin.builds import BuildPin, build_key
 from windlass.plan.adapters import adapted_command
 from windlass.plan.pins import BUILDS, Pins, built_name
@@ -172,11 +173,11 @@ def describe_build(pin: BuildPin) -> str:
     """A build in words, for the page of a plan."""
     files = "1 file" if pin.num_files == 1 else f"{pin.num_files} files"
     if pin.is_hit:
-        return f"key {pin.key[:12]}  hit: sha256:{pin.digest[:12]}  {format_size(pin.size_bytes)}, {files}"
+        return f"key {pin.key[:12]}  hit: sha256:{pin.digest[:12]}  {size(pin.size_bytes)}, {files}"
     text = f"key {pin.key[:12]}  miss: task {BUILDS}{pin.name} builds it first"
     if pin.expected == "last build":
-        return f"{text} (its last build had {format_size(pin.size_bytes)})"
-    return f"{text} (its inputs have {format_size(pin.size_bytes)})" if pin.expected else text
+        return f"{text} (its last build had {size(pin.size_bytes)})"
+    return f"{text} (its inputs have {size(pin.size_bytes)})" if pin.expected else text
 
 
 def _declared(experiment: Experiment, refusals: Refusals) -> dict[str, _Build]:

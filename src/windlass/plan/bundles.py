@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.plan.placement import Request
 from windlass.plan.refusal import Refusals
 from windlass.plan.resolve import Scope, calculated

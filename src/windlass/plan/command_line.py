@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.plan.refusal import refusal
 from windlass.plan.shell import Word, is_assignment, plain_argv, simple_commands
 from windlass.plan.tokens import Token, parse_tokens

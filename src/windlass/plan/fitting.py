@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from windlass.core.dataclass import dataclass
 from windlass.plan.honour import apply_rules
 from windlass.plan.pins import built_name
 from windlass.plan.placement import Request, check_fit, gpus_per_node

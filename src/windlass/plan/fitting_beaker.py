@@ -168,4 +168,4 @@ def _notes(experiment: Experiment, requests: Mapping[str, Request], venue: Beake
     if _outlives(venue):
         yield f"`{profile.name}` has no storage that outlives a job: after a preemption it begins anew, when a client looks"
     if experiment.limit.per_job is not None:
-        yield "limit.per_job: Beaker queues nothing by itself then; the next command that looks makes the next job"
+        yield "limit.per_job: Beaker queues nothing by itself then; `windlass ps --reconcile` makes the next job"

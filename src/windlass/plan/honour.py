@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from windlass.config import join_path, split_path
+from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration, format_size
 from windlass.plan.refusal import Refusals
 from windlass.plan.site import Site

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import InternalError, PreconditionError
 from windlass.plan.launchers.wrapping import own_role, with_roles
 from windlass.plan.pins import built_name

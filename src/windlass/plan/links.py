@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil
 
+from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration
 from windlass.plan.placement import Request
 from windlass.plan.refusal import Refusals

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from windlass.core.phrases import count, size
 from windlass.core.units import format_duration, format_size
 from windlass.plan.tokens import parse_tokens
 
@@ -17,17 +18,21 @@ __all__ = ["environment_text", "page"]
 _OWN = ("WINDLASS_", "BEAKER_")
 
 
-def page(plan: Plan) -> str:
-    """Plain text: what runs, from which pins, where; tokens that are replaced later stay visible."""
-    lines = [*_header(plan)]
+def page(plan: Plan, *, image_is: str = "") -> str:
+    """Plain text: what runs, from which pins, where; tokens that are replaced later stay visible.
+
+    Args:
+        image_is: whether the image is there already, in words.
+    """
+    lines = [*_header(plan, image_is)]
     for task in plan.tasks:
-        lines += ["", *_task(task)]
+        lines += ["", *_task(task, _own_variables(plan, task.name))]
     if plan.notes:
         lines += ["", "notes", *(f"  - {note}" for note in plan.notes)]
     return "\n".join(lines) + "\n"
 
 
-def _header(plan: Plan) -> Iterator[str]:
+def _header(plan: Plan, image_is: str) -> Iterator[str]:
     yield f"experiment   {plan.name}"
     if plan.why:
         yield f"why          {plan.why}"
@@ -37,9 +42,9 @@ def _header(plan: Plan) -> Iterator[str]:
     if plan.pins.environment.kind != "none" or not plan.image:
         yield f"environment  {environment_text(plan)}"
     if plan.image:
-        yield f"image        {image_text(plan)}"
+        yield from _labelled("image", [image_text(plan), *([image_is] if image_is else [])])
     for name, pin in plan.pins.data.items():
-        yield f"data         {name}: {pin.source}  sha256:{pin.digest[:12]}  {_size(pin.size_bytes)}, {_count(pin.num_files, 'file')}"
+        yield f"data         {name}: {pin.source}  sha256:{pin.digest[:12]}  {size(pin.size_bytes)}, {count(pin.num_files, 'file')}"
     for build in plan.pins.builds.values():
         from windlass.plan.builds import describe_build  # lazy: most experiments build no data
 
@@ -105,24 +110,24 @@ def environment_text(plan: Plan) -> str:
     if pin.kind == "none":
         return "none: the programs of the place"
     if pin.kind == "python":
-        return f"python {pin.python_version} at {pin.interpreter}, as it is, {_count(len(pin.packages), 'package')}"
+        return f"python {pin.python_version} at {pin.interpreter}, as it is, {count(len(pin.packages), 'package')}"
     wanted = [f"group {name}" for name in pin.groups] + [f"extra {name}" for name in pin.extras]
     parts = [f"uv {pin.lock_file} sha256:{pin.lock_sha256[:12]}", f"python {pin.python_version}", *wanted]
     return ", ".join([*parts, *(f"{name} from outside the lock" for name in pin.unhashed)])
 
 
-def _task(task: TaskPlan) -> Iterator[str]:
+def _task(task: TaskPlan, own: frozenset[str]) -> Iterator[str]:
     yield f"task {task.name}" + (f"   after {', '.join(task.after)}" if task.after else "")
     yield f"  replicas     {_resources(task)}"
     if task.launcher != "none":
-        yield f"  launcher     {task.launcher}, {_count(task.procs_per_node, 'process', 'processes')} per replica"
+        yield f"  launcher     {task.launcher}, {count(task.procs_per_node, 'process', 'processes')} per replica"
     if task.chain.scheduler:
         yield f"  queue        {_queue(task)}"
         yield f"  jobs         {_jobs(task)}"
     for index, line in enumerate(task.bundles):
         yield f"  {'bundles' if index == 0 else '':<11}  {line}"
     yield from _command(task)
-    yield from _variables(task.env)
+    yield from _variables(task.env, own)
     for role, variables, unset in _roles(task):
         texts = [
             *(f"{name}={value}" for name, value in variables.items() if not name.startswith(_OWN)),
@@ -139,7 +144,7 @@ def _task(task: TaskPlan) -> Iterator[str]:
 
 
 def _resources(task: TaskPlan) -> str:
-    parts = [_count(task.gpus, "GPU") + (f" ({task.gpu_type})" if task.gpu_type else "")]
+    parts = [count(task.gpus, "GPU") + (f" ({task.gpu_type})" if task.gpu_type else "")]
     parts += [f"{task.cpus:g} {'CPU' if task.cpus == 1 else 'CPUs'}"] if task.cpus else []
     parts += [format_size(task.memory_bytes)] if task.memory_bytes else []
     return f"{task.nodes} x {', '.join(parts)}"
@@ -207,10 +212,21 @@ def _shown(item: str) -> str:
     return item if item and shlex.quote(literal or "x") == (literal or "x") else shlex.quote(item)
 
 
-def _variables(env: Mapping[str, str]) -> Iterator[str]:
-    shown = [f"{name}={value}".replace("\n", "\\n") for name, value in sorted(env.items()) if not name.startswith(_OWN)]
-    shown += _hidden(env)
-    for index, text in enumerate(shown):
+def _own_variables(plan: Plan, task: str) -> frozenset[str]:
+    """Names of the variables that the experiment sets for a task."""
+    tasks = plan.experiment.get("tasks")
+    held = (plan.experiment.get("env"), tasks.get(task) if isinstance(tasks, Mapping) else None)
+    given = (each.get("vars") for each in held if isinstance(each, Mapping))
+    return frozenset(name for each in given if isinstance(each, Mapping) for name in each)
+
+
+def _variables(env: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
+    """The variables that the experiment sets, all of them; then those that windlass adds."""
+    added = {name: value for name, value in env.items() if name not in own}
+    shown = {name: value for name, value in sorted(env.items()) if name in own}
+    shown |= {name: value for name, value in sorted(added.items()) if not name.startswith(_OWN)}
+    texts = [f"{name}={value}".replace("\n", "\\n") for name, value in shown.items()]
+    for index, text in enumerate((*texts, *_hidden(added))):
         yield f"  {'variables' if index == 0 else '':<11}  {text}"
 
 
@@ -219,7 +235,7 @@ def _hidden(env: Mapping[str, str]) -> Iterator[str]:
     for prefix in _OWN:
         hidden = sum(name.startswith(prefix) for name in env)
         if hidden:
-            yield f"{prefix}* ({_count(hidden, 'variable')})"
+            yield f"{prefix}* ({count(hidden, 'variable')})"
 
 
 def _checkpoints(task: TaskPlan) -> str:
@@ -234,14 +250,3 @@ def _limits(task: TaskPlan) -> str:
     parts += [f"ready within {format_duration(task.ready_timeout_s)}", f"{format_duration(task.grace_s)} to stop"]
     stall = f"stalled after {format_duration(task.stall_floor_s)} of silence at the earliest"
     return ", ".join([*parts, stall if task.is_stall_watched else "stalls are not watched"])
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
-
-
-def _size(num_bytes: int) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.1f} {unit}"
-    return _count(num_bytes, "byte")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from windlass.core.dataclass import dataclass
 from windlass.pin.builds import BuildPin
 from windlass.pin.code import NO_CODE, CodePin
 from windlass.pin.data import DataPin

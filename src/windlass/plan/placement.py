@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from windlass.core.dataclass import dataclass
 from windlass.core.units import format_size
 from windlass.plan.refusal import Refusals
 from windlass.plan.site import Machine, Site
 from windlass.spec import Task
 
-__all__ = ["Request", "check_fit", "gpus_per_node"]
+__all__ = ["MAX_REPLICAS", "Request", "check_fit", "gpus_per_node"]
+
+MAX_REPLICAS = 512
+"""Replicas of a task on one machine. The soak tests start and stop so many; more were never tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +48,17 @@ def check_fit(request: Request, task: str, site: Site, refusals: Refusals) -> No
         ("CPU", "cpus", request.cpus, machine.num_cpus, lambda value: f"{value:g}"),
         ("memory", "memory", request.memory_bytes, machine.memory_bytes, _size),
     )
+    if request.nodes > MAX_REPLICAS:
+        message = f"task `{task}` asks for {request.nodes} nodes, and `{site.name}` runs at most {MAX_REPLICAS}"
+        hint = f"ask for fewer: tasks.{task}.nodes={MAX_REPLICAS}"
+        refusals.add(f"tasks.{task}.nodes", message, "does-not-fit", hint)
+        return
     excess = []
     for noun, key, each, there, text in wanted:
         if request.nodes * each > there:
             unit = " of memory" if noun == "memory" else f" {noun}s"
             arithmetic = f"{request.nodes} nodes x {text(each)} = {text(request.nodes * each)}{unit}"
-            arithmetic = arithmetic if request.nodes > 1 else f"{text(each)}{unit}"
+            arithmetic = arithmetic if request.nodes > 1 else f"{text(each)}{unit[:-1] if each == 1 else unit}"
             excess.append(((noun, key), f"{arithmetic}, and `{site.name}` has {text(there)}"))
     if excess:
         message = f"task `{task}` does not fit: " + "; ".join(text for _, text in excess)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from windlass.config import JsonValue
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.names import nearest
 from windlass.plan.codec import decode, encode

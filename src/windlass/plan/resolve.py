@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from windlass.config import JsonValue
+from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 from windlass.plan.expressions import ExpressionError, evaluate, is_expression, names_in
 from windlass.plan.refusal import Refusals

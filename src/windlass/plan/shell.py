@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["Quote", "ShellScanner", "Word", "is_assignment", "plain_argv", "quote_value", "simple_commands"]
 

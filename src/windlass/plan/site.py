@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, cast
 
 from windlass.config import JsonValue
+from windlass.core.dataclass import dataclass
 
 if TYPE_CHECKING:
     from windlass.sites import Profile

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from windlass.core.dataclass import dataclass
 from windlass.plan.placement import Request
 from windlass.plan.tokens import Token, parse_tokens
 from windlass.plan.venue import Venue

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["IN_JOB_TOKENS", "SUPERVISOR_TOKENS", "Token", "hidden_token", "parse_tokens", "render_tokens"]
 

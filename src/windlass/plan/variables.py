@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.plan.refusal import Refusals
 
 __all__ = ["Shape", "beaker_variables", "check_secrets", "check_user_variables", "windlass_variables"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import InternalError
 from windlass.core.names import nearest
 from windlass.plan.refusal import Refusals

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import InternalError
 from windlass.core.names import nearest
 from windlass.plan.refusal import Refusals

@@ -6,6 +6,7 @@
     job-submitted       client      task, job, backend_id, locator, is_held       held: it waits in the queue until the tasks before it have ended
     job-refused         client      task, job, cause, message             nothing was started: the backend said no or was not asked
     job-lost            client      task, job, attempt, cause, message    the backend's object is gone without a last word
+    job-gone            client      task, job                             nothing of it is left at its place, not even in a queue
     stop-requested      client      tasks {task: newest job}, reason, is_checkpoint_wanted
     task-queued         supervisor  task, job, reason                     why it does not start yet; an empty reason: it does
     link-queued         both        task, job, link, backend_id           one of a scheduler's jobs, of which the job is a chain
@@ -37,6 +38,7 @@ __all__ = [
     "CHECKPOINT",
     "COOPERATES",
     "FINISH",
+    "JOB_GONE",
     "JOB_INTENDED",
     "JOB_LOST",
     "JOB_REFUSED",
@@ -63,6 +65,7 @@ JOB_INTENDED = "job-intended"
 JOB_SUBMITTED = "job-submitted"
 JOB_REFUSED = "job-refused"
 JOB_LOST = "job-lost"
+JOB_GONE = "job-gone"
 STOP_REQUESTED = "stop-requested"
 TASK_QUEUED = "task-queued"
 LINK_QUEUED = "link-queued"

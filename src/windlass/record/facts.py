@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.record.lifecycle import State
 
 __all__ = ["Attempt", "End", "Job", "Link", "Replica", "Task"]
+
+_QUEUES = frozenset({"slurm", "beaker"})
+"""Backends whose jobs may wait in a queue, and so outlive everything that knows of them."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,11 @@ class Link:
 
 @dataclass
 class Job:
-    """One submission of a task to a backend."""
+    """One submission of a task to a backend.
+
+    Attributes:
+        is_gone: whether a client has seen that nothing of it is left at its place.
+    """
 
     number: int
     token: str = ""
@@ -148,6 +156,7 @@ class Job:
     locator: str = ""
     is_submitted: bool = False
     is_held: bool = False
+    is_gone: bool = False
     refusal: str = ""
     lost: str = ""
     reason: tuple[float, str] = (0.0, "")
@@ -196,6 +205,14 @@ class Task:
         """Whether nothing of it runs although it is not over: its job, or the next link of that, may wait in a queue."""
         newest = self.newest_attempt
         return self.end is None and (newest is None or newest.end is not None)
+
+    @property
+    def jobs_left(self) -> tuple[int, ...]:
+        """Jobs that may still be in a queue although the task has ended."""
+        if self.end is None:
+            return ()
+        jobs = (self.jobs[number] for number in sorted(self.jobs))
+        return tuple(job.number for job in jobs if job.is_submitted and not job.is_gone and job.backend in _QUEUES)
 
     @property
     def end(self) -> tuple[State, str, str, float] | None:

@@ -25,6 +25,8 @@ SUFFIX = ".wj"
 _RESERVE_BYTES = 64 * 1024
 _LOCK_WAIT_S = 5.0
 _TOUCH_EVERY_S = 60.0
+_LIST_EVERY_S = 5.0
+_SETTLED_NS = 2_000_000_000
 
 
 class JournalWriter:
@@ -142,6 +144,8 @@ class JournalReader:
         self._prefix = prefix
         self._skip = skip
         self._offsets: dict[str, int] = {}
+        self._names: list[str] = []
+        self._listed: tuple[int, float] = (-1, float("-inf"))
         self._num_passed_over = 0
         self._num_at_end: dict[str, int] = {}
 
@@ -168,7 +172,7 @@ class JournalReader:
             if is_fresh:
                 with contextlib.suppress(OSError):  # a full disk: it still says what it knows
                     refresh_folder(self._folder, f".probe-{os.uname().nodename}-{os.getpid()}")
-            entries = sorted(os.scandir(str(self._folder)), key=lambda entry: entry.name)
+            names = self._list(is_fresh)
         except FileNotFoundError:
             return found
         except NotADirectoryError as error:
@@ -177,29 +181,42 @@ class JournalReader:
                 hint="restore the run's folder from a copy",
                 code="run-damaged",
             ) from error
-        for entry in entries:
-            if entry.name.endswith(SUFFIX) and entry.name.startswith(self._prefix):
-                try:
-                    found.extend(self._read_new(entry, is_fresh))
-                except FileNotFoundError:
-                    continue
-                except OSError:  # a folder, or no permission: the others still say what they know
-                    self._num_at_end[entry.name] = 1
+        for name in names:
+            try:
+                found.extend(self._read_new(name, is_fresh))
+            except FileNotFoundError:
+                continue
+            except OSError:  # a folder, or no permission: the others still say what they know
+                self._num_at_end[name] = 1
         return found
 
-    def _read_new(self, entry: os.DirEntry[str], is_fresh: bool) -> list[Record]:
-        offset = self._offsets.get(entry.name, 0)
-        if not is_fresh and entry.stat().st_size <= offset:
+    def _list(self, is_fresh: bool) -> list[str]:
+        """The files to follow. A folder that has not changed is not listed again: of a big gang that takes long.
+
+        Two changes within one tick of the file system's clock look like one, so what changed lately is listed anyway.
+        """
+        changed_ns, now = os.stat(str(self._folder)).st_mtime_ns, time.monotonic()
+        known_ns, listed_at = self._listed
+        if is_fresh or changed_ns != known_ns or now > listed_at + _LIST_EVERY_S:
+            names = os.listdir(str(self._folder))
+            self._names = sorted(name for name in names if name.endswith(SUFFIX) and name.startswith(self._prefix))
+            is_settled = time.time_ns() > changed_ns + _SETTLED_NS
+            self._listed = (changed_ns if is_settled else -1, now)
+        return self._names
+
+    def _read_new(self, name: str, is_fresh: bool) -> list[Record]:
+        offset, path = self._offsets.get(name, 0), os.path.join(str(self._folder), name)
+        if not is_fresh and os.stat(path).st_size <= offset:
             return []
-        with open(entry.path, "rb") as file:
+        with open(path, "rb") as file:
             file.seek(offset)
             content = file.read()
         if not content:
             return []
         records, end, num_damaged = read_frames(content, skip=self._skip)
         whole = [record for record in records if is_well_formed(record)]
-        self._offsets[entry.name] = offset + end
-        self._num_at_end[entry.name] = content.count(b"\n", end)
+        self._offsets[name] = offset + end
+        self._num_at_end[name] = content.count(b"\n", end)
         self._num_passed_over += num_damaged + len(records) - len(whole)
         return whole
 

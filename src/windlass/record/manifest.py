@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import fsync_directory, sha256_file, write_atomic
+from windlass.core.json_text import read_json
+from windlass.core.tree import walk
 
 __all__ = [
     "FILE_SUFFIX",
@@ -128,7 +130,7 @@ def build_manifest(
         with ThreadPoolExecutor(min(_NUM_WORKERS, os.cpu_count() or 1)) as pool:
             entries = list(pool.map(lambda item: _entry(item[0], item[1], is_durable), found))
     if is_durable and path.is_dir():
-        for folder, _, _ in os.walk(str(path), topdown=False):
+        for folder in reversed([folder for folder, _, _ in walk(path)]):
             fsync_directory(Path(folder))
         fsync_directory(path.absolute().parent)
     return Manifest(tuple(entries), step, at)
@@ -137,7 +139,7 @@ def build_manifest(
 def list_entries(root: Path, *, is_beside: bool = False) -> list[str]:
     """The relative paths of every file and symbolic link below a folder, sorted, its own manifest left out."""
     found = []
-    for folder, folders, files in os.walk(str(root), onerror=_raise):
+    for folder, folders, files in walk(root, onerror=_raise):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         for name in files + links:
             full = os.path.join(folder, name)
@@ -189,7 +191,7 @@ def commit_manifest(path: Path, *, step: int = -1, at: float = 0.0, is_beside: b
 
 def _refuse_foreign(where: Path) -> None:
     try:
-        content = json.loads(where.read_bytes())
+        content = read_json(where)
     except (FileNotFoundError, ValueError):
         return
     if not isinstance(content, dict) or not {"schema", "digest", "files"} <= set(content):
@@ -206,7 +208,7 @@ def read_manifest(path: Path, *, is_beside: bool = False) -> Manifest:
     """
     where = manifest_path(path, is_beside=is_beside)
     try:
-        return Manifest.from_data(json.loads(where.read_bytes()))
+        return Manifest.from_data(read_json(where))
     except FileNotFoundError as error:
         raise NotFoundError(f"{path} has no manifest ({where.name})", code="manifest-missing") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -41,13 +41,15 @@ class Redactor:
 
     Args:
         secrets: name to value; a value too short to be recognised (under 4 bytes) is left alone.
+        min_form_bytes: forms shorter than that are left alone too.
     """
 
-    def __init__(self, secrets: Mapping[str, bytes]) -> None:
+    def __init__(self, secrets: Mapping[str, bytes], *, min_form_bytes: int = 0) -> None:
         names: dict[bytes, str] = {}
         for name in sorted(secrets):
             for form in secret_forms(secrets[name]):
-                names.setdefault(form, name)
+                if len(form) >= min_form_bytes:
+                    names.setdefault(form, name)
         self._names = names
         self._longest = max(map(len, names), default=0)
         self._region_limit = 2 * self._longest
@@ -63,6 +65,15 @@ class Redactor:
     def max_held_bytes(self) -> int:
         """The most bytes `feed` ever leaves unconsumed."""
         return 2 * self._longest + self._region_limit
+
+    @property
+    def longest_form_bytes(self) -> int:
+        """Length of the longest form of any secret."""
+        return self._longest
+
+    def names_in(self, data: bytes) -> set[str]:
+        """The secrets of which a form is in a piece of text."""
+        return {name for _, _, name in self._find_matches(data)}
 
     def feed(self, data: bytes, is_final: bool) -> tuple[bytes, int]:
         """Redact as much of `data` as no later byte can change.

@@ -6,8 +6,7 @@ same function and get the same answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause, Kind, cause_of, kind_of
 from windlass.record.state import Attempt, State, Task
 

@@ -25,6 +25,7 @@ _FIELDS: Mapping[str, Mapping[str, _Types]] = {
     events.JOB_SUBMITTED: {**_OF_JOB, "backend_id": str, "locator": str},
     events.JOB_REFUSED: {**_OF_JOB, "message": str},
     events.JOB_LOST: {**_OF_JOB, "attempt": int, "cause": str, "message": str},
+    events.JOB_GONE: _OF_JOB,
     events.STOP_REQUESTED: {"tasks": dict, "reason": str, "is_checkpoint_wanted": bool},
     events.TASK_QUEUED: {**_OF_JOB, "reason": str},
     events.LINK_QUEUED: {**_OF_JOB, "link": int, "backend_id": str},

@@ -8,9 +8,10 @@ the same state, and no vector clocks are needed (docs/decisions/0002-order-free-
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable
 
+from windlass.core.dataclass import dataclass
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.facts import Attempt, End, Job, Link, Replica, Task
@@ -35,7 +36,12 @@ __all__ = [
 
 @dataclass
 class RunFacts:
-    """Everything the journal of one run says, metrics left out."""
+    """Everything the journal of one run says, metrics left out.
+
+    Attributes:
+        num_damaged: records that were passed over since they are not whole.
+        damage: what is missing from the journal, by file, in words; whoever reads the run's folder finds it.
+    """
 
     run: str = ""
     name: str = ""
@@ -49,6 +55,7 @@ class RunFacts:
     outputs: dict[str, tuple[int, int, int, str]] = field(default_factory=dict)
     finishes: dict[tuple[str, int, int], tuple[int, str, str]] = field(default_factory=dict)
     num_damaged: int = 0
+    damage: list[str] = field(default_factory=list)
     first_said: dict[tuple[str | int, ...], tuple[float, str, int]] = field(default_factory=dict, repr=False)
 
     @property
@@ -62,7 +69,13 @@ class RunFacts:
         for state in (State.STOPPING, State.RUNNING):
             if state in states:
                 return state
-        return State.RUNNING if State.SUCCEEDED in states else State.QUEUED
+        is_waiting = any(task.reason for task in self.tasks.values())  # for this machine's CPUs, for one
+        return State.RUNNING if State.SUCCEEDED in states and not is_waiting else State.QUEUED
+
+    @property
+    def num_attempts(self) -> int:
+        """Attempts of the task that needed most; those of different tasks do not add up."""
+        return max((len(task.attempts) for task in self.tasks.values()), default=0)
 
     @property
     def ended_at(self) -> float:
@@ -219,6 +232,10 @@ def _job_lost(facts: RunFacts, record: Record) -> None:
         _end_attempt(_attempt(facts, record), End(record.data["cause"], message=record.data["message"]), -1, record)
 
 
+def _job_gone(facts: RunFacts, record: Record) -> None:
+    _job(facts, record.data).is_gone = True
+
+
 def _stop_requested(facts: RunFacts, record: Record) -> None:
     for name, job in record.data["tasks"].items():
         task = facts.task(name)
@@ -362,6 +379,7 @@ _HANDLERS: dict[str, Callable[[RunFacts, Record], None]] = {
     events.JOB_SUBMITTED: _job_submitted,
     events.JOB_REFUSED: _job_refused,
     events.JOB_LOST: _job_lost,
+    events.JOB_GONE: _job_gone,
     events.STOP_REQUESTED: _stop_requested,
     events.TASK_QUEUED: _task_queued,
     events.LINK_QUEUED: _link_queued,

@@ -7,9 +7,9 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import fsync_directory
 from windlass.record import events

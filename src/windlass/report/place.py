@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["Place", "is_inside", "read_place"]
 

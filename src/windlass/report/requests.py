@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -11,6 +10,8 @@ import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from windlass.core.json_text import read_json
 
 __all__ = ["LOOK_EVERY_S", "Requests"]
 
@@ -89,7 +90,7 @@ class Requests:
             seen = (status.st_mtime_ns, status.st_ino, status.st_size)
             if seen == self._seen:
                 return
-            content = json.loads(self._path.read_bytes())
+            content = read_json(self._path)
         except (OSError, ValueError):
             return  # not there yet, or a shared file system in trouble: what was asked before still holds
         if isinstance(content, dict):

@@ -16,13 +16,16 @@ import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
+from windlass.core.json_text import decode_json
 from windlass.core.names import is_run_id
+from windlass.core.tree import walk
 from windlass.runs.archive_stream import damaged, member
 
 __all__ = ["LIST", "ROCRATE", "Contents", "Item", "items_below", "read_contents", "take_out", "write_items"]
@@ -32,6 +35,8 @@ ROCRATE = "ro-crate-metadata.json"
 SCHEMA = "windlass.archive/1"
 _PIECE_BYTES = 1 << 20
 _MAX_LIST_BYTES = 1 << 28
+_MAX_LEVELS = 200
+"""Folders above a file: some systems' functions recurse once for each, and Python's do at a thousand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,8 @@ class Item:
             raise TypeError(f"{item.path}: a size or a time is no number")
         if abs(item.mtime) >= 1 << 40:
             raise ValueError(f"{item.path}: {item.mtime} is no time")
+        if len(PurePosixPath(item.path).parts) > _MAX_LEVELS:
+            raise ValueError(f"{item.path[:60]!r}... is more than {_MAX_LEVELS} levels deep")
         if not is_safe(item.path) or (item.link and not stays_inside(item.path, item.link)):
             raise ValueError(f"{item.path!r} leaves the folder of the run")
         return item
@@ -118,7 +125,7 @@ class Contents:
     @classmethod
     def from_bytes(cls, content: bytes) -> Contents:
         """Read back `to_bytes`; raises ValueError, KeyError, TypeError or AttributeError."""
-        data = json.loads(content)
+        data = decode_json(content)
         if data["schema"] != SCHEMA:
             raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA!r}")
         if not isinstance(data["run"], str) or not is_run_id(data["run"]):
@@ -156,8 +163,12 @@ def stays_inside(path: str, link: str) -> bool:
 
 def items_below(folder: Path, prefix: str, left_out: dict[str, str]) -> Iterator[Item]:
     """Every file below a folder, digested; links that leave it and special files are left out, with the reason."""
-    for root, folders, names in os.walk(folder, onerror=_raise):
+    for root, folders, names in walk(folder, onerror=_raise):
         folders.sort()
+        path = f"{prefix}/{Path(root).relative_to(folder).as_posix()}"
+        if folders and len(PurePosixPath(path).parts) >= _MAX_LEVELS - 1:
+            left_out[path] = f"more than {_MAX_LEVELS} levels deep"
+            folders.clear()
         links = [name for name in folders if os.path.islink(os.path.join(root, name))]
         for name in sorted(names + links):
             full = Path(root, name)
@@ -247,7 +258,7 @@ def read_contents(path: Path, archive: tarfile.TarFile) -> Contents:
     assert file is not None  # it is a plain file
     try:
         contents = Contents.from_bytes(file.read())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, str(error)) from error
     if first.name != f"{contents.run_id}/{LIST}":
         raise damaged(path, f"{first.name} is not where it should be")

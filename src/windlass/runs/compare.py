@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, WindlassError
 from windlass.record.state import RunFacts
-from windlass.runs import outputs
+from windlass.runs import metrics, outputs
 from windlass.runs.compare_pins import tidied
 from windlass.runs.store import RunFolder
 
@@ -26,6 +26,7 @@ class Area(StrEnum):
     PARAMETERS = "parameters"
     RESOURCES = "resources"
     HARDWARE = "hardware"
+    METRICS = "metrics"
     OUTPUTS = "outputs"
 
 
@@ -78,6 +79,7 @@ _AREA_OF_TOP = {
     "builds": Area.DATA,
     "host": Area.HARDWARE,
     "hosts": Area.HARDWARE,
+    "metrics": Area.METRICS,
     "outputs": Area.OUTPUTS,
 }
 _AREA_OF_HOST = dict.fromkeys(("os", "libc", "python", "python_version", "windlass_version"), Area.ENVIRONMENT)
@@ -97,7 +99,7 @@ def diff(run_a: RunFolder, run_b: RunFolder) -> list[Difference]:
 def difference_text(difference: Difference) -> str:
     """A difference in one line: the thing, what it was, what it is; hex digests are cut."""
     name = difference.path
-    if difference.cause is Area.PARAMETERS or difference.cause is Area.RESOURCES:
+    if difference.cause in (Area.PARAMETERS, Area.RESOURCES) or name.startswith("env."):
         shown = name
     else:
         shown = name.partition(".")[2] or name
@@ -126,7 +128,13 @@ def _documents(run: RunFolder) -> dict[str, object]:
     except NotFoundError:
         provenance = {}
     facts = run.facts()
-    return {"plan": run.plan(), "provenance": provenance, "outputs": _outputs(run, facts), "hosts": _hosts(facts)}
+    return {
+        "plan": run.plan(),
+        "provenance": provenance,
+        "metrics": {name: {"value": value, "step": step} for name, (step, value, _) in metrics.last(run).items()},
+        "outputs": _outputs(run, facts),
+        "hosts": _hosts(facts),
+    }
 
 
 def _outputs(run: RunFolder, facts: RunFacts) -> dict[str, object]:
@@ -153,7 +161,7 @@ def _hosts(facts: RunFacts) -> dict[str, object]:
 
 
 def diff_documents(before: Mapping[str, object], after: Mapping[str, object]) -> list[Difference]:
-    """The differences of two runs, each given as `{"plan", "provenance", "outputs", "hosts"}` of plain values.
+    """The differences of two runs, each given as `{"plan", "provenance", "metrics", "outputs", "hosts"}` of plain values.
 
     A change is told once, where it was made: a parameter is not told again as part of a command line, a package not
     again as the digest of its lock file. What differs in any two runs (ids, times, where things lie) is left out.
@@ -178,6 +186,7 @@ def _tree(documents: Mapping[str, object]) -> dict[str, object]:
     tree["site"] = _mapping(plan.get("site"))
     tree["host"] = provenance.get("host")
     tree["hosts"] = documents.get("hosts")
+    tree["metrics"] = documents.get("metrics")
     tree["outputs"] = documents.get("outputs")
     return tree
 
@@ -201,8 +210,14 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _walk(before: object, after: object, path: tuple[str, ...]) -> Iterator[Difference]:
-    if before == after or ".".join(path) in _IGNORED:
+    is_nothing = before in (None, {}) and after in (None, {})
+    if before == after or is_nothing or ".".join(path) in _IGNORED:
         return
+    if path[:1] == ("metrics",) and len(path) == 2:
+        yield _metric(path[1], _mapping(before), _mapping(after))
+        return
+    if path[-1:] == ("vars",) or path in (("env",), ("params",), ("metrics",)):
+        before, after = _mapping(before), _mapping(after)
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}, key=str):
             yield from _walk(before.get(key), after.get(key), (*path, str(key)))
@@ -211,6 +226,19 @@ def _walk(before: object, after: object, path: tuple[str, ...]) -> Iterator[Diff
             yield from _walk(left, right, (*path, str(number)))
     else:
         yield Difference(cause=_area(path), path=".".join(path), before=before, after=after)
+
+
+def _metric(name: str, before: Mapping[str, object], after: Mapping[str, object]) -> Difference:
+    """The newest value of a metric in each run; the steps where they differ."""
+    steps = before.get("step"), after.get("step")
+    details = (f"newest step {steps[0]} -> {steps[1]}",) if None not in steps and steps[0] != steps[1] else ()
+    return Difference(
+        cause=Area.METRICS,
+        path=f"metrics.{name}",
+        before=before.get("value"),
+        after=after.get("value"),
+        details=details,
+    )
 
 
 def _area(path: tuple[str, ...]) -> Area:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from windlass.core.files import sha256_file
+from windlass.core.json_text import decode_json
 from windlass.runs.outputs import Entry, Manifest
 from windlass.runs.tolerance import Tolerance, apart, value_names
 
@@ -69,8 +69,8 @@ def _problem(before: Path, old: Entry, after: Path, new: Entry, tolerances: Sequ
 def _read(path: Path) -> object:
     text = path.read_text(encoding="utf-8")
     if path.suffix in _LINES:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    return json.loads(text)
+        return [decode_json(line) for line in text.splitlines() if line.strip()]
+    return decode_json(text)
 
 
 def json_names(folder: Path, manifest: Manifest) -> Iterator[str]:

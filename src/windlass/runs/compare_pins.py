@@ -49,8 +49,8 @@ def _tidy_environment(left: _Tree, right: _Tree) -> None:
     one, other = _section(left, "environment"), _section(right, "environment")
     _drop(left, right, "environment", ("interpreter", "key", "lock_file"))
     if one.get("kind") != other.get("kind"):
-        _keep(left, right, "environment", ("kind", "packages"))
-        _drop(left, right, "env", ("uv", "python", "image"))
+        is_declared = left.get("env") != right.get("env")  # then `env` says it in the words of the file
+        _keep(left, right, "environment", ("packages",) if is_declared else ("kind", "packages"))
     if one.get("packages") != other.get("packages"):
         _drop(left, right, "environment", ("lock_sha256", "manifest_sha256", "unhashed"))
     elif one.get("lock_sha256") != other.get("lock_sha256"):
@@ -71,13 +71,14 @@ def _tidy_image(left: _Tree, right: _Tree, *, is_code_same: bool) -> None:
     if one.get("kind", "none") == other.get("kind", "none") == "none":
         left["image"] = right["image"] = {}
         return
+    if one.get("kind") != other.get("kind"):
+        is_declared = left.get("env") != right.get("env")
+        _keep(left, right, "image", () if is_declared else ("kind", "name"))
+        return
     _drop(left, right, "env", ("image",))
     for tree, image in ((left, one), (right, other)):
         listed = image.get("packages")
         tree["image"] = {**image, "packages": _packages(listed if isinstance(listed, list) else ())}
-    if one.get("kind") != other.get("kind"):
-        _keep(left, right, "image", ("kind", "name"))
-        return
     if not is_code_same:
         _drop(left, right, "image", ("context_sha256",))
     has_cause = any(one.get(part) != other.get(part) for part in (*_IMAGE_PARTS, "dockerfile_sha256"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 
 __all__ = ["Home", "cache_directory"]
@@ -32,6 +32,11 @@ class Home:
         return self._part("runs")
 
     @property
+    def sweeps(self) -> Path:
+        """Where sweeps keep their state; not made here."""
+        return self.path / "sweeps"
+
+    @property
     def cache(self) -> Path:
         """What can be built again: environments, downloads."""
         return self._part("cache")
@@ -53,6 +58,9 @@ class Home:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.mkdir(mode=0o700, exist_ok=True)
+            ignore = self.path / ".gitignore"  # a home inside a project's tree must not make the tree dirty
+            if not ignore.exists():
+                ignore.write_text("*\n")
         except OSError as error:
             hint = "point WINDLASS_HOME to a folder that you may write to: export WINDLASS_HOME=/path/to/folder"
             message = f"cannot make {path}: {error.strerror or error}"

@@ -26,12 +26,12 @@ from windlass.runs.store import RunFolder, run_ids
 
 __all__ = ["SCHEMA", "SETTLED_AFTER_S", "Index", "orphans"]
 
-SCHEMA = 2
+SCHEMA = 4
 SETTLED_AFTER_S = 600.0
 _BUSY_S = 10.0
 _UNUSED_S = 30 * 86400.0
 _SEEN_COLUMNS = ("signature", "folders", "is_settled")
-_TYPES = {"id": "TEXT PRIMARY KEY", "num_attempts": "INTEGER", "is_settled": "INTEGER"}
+_TYPES = {"id": "TEXT PRIMARY KEY", "num_attempts": "INTEGER", "is_settled": "INTEGER", "may_be_queued": "INTEGER"}
 _TYPES.update(dict.fromkeys(("created_at", "updated_at", "ended_at"), "REAL"))
 _ALL = ", ".join(f"{column} {_TYPES.get(column, 'TEXT')}" for column in COLUMNS + _SEEN_COLUMNS)
 _TABLE = f"CREATE TABLE IF NOT EXISTS runs ({_ALL})"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError
 from windlass.runs.store import RunFolder
 from windlass.supervise.log_index import index_path, offset_at
@@ -16,6 +17,8 @@ __all__ = ["Follower", "LogFile", "LogLine", "list_logs", "read"]
 
 _LOG = re.compile(r"(\d+)\.log\Z")
 _PIECE_BYTES = 1 << 20
+_BAR_EVERY_S = 1.0
+"""A line that rewrites itself (a progress bar) is shown so often at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -108,6 +111,9 @@ def _no_log(run: RunFolder, task: str, rank: int, attempt: int | None) -> NotFou
 class Follower:
     """Yields what is new in a run's logs, whole lines only, each once, new attempts and replicas included.
 
+    Of a line that rewrites itself by carriage returns, as progress bars do, the newest state is a line of its own, once
+    a second while it changes.
+
     Every file is read on from where the last look ended; a look that finds nothing costs one stat per file.
 
     Args:
@@ -129,6 +135,7 @@ class Follower:
         self._since = since
         self._offsets: dict[Path, int] = {}
         self._partial: dict[Path, bytes] = {}
+        self._bars: dict[Path, tuple[float, bytes]] = {}
 
     def poll(self) -> Iterator[LogLine]:
         """The lines that were completed since the last call."""
@@ -140,15 +147,19 @@ class Follower:
     def finish(self, task: str, attempt: int) -> list[LogLine]:
         """Last lines without a line end of an attempt that is over."""
         logs = list_logs(self._run, task=task, rank=self._rank, attempt=attempt)
-        return [_line(log, text) for log in logs if (text := self._partial.pop(log.path, b""))]
+        return [_line(log, text) for log in logs if (text := self._take_partial(log))]
 
     def rest(self) -> Iterator[LogLine]:
         """At the end: everything that is left, last lines without a line end included."""
         yield from self.poll()
         for log in list_logs(self._run, task=self._task, rank=self._rank, attempt=self._attempt):
-            text = self._partial.pop(log.path, b"")
+            text = self._take_partial(log)
             if text:
                 yield _line(log, text)
+
+    def _take_partial(self, log: LogFile) -> bytes:
+        text = self._partial.pop(log.path, b"")
+        return b"" if self._was_shown(log, text) else text
 
     def _read_on(self, log: LogFile) -> Iterator[LogLine]:
         if os.stat(log.path).st_size <= self._offsets[log.path]:
@@ -158,8 +169,33 @@ class Follower:
             *lines, partial = (self._partial.pop(log.path, b"") + piece).split(b"\n")
             self._partial[log.path] = partial
             for text in lines:
-                yield _line(log, text)
+                if not self._was_shown(log, text):
+                    yield _line(log, text)
+        yield from self._bar(log)
+
+    def _bar(self, log: LogFile) -> Iterator[LogLine]:
+        """The newest state of an unfinished line that rewrites itself; earlier states are let go."""
+        partial = self._partial.get(log.path, b"")
+        if b"\r" not in partial:
+            return
+        self._partial[log.path] = b"\r" + _last_state(partial) + (b"\r" if partial.endswith(b"\r") else b"")
+        now, state = time.monotonic(), _last_state(partial)
+        shown_at, shown = self._bars.get(log.path, (float("-inf"), b""))
+        if state.strip() and state != shown and now >= shown_at + _BAR_EVERY_S:
+            self._bars[log.path] = (now, state)
+            yield _line(log, state)
+
+    def _was_shown(self, log: LogFile, text: bytes) -> bool:
+        """Whether a line that ends now was shown as a bar just as it is."""
+        _, shown = self._bars.pop(log.path, (0.0, b""))
+        return b"\r" in text and bool(shown) and _last_state(text) == shown
 
 
 def _line(log: LogFile, text: bytes) -> LogLine:
-    return LogLine(task=log.task, rank=log.rank, attempt=log.attempt, text=text.rstrip(b"\r").decode(errors="replace"))
+    text = _last_state(text)
+    return LogLine(task=log.task, rank=log.rank, attempt=log.attempt, text=text.decode(errors="replace"))
+
+
+def _last_state(text: bytes) -> bytes:
+    """What a terminal would show of a line with carriage returns: what stands behind the last one."""
+    return text.rstrip(b"\r").rpartition(b"\r")[2]

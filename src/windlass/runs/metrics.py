@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.record import events
 from windlass.record.frames import decode
 from windlass.record.journal import SUFFIX

@@ -6,9 +6,9 @@ It lies beside the folder (`out/<task>.manifest.json`), so that nothing of the u
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.record.manifest import Entry, Manifest, commit_manifest, differences, list_entries
 from windlass.record.manifest import read_manifest as _read
 

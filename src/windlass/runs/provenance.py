@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError
-from windlass.core.files import read_json
+from windlass.core.json_text import read_json
 from windlass.record.state import Attempt, RunFacts, Task
 from windlass.runs.store import RunFolder
 from windlass.supervise.built_data import RECORD

@@ -6,9 +6,10 @@ longest path, long edges through place holders, fewer crossings by barycentres.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from xml.sax.saxutils import escape
 
+from windlass.core.dataclass import dataclass
 from windlass.runs.provenance import Chain, Node
 
 __all__ = ["svg"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from windlass import config
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
-from windlass.core.files import read_json, write_json
+from windlass.core.files import write_json
+from windlass.core.json_text import read_json
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find, run_ids
 from windlass.spec import KeptCheckpoints, Retain
@@ -162,7 +163,7 @@ def _uses(home: Home, run_id: str) -> Iterator[tuple[str, Path]]:
         return
     data = pins.get("data") if isinstance(pins, dict) else None
     for pin in data.values() if isinstance(data, dict) else ():
-        source = str(pin.get("source", ""))
+        source = str(pin.get("source", "")) if isinstance(pin, Mapping) else ""
         if source.startswith("run:"):
             ref, _, below = source.removeprefix("run:").partition("/")
             try:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
+from windlass.core.json_text import decode_json
+from windlass.core.phrases import count
 from windlass.record import events
 from windlass.record.journal import JournalReader
 from windlass.record.state import RunFacts, State
 from windlass.runs.store import RunFolder, experiment_of
+from windlass.runs.witness import complete, missing_records
 
 __all__ = ["COLUMNS", "UNKNOWN", "Row", "derive"]
 
+_MOST = 2.0**62
+
+_TRIAL = re.compile(r"trial \S+ of sweep (\S+)")
+"""The note with which a sweep plans the run of a trial."""
 UNKNOWN = "unknown"
 """The state of a run whose journal says nothing."""
 
@@ -28,9 +37,14 @@ class Row:
         cause: why it ended, a `Cause`; empty while it goes on.
         reason: why it waits, in words.
         tasks: the state of each task.
-        num_attempts: attempts of all tasks together.
+        num_attempts: attempts of the task that needed most.
         overrides: what was changed on the command line, as it was typed.
         note: what is wrong with its folder; empty when nothing is.
+        may_be_queued: whether it has ended, and nobody has seen yet that no job of it is left in a queue.
+        site: where it runs, with the partition.
+        shape: nodes and GPUs of its largest task: `2x8 gpu`, `1 cpu`.
+        progress: tasks that are done, where there are several, and the newest step: `1/2 tasks, step 300`.
+        sweep: the sweep whose trial it is; empty for other runs.
     """
 
     id: str
@@ -47,6 +61,11 @@ class Row:
     tasks: Mapping[str, str] = field(default_factory=dict)
     overrides: str = ""
     note: str = ""
+    may_be_queued: bool = False
+    site: str = ""
+    shape: str = ""
+    progress: str = ""
+    sweep: str = ""
 
     @property
     def is_terminal(self) -> bool:
@@ -55,14 +74,22 @@ class Row:
 
     def to_columns(self) -> tuple[str | float | int, ...]:
         """The values of the index's columns, in the order of the fields."""
-        return tuple(json.dumps(self.tasks) if name == "tasks" else getattr(self, name) for name in COLUMNS)
+        return tuple(json.dumps(self.tasks) if name == "tasks" else _column(getattr(self, name)) for name in COLUMNS)
 
     @classmethod
     def from_columns(cls, columns: tuple[object, ...]) -> Row:
         """Read back `to_columns`; raises ValueError when that is not what they are."""
         values = dict(zip(COLUMNS, columns, strict=True))
-        values["tasks"] = json.loads(str(values["tasks"]))
+        values["tasks"] = decode_json(str(values["tasks"]))
+        values["may_be_queued"] = bool(values["may_be_queued"])
         return cls(**values)  # type: ignore[arg-type]  # the columns hold what to_columns put there
+
+
+def _column(value: str | float) -> str | float:
+    """A value as SQLite takes it: half characters, as in names of files that are not UTF-8, become backslashes and digits."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value if -_MOST < value < _MOST else 0.0  # no time: a clock that says such things knows none
 
 
 COLUMNS = tuple(item.name for item in fields(Row))
@@ -76,20 +103,23 @@ def derive(run: RunFolder) -> Row:
     try:
         for record in reader.poll():
             facts.apply(record)
+        complete(run.path, facts, reader)
+        if facts.state.is_terminal:
+            notes += missing_records(run.path, facts)[:1]
     except (WindlassError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         facts = RunFacts()
         notes.append(f"the journal cannot be read: {type(error).__name__}: {error}")
     num_damaged = reader.num_damaged + facts.num_damaged
-    if num_damaged:
-        notes.append(f"{num_damaged} damaged records were passed over")
+    if num_damaged and not notes:
+        notes.append(f"{count(num_damaged, 'damaged record')} passed over")
     if not facts.run and not notes:
         notes.append("the journal does not say what was started")
-    overrides: tuple[str, ...] = ()
+    plan: Mapping[str, object] = {}
     try:
-        overrides = _overrides(run.plan())
+        plan = run.plan()
     except (WindlassError, OSError) as error:
-        notes.append(str(error))
-    return _row(run, facts, shlex.join(overrides), "; ".join(notes))
+        notes.append(str(error).replace(f"{run.path}/", ""))  # a line is too short for the path
+    return _row(run, facts, plan, "; ".join(notes))
 
 
 def _overrides(plan: Mapping[str, object]) -> tuple[str, ...]:
@@ -97,7 +127,46 @@ def _overrides(plan: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(str(override) for override in given) if isinstance(given, list) else ()
 
 
-def _row(run: RunFolder, facts: RunFacts, overrides: str, note: str) -> Row:
+def _site(plan: Mapping[str, object]) -> str:
+    site = plan.get("site")
+    if not isinstance(site, Mapping):
+        return ""
+    return "/".join(str(part) for part in (site.get("name"), site.get("partition")) if part)
+
+
+def _shape(plan: Mapping[str, object]) -> str:
+    tasks = plan.get("tasks")
+    asked = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
+    sizes = [
+        (_number(task.get("gpus")) * _number(task.get("nodes")), _number(task.get("nodes")), task) for task in asked
+    ]
+    if not sizes:
+        return ""
+    _, nodes, largest = max(sizes, key=lambda each: each[:2])
+    gpus = _number(largest.get("gpus"))
+    if not gpus:
+        return f"{nodes} cpu"
+    return f"{nodes}x{gpus} gpu"
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _progress(facts: RunFacts) -> str:
+    done = sum(task.state is State.SUCCEEDED for task in facts.tasks.values())
+    parts = [f"{done}/{len(facts.tasks)} tasks"] if len(facts.tasks) > 1 else []
+    step = max((max(task.phase[2], task.last_checkpoint[0]) for task in facts.tasks.values()), default=-1)
+    return ", ".join([*parts, *([f"step {step}"] if step >= 0 else [])])
+
+
+def _sweep(plan: Mapping[str, object]) -> str:
+    notes = plan.get("notes")
+    found = (_TRIAL.fullmatch(str(note)) for note in notes) if isinstance(notes, list) else ()
+    return next((match.group(1) for match in found if match is not None), "")
+
+
+def _row(run: RunFolder, facts: RunFacts, plan: Mapping[str, object], note: str) -> Row:
     reasons = [task.reason for task in facts.tasks.values() if task.reason]
     is_known = bool(facts.tasks)
     return Row(
@@ -111,8 +180,13 @@ def _row(run: RunFolder, facts: RunFacts, overrides: str, note: str) -> Row:
         created_at=facts.created_at,
         updated_at=facts.updated_at,
         ended_at=facts.ended_at,
-        num_attempts=sum(len(task.attempts) for task in facts.tasks.values()),
+        num_attempts=facts.num_attempts,
         tasks={name: str(task.state) for name, task in sorted(facts.tasks.items())},
-        overrides=overrides,
+        overrides=shlex.join(_overrides(plan)),
         note=note,
+        may_be_queued=facts.state.is_terminal and any(task.jobs_left for task in facts.tasks.values()),
+        site=_site(plan),
+        shape=_shape(plan),
+        progress=_progress(facts),
+        sweep=_sweep(plan),
     )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.core.files import fsync_directory, write_atomic
+from windlass.core.json_text import read_json
 from windlass.core.names import is_run_id, nearest
 from windlass.record import events
 from windlass.record.journal import JournalReader
 from windlass.record.state import RunFacts, fold
 from windlass.runs.home import Home
+from windlass.runs.witness import complete
 
 __all__ = ["RunFolder", "create", "experiment_of", "find", "run_ids"]
 
@@ -101,15 +102,19 @@ class RunFolder:
         return self._read("provenance.json")
 
     def facts(self) -> RunFacts:
-        """Everything the journal says, metrics left out; an empty journal gives empty facts."""
+        """Everything the journal says, metrics left out; an empty journal gives empty facts.
+
+        An end that the journal has lost is taken from what lies beside it, and `facts.damage` says so.
+        """
         reader = JournalReader(self.journal, skip=(events.METRICS,))
         facts = fold(reader.poll())
+        complete(self.path, facts, reader)
         facts.num_damaged += reader.num_damaged
         return facts
 
     def _read(self, name: str) -> dict[str, object]:
         try:
-            content = json.loads((self.path / name).read_bytes())
+            content = read_json(self.path / name)
         except FileNotFoundError as error:
             raise NotFoundError(f"run {self.id} has no {name}", code="run-incomplete") from error
         except ValueError as error:
@@ -182,7 +187,7 @@ def find(home: Home, ref: str) -> RunFolder:
             return RunFolder(home.runs / found[0])
         if found:
             raise _ambiguous(ref, found)
-    raise _unknown(ref, ids)
+    raise _unknown(home, ref, ids)
 
 
 def _begins(run_id: str, ref: str) -> bool:
@@ -215,7 +220,10 @@ def _ambiguous(ref: str, found: list[str]) -> UsageError:
     return UsageError(message, hint="give more letters", code="run-ambiguous")
 
 
-def _unknown(ref: str, ids: list[str]) -> NotFoundError:
+def _unknown(home: Home, ref: str, ids: list[str]) -> NotFoundError:
+    if ref and "/" not in ref and (home.sweeps / ref / "journal").is_dir():
+        hint = f"windlass sweep show {ref}; `windlass sweep` has the verbs stop, resume, why and best for it"
+        return NotFoundError(f"{ref!r} is a sweep, not a run", hint=hint, code="run-not-found")
     if not ids:
         return NotFoundError(
             f"no run {ref!r}: there are no runs yet", hint="windlass launch FILE starts one", code="run-not-found"

@@ -10,8 +10,8 @@ import fnmatch
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
 from windlass.runs import metrics

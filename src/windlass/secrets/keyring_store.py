@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 from windlass.core.errors import AccessError, UsageError
 from windlass.core.files import lock
+from windlass.core.json_text import decode_json
 from windlass.secrets.store import check_name, check_value, no_such_secret
 
 __all__ = ["KeyringStore"]
@@ -84,7 +85,7 @@ class KeyringStore:
 
     @staticmethod
     def _names(keyring: _Keyring) -> list[str]:
-        return sorted(json.loads(keyring.get_password(_SERVICE, _NAMES) or "[]"))
+        return sorted(decode_json(keyring.get_password(_SERVICE, _NAMES) or "[]"))
 
     @staticmethod
     def _save_names(keyring: _Keyring, names: Iterable[str]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, UsageError
 from windlass.core.names import nearest
 from windlass.secrets.keyring_store import KeyringStore

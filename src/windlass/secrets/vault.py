@@ -17,6 +17,7 @@ from pathlib import Path
 
 from windlass.core.errors import AccessError
 from windlass.core.files import lock, write_atomic
+from windlass.core.json_text import decode_json
 from windlass.secrets import age
 from windlass.secrets.store import check_name, check_value, no_such_secret
 from windlass.supervise.delivery import check_private
@@ -87,7 +88,7 @@ class Vault:
             raise _unreadable(f"may not read {self._file}", f"ls -l {self._folder}") from error
         remedy = f"remove {self._file} and set the secrets again"
         try:
-            values = json.loads(age.decrypt(content, self._load_identity()))["values"]
+            values = decode_json(age.decrypt(content, self._load_identity()))["values"]
             return {name: base64.b64decode(value, validate=True) for name, value in values.items()}
         except age.AgeError as error:
             problem = f"{self._file} cannot be opened with {self._identity}: {error}"

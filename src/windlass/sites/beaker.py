@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from windlass.config import Doc, Finding, OneOrMany
+from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from windlass.config import Doc, Duration, Finding, Name, OneOrMany, Pattern, Range, ScalarText, Size
+from windlass.core.dataclass import dataclass
 from windlass.sites.beaker import BeakerPlace, Brought
 from windlass.sites.consistency import findings
 

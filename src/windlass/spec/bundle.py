@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from windlass.config import Doc, Finding
+from windlass.core.dataclass import dataclass
 
 __all__ = ["Bundle", "Number"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from windlass.config import Doc, Finding, Key, OneOrMany, Range, Size
+from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 from windlass.spec.command import Command
 

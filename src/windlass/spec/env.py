@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import field
+from typing import Annotated, ClassVar, Literal
 
 from windlass.config import Doc, Finding, Key, OneOrMany, Pattern
+from windlass.core.dataclass import dataclass
 from windlass.spec.image import Image
 from windlass.spec.variables import VariableName, Variables
 
@@ -49,7 +50,12 @@ class SecretUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
-    """The environment of all tasks: at most one of `image`, `uv` and `python`; none means this machine's."""
+    """The environment of all tasks: at most one of `image`, `uv` and `python`; none means this machine's.
+
+    An override of one replaces another one of the file.
+    """
+
+    ALTERNATIVES: ClassVar[tuple[str, ...]] = ("image", "uv", "python")
 
     image: Annotated[Image, Doc("A container image: a tag, a digest, or a Dockerfile to build.")] = Image()
     uv: Annotated[str, Doc("Folder of a project with `uv.lock`, `pylock.toml` or hashed requirements.")] = ""
@@ -61,7 +67,7 @@ class Env:
 
     def check(self) -> Iterator[Finding]:
         """What no single field can see."""
-        kinds = [kind for kind in ("image", "uv", "python") if getattr(self, kind)]
+        kinds = [kind for kind in self.ALTERNATIVES if getattr(self, kind)]
         if len(kinds) > 1:
             listed = " and ".join(f"`{kind}`" for kind in kinds)
             yield kinds[-1], f"env has {listed}", "env-conflict", "keep one of `image`, `uv` and `python`"

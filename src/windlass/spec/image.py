@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from windlass.config import Doc, Finding, Name, OneOrMany
+from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 from windlass.spec.variables import Variables
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from windlass.config import Doc, Duration, Finding, Range
+from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration
 
 __all__ = ["Context", "Limit", "Retry"]

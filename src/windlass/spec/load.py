@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from windlass import config
-from windlass.core.errors import AccessError, NotFoundError, Place, SpecError
+from windlass.core.errors import AccessError, NotFoundError, Place, Problem, SpecError, WindlassError
 from windlass.core.names import nearest
 from windlass.spec.experiment import Experiment
 
-__all__ = ["checked", "load_experiment"]
+__all__ = ["checked", "load_experiment", "params_of"]
 
 _MAX_BYTES = 4 << 20
 
@@ -23,9 +24,39 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.Loaded[
         AccessError: it may not be read.
         SpecError: the file or an override is refused; holds all problems.
     """
-    return config.load(
-        Experiment, config.decode_text(_read(path), source=str(path)), source=str(path), overrides=overrides
-    )
+    text = config.decode_text(_read(path), source=str(path))
+    try:
+        return config.load(Experiment, text, source=str(path), overrides=overrides)
+    except SpecError as error:
+        raise SpecError(_with_params_named(error.problems, path, text, overrides)) from error
+
+
+def _with_params_named(
+    problems: Sequence[Problem], path: Path, text: str, overrides: Sequence[str]
+) -> Iterator[Problem]:
+    """The problems; of an override such as `lr=0.1` the hint names the parameter `params.lr` that the file has."""
+    params = _params_of(path, text) if overrides else frozenset()
+    for problem in problems:
+        override = problem.place.excerpt.lstrip("-+~") if problem.place is not None and not problem.place.line else ""
+        is_param = problem.code == "unknown-key" and override.partition("=")[0].partition(".")[0] in params
+        yield replace(problem, hint=f"did you mean `params.{override}`?") if is_param else problem
+
+
+def _params_of(path: Path, text: str) -> frozenset[str]:
+    """Names at the top of the file's `params`; none where the file itself is refused."""
+    try:
+        params = config.load(Experiment, text, source=str(path)).value.params
+    except SpecError:
+        return frozenset()
+    return frozenset(params)
+
+
+def params_of(path: Path) -> frozenset[str]:
+    """Names at the top of a file's `params`; none where it cannot be read."""
+    try:
+        return _params_of(path, config.decode_text(_read(path), source=str(path)))
+    except WindlassError:
+        return frozenset()
 
 
 def checked(experiment: Experiment) -> Experiment:

@@ -6,10 +6,11 @@ What it says is read by `windlass.tune`: names of schedulers and searchers, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal, TypeAlias
 
 from windlass.config import Doc, Duration, Finding, JsonValue, OneOrMany, Range
+from windlass.core.dataclass import dataclass
 
 __all__ = ["Algorithm", "KeptBySweep", "Sweep", "SweepLimits"]
 

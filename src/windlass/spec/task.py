@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from windlass.config import Doc, Duration, Finding, JsonValue, Name, OneOrMany, Range, Size
+from windlass.core.dataclass import dataclass
 from windlass.spec.bundle import Bundle
 from windlass.spec.command import Command
 from windlass.spec.variables import Variables

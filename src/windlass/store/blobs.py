@@ -6,11 +6,12 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from email.message import Message
 from typing import IO, Any, Protocol, Self
 from urllib.parse import urlsplit
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError
 from windlass.core.version import VERSION
 from windlass.store.faults import lacks_extra

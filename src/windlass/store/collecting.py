@@ -10,8 +10,8 @@ import contextlib
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.store.local import LocalStore
 from windlass.store.remote import RemoteStore

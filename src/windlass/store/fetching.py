@@ -10,10 +10,11 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.process import boot_id
 from windlass.store.faults import is_passing, remote_error

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import (
     NotFoundError,
     PreconditionError,
@@ -29,6 +28,7 @@ from windlass.core.errors import (
     WaitTimeoutError,
 )
 from windlass.core.files import write_atomic, write_json
+from windlass.core.json_text import read_json
 from windlass.core.units import format_size, parse_size
 from windlass.store.direct import digest_stored
 from windlass.store.objects import Inbox, Objects, no_space
@@ -223,7 +223,7 @@ class LocalStore:
             return None
         path = self.root / "aliases" / f"{name}.json"
         try:
-            found = json.loads(path.read_bytes())
+            found = read_json(path)
             return Alias(name=name, digest=str(found["digest"]), at=float(found["at"]))
         except FileNotFoundError:
             return None

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from windlass.core.errors import PreconditionError
-from windlass.core.files import fsync_directory, lock, read_json, write_atomic
+from windlass.core.files import fsync_directory, lock, write_atomic
+from windlass.core.json_text import read_json
 from windlass.store.local import LocalStore
 from windlass.store.objects import no_space
 from windlass.store.reading import in_batches, sha256_of

@@ -17,6 +17,7 @@ from typing import Any
 
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
 from windlass.core.files import write_atomic
+from windlass.core.json_text import decode_json
 from windlass.store.blobs import BucketBlob, file_system, full_url
 from windlass.store.faults import remote_error
 from windlass.store.fetching import Fetch, Progress, retry
@@ -63,7 +64,7 @@ class RemoteStore:
     def alias(self, name: str) -> Alias | None:
         """What a name points at; None where there is no such name."""
         try:
-            found = json.loads(self._cat(f"aliases/{name}.json"))
+            found = decode_json(self._cat(f"aliases/{name}.json"))
             return Alias(name=name, digest=str(found["digest"]), at=float(found["at"]))
         except NotFoundError:
             return None

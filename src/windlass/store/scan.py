@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError
-from windlass.core.files import read_json, write_json
+from windlass.core.files import write_json
+from windlass.core.json_text import read_json
 from windlass.store.reading import in_batches, sha256_of
 from windlass.store.version import Entry, escape
 

@@ -13,8 +13,11 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from windlass.core.dataclass import dataclass
+from windlass.core.json_text import decode_json
 
 __all__ = ["Entry", "Version", "escape", "is_digest", "manifest_digest"]
 
@@ -92,7 +95,7 @@ class Version:
             ValueError: it is damaged, it is another version, or a path in it leads out of the dataset.
         """
         try:
-            return cls._from_data(json.loads(content), digest)
+            return cls._from_data(decode_json(content), digest)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"it is no manifest: {error!r}") from error
 

@@ -15,11 +15,12 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.files import write_atomic, write_new
+from windlass.core.json_text import read_json
 from windlass.supervise.delivery import pack_delivery
 from windlass.supervise.incarnation import Incarnation, as_written, link_path
 from windlass.supervise.job import JobDocument
@@ -84,7 +85,7 @@ def enter_start(job_folder: Path, environ: Mapping[str, str]) -> Incarnation | N
     now = time.time()
     path = link_path(job_folder, _ONE_LINK)
     write_new(path, json.dumps({"id": workload, "host": os.uname().nodename, "at": now}).encode())
-    if json.loads(path.read_bytes())["id"] != workload:
+    if read_json(path)["id"] != workload:
         return None
     name = f"{leader}.{_number_of_start(job_folder, leader)}"
     found = Incarnation(name=name, link=_ONE_LINK, job_id=workload, began_at=now)
@@ -97,7 +98,7 @@ def _number_of_start(job_folder: Path, leader: str) -> int:
     for number in itertools.count():
         path = job_folder / f"start-{number}.json"
         write_new(path, json.dumps({"id": leader}).encode())
-        if json.loads(path.read_bytes())["id"] == leader:
+        if read_json(path)["id"] == leader:
             return number
     raise AssertionError  # numbers do not end
 

@@ -37,7 +37,7 @@ class BeakerScheduler:
     def avoid(self, ids: Sequence[str], hosts: Sequence[str]) -> None:
         """Nothing waits that could keep away from hosts."""
 
-    def why_told_to_go(self) -> tuple[Cause, str]:
+    def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
         """A signal from Beaker announces that it takes the machines: for another job, or since somebody cancelled."""
         return Cause.PREEMPTED, "Beaker takes its machines, for another job or since the experiment was cancelled"
 
@@ -45,6 +45,6 @@ class BeakerScheduler:
         """Nobody here knows."""
         return False
 
-    def how_ended(self, job_id: str) -> tuple[Cause, str]:
+    def how_ended(self, job_id: str, began_at: float) -> tuple[Cause, str]:
         """Nobody here knows; a client asks Beaker."""
         return Cause.UNKNOWN, ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import struct
 import time
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.fence import Ruling
 from windlass.supervise.linux import create_memory_file
 

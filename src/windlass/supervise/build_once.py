@@ -18,12 +18,13 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
-from windlass.core.files import is_locked, lock, read_json, write_json
+from windlass.core.files import is_locked, lock, write_json
+from windlass.core.json_text import read_json
 from windlass.core.names import new_token
 
 __all__ = ["READY", "Ready", "beside", "build_once", "find_ready", "is_being_built", "remove_built"]

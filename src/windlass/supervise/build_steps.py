@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
+from windlass.core.json_text import decode_json
 from windlass.supervise.recipe import TORCH_BACKEND, PackageOverride, Recipe
 
 __all__ = ["BuildShell", "build_environment", "check_lock", "find_uv"]
@@ -137,7 +137,7 @@ def build_environment(recipe: Recipe, folder: Path, shell: BuildShell) -> dict[s
     _write_patches(recipe, folder, python, shell)
     overrides = [_override(each, uv, python, shell) for each in recipe.overrides]
     imports = {name: _check_import(name, python, shell) for name in recipe.imports}
-    version, base = json.loads(shell.answer([python, "-I", "-c", _DESCRIBE]))
+    version, base = decode_json(shell.answer([python, "-I", "-c", _DESCRIBE]))
     return {
         "proof": "bin/python",
         "key": recipe.key,

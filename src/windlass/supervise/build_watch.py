@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from windlass.core.files import read_json
+from windlass.core.json_text import read_json
 from windlass.supervise.build_once import READY, beside, find_ready, is_being_built
 
 __all__ = ["PATIENCE_S", "BuildWatch"]

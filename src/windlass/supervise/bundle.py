@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import shutil
 import sys
@@ -21,6 +20,7 @@ from typing import Any, Callable
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import write_atomic
+from windlass.core.json_text import read_json
 from windlass.record.journal import SUFFIX
 from windlass.supervise.beaker import clean_environment, hand_over_secrets
 from windlass.supervise.echo import run_below
@@ -64,7 +64,7 @@ def bundle_main(bundle: Path, folder: Path, results: Path, environ: Mapping[str,
 
 def unpack_bundle(bundle: Path) -> None:
     """Do what the letters say. Idempotent; raises PreconditionError with the first complaint."""
-    content = json.loads((bundle / CONTENT).read_bytes())
+    content = read_json(bundle / CONTENT)
     archive = Path(content["archive"])
     archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomic(archive, (bundle / "windlass.pyz").read_bytes())

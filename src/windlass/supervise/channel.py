@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.linux import create_memory_file, enlarge_pipe
 
 __all__ = ["HEADER_BYTES", "Channel", "Cursor"]

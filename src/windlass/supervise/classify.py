@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.record.causes import EXIT_DO_NOT_RETRY, EXIT_RESUMABLE, Cause, cause_of
 from windlass.record.state import End
 
@@ -20,6 +20,10 @@ _NETWORK_SIGNS = r"ncclRemoteError|ncclSystemError|Connection reset by peer|Conn
 _TORCHRUN_ROOT = re.compile(r"Root Cause.*?exitcode\s*: (-?\d+)", re.DOTALL)
 _OUTSIDE_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _NUM_TAIL_LINES = 20
+
+
+_ERROR_LINE = r"\s*(?:\[[^\]]*\]:?\s*)?(?:[\w.]*(?:Error|Exception)|(?i:error|fatal))\s*:\s*\S"
+"""`ValueError: ...`, `error: ...`, also behind a prefix in brackets as torchrun writes one."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,17 @@ def _cause(code: int, evidence: Evidence) -> tuple[Cause, str]:
         return (Cause.KILLED if outside else Cause.USER_ERROR), f"ended by {name}"
     if re.search(_NETWORK_SIGNS, text):
         return Cause.NETWORK, _line_with(_NETWORK_SIGNS, text)
-    last = next((line for line in reversed(evidence.lines) if line.strip()), "")
-    return Cause.USER_ERROR, f"exit code {code}" + (f": {last.strip()[:200]}" if last else "")
+    line = _telling_line(evidence.lines)
+    return Cause.USER_ERROR, f"exit code {code}" + (f": {line.strip()[:200]}" if line else "")
+
+
+def _telling_line(lines: Sequence[str]) -> str:
+    """The line that names an error: that of the last traceback, else the last `SomeError: ...`, else the last line."""
+    traceback = find_traceback(lines)
+    if traceback:
+        return traceback.rpartition("\n")[2]
+    errors = [line for line in lines if re.match(_ERROR_LINE, line)]
+    return errors[-1] if errors else next((line for line in reversed(lines) if line.strip()), "")
 
 
 def _code_in_report(lines: Sequence[str]) -> int:

@@ -6,7 +6,6 @@ The client decides by the rules that it knows; whether a run is over and an envi
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, BinaryIO, Callable
 
 from windlass.core.errors import NotFoundError, PreconditionError, WindlassError
 from windlass.core.files import disk_bytes
+from windlass.core.tree import remove_tree
 from windlass.core.units import format_duration
 from windlass.record import events
 from windlass.record.journal import JournalReader
@@ -81,7 +81,7 @@ def _remove_run(header: dict[str, Any]) -> dict[str, Any]:
         _check_over(root)
         num_bytes = disk_bytes(root)
         os.rename(str(root), str(trash))
-    shutil.rmtree(str(trash), ignore_errors=True)
+    remove_tree(str(trash))
     return {"bytes": num_bytes}
 
 

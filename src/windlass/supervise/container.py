@@ -7,7 +7,6 @@ command and of `windlass gc` find by its labels.
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.files import lock, write_atomic
+from windlass.core.json_text import decode_json
 from windlass.core.process import ProcessId, descendants, identify, is_alive
 from windlass.record.causes import Cause
 from windlass.supervise.built_data import GENERATION, GENERATION_NAME
@@ -226,7 +226,7 @@ class _Replica:
         for is_last in (False, True):
             found = self.engine.ask("image", "inspect", name)
             if found.code == 0:
-                self._image = json.loads(found.stdout)[0]
+                self._image = decode_json(found.stdout)[0]
                 return None
             if found.code == 125 or "annot connect" in found.stderr:
                 return Cause.START_FAILED, f"{self.engine.program} does not answer: {_last_line(found.stderr)}"
@@ -271,7 +271,7 @@ class _Replica:
         told = self.engine.ask("inspect", "--type=container", "--format={{json .State}}", self._id)
         if told.code:
             return client_code if client_code > 128 else 128 + signal.SIGKILL  # removed by a sweep, or the engine died
-        state = json.loads(told.stdout)
+        state = decode_json(told.stdout)
         if state.get("Running"):  # its client was killed: nobody would take its output
             self.engine.signal(f"{self._job.token}.{self._rank}", "KILL")
             return 128 + signal.SIGKILL

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.container_engine import RUN_LABEL, TOKEN_LABEL
 from windlass.supervise.job import Container, JobDocument
 

@@ -21,7 +21,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from windlass.core.errors import PreconditionError
-from windlass.core.files import lock, read_json, write_json
+from windlass.core.files import lock, write_json
+from windlass.core.json_text import read_json
 from windlass.record.causes import EXIT_DO_NOT_RETRY, EXIT_RESUMABLE, Cause
 from windlass.record.manifest import commit_manifest
 from windlass.supervise.build_once import READY, Ready, beside, build_once, find_ready

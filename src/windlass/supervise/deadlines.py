@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause
 from windlass.record.state import Attempt
 

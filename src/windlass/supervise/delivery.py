@@ -17,6 +17,7 @@ from pathlib import Path
 
 from windlass.core.errors import AccessError
 from windlass.core.files import write_atomic
+from windlass.core.json_text import read_json
 from windlass.supervise.job import JobDocument
 
 __all__ = [
@@ -79,7 +80,7 @@ def read_delivery(path: Path) -> dict[str, bytes]:
     """
     try:
         check_private(path)
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
         return {str(name): base64.b64decode(value, validate=True) for name, value in content["values"].items()}
     except FileNotFoundError as error:
         raise AccessError(

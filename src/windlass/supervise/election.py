@@ -13,10 +13,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.files import write_new
+from windlass.core.json_text import read_json
 
 __all__ = ["Candidate", "Claims", "Leadership", "job_number", "other_jobs", "publish_claim", "read_claims"]
 
@@ -112,7 +114,7 @@ def read_claims(folder: Path, incarnation: str = "") -> Claims:
     begin, end = _NAME
     newest, own, has_later_job = None, None, bool(incarnation) and _has_later_job(folder)
     for epoch in sorted((int(name[len(begin) : -len(end)]) for name in _claim_names(folder)), reverse=True):
-        claim = Leadership(**json.loads((folder / f"{begin}{epoch}{end}").read_bytes()))
+        claim = Leadership(**read_json(folder / f"{begin}{epoch}{end}"))
         newest = newest or claim
         if claim.incarnation == incarnation:
             own = claim

@@ -15,6 +15,7 @@ import signal
 import time
 from typing import Any, Callable, Protocol
 
+from windlass.core.json_text import decode_json
 from windlass.core.process import descendants, send_signal
 from windlass.supervise.linux import set_process_name
 
@@ -126,7 +127,7 @@ class ChildErrands:
             os.waitpid(self._pid, how)
         said, take, self._take, self._pid = self._said, self._take, None, 0
         if take is not None and said:
-            take(json.loads(said))
+            take(decode_json(said))
 
     def settle(self, wait_s: float) -> None:
         """See `Errands.settle`."""

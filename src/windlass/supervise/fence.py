@@ -13,11 +13,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Callable
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.election import other_jobs
 from windlass.supervise.job import Fencing
 

@@ -19,7 +19,7 @@ from windlass.record.causes import EXIT_RESUMABLE, Cause, cause_of
 from windlass.record.retry import decide, end_of_chain
 from windlass.record.state import Attempt, End, State, Task
 from windlass.supervise.deadlines import Deadlines
-from windlass.supervise.gang_ends import are_heads_over, failures, first_failure, have_heads_succeeded
+from windlass.supervise.gang_ends import are_heads_over, end_of, failures, first_failure, have_heads_succeeded, host_of
 from windlass.supervise.messages import (
     Command,
     HandOver,
@@ -70,7 +70,7 @@ class GangCore:
         self._phase_at = now
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
         self._reason = ""
-        self._is_over = self._is_gate_open = self._is_superseded = False
+        self._is_over = self._is_gate_open = self._is_superseded = self._is_told = False
         self.predecessor = 0
         self._wall_offset = wall - now
         self._deadlines = Deadlines(
@@ -130,18 +130,19 @@ class GangCore:
         self._is_gate_open = True
         return self._set(now, step=Step.GATHER)
 
-    def on_predecessor_gone(self, cause: Cause, message: str, now: float) -> list[Command]:
-        """The attempt of an earlier start of the job is certainly over, and nobody is left to say how it ended."""
+    def on_predecessor_gone(self, cause: Cause, message: str, now: float, rank: int = -1) -> list[Command]:
+        """The attempt of an earlier start is certainly over, and nobody says how; `rank` fell silent first, -1: not known."""
         task = self._ledger.task()
         attempt, self.predecessor = task.attempts[self.predecessor], 0
         is_ended = attempt.end is not None
-        for number, rank in left_open(task, self._gang.incarnation):
-            left = End(str(Cause.NODE_LOST), rank=rank, message="nobody was left to say how it ended")
-            self._ledger.append(events.PROCESS_ENDED, attempt=number, rank=rank, end=left.to_data())
+        for number, other in left_open(task, self._gang.incarnation):
+            left = End(str(Cause.NODE_LOST), rank=other, message="nobody was left to say how it ended")
+            self._ledger.append(events.PROCESS_ENDED, attempt=number, rank=other, end=left.to_data())
         if is_ended:
             return self._follow(attempt, now)
-        host = next((r.host for r in attempt.replicas.values() if r.host), "") if cause is Cause.NODE_LOST else ""
-        end = End(str(cause), host=host, message=message, at=attempt.last_seen_at)
+        rank = 0 if self._gang.num_replicas == 1 else rank
+        host = host_of(attempt, rank) if cause is Cause.NODE_LOST else ""
+        end = End(str(cause), rank=rank if host else -1, host=host, message=message, at=attempt.last_seen_at)
         self._end_attempt(attempt.number, end, attempt.job)
         return self._go_on(now)
 
@@ -173,9 +174,8 @@ class GangCore:
         return self._end_task(State.FAILED, str(Cause.SETUP_FAILED), message, now)
 
     def on_status(self, status: Status, now: float) -> list[Command]:
-        """A replica's state arrived."""
-        self.roster.on_status(status, now)
-        return self._advance(now)
+        """A replica's state arrived; one that changes nothing costs nothing, since a big gang sends hundreds a second."""
+        return self._advance(now) if self.roster.on_status(status, now) else []
 
     def on_disconnected(self, rank: int, now: float) -> list[Command]:
         """The connection to a replica broke; it has some time to come back."""
@@ -312,11 +312,17 @@ class GangCore:
             first = first_failure(bad)
             return self._stop(cause_of(first.cause), first.message, now, end=first)
         if lost:
-            rank, host = lost[0], self.roster.host(lost[0])
-            return self._stop(Cause.NODE_LOST, f"replica {rank} was lost", now, rank=rank, host=host)
+            rank, killer = lost[0], self.roster.killed.get(lost[0])
+            cause = Cause.NODE_LOST if killer is None else Cause.KILLED
+            message = f"replica {rank} was lost" if killer is None else f"killed from outside: {killer}"
+            return self._stop(cause, message, now, rank=rank, host=self._host(rank))
         if len(ended) == self._gang.num_replicas:
             return self._finish(End(str(Cause.OK)), now)
         return []
+
+    def _host(self, rank: int) -> str:
+        """The machine of a replica, also of one that only an earlier leader heard; empty: not known."""
+        return self.roster.host(rank) or host_of(self._ledger.task().attempts.get(self.order.attempt), rank)
 
     def _dismiss_workers(self, ended: dict[int, End], now: float) -> list[Command]:
         """The heads did the work: the attempt is a success, and workers have nothing to save."""
@@ -331,8 +337,9 @@ class GangCore:
         """Save if there is time, and end before the scheduler kills."""
         first = self.roster.notice()
         assert first is not None  # who calls has seen one
-        cause = cause_of(first.notice_cause, Cause.PREEMPTED)
-        commands = self._stop(cause, first.notice, now, rank=first.rank, wait_s=0.5 * self._gang.notice_s)
+        self._is_told = True
+        end, wait_s = end_of(first, self.roster, self.order.attempt, self._host), 0.5 * self._gang.notice_s
+        commands = self._stop(cause_of(end.cause), first.notice, now, rank=end.rank, host=end.host, wait_s=wait_s)
         if self._gang.incarnation:
             self._kill_at = min(self._kill_at, now + 0.8 * self._gang.notice_s)
             self._term_at = min(self._term_at, self._kill_at)
@@ -383,6 +390,9 @@ class GangCore:
 
     def _first_end(self, ended: dict[int, End]) -> End:
         """Why the attempt is over; a replica that failed earlier may have been heard later than the one we stopped for."""
+        told = self.roster.notice() if self._is_told else None
+        if told is not None:  # the scheduler may have said since then what the notice was about
+            return end_of(told, self.roster, self.order.attempt, self._host)
         if self._attempt_end in ended.values():
             return first_failure([end for end in ended.values() if end.cause != Cause.OK])
         return self._attempt_end or End(str(Cause.UNKNOWN))
@@ -417,7 +427,7 @@ class GangCore:
             return over
         if self._must_leave(task, now):
             return self._leave_link(task, now)
-        self._attempt_end, self._settle_at = None, 0.0
+        self._attempt_end, self._settle_at, self._is_told = None, 0.0, False
         self._deadlines.clear()
         return self._set(
             now,

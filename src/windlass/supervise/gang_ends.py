@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Callable
 
 from windlass.record.causes import Cause, Kind, cause_of, kind_of
-from windlass.record.state import End
+from windlass.record.state import Attempt, End
+from windlass.supervise.messages import Status
+from windlass.supervise.roster import Roster
 
-__all__ = ["are_heads_over", "failures", "first_failure", "have_heads_succeeded"]
+__all__ = ["are_heads_over", "end_of", "failures", "first_failure", "have_heads_succeeded", "host_of"]
 
 
 def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
@@ -48,3 +51,24 @@ def have_heads_succeeded(ended: Mapping[int, End], num_heads: int) -> bool:
 def are_heads_over(ended: Mapping[int, End], num_heads: int) -> bool:
     """Whether no head lives, so that nobody needs the workers; False where there are no heads."""
     return num_heads > 0 and all(rank in ended for rank in range(num_heads))
+
+
+def host_of(attempt: Attempt | None, rank: int) -> str:
+    """The machine of a replica, as it told when its process started; empty: not known."""
+    replica = attempt.replicas.get(rank) if attempt is not None else None
+    return replica.host if replica is not None else ""
+
+
+def end_of(told: Status, roster: Roster, attempt: int, machine_of: Callable[[int], str]) -> End:
+    """What the scheduler said when it told a replica to go. Where a node was lost, who was told of it is not who is gone.
+
+    Args:
+        machine_of: the machine of a replica.
+    """
+    cause, rank, host = cause_of(told.notice_cause, Cause.PREEMPTED), told.rank, told.host
+    if cause is Cause.NODE_LOST:
+        ended = roster.ended(attempt)
+        left = roster.absent[:1] or [other for other in range(roster.num_replicas) if other not in ended]
+        rank = left[0] if len(left) == 1 else -1
+        host = machine_of(rank)
+    return End(str(cause), rank=rank, host=host, message=told.notice)

@@ -13,11 +13,13 @@ import os
 import signal
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
+from windlass.core.dataclass import dataclass
 from windlass.core.files import take_lock, write_atomic
+from windlass.core.json_text import decode_json, read_json
 from windlass.core.process import ProcessId, identify, is_alive, is_here, send_signal
 from windlass.supervise.channel import Channel
 from windlass.supervise.fence import Ruling
@@ -28,10 +30,13 @@ if TYPE_CHECKING:
     from windlass.supervise.board import Board
     from windlass.supervise.warden import Keeper, Post
 
-__all__ = ["FORWARDED", "Held", "guard", "is_gone", "other_replicas"]
+__all__ = ["CRASHED", "FORWARDED", "GAVE_UP", "Held", "guard", "is_gone", "killed_replica", "other_replicas"]
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 """Signals to the guard that are meant for the supervisor."""
+
+GAVE_UP = "gave-up-{}"
+"""File of a replica whose guard gave its crashing supervisor up: nobody killed it."""
 
 _ENTRY = struct.Struct("<qq")
 _MAX_QUICK_RESTARTS = 5
@@ -40,7 +45,9 @@ _MAX_CRASHES = 20
 """So many crashes of the supervisor by itself within `_CRASHES_WITHIN_S` are enough; kills do not count."""
 
 _CRASHES_WITHIN_S = 3600.0
-_CRASHED = 70
+CRASHED = 70
+"""Exit code of a replica that was given up."""
+
 _LOCK_WAIT_S = 0.5
 
 
@@ -51,12 +58,14 @@ class Held:
     Attributes:
         exits: file in memory with (pid, wait status) of processes that were reaped, opened for appending.
         board: where the warden's rulings are; None where the attempt is not fenced.
+        is_first: whether the guard has started no other supervisor before this one.
     """
 
     channel: Channel
     exits: int
     guard_pid: int
     board: Board | None = None
+    is_first: bool = True
 
     def note_exit(self, pid: int, status: int) -> None:
         """Keep a wait status for a supervisor that comes later; one write."""
@@ -80,19 +89,34 @@ class Held:
 def is_gone(job_folder: Path, rank: int) -> bool:
     """Whether neither guard nor supervisor of a replica of this machine lives: any more, or yet."""
     try:
-        written = json.loads(guard_path(job_folder, rank).read_bytes())
+        written = decode_json(guard_path(job_folder, rank).read_bytes())
     except FileNotFoundError:
         return True
     known = [ProcessId.parse(text) for text in written.values() if text != "None"]
     return all(is_here(process) and not is_alive(process) for process in known)
 
 
+def killed_replica(job_folder: Path, rank: int) -> str:
+    """Guard and supervisor of a replica that is gone, in words; empty where the guard was never there, or gave up."""
+    path = guard_path(job_folder, rank)
+    if not path.exists() or (job_folder / GAVE_UP.format(rank)).exists():
+        return ""
+    words = [f"{name} {text.partition(':')[0]}" for name, text in read_json(path).items() if text != "None"]
+    return f"{' and '.join(words)} of replica {rank}"
+
+
 def other_replicas(job_folder: Path, rank: int) -> set[int]:
-    """Guards and supervisors of other replicas on this node; they may be below this one, which may have started them."""
+    """Guards and supervisors of other replicas on this node; they may be below this one, which may have started them.
+
+    A replica that never led started none.
+    """
     found: set[int] = set()
+    claims = [read_json(path) for path in job_folder.glob("leader-*.json")]
+    if all(claim["rank"] != rank for claim in claims):
+        return found
     for path in job_folder.glob("guard-*.json"):
         if path != guard_path(job_folder, rank):
-            known = [ProcessId.parse(text) for text in json.loads(path.read_bytes()).values() if text != "None"]
+            known = [ProcessId.parse(text) for text in read_json(path).values() if text != "None"]
             found.update(process.pid for process in known if is_alive(process))  # not another machine's number
     return found
 
@@ -139,10 +163,11 @@ def _keep_supervised(
     while True:
         started = time.monotonic()
         pid = _fork(job_folder, rank, held, supervise)
+        held = replace(held, is_first=False)
         notices.forward_to(pid)
         status = _reap(pid, held, keeper)
         notices.forward_to(0)
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) != _CRASHED:
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) != CRASHED:
             return os.WEXITSTATUS(status)
         now = time.monotonic()
         if os.WIFEXITED(status):
@@ -150,7 +175,8 @@ def _keep_supervised(
         num_quick = num_quick + 1 if now - started < _QUICK_S else 0
         if num_quick > _MAX_QUICK_RESTARTS or len(crashes) > _MAX_CRASHES:
             _end_users(job_folder, rank)
-            return _CRASHED
+            (job_folder / GAVE_UP.format(rank)).touch()
+            return CRASHED
         time.sleep(0.1 * num_quick)
 
 
@@ -208,7 +234,7 @@ def _fork(job_folder: Path, rank: int, held: Held, supervise: Callable[[Held], i
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     pid = os.fork()
     if pid == 0:
-        code = _CRASHED
+        code = CRASHED
         try:
             for number in FORWARDED:
                 signal.signal(number, signal.SIG_DFL)
@@ -237,7 +263,7 @@ def _reap(supervisor: int, held: Held, keeper: Keeper | None) -> int:
         try:
             pid, status = os.waitpid(-1, 0)
         except ChildProcessError:
-            return _CRASHED << 8
+            return CRASHED << 8
         if pid == supervisor:
             return status
         if keeper is None or not keeper.restart_if(pid):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
+from windlass.core.tree import remove_tree
 from windlass.record.manifest import FILE_SUFFIX, FOLDER_MANIFEST, differences, read_manifest
 
 __all__ = ["Held", "asides", "delete", "held_in", "newest_whole", "put_aside"]
@@ -101,6 +101,6 @@ def asides(folder: Path) -> list[Path]:
 def delete(path: Path) -> None:
     """Delete a file or a folder; idempotent."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
     else:
         path.unlink(missing_ok=True)

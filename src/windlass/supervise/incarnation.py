@@ -3,6 +3,9 @@
 A scheduler may start the same job again (a requeue), and a submission whose reply was lost may exist twice. So every
 start has a name of its own, below which its guards keep their files, and the first job that begins as link n writes
 its id into `link-<n>.json`; any other leaves before it has done anything.
+
+A controller that lost its newest state counts no restart when it starts a job again that it had started, and gives ids
+again. So the batch script gives each start a mark of its own, and a start takes the first name that no other has.
 """
 
 from __future__ import annotations
@@ -11,12 +14,17 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.files import write_new
+from windlass.core.json_text import read_json
 
-__all__ = ["LOCAL", "Incarnation", "as_written", "enter_link", "link_path"]
+__all__ = ["LOCAL", "START_MARK", "Incarnation", "as_written", "enter_link", "link_path"]
+
+START_MARK = "WINDLASS_START"
+"""Variable with what a batch script says of its own start, which no other start says."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,8 @@ class Incarnation:
         began_at: wall time of the start.
         ends_at: wall time at which the scheduler ends it; 0: not known.
         skew_s: how far this machine's clock was from that of the first replica when both began.
+        mark: what the batch script said of this start; empty where the scheduler tells starts apart.
+        is_unknown_restart: whether the scheduler does not know that it had given this job's id to a start before.
     """
 
     name: str = ""
@@ -38,6 +48,8 @@ class Incarnation:
     began_at: float = 0.0
     ends_at: float = 0.0
     skew_s: float = 0.0
+    mark: str = ""
+    is_unknown_restart: bool = False
 
     def folder(self, job_folder: Path) -> Path:
         """Where its guards and pulses are."""
@@ -58,26 +70,32 @@ def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incar
     Every replica calls it, and the first to come writes the file; no rank is special.
     """
     job_id = environ["SLURM_JOB_ID"]
-    restart = environ.get("SLURM_RESTART_COUNT", "0")
     now = time.time()
     path = link_path(job_folder, link)
     write_new(path, json.dumps({"id": job_id, "host": os.uname().nodename, "at": now}).encode())
-    if json.loads(path.read_bytes())["id"] != job_id:
+    if read_json(path)["id"] != job_id:
         return None
+    number = int(environ.get("SLURM_RESTART_COUNT", "0"))
     found = Incarnation(
-        name=f"{job_id}.{restart}",
+        name=f"{job_id}.{number}",
         link=link,
         job_id=job_id,
         began_at=now,
         ends_at=float(environ.get("SLURM_JOB_END_TIME", "0")),
+        mark=environ.get(START_MARK, ""),
     )
-    found.folder(job_folder).mkdir(mode=0o700, exist_ok=True)
-    return as_written(found, job_folder)
+    while True:
+        found.folder(job_folder).mkdir(mode=0o700, exist_ok=True)
+        written = as_written(found, job_folder)
+        if written.mark == found.mark:
+            return written
+        number += 1
+        found = replace(found, name=f"{job_id}.{number}", is_unknown_restart=True)
 
 
 def as_written(found: Incarnation, job_folder: Path) -> Incarnation:
     """The same start as its first replica saw it, so that all count their time from one moment."""
     path = found.folder(job_folder) / "incarnation.json"
     write_new(path, json.dumps(asdict(found)).encode())
-    first = Incarnation(**json.loads(path.read_bytes()))
+    first = Incarnation(**read_json(path))
     return replace(first, skew_s=found.began_at - first.began_at)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
+from windlass.core.json_text import read_json
 
 __all__ = [
     "SCHEMA",
@@ -314,7 +315,7 @@ class JobDocument:
     def read(cls, path: Path) -> JobDocument:
         """Read job.json; raises PreconditionError when it is of a later version or broken."""
         try:
-            data = json.loads(path.read_bytes())
+            data = read_json(path)
             if data["schema"] != SCHEMA:
                 raise PreconditionError(
                     f"{path} has schema {data['schema']}, this supervisor reads {SCHEMA}", code="job-schema"

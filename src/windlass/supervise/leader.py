@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
@@ -18,22 +17,24 @@ from windlass.record.state import State
 from windlass.supervise.election import Leadership, publish_claim
 from windlass.supervise.gang import Gang, GangCore
 from windlass.supervise.gate import Gate
-from windlass.supervise.guard import is_gone
+from windlass.supervise.guard import is_gone, killed_replica
 from windlass.supervise.incarnation import LOCAL, Incarnation
 from windlass.supervise.job import JobDocument
 from windlass.supervise.ledger import JournalLedger
-from windlass.supervise.messages import Command, Order, Phase, Status
+from windlass.supervise.messages import Command, Order, Phase, Status, Step
 from windlass.supervise.pace import Stragglers
+from windlass.supervise.starter import Starter
 from windlass.supervise.wire import Server
 
 if TYPE_CHECKING:
-    import subprocess
-
     from windlass.supervise.links import Links
 
 __all__ = ["Leader"]
 
 _ENTRIES_EVERY_S = 5.0
+_REPEAT_PER_REPLICA_S = 0.01
+"""An order is repeated with every tick, to a big gang less often: at most 100 replicas answer within a second."""
+
 _THIS_MACHINE = "127.0.0.1"
 
 
@@ -67,13 +68,16 @@ class Leader:
         self._gate = Gate(job, job_folder, holder)
         self._links = self._make_links(ledger, selector) if incarnation.name else None
         self._server = (
-            Server(address, job.token, selector, self.on_status, self._on_lost) if job.num_replicas > 1 else None
+            Server(address, job.token, selector, self.on_status, self._on_lost, num_replicas=job.num_replicas)
+            if job.num_replicas > 1
+            else None
         )
         self._stragglers = Stragglers(job.straggler)
         self._entries: dict[str, float] = {}
         self._ended: tuple[int, set[int]] = (0, set())
         self._entries_at = 0.0
-        self._respawned: list[subprocess.Popen[bytes]] = []
+        self._sent_at = float("-inf")
+        self._starter = Starter(job_folder)
         gang = Gang(
             job=job.job,
             num_replicas=job.num_replicas,
@@ -96,7 +100,7 @@ class Leader:
     @property
     def helpers(self) -> set[int]:
         """Processes of its own, which end with no attempt."""
-        return self._links.helpers if self._links is not None else set()
+        return {self._starter.pid} - {0} | (self._links.helpers if self._links is not None else set())
 
     def _make_links(self, ledger: JournalLedger, selector: selectors.BaseSelector) -> Links:
         from windlass.supervise.errands import ChildErrands  # lazy: on one machine there are no links
@@ -127,7 +131,7 @@ class Leader:
     def on_status(self, status: Status) -> None:
         """A replica's state, over the socket or from this very process."""
         if status.notice and self._links is not None:
-            status = self._links.explain(status)
+            status = self._links.explain(status, self._clock.monotonic())
         if self._job.checkpoint_pattern and not self.core.is_over:
             self._look_when_all_have_ended(status)
         slow = self._stragglers.look(status.attempt, status.rank, status.step_s)
@@ -145,11 +149,16 @@ class Leader:
     def tick(self) -> None:
         """Look at the gate, the journal and the deadlines."""
         now = self._clock.monotonic()
+        if self._server is not None:
+            self._server.tick()
         if self.core.is_waiting:
             self._look_at_gate(now)
         elif self._server is not None and not self.core.is_over:
             self._look_for_the_gone(now)
-            self.send(self.core.order)
+            if now >= self._sent_at + _REPEAT_PER_REPLICA_S * self._job.num_replicas:
+                self.send(self.core.order)
+            if self.core.order.step is not Step.GATHER:
+                self._starter.close()
         if self._links is not None and not self.core.is_over:
             self._links.tick(now)
         self._run(self.core.on_tick(now))
@@ -163,14 +172,15 @@ class Leader:
             return
         for rank in self.core.roster.absent:
             if is_gone(self._folder, rank):
-                self.core.roster.on_gone(rank, now)
+                self.core.roster.on_gone(rank, now, killed_replica(self._folder, rank))
 
     def _look_at_gate(self, now: float) -> None:
         self._ledger.poll()
         if self.core.predecessor and self._links is not None:
             gone = self._links.look_at_predecessor(self.core.predecessor, now)
             if gone is not None:
-                self._run(self.core.on_predecessor_gone(*gone, now))
+                rank = self._links.first_silent(self.core.predecessor)
+                self._run(self.core.on_predecessor_gone(*gone, now, rank))
             return
         failed = self._gate.failed_upstream(self._ledger.facts)
         if failed:
@@ -212,22 +222,17 @@ class Leader:
         """Give the order to every other replica; returns it as sent."""
         order = order.but(gpus=",".join(self._gate.gpus))
         if self._server is not None:
+            self._sent_at = self._clock.monotonic()
             self._server.send(order)
         return order
 
     def respawn(self, rank: int) -> None:
         """Start the guard of a replica that is not there; it lives on its own from then on."""
-        import subprocess  # lazy: a leader seldom starts a replica
-
-        command = [sys.executable, "-I", "-S", sys.argv[0], "guard", str(self._folder), str(rank)]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._respawned = [p for p in self._respawned if p.poll() is None] + [process]
+        if not is_gone(self._folder, rank):
+            return
+        problem = self._starter.start(rank)
+        if problem:
+            self._note(f"replicas could not be started: {problem}")
 
     def release(self) -> None:
         """The task ended: give leases back, record its outputs; when the whole run ended, remove its secrets first."""
@@ -282,6 +287,7 @@ class Leader:
 
     def close(self) -> None:
         """Close the socket, and ask nobody any more."""
+        self._starter.close()
         if self._server is not None:
             self._server.close()
         if self._links is not None:

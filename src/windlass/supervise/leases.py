@@ -8,12 +8,12 @@ that job; another leader of the same job takes it over. The dead are dropped by 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-from windlass.core.files import lock, read_json, write_json
+from windlass.core.files import lock, write_json
+from windlass.core.json_text import read_json
 from windlass.core.process import ProcessId, identify, is_alive
 from windlass.supervise.job import Lease
 
@@ -115,7 +115,7 @@ def _give(mine: dict[str, Any], entries: list[dict[str, Any]], present: Machine)
 def _load(folder: Path) -> list[dict[str, Any]]:
     try:
         entries = read_json(folder / "machine.json")
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, ValueError):
         return []
     return entries if isinstance(entries, list) else []
 
@@ -128,8 +128,8 @@ def _processes(entry: dict[str, Any]) -> list[ProcessId]:
     """Who can hold an entry: who asked, and the guards and supervisors of its job."""
     found = [entry["holder"]]
     for path in Path(entry["job"]).glob("guard-*.json"):
-        with contextlib.suppress(OSError, json.JSONDecodeError):
-            found.extend(json.loads(path.read_bytes()).values())
+        with contextlib.suppress(OSError, ValueError):
+            found.extend(read_json(path).values())
     return [ProcessId.parse(text) for text in found if text != "None"]
 
 

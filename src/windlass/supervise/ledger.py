@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, Callable
 
@@ -10,6 +11,7 @@ from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.journal import JournalReader, JournalWriter
 from windlass.record.state import RunFacts, Task
+from windlass.record.verdict import write_verdict
 
 __all__ = ["JournalLedger"]
 
@@ -77,14 +79,22 @@ class JournalLedger:
             self.facts = RunFacts()
             self.refresh()
 
+    def narrow(self) -> None:
+        """Follow only what this replica writes again: it has a leader, which knows the rest. Idempotent."""
+        self._all = None
+
     def task(self) -> Task:
         """The facts of this task, fresh from the files."""
         self.poll()
         return self.facts.task(self._task)
 
     def append(self, kind: str, **data: Any) -> Record:
-        """Record a fact durably."""
-        return self._writer.append(kind, task=self._task, **data)
+        """Record a fact durably; of the task's end, keep a second copy in the job's folder."""
+        record = self._writer.append(kind, task=self._task, **data)
+        if kind == events.TASK_ENDED:
+            with contextlib.suppress(OSError):  # the record is on disk; a folder without room shows elsewhere
+                write_verdict(self._folder.parent / "jobs" / f"{self._task}-{data['job']}", record)
+        return record
 
     def close(self) -> None:
         """Close the pen."""

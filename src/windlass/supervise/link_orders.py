@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause
 from windlass.supervise.errands import Answer
 from windlass.supervise.scheduler import Scheduler, SchedulerError
 
 __all__ = ["UNCERTAIN", "QueueLinks", "WhatBecameOfIt"]
 
-UNCERTAIN = frozenset({Cause.UNKNOWN, Cause.OK, Cause.NODE_LOST, Cause.NODE_UNHEALTHY})
+UNCERTAIN = frozenset({Cause.UNKNOWN, Cause.OK, Cause.NODE_LOST, Cause.NODE_UNHEALTHY, Cause.KILLED})
 """Ends after which something of a job may still run."""
 
 
@@ -71,12 +71,14 @@ class WhatBecameOfIt:
     """How an earlier job ended, and whether nothing of it goes on.
 
     Attributes:
+        began_at: wall time at which code of ours began in it.
         is_quiet: whether no sign of life of it comes any more, so that its end is certain.
         known: what the scheduler said of its end before, cause and message; None: it is asked.
     """
 
     scheduler: Scheduler
     job_id: str
+    began_at: float
     is_quiet: bool
     known: tuple[str, str] | None
 
@@ -88,7 +90,7 @@ class WhatBecameOfIt:
 
     def _how_ended(self) -> tuple[str, str]:
         try:
-            cause, message = self.scheduler.how_ended(self.job_id)
+            cause, message = self.scheduler.how_ended(self.job_id, self.began_at)
         except SchedulerError:
             return str(Cause.UNKNOWN), ""
         return str(cause), message

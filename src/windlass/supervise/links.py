@@ -20,7 +20,7 @@ from windlass.record.causes import Cause, cause_of
 from windlass.record.retry import Decision, end_of_chain
 from windlass.record.state import Attempt, Task, jobs_to_let_go
 from windlass.supervise.errands import Answer, Errands, PromptErrands
-from windlass.supervise.fence import PulseWatch, read_pulses
+from windlass.supervise.fence import PulseWatch, pulse_path, read_pulses
 from windlass.supervise.incarnation import Incarnation
 from windlass.supervise.job import JobDocument
 from windlass.supervise.ledger import JournalLedger
@@ -42,6 +42,9 @@ _NUM_MISSED = 3
 _NUM_ASKED = 4
 _QUICK_S = 0.5
 """An answer that took longer was not cut short by the very signal that it is asked about."""
+
+_WHY_EVERY_S = 1.0
+_WHY_OPEN = frozenset({Cause.UNKNOWN, Cause.CANCELLED})
 
 _SETTLE_S = 20.0
 """What is being asked when the link ends is waited for so long, as for any call then."""
@@ -72,7 +75,7 @@ class Links:
         scheduler: Scheduler | None = None,
         read: Callable[[Path, str], Mapping[str, bytes]] = read_pulses,
     ) -> None:
-        self._job, self._incarnation, self._ledger = job, incarnation, ledger
+        self._job, self._folder, self._incarnation, self._ledger = job, job_folder, incarnation, ledger
         self._scheduler = scheduler or scheduler_of(job)
         self._errands = errands or PromptErrands()
         self._watch = PulseWatch(job_folder, incarnation.name, job.fencing.quiet_s, read)
@@ -82,6 +85,7 @@ class Links:
         self._queued: dict[int, str] = {}
         self._next_at = self._look_at = 0.0
         self._why: tuple[Cause, str] | None = None
+        self._why_at, self._is_why_sure = 0.0, False
         self._said: set[str] = set()
         self._has_begun = self._has_looked = False
 
@@ -217,7 +221,7 @@ class Links:
         try:
             self._scheduler.let_go([job.backend_id for job in waiting.values()])
         except SchedulerError as error:
-            self._note(f"{', '.join(waiting)} could not be let go, and the next command that looks does it: {error}")
+            self._note(f"{', '.join(waiting)} could not be let go (`windlass ps --reconcile` does it): {error}")
 
     def leave(self) -> None:
         """Before the rest is left to the next link: keep it away from nodes that failed, and requeue where sites want that."""
@@ -285,6 +289,22 @@ class Links:
             return Cause.NODE_LOST, "its job ended without a word"
         return cause, message
 
+    def first_silent(self, attempt: int) -> int:
+        """The replica of an earlier attempt that gave no sign of life any more while others did; -1: not known.
+
+        The scheduler ends all of a job that lost a node, some time after the node fell silent.
+        """
+        found = self._ledger.task().attempts[attempt]
+        place = self._folder.with_name(f"{self._job.task}-{found.job}") / found.incarnation
+        times = {}
+        for rank in found.replicas:
+            with contextlib.suppress(OSError):
+                times[rank] = os.stat(str(pulse_path(place, rank))).st_mtime
+        first = min(times, key=times.__getitem__, default=-1)
+        others = [at for rank, at in times.items() if rank != first]
+        is_clear = bool(others) and min(others) - times[first] > _NUM_MISSED * self._job.fencing.renew_s
+        return first if is_clear else -1
+
     def _ask_of_predecessor(self, attempt: Attempt, is_quiet: bool, now: float) -> None:
         """Ask how its job ended, and unless no sign of life comes any more, whether that is certain."""
         known = None if self._past is None or is_quiet else self._past
@@ -296,23 +316,50 @@ class Links:
         if self._scheduler is None or not job_id:
             self._past = (Cause.UNKNOWN, "", is_quiet)
         elif job_id == self._incarnation.job_id:  # the same job, started again: it says nothing of its earlier start
-            self._past = (Cause.UNKNOWN, f"start {restart} of its job ended without a word", is_quiet)
+            self._past = (*self._end_of_earlier_start(restart), is_quiet)
         else:
             said = None if known is None else (str(known[0]), known[1])
-            self._errands.send(WhatBecameOfIt(self._scheduler, job_id, is_quiet, said).ask, self._on_past)
+            question = WhatBecameOfIt(self._scheduler, job_id, attempt.started_at, is_quiet, said)
+            self._errands.send(question.ask, self._on_past)
+
+    def _end_of_earlier_start(self, restart: str) -> tuple[Cause, str]:
+        if self._incarnation.is_unknown_restart:
+            return Cause.KILLED, f"Slurm forgot start {restart} of its job, and started the job again"
+        return Cause.UNKNOWN, f"start {restart} of its job ended without a word"
 
     def _on_past(self, answer: Answer) -> None:
         self._past = (Cause(answer["cause"]), answer["message"], answer["is_certain"])
 
-    def explain(self, status: Status) -> Status:
-        """A notice with what the scheduler says it is; asked once."""
-        assert self._scheduler is not None
+    def explain(self, status: Status, now: float) -> Status:
+        """A notice with what the scheduler says it is: asked at once, and again with time where that may not be all."""
         if self._why is None:
             self._why = self._why_told_to_go()
+            self._why_at = now + _WHY_EVERY_S
+        elif self._is_why_open and now >= self._why_at and not self._errands.is_out:
+            self._why_at = now + _WHY_EVERY_S
+            self._errands.send(self._ask_why, self._on_why)
         cause, message = self._why
         if cause is Cause.UNKNOWN:
             cause = Cause.WALLTIME if "SIGUSR1" in status.notice else Cause.PREEMPTED
         return replace(status, notice=message or status.notice, notice_cause=str(cause))
+
+    @property
+    def _is_why_open(self) -> bool:
+        """Whether nobody knows yet why we must go, or a person is said to have wanted it who perhaps did not."""
+        return not self._is_why_sure and self._why is not None and self._why[0] in _WHY_OPEN
+
+    def _ask_why(self) -> Answer:
+        assert self._scheduler is not None
+        try:
+            cause, message = self._scheduler.why_told_to_go(has_time=True)
+        except SchedulerError:
+            cause, message = Cause.UNKNOWN, ""
+        return {"cause": str(cause), "message": message}
+
+    def _on_why(self, answer: Answer) -> None:
+        cause = Cause(answer["cause"])
+        if cause is not Cause.UNKNOWN:
+            self._why, self._is_why_sure = (cause, answer["message"]), True
 
     def _why_told_to_go(self) -> tuple[Cause, str]:
         """What the scheduler says; a program that asks it may be hit by the very signal that it is asked about."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["INTERVAL_NS", "RECORD_BYTES", "IndexRecord", "index_path", "offset_at", "read_index"]
 

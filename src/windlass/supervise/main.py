@@ -1,6 +1,7 @@
 """Entry of the zipapp.
 
-`guard JOB_FOLDER RANK` runs a replica on this machine, `wait` is told that on standard input, `link JOB_FOLDER LINK`
+`guard JOB_FOLDER RANK` runs a replica on this machine, `wait` is told that on standard input, `guards JOB_FOLDER` runs
+the replicas whose ranks it is told there, `link JOB_FOLDER LINK`
 runs this node's replica of a scheduler's job, and `beaker JOB_FOLDER` that of Beaker's. `build RECIPE FOLDER [--check]` makes a site's environment there, `data-build` prepares data, `contain` makes a container,
 `check FOLDER` looks at a node for `windlass site check`.
 """
@@ -9,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.core.errors import PreconditionError
-from windlass.supervise.guard import guard
+from windlass.core.json_text import decode_json
+from windlass.supervise.guard import CRASHED, guard
 from windlass.supervise.incarnation import LOCAL, Incarnation, enter_link
 from windlass.supervise.job import JobDocument
 
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
         if not arguments:
             return 0
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
-    if (command, len(rest)) in (("guard", 2), ("link", 2), ("beaker", 1)):
+    if (command, len(rest)) in (("guard", 2), ("guards", 1), ("link", 2), ("beaker", 1)):
         return _replica(command, rest)
     if (command, len(rest)) in (("beaker-bundle", 3), ("beaker-show", 2)):
         return _bundle(command, [Path(word) for word in rest])
@@ -73,9 +74,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _replica(command: str, rest: list[str]) -> int:
-    """A replica, however it was started."""
+    """A replica, or several, however they were started."""
     if command == "guard":
         return _guard(Path(rest[0]), int(rest[1]), LOCAL)
+    if command == "guards":
+        from windlass.supervise.starter import serve_starts  # lazy: one process of a gang starts the others
+
+        return serve_starts(Path(rest[0]), lambda rank: _guard(Path(rest[0]), rank, LOCAL))
     return _link(Path(rest[0]), int(rest[1])) if command == "link" else _beaker(Path(rest[0]))
 
 
@@ -136,6 +141,9 @@ def _post(folder: Path, rank: int, incarnation: str) -> Post | None:
 
 def _link(folder: Path, link: int) -> int:
     """This node's replica of a job of a scheduler; a job that is the link for the second time leaves at once."""
+    from windlass.supervise.step_daemon import StepDaemons  # lazy: Slurm's jobs alone
+
+    daemons = StepDaemons(os.environ)
     incarnation = enter_link(folder, link, os.environ)
     if incarnation is None:
         return 0
@@ -143,7 +151,11 @@ def _link(folder: Path, link: int) -> int:
         from windlass.supervise.staging import stage_for_link  # lazy: few sites want it
 
         stage_for_link(folder)
-    return _guard(folder, int(os.environ["SLURM_PROCID"]), incarnation)
+    rank = int(os.environ["SLURM_PROCID"])
+    code = _guard(folder, rank, incarnation)
+    if code != CRASHED or os.environ.get("SLURM_NTASKS") == "1":  # of a crash the leader hears, and ends the job itself
+        daemons.end_abandoned_job(folder, rank, incarnation.name)
+    return code
 
 
 def _beaker(folder: Path) -> int:
@@ -189,7 +201,7 @@ def _wait_to_be_told() -> list[str]:
         if not piece:
             return []
         told += piece
-    arguments: list[str] = json.loads(told)
+    arguments: list[str] = decode_json(told)
     output = os.open(os.path.join(arguments[1], "guard.out"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for old, new in ((nothing, 0), (output, 1), (output, 2)):

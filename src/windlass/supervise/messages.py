@@ -9,10 +9,11 @@ Commands without fields are plain classes: every dataclass takes a third of a mi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol, Union
 
+from windlass.core.dataclass import dataclass
 from windlass.record.frames import Record
 from windlass.record.state import End, Task
 

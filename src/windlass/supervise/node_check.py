@@ -6,7 +6,6 @@ Each reads check.json, publishes where it listens, talks to the others and write
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import re
@@ -15,11 +14,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
-from windlass.core.files import check_locks, read_json, write_json
+from windlass.core.files import check_locks, write_json
+from windlass.core.json_text import decode_json, read_json
 from windlass.core.process import run
 from windlass.supervise.address import own_address
 
@@ -102,7 +103,7 @@ class NodeFinding:
 
 def check_node(folder: Path, environ: Mapping[str, str]) -> int:
     """Look at this node and write result-<rank>.json; blocks until all nodes have, or `wait_s` has passed."""
-    spec = CheckSpec(**json.loads((folder / CHECK_FILE).read_bytes()))
+    spec = CheckSpec(**read_json(folder / CHECK_FILE))
     rank = int(environ.get("SLURM_PROCID", "0"))
     end = time.monotonic() + spec.wait_s
     facts = _facts()
@@ -256,7 +257,7 @@ def _together(
 def _cards(folder: Path, nodes: int, end: float) -> dict[int, Mapping[str, object]]:
     paths = {rank: folder / f"card-{rank}.json" for rank in range(nodes)}
     _wait(lambda: all(path.exists() for path in paths.values()), end)
-    return {rank: read_json(path) for rank, path in paths.items() if path.exists()}  # type: ignore[misc]
+    return {rank: read_json(path) for rank, path in paths.items() if path.exists()}
 
 
 def _answer(listener: socket.socket) -> None:
@@ -313,7 +314,7 @@ def _all_reduce(spec: CheckSpec, rank: int, first: Mapping[str, object], environ
     if done.code != 0 or not said.startswith("{"):
         last = (done.stderr.strip().splitlines() or [f"it ended with {done.code}"])[-1]
         return NodeFinding("all-reduce", "failed", last[:300], "look at the network's variables: net.vars")
-    got = json.loads(said)
+    got = decode_json(said)
     if "missing" in got:
         return NodeFinding("all-reduce", "not-tried", f"{spec.python}: {got['missing']}")
     message = f"{got['gbps']:.2f} GB/s bus bandwidth, {got['backend']}, torch {got['torch']}"

@@ -50,8 +50,10 @@ class Stragglers:
     def look(self, attempt: int, rank: int, step_s: float) -> str:
         """Take in what one replica says of itself; what there is to report of it, once per attempt, or nothing."""
         self._step_s[rank] = step_s
+        if not step_s or (attempt, rank) in self._named:
+            return ""
         others = [other for number, other in self._step_s.items() if number != rank and other]
-        if not step_s or not others or (attempt, rank) in self._named:
+        if not others:
             return ""
         usual_s = _median(others)
         if step_s <= self._factor * usual_s or step_s - usual_s < _FELT_S:

@@ -11,12 +11,15 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
+from windlass.core.json_text import decode_object
+
 __all__ = ["PARCEL_LINE_BYTES", "Inflow", "pack", "parcel_line", "unpack"]
 
 _WORD = b"windlass-parcel"
 _LENGTH_DIGITS = 16
 PARCEL_LINE_BYTES = len(_WORD) + 1 + 64 + 1 + _LENGTH_DIGITS + 1
 _PIECE_BYTES = 1 << 20
+_MAX_HEADER_BYTES = 1 << 20
 
 
 def parcel_line(sha256: str, length: int) -> bytes:
@@ -39,12 +42,16 @@ def unpack(message: bytes) -> tuple[dict[str, Any], list[bytes]]:
     if line != parcel_line(hashlib.sha256(content).hexdigest(), len(content)):
         raise ValueError("the message was cut or changed on its way")
     end = content.index(b"\n") + 1
-    head = json.loads(content[:end])
+    head = decode_object(content[:end])
+    header, sizes = head.get("header"), head.get("sizes")
+    are_sizes = isinstance(sizes, list) and all(isinstance(size, int) and size >= 0 for size in sizes)
+    if not isinstance(header, dict) or not are_sizes:
+        raise ValueError("the message has no header")
     pieces = []
-    for size in head["sizes"]:
+    for size in sizes or ():
         pieces.append(content[end : end + size])
         end += size
-    return head["header"], pieces
+    return header, pieces
 
 
 class Inflow:
@@ -78,8 +85,9 @@ class Inflow:
             if not byte:
                 raise ValueError("the message was cut in its header")
             line += byte
-        header: dict[str, Any] = json.loads(line)
-        return header
+            if len(line) > _MAX_HEADER_BYTES:
+                raise ValueError(f"the message's header is longer than {_MAX_HEADER_BYTES} bytes")
+        return decode_object(line)
 
     def finish(self) -> None:
         """Read what is left; raises ValueError unless the whole message came as it was sent."""

@@ -64,7 +64,11 @@ def _listed(wanted: int, environ: Mapping[str, str]) -> str:
         return f"nvidia-smi fails: {said[-1].strip() if said else f'exit code {child.returncode}'}"
     parts = sum(line.lstrip().startswith("MIG ") for line in said)  # of GPUs that are divided
     there = parts or sum(line.startswith("GPU ") for line in said)
-    return "" if there >= wanted else f"the driver lists {there} GPUs, and {wanted} were asked for"
+    return (
+        ""
+        if there >= wanted
+        else f"the driver lists {there} {'GPU' if there == 1 else 'GPUs'}, and {wanted} were asked for"
+    )
 
 
 def _disk(environ: Mapping[str, str]) -> str:

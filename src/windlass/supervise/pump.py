@@ -34,10 +34,11 @@ import select
 import struct
 import termios
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from windlass.core.clock import Clock
+from windlass.core.dataclass import dataclass
 from windlass.record.redact import Redactor
 from windlass.supervise.channel import HEADER_BYTES, Channel, Cursor
 from windlass.supervise.linux import splice_to_file

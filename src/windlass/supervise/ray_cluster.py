@@ -9,7 +9,6 @@ else; no `ray stop`, which would end every Ray of the user on the machine.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shutil
@@ -20,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
+from windlass.core.json_text import decode_json
 from windlass.core.process import identify, is_alive
 from windlass.record.causes import Cause, cause_of
 from windlass.supervise.execute import become
@@ -173,7 +173,7 @@ class _Events:
             self.is_closed = not piece
             *lines, self._received = (self._received + piece).split(b"\n")
             for line in lines:
-                yield json.loads(line)
+                yield decode_json(line)
 
 
 def _start_node(python: str, place: RayPlace, environ: Mapping[str, str]) -> _Events:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.ray_logs import RAY_FOLDER
 from windlass.supervise.ray_start import NODE_NAME
 from windlass.supervise.scratch import host_addresses

@@ -16,10 +16,12 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable
 
+from windlass.core.dataclass import dataclass
+from windlass.core.json_text import decode_json
 from windlass.core.process import descendants
 
 __all__ = ["NODE_NAME", "StartSpec", "ray_start_main"]
@@ -56,7 +58,7 @@ class StartSpec:
     @classmethod
     def from_text(cls, text: str) -> StartSpec:
         """Read back `to_text`."""
-        data = json.loads(text)
+        data = decode_json(text)
         return cls(**{**data, "options": tuple(data["options"])})
 
 

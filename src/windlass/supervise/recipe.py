@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
+from windlass.core.json_text import decode_json
 
 __all__ = ["AIMING_VARIABLES", "TORCH_BACKEND", "LocalBuild", "PackageOverride", "Recipe", "StartupPatch"]
 
@@ -144,7 +146,7 @@ class Recipe:
             PreconditionError: it is broken, or of a later version.
         """
         try:
-            data: dict[str, Any] = json.loads(content)
+            data: dict[str, Any] = decode_json(content)
             if data["schema"] != _SCHEMA:
                 raise PreconditionError(
                     f"{source} has schema {data['schema']}, this builder reads {_SCHEMA}",

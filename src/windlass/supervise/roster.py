@@ -28,24 +28,34 @@ class Roster:
         self._seen: dict[int, float] = {}
         self._lost_at: dict[int, float] = {}
         self._respawned_at: dict[int, float] = {}
+        self.killed: dict[int, str] = {}
         self._ticked_at = now
 
     def miss_all(self, now: float) -> None:
         """Nobody is there until they report to this leader."""
         self._lost_at = dict.fromkeys(range(self.num_replicas), now)
 
-    def on_status(self, status: Status, now: float) -> None:
-        """A replica's state arrived."""
+    def on_status(self, status: Status, now: float) -> bool:
+        """A replica's state arrived; returns whether it says anything new."""
+        is_new = self.statuses.get(status.rank) != status or status.rank in self._lost_at
         self.statuses[status.rank] = status
         self._seen[status.rank] = now
         self._lost_at.pop(status.rank, None)
+        self.killed.pop(status.rank, None)
+        return is_new
 
     def on_disconnected(self, rank: int, now: float) -> None:
         """The connection to a replica broke; it has some time to come back."""
         self._lost_at.setdefault(rank, now)
 
-    def on_gone(self, rank: int, now: float) -> None:
-        """It is known of an absent replica that it has no living guard and supervisor: no waiting for it."""
+    def on_gone(self, rank: int, now: float, killed: str = "") -> None:
+        """It is known of an absent replica that it has no living guard and supervisor: no waiting for it.
+
+        Args:
+            killed: its processes, on a machine that lives, in words.
+        """
+        if killed:
+            self.killed[rank] = killed
         self._lost_at[rank] = min(self._lost_at.get(rank, now), now - LOST_AFTER_S)
 
     def miss_the_silent(self, now: float) -> None:

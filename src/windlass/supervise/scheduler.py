@@ -49,14 +49,23 @@ class Scheduler(Protocol):
     def avoid(self, ids: Sequence[str], hosts: Sequence[str]) -> None:
         """Keep links that wait away from hosts, beside those they avoid anyway; idempotent; raises SchedulerError."""
 
-    def why_told_to_go(self) -> tuple[Cause, str]:
-        """Why a signal reached this job, with words; (Cause.UNKNOWN, "") when the scheduler does not say."""
+    def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
+        """Why a signal reached this job, with words; (Cause.UNKNOWN, "") when the scheduler does not say.
+
+        Args:
+            has_time: ask more, so that nothing is taken for a person's wish that is none. Else it takes two seconds at
+                most.
+        """
 
     def has_heard(self, job_id: str) -> bool:
         """Whether every node of a job that is over has told so; False when nobody knows; raises SchedulerError."""
 
-    def how_ended(self, job_id: str) -> tuple[Cause, str]:
-        """How an earlier link ended, with words; (Cause.UNKNOWN, "") when nobody knows."""
+    def how_ended(self, job_id: str, began_at: float) -> tuple[Cause, str]:
+        """How an earlier link ended, with words; (Cause.UNKNOWN, "") when nobody knows.
+
+        Args:
+            began_at: wall time at which code of ours began in it.
+        """
 
 
 def scheduler_of(job: JobDocument) -> Scheduler | None:

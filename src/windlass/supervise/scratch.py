@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from windlass.core.tree import remove_tree
 from windlass.record.redact import Redactor
 from windlass.supervise.address import own_host
 from windlass.supervise.messages import Order
@@ -67,7 +68,6 @@ def clear_scratch(token: str, rank: int, attempt: int, logs: Path, redactor: Red
     folder = scratch_folder(token, rank, attempt)
     if not folder.is_dir():
         return ""
-    import shutil  # lazy: most attempts have no such folder
 
     from windlass.supervise.ray_logs import collect_ray_logs  # lazy: as above
 
@@ -76,5 +76,5 @@ def clear_scratch(token: str, rank: int, attempt: int, logs: Path, redactor: Red
         collect_ray_logs(folder, logs / f"ray-{rank}", redactor)
     except OSError as error:
         problem = f"Ray's logs of replica {rank} are not complete: {error}"
-    shutil.rmtree(str(folder), ignore_errors=True)
+    remove_tree(str(folder))
     return problem

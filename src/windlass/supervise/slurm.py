@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Callable
 
 from windlass.core.errors import PreconditionError, WaitTimeoutError
@@ -16,6 +18,7 @@ from windlass.core.process import Completed, run
 from windlass.record.causes import Cause
 from windlass.supervise.job import JobDocument
 from windlass.supervise.scheduler import SchedulerError
+from windlass.supervise.slurm_cancels import cancelled_by, judge_cancel
 from windlass.supervise.slurm_jobs import (
     LISTING_OF_ALL,
     Ended,
@@ -40,10 +43,20 @@ _NOTICE_TIMEOUT_S = 1.5
 _EARLY_S = 60.0
 """Slurm's signal may come so long before its time; source: sbatch(1), --signal."""
 
+_LATER_START_S = 3.0
+"""Slurm's times are of whole seconds, and of another machine's clock."""
+
+_SACCT = ("sacct", "-X", "-D", "-n", "-P")
+_NUM_COLUMNS = 5
+_READS = frozenset({"squeue", "scontrol", "sacct"})
+"""Programs whose times are wanted in seconds since 1970; a variable for sbatch would go on into the job."""
+
 _UNKNOWN = (Cause.UNKNOWN, "")
 _NEVER = ("", "None", "N/A", "Unknown")
+_LIVES = ("COMPLETING", "RUNNING", "SUSPENDED")
 _SILENT = ("down", "fail", "unk", "reboot", "power")
 """Beginnings of the states of nodes that may not have answered; a `*` behind a state says so too."""
+_SCRIPT_FAILED = "NonZeroExitCode"
 _HAD_NONE = re.compile(r"invalid job id|already complet|job/step already", re.IGNORECASE)
 
 Runner = Callable[[Sequence[str], Mapping[str, str]], Completed]
@@ -58,6 +71,7 @@ class SlurmScheduler:
         self._job = job
         self._environ = os.environ if environ is None else environ
         self._runner = runner
+        self._made_at = time.time()
 
     def queue(self, link: int, exclude: Sequence[str]) -> str:
         """See `Scheduler.queue`."""
@@ -94,6 +108,20 @@ class SlurmScheduler:
         """See `Scheduler.requeue`."""
         self._ask(["scontrol", "requeue", self._own_id])
 
+    def end_this_start(self) -> str:
+        """Cancel this very job while it runs; its state, empty when nothing of this start is left. Idempotent.
+
+        Raises:
+            SchedulerError: nobody knows.
+        """
+        text = self._ask(["scontrol", "show", "job", self._own_id], is_satisfied=_HAD_NONE)
+        state, restarts = _field(text, "JobState"), int(self._environ.get("SLURM_RESTART_COUNT", "0"))
+        if state not in _LIVES or int(_field(text, "Restarts") or 0) > restarts:
+            return ""
+        if state != "COMPLETING":
+            self.cancel([self._own_id])
+        return state
+
     def avoid(self, ids: Sequence[str], hosts: Sequence[str]) -> None:
         """See `Scheduler.avoid`."""
         if not hosts:
@@ -103,44 +131,88 @@ class SlurmScheduler:
             named = set(_split_hosts(known)) | {*hosts}
             self._ask(["scontrol", "update", f"JobId={number}", "ExcNodeList=" + ",".join(sorted(named))])
 
-    def why_told_to_go(self) -> tuple[Cause, str]:
+    def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
         """See `Scheduler.why_told_to_go`."""
         try:
-            text = self._ask(["scontrol", "show", "job", self._own_id], timeout_s=_NOTICE_TIMEOUT_S)
+            argv = ["scontrol", "show", "job", self._own_id]
+            text = self._ask(argv, timeout_s=_TIMEOUT_S if has_time else _NOTICE_TIMEOUT_S)
+            restarts = int(self._environ.get("SLURM_RESTART_COUNT", "0"))
+            why = read_why(text, restarts, self._job.queue.signal_before_s)
+            if why[0] is not Cause.CANCELLED or not has_time:
+                return why
+            shown = SlurmJob(self._environ.get("SLURM_JOB_ID", ""), "", nodes=_field(text, "NodeList"))
+            found = self._judge(replace(shown, start=_field(text, "StartTime")), self._made_at)
         except SchedulerError:
             return _UNKNOWN
-        restarts = int(self._environ.get("SLURM_RESTART_COUNT", "0"))
-        return read_why(text, restarts, self._job.queue.signal_before_s)
+        return found.cause, found.message
 
     def has_heard(self, job_id: str) -> bool:
         """See `Scheduler.has_heard`."""
         text = self._ask(["scontrol", "show", "job", job_id])
         nodes = _field(text, "NodeList")
-        if not nodes or _field(text, "JobState") in ("COMPLETING", "RUNNING", "SUSPENDED"):
+        if not nodes or _field(text, "JobState") in _LIVES:
             return False
         states = self._ask(["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%T"]).split()
         return bool(states) and not any(state.endswith("*") or state.startswith(_SILENT) for state in states)
 
-    def how_ended(self, job_id: str) -> tuple[Cause, str]:
+    def how_ended(self, job_id: str, began_at: float) -> tuple[Cause, str]:
         """See `Scheduler.how_ended`."""
         for ask in (self._end_in_listing, self._end_in_accounting):
             try:
-                found = ask(job_id)
+                found = ask(job_id, began_at)
             except SchedulerError:
                 continue
             if found is not None:
                 return found.cause, found.message
         return _UNKNOWN
 
-    def _end_in_listing(self, job_id: str) -> Ended | None:
+    def _end_in_listing(self, job_id: str, began_at: float) -> Ended | None:
         entries = self._listing("--jobs=" + job_id)  # of a task of an array it may be the number of the whole array
         ours = [entry for entry in entries if entry.mark == self._job.chain.mark] or entries
-        return ours[0].ended if ours else None
+        ended = ours[0].how_ended(has_begun=True) if ours else None
+        if ended is None or ended.cause is not Cause.CANCELLED:
+            return ended
+        return self._judge(replace(ours[0], id=job_id), began_at)
 
-    def _end_in_accounting(self, job_id: str) -> Ended | None:
-        argv = ["sacct", "-X", "-D", "-n", "-P", "--jobs=" + job_id, "--format=JobIDRaw,State,ExitCode"]
-        rows = [line.split("|") for line in self._ask(argv).splitlines()]
-        return newest_end((row[1], row[2]) for row in rows if len(row) == 3 and row[0] == job_id)
+    def _end_in_accounting(self, job_id: str, began_at: float) -> Ended | None:
+        rows = self._accounted(job_id)
+        ended = newest_end(((row[1], row[2]) for row in rows), has_begun=True)
+        if ended is None or ended.cause is not Cause.CANCELLED:
+            return ended
+        state, _, start, nodes = rows[-1][1:]
+        return self._judge(SlurmJob(job_id, state, start=start, nodes=nodes), began_at)
+
+    def _judge(self, job: SlurmJob, began_at: float) -> Ended:
+        """How a cancelled job of ours ended; raises SchedulerError while accounting does not know that it is over.
+
+        Args:
+            job: as Slurm remembers it.
+            began_at: when code of ours began in it.
+        """
+        try:
+            states = [row[1] for row in self._accounted(job.id)]
+        except SchedulerError:  # there is no accounting
+            by = None
+        else:
+            by = cancelled_by(states)
+            if by is None:
+                raise SchedulerError(f"accounting does not say yet who ended job {job.id}", hint="it is asked again")
+        reasons = self._reasons(job.nodes)
+        is_later = job.started_at > began_at + _LATER_START_S
+        return judge_cancel(by=by, reasons=reasons, has_begun=True, is_later_start=is_later, nodes=job.nodes)
+
+    def _accounted(self, job_id: str) -> list[list[str]]:
+        """Rows of accounting: number, state, exit code, start, nodes; of each time that the job was started."""
+        columns = "--format=JobIDRaw,State,ExitCode,Start,NodeList"
+        rows = [line.split("|") for line in self._ask([*_SACCT, "--jobs=" + job_id, columns]).splitlines()]
+        return [row for row in rows if len(row) == _NUM_COLUMNS and row[0] == job_id]
+
+    def _reasons(self, nodes: str) -> list[str]:
+        """Why nodes of a list are out of use."""
+        if not nodes:
+            return []
+        argv = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%E"]
+        return [line.strip() for line in self._ask(argv).splitlines()]
 
     @property
     def _own_id(self) -> str:
@@ -161,6 +233,8 @@ class SlurmScheduler:
         program = argv[0] if "/" in argv[0] else program_path(self._job.chain.bin, argv[0])
         try:
             command, env = [program, *argv[1:]], submission_environment(self._environ)
+            if argv[0] in _READS:
+                env["SLURM_TIME_FORMAT"] = "%s"
             done = self._runner(command, env) if self._runner else run(command, env=env, timeout_s=timeout_s)
         except (WaitTimeoutError, PreconditionError) as error:
             raise SchedulerError(error.message, hint="it is asked again") from error
@@ -197,9 +271,17 @@ def read_why(text: str, restarts: int, signal_before_s: float) -> tuple[Cause, s
     left_s = _seconds(_field(text, "TimeLimit")) - _seconds(_field(text, "RunTime"))
     if reason == "TimeLimit" or left_s <= signal_before_s + _EARLY_S:
         return Cause.WALLTIME, f"its walltime is over in {max(0.0, left_s):.0f} s"
-    if state == "COMPLETING":
-        return Cause.CANCELLED, "it was cancelled in Slurm"
-    return _UNKNOWN
+    return _why_completing(reason) if state == "COMPLETING" else _UNKNOWN
+
+
+def _why_completing(reason: str) -> tuple[Cause, str]:
+    """Why a job ends whose supervisors live: Slurm does not show its final state yet, but a reason where it failed."""
+    if reason == _SCRIPT_FAILED:
+        return Cause.KILLED, f"its batch script ended before it (Slurm: FAILED, {reason})"
+    failed = cause_of_end("FAILED", reason, has_begun=True)
+    if failed is not None and failed.cause is not Cause.UNKNOWN:
+        return failed.cause, failed.message
+    return Cause.CANCELLED, "it was cancelled in Slurm"
 
 
 def _field(text: str, name: str) -> str:

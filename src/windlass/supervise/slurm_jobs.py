@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause
 
 __all__ = [
@@ -50,6 +50,9 @@ _ENDS = {
 }
 """States in which a job is over; source: squeue(1), JOB STATE CODES. What FAILED means stands in its reason."""
 
+_SIGNALLED = re.compile(r"(?:exit code )?0:([1-9]\d*)")
+"""An exit code of Slurm's whose second part is the signal that ended the batch script; source: sacct(1), ExitCode."""
+
 _FAILED_BY = {
     "BadConstraints": Cause.UNSCHEDULABLE,
     "InvalidAccount": Cause.UNSCHEDULABLE,
@@ -70,6 +73,7 @@ _WORDS = {
     Cause.NODE_UNHEALTHY: "Slurm could not start it on its nodes",
     Cause.OUT_OF_MEMORY: "it used more memory than it had asked for",
     Cause.UNSCHEDULABLE: "Slurm says that no node can run it",
+    Cause.KILLED: "its batch script was killed",
 }
 _WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 
@@ -88,7 +92,7 @@ class SlurmJob:
 
     Attributes:
         id: as `scancel` takes it, `12` or `12_3`.
-        start: of a waiting job when Slurm expects it to start; empty: it does not say.
+        start: when it started; of a waiting job when Slurm expects that. Empty: it does not say.
         mark: ours in its comment; empty: it is none of ours.
         link: number of the link, from its comment; 0 without one.
     """
@@ -118,10 +122,19 @@ class SlurmJob:
         """Whether it is only Slurm's note of a submission that it turned down."""
         return self.is_over and not self.nodes and self.state == "FAILED"
 
+    def how_ended(self, *, has_begun: bool) -> Ended | None:
+        """How it ended; None while it has not. See `cause_of_end`."""
+        return cause_of_end(self.state, self.reason, has_begun=has_begun) if self.is_over else None
+
     @property
-    def ended(self) -> Ended | None:
-        """How it ended; None while it has not."""
-        return cause_of_end(self.state, self.reason) if self.is_over else None
+    def started_at(self) -> float:
+        """When it started, since 1970; 0: Slurm does not say. A time without a zone is one of this machine."""
+        from datetime import datetime  # lazy: it takes 2 ms, and few ask
+
+        try:
+            return float(self.start) if self.start.isdigit() else datetime.fromisoformat(self.start).timestamp()
+        except ValueError:
+            return 0.0
 
 
 def mark_of(token: str) -> str:
@@ -153,23 +166,27 @@ def read_listing(text: str) -> list[SlurmJob]:
     return found
 
 
-def cause_of_end(state: str, reason: str = "") -> Ended | None:
+def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> Ended | None:
     """What a final state means, `CANCELLED by 0` included; None for a state that is not final.
 
     Args:
         reason: Slurm's reason, or for FAILED its exit code as sacct says it, `3:0`.
+        has_begun: whether a supervisor of ours ran in it. Slurm calls it JobLaunchFailure, too, when a signal ends a
+            batch script that runs (22.05, `job_complete` of slurmctld/job_mgr.c).
     """
     word = state.partition(" ")[0].rstrip("+")
     if word not in _ENDS:
         return None
     cause = _FAILED_BY.get(reason, Cause.UNKNOWN) if word == "FAILED" else _ENDS[word]
+    if has_begun and word == "FAILED" and (reason == "JobLaunchFailure" or _SIGNALLED.fullmatch(reason)):
+        cause = Cause.KILLED
     said = f"{word}, {reason}" if reason not in ("", "None") else word
     return Ended(cause, f"{_WORDS.get(cause, 'its batch script failed')} (Slurm: {said})")
 
 
-def newest_end(states: Iterable[tuple[str, str]]) -> Ended | None:
+def newest_end(states: Iterable[tuple[str, str]], *, has_begun: bool = False) -> Ended | None:
     """The last of some (state, reason) pairs that is an end."""
-    ends = [found for found in (cause_of_end(*pair) for pair in states) if found is not None]
+    ends = [found for found in (cause_of_end(*pair, has_begun=has_begun) for pair in states) if found is not None]
     return ends[-1] if ends else None
 
 

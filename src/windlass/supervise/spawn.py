@@ -6,8 +6,8 @@ import errno
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.core.process import identify
 
 __all__ = ["Child", "spawn"]

@@ -120,7 +120,7 @@ class Supervisor:
             if wait_s <= 0:  # by the clock alone: a tick that follows a message would answer it, and so on for ever
                 ticked_at = self._clock.monotonic()
                 self._tick()
-                continue
+                wait_s = 0.0  # messages are heard even when every tick takes longer than the time between two
             for key, _ in self._selector.select(wait_s):
                 key.data()
         self._close()
@@ -180,6 +180,7 @@ class Supervisor:
         if self._follower.is_connected:
             self._candidate.on_connected(now)
             self._has_been_led = True
+            self._ledger.narrow()
             return
         if self._has_been_led:
             self._ledger.widen()
@@ -196,9 +197,10 @@ class Supervisor:
         epoch = self._candidate.epoch_to_claim(now, claims)
         if epoch:
             self._lead(epoch)
-        elif own is not None and own.rank != self._rank and self._follower.connect(own.address, own.port):
-            self._candidate.on_connected(now)
-            self._follower.send(self._core.status())
+        elif own is not None and own.rank != self._rank:
+            self._follower.send(self._core.status())  # the connection sends it when both ends have proved themselves
+            if self._follower.connect(own.address, own.port):
+                self._candidate.on_connected(now)
 
     def _can_see(self, host: str) -> bool:
         """Whether processes of a host are among those seen here; each replica of Beaker is a container of its own."""
@@ -400,7 +402,7 @@ class Supervisor:
         """End everything of the attempt, complete its log, tell the core."""
         if self._process is None or self._core.phase is not Phase.STARTED:
             return
-        left = self._process.kill(self._other_replicas())
+        left = self._process.kill(self._other_replicas)
         if left:
             pids = ", ".join(map(str, left))
             self._note(f"attempt {self._core.attempt}: could not end process {pids} on {self._host}; it may live on")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from windlass.core.dataclass import dataclass
 from windlass.record.retry import Budgets
 
 __all__ = ["Gang"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.environment import replace_tokens, user_environment
 from windlass.supervise.job import JobDocument
 from windlass.supervise.messages import Order

@@ -149,14 +149,17 @@ class UserProcess:
         if self._held.ruling().standing is not Standing.STOPPED:
             send_signal(pid, signal.SIGCONT)
 
-    def kill(self, keep: set[int]) -> list[int]:
+    def kill(self, keep: Callable[[], set[int]]) -> list[int]:
         """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds.
+
+        Args:
+            keep: processes below this one that are not the user's; costly, so only asked when something is below.
 
         Returns:
             What lives still: it may not be signalled, or hangs in the kernel.
         """
         self._end_container()
-        left = end_all(self._roots(), lambda: keep)
+        left = end_all(self._roots(), keep, is_empty=self._has_no_children)
         if os.getppid() != self._held.guard_pid:  # what the dead guard had adopted is below neither of us
             roots = [str(self._process)] if self._process is not None else []
             sweep_left_overs(self._job, self._rank, self._held, roots)
@@ -166,6 +169,21 @@ class UserProcess:
         if self._job.container.image:
             _sweep_containers(self._job, self._rank)
         return left
+
+    def _has_no_children(self) -> bool:
+        """Whether certainly nothing of the user's is left: no child at all, where every orphan becomes one.
+
+        An earlier supervisor's orphans are the guard's children, so this says nothing for a later one.
+        """
+        if not self._held.is_first:
+            return False
+        if self._process is not None:
+            self._reap()
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
 
     def _end_container(self) -> None:
         """Kill what is in the container first: its client then writes what it still has, and ends by itself."""
@@ -268,7 +286,7 @@ def sweep_left_overs(job: JobDocument, rank: int, held: Held, roots: Iterable[st
     """
     if job.container.image:
         _sweep_containers(job, rank)
-    return sweep(TOKEN_NAME, f"{job.token}.{rank}", {os.getpid(), held.guard_pid}, roots=roots)
+    return sweep(TOKEN_NAME, [f"{job.token}.{rank}"], {os.getpid(), held.guard_pid}, roots=roots)
 
 
 def _sweep_containers(job: JobDocument, rank: int) -> None:

@@ -14,9 +14,9 @@ import select
 import signal
 import time
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.process import send_signal
 from windlass.supervise.beater import Beater, unpack_beats
 from windlass.supervise.board import Board, since_boot
@@ -213,7 +213,7 @@ class Warden:
     def _end_all(self) -> None:
         """Nobody watches the user's processes any more, and nobody would continue those that are stopped."""
         self._wards.kill(self._roots())
-        sweep(TOKEN_NAME, f"{self._post.token}.{self._post.rank}", {os.getpid(), self._beater})
+        sweep(TOKEN_NAME, [f"{self._post.token}.{self._post.rank}"], {os.getpid(), self._beater})
         send_signal(self._beater, signal.SIGKILL)
 
 

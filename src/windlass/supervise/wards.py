@@ -10,8 +10,8 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.core.process import send_signal
 
 __all__ = ["Ward", "Wards"]

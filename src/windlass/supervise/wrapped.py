@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["Role", "Wrapped"]
 

@@ -30,6 +30,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from windlass.core.json_text import read_json
+
 if TYPE_CHECKING:
     from windlass.train.parallel.world import World
 
@@ -110,7 +112,7 @@ def _run_launcher(folder: Path, timeout_s: float) -> None:
 
 
 def _raise_first_failure(folder: Path, num_processes: int, timeout_s: float) -> None:
-    failures = [json.loads(path.read_text()) for path in folder.glob("*.failure")]
+    failures = [read_json(path) for path in folder.glob("*.failure")]
     if failures:
         # A rank that lost its peer fails too, sometimes before the launcher has seen how the peer ended.
         first = min(failures, key=lambda failure: (_LOST_PEER in failure["text"], failure["time"]))
@@ -131,7 +133,7 @@ def _read(path: Path) -> str:
 def _fork_ranks(path: str) -> None:
     """Import what the ranks need, fork them, and end them: the main of the fresh interpreter."""
     folder = Path(path)
-    job = json.loads((folder / "job.json").read_text())
+    job = read_json(folder / "job.json")
     module = _import(job["module"], job["file"])
     importlib.import_module("torch.distributed")  # before the fork, or each rank would pay for it
     if "torch.distributed.tensor" in sys.modules:

@@ -6,11 +6,12 @@ Verified: it passes the same conformance suite as the real backends. Jobs that i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from windlass.backends import JobState, Observation, Rendered, Submission
 from windlass.backends.local import LocalBackend
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.supervise.job import JobDocument
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol
 
 from windlass.core.clock import FakeClock
+from windlass.core.dataclass import dataclass
 from windlass.tune.executors.protocol import (
     End,
     Ended,

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from windlass.train.compare.checkpoints import diff_checkpoints
     from windlass.train.compare.losses import compare_losses
     from windlass.train.data.build import build_loader
-    from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
+    from windlass.train.data.config import DataConfig, LoaderTarget, SourceConfig, SourceTarget, TokenizerConfig
     from windlass.train.data.loader import TokenLoader
     from windlass.train.data.protocol import Loader, Share
     from windlass.train.duration import Duration
@@ -95,20 +95,32 @@ if TYPE_CHECKING:
     from windlass.train.optim.build import build_optimizer, set_lr
     from windlass.train.optim.config import (
         AdamWConfig,
-        ConstantConfig,
-        CosineConfig,
+        DionConfig,
         GroupConfig,
-        InverseSqrtConfig,
-        LinearConfig,
         LionConfig,
         MuonConfig,
-        SequentialConfig,
+        NorMuonConfig,
+        OptimTarget,
         SkipConfig,
-        WSDConfig,
     )
+    from windlass.train.optim.dion import Dion
     from windlass.train.optim.lion import Lion
     from windlass.train.optim.loss import language_loss
     from windlass.train.optim.muon import Muon
+    from windlass.train.optim.normuon import NorMuon
+    from windlass.train.optim.schedule_config import (
+        ConstantConfig,
+        CosineConfig,
+        ExponentialConfig,
+        HalfCosineConfig,
+        InverseSqrtConfig,
+        LinearConfig,
+        PowerConfig,
+        ScheduleTarget,
+        SequentialConfig,
+        WSDConfig,
+        WSDSConfig,
+    )
     from windlass.train.optim.schedules import Progress, lr_factor
     from windlass.train.parallel.apply import parallelize
     from windlass.train.parallel.config import (
@@ -126,6 +138,7 @@ if TYPE_CHECKING:
     from windlass.train.resolve import Resolved
     from windlass.train.run import run_recipe
     from windlass.train.stopping import StopReason
+    from windlass.train.targets.config import ModelTarget, ModuleTarget
     from windlass.train.trainer import Outcome, Trainer
 else:
     __getattr__ = lazy_names(
@@ -152,6 +165,8 @@ else:
                 "set_lr",
             ),
             "windlass.train.optim.lion": ("Lion",),
+            "windlass.train.optim.dion": ("Dion",),
+            "windlass.train.optim.normuon": ("NorMuon",),
             "windlass.train.optim.muon": ("Muon",),
             "windlass.train.optim.loss": ("language_loss",),
             "windlass.train.optim.schedules": ("Progress", "lr_factor"),
@@ -170,22 +185,42 @@ else:
             "windlass.train.checkpoint.protocol": ("CheckpointStore", "Committed"),
             "windlass.train.checkpoint.store": ("open_store",),
             "windlass.train.errors": ("CheckpointError", "TrainingError"),
-            "windlass.train.data.config": ("DataConfig", "SourceConfig", "TokenizerConfig"),
+            "windlass.train.data.config": (
+                "SourceTarget",
+                "LoaderTarget",
+                "DataConfig",
+                "SourceConfig",
+                "TokenizerConfig",
+            ),
             "windlass.train.data.loader": ("TokenLoader",),
             "windlass.train.data.protocol": ("Loader", "Share"),
             "windlass.train.duration": ("Duration",),
+            "windlass.train.targets.config": (
+                "ModuleTarget",
+                "ModelTarget",
+            ),
             "windlass.train.optim.config": (
+                "NorMuonConfig",
+                "DionConfig",
+                "OptimTarget",
                 "AdamWConfig",
-                "ConstantConfig",
-                "CosineConfig",
                 "GroupConfig",
-                "InverseSqrtConfig",
-                "LinearConfig",
                 "LionConfig",
                 "MuonConfig",
-                "SequentialConfig",
                 "SkipConfig",
+            ),
+            "windlass.train.optim.schedule_config": (
+                "ScheduleTarget",
+                "ConstantConfig",
+                "CosineConfig",
+                "ExponentialConfig",
+                "HalfCosineConfig",
+                "InverseSqrtConfig",
+                "LinearConfig",
+                "PowerConfig",
+                "SequentialConfig",
                 "WSDConfig",
+                "WSDSConfig",
             ),
             "windlass.train.parallel.apply": ("parallelize",),
             "windlass.train.parallel.config": (
@@ -268,9 +303,12 @@ __all__ = [
     "CosineConfig",
     "DataConfig",
     "Decoder",
+    "Dion",
+    "DionConfig",
     "Downstream",
     "DownstreamConfig",
     "Duration",
+    "ExponentialConfig",
     "Float8Config",
     "FullCheckpointing",
     "Garbage",
@@ -278,6 +316,7 @@ __all__ = [
     "Gradients",
     "GradientsConfig",
     "GroupConfig",
+    "HalfCosineConfig",
     "InverseSqrtConfig",
     "JsonLines",
     "JsonLinesConfig",
@@ -291,18 +330,25 @@ __all__ = [
     "Llama3Scaling",
     "LoadConfig",
     "Loader",
+    "LoaderTarget",
     "LossConfig",
     "LossSums",
     "Memory",
     "MemoryConfig",
     "MoEConfig",
     "ModelConfig",
+    "ModelTarget",
+    "ModuleTarget",
     "Muon",
     "MuonConfig",
+    "NorMuon",
+    "NorMuonConfig",
+    "OptimTarget",
     "Outcome",
     "ParallelConfig",
     "PeriodicEvaluation",
     "PipelineConfig",
+    "PowerConfig",
     "Profiler",
     "ProfilerConfig",
     "Progress",
@@ -312,6 +358,7 @@ __all__ = [
     "ReportConfig",
     "Resolved",
     "RopeConfig",
+    "ScheduleTarget",
     "SelectiveCheckpointing",
     "SequenceLength",
     "SequenceLengthConfig",
@@ -319,6 +366,7 @@ __all__ = [
     "Share",
     "SkipConfig",
     "SourceConfig",
+    "SourceTarget",
     "Speed",
     "SpeedConfig",
     "StepFacts",
@@ -332,6 +380,7 @@ __all__ = [
     "Trainer",
     "TrainingError",
     "WSDConfig",
+    "WSDSConfig",
     "Wandb",
     "WandbConfig",
     "World",

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.batch import Batch
 from windlass.train.callbacks.build import build_callbacks
+from windlass.train.callbacks.compiling import Compiling
 from windlass.train.data.announcing import Announcer
 from windlass.train.data.build import build_loader
-from windlass.train.data.config import DataConfig
+from windlass.train.data.config import DataConfig, LoaderTarget
+from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.evaluate.build import evaluation_makers
-from windlass.train.folder import checkpoint_folder, ensure_folder
+from windlass.train.folder import checkpoint_folder, ensure_folder, removing_if_refused
+from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.init import init_weights
 from windlass.train.modules.language import LanguageModule
 from windlass.train.modules.pipelined import PipelinedModule
+from windlass.train.modules.protocol import TrainModule
 from windlass.train.optim.build import build_optimizer
 from windlass.train.optim.groups import freeze, plain_parameters
+from windlass.train.optim.lengths import Rates
+from windlass.train.optim.schedule_config import ScheduleConfig, ScheduleTarget
+from windlass.train.optim.schedules import schedule_function
 from windlass.train.parallel.apply import parallelize, pipeline_of, replicas_of
-from windlass.train.parallel.mesh import check_model
 from windlass.train.parallel.world import World
-from windlass.train.plan.checks import check_parts
+from windlass.train.plan.checks import check_parts, plan_misfits
 from windlass.train.recipe import Recipe
 from windlass.train.resolve import Resolved
+from windlass.train.targets.config import ModelTarget
+from windlass.train.targets.model import build_own_model, form_of, own_vocab_size
+from windlass.train.targets.running import build_own_loader, build_own_module
+from windlass.train.targets.schedule import own_schedule
 from windlass.train.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -42,7 +52,7 @@ __all__ = ["build_trainer", "building"]
 
 
 @contextmanager
-def building(recipe: Recipe | Resolved) -> Iterator[Trainer[Batch]]:
+def building(recipe: Recipe | Resolved) -> Iterator[Trainer[Any]]:
     """A trainer of a recipe, in the process group that torchrun's variables name; the group is left at the end.
 
         with train.building(recipe) as trainer:
@@ -55,41 +65,47 @@ def building(recipe: Recipe | Resolved) -> Iterator[Trainer[Batch]]:
     """
     device = recipe.recipe.device if isinstance(recipe, Resolved) else recipe.device
     world = World.begin(device)
-    yield build_trainer(recipe, world)
+    try:
+        yield build_trainer(recipe, world)
+    except BaseException:
+        world.abandon()
+        raise
     world.end()
 
 
-def build_trainer(recipe: Recipe | Resolved, world: World) -> Trainer[Batch]:
-    """Everything that a recipe names, put together. Collective; raises as `building`."""
+def build_trainer(recipe: Recipe | Resolved, world: World) -> Trainer[Any]:
+    """Everything that a recipe names, put together. Collective; raises as `building`.
+
+    Where it raises, the folder of checkpoints is gone again if it was made here.
+    """
+    chosen = recipe.recipe if isinstance(recipe, Resolved) else recipe
+    folder = "" if chosen.no_checkpoints else checkpoint_folder(chosen.checkpoint.folder, chosen.name)
+    with removing_if_refused(folder, world):
+        return _built(recipe, world)
+
+
+def _built(recipe: Recipe | Resolved, world: World) -> Trainer[Any]:
     resolved = recipe if isinstance(recipe, Resolved) else Resolved(recipe=recipe, source="python", origins={})
     recipe = resolved.recipe
-    problems = check_model(recipe.parallel, recipe.model, sequence_length=recipe.data.sequence_length)
-    problems += _misfits(recipe)
+    problems = [*plan_misfits(recipe), *_misfits(recipe)]
     if problems:
         raise SpecError(problems)
-    with torch.device("meta"):
-        model = Decoder(recipe.model)
+    model = _model(recipe)
+    vocab_size = _vocab_size(recipe, model)
     freeze(model, recipe.optim.groups)
     names = [name for name, _ in plain_parameters(model)]
     store = _store(recipe, model, world)
     parallelize(model, recipe.parallel, world)
-    data = _data(recipe)
-    loader = build_loader(
-        data,
-        seed=recipe.seed,
-        share=world.share,
-        vocab_size=recipe.model.vocab_size,
-        is_pinned=world.device.type == "cuda",
-        on_progress=Announcer(),
-    )
-    init_weights(model, recipe.seed, device=world.device)
+    loader = _loader(recipe, world, vocab_size)
+    if isinstance(model, Decoder) and isinstance(recipe.model, ModelConfig):
+        init_weights(model, recipe.seed, device=world.device)
     trainer = Trainer(
         _module(recipe, model, world, names),
         loader,
         duration=recipe.duration,
         stop=recipe.stop,
-        schedule=recipe.schedule,
-        callbacks=_callbacks(recipe),
+        schedule=_schedule(recipe, loader),
+        callbacks=_callbacks(recipe, vocab_size),
         store=store,
         checkpoint=recipe.checkpoint,
         world=world,
@@ -100,6 +116,8 @@ def build_trainer(recipe: Recipe | Resolved, world: World) -> Trainer[Batch]:
     )
     if trainer.checkpointer is not None:
         trainer.checkpointer.keeps_compiled = recipe.parallel.compile
+    if recipe.parallel.compile:
+        trainer.add_callback("compiling", Compiling())
     return trainer
 
 
@@ -112,12 +130,63 @@ def _misfits(recipe: Recipe) -> Iterator[Problem]:
     yield from check_parts(recipe)
 
 
-def _module(recipe: Recipe, model: Decoder, world: World, names: Sequence[str]) -> LanguageModule:
+def _model(recipe: Recipe) -> nn.Module:
+    """A decoder without weights yet; one of the user's own with its first ones, which its own code chose."""
+    if isinstance(recipe.model, ModelTarget):
+        model = build_own_model(recipe, recipe.model)
+        mask = isinstance(recipe.data, DataConfig) and recipe.data.mask_documents
+        if mask and recipe.train_module is None and not form_of(model).takes_documents:
+            message = f"data.mask_documents: forward of {type(model).__name__} has no parameter `documents_BT`"
+            raise SpecError([Problem(message, "ignored-setting", hint="add it, or leave out `mask_documents`")])
+        return model
+    with torch.device("meta"):
+        return Decoder(recipe.model)
+
+
+def _vocab_size(recipe: Recipe, model: nn.Module) -> int | None:
+    if isinstance(recipe.model, ModelConfig):
+        return recipe.model.vocab_size
+    found = own_vocab_size(recipe.model, model)
+    if found is None and isinstance(recipe.data, DataConfig):
+        message = f"model: nothing says how many tokens {recipe.model.target} knows, which the data is checked against"
+        hint = "give it a parameter `vocab_size`, or the module an attribute of that name"
+        raise SpecError([Problem(message, "vocabulary-too-small", hint=hint)])
+    return found
+
+
+def _loader(recipe: Recipe, world: World, vocab_size: int | None) -> Loader[Any]:
+    if isinstance(recipe.data, LoaderTarget):
+        return build_own_loader(recipe, recipe.data, world, vocab_size)
+    assert vocab_size is not None  # `_vocab_size` refuses
+    return build_loader(
+        _data(recipe, recipe.data),
+        seed=recipe.seed,
+        share=world.share,
+        vocab_size=vocab_size,
+        is_pinned=world.device.type == "cuda",
+        on_progress=Announcer(),
+    )
+
+
+def _schedule(recipe: Recipe, loader: Loader[Any]) -> ScheduleConfig | Callable[[int, int], float]:
+    batches = loader.batches_per_pass if isinstance(loader, CountsPasses) else loader.batches_per_epoch
+    rates = Rates(batch_tokens=recipe.data.batch_tokens, batches_per_epoch=batches)
+    if isinstance(recipe.schedule, ScheduleTarget):
+        return own_schedule(recipe, recipe.schedule, rates)
+    if isinstance(recipe.data, LoaderTarget):  # which has no `batch_tokens` of its own
+        return schedule_function(recipe.schedule, recipe.duration, rates)
+    return recipe.schedule
+
+
+def _module(recipe: Recipe, model: nn.Module, world: World, names: Sequence[str]) -> TrainModule[Any]:
     is_strict = recipe.parallel.strict is not None
+    optimizer = build_optimizer(model, recipe.optim, is_strict=is_strict, replicas=_replicas(model, world), names=names)
+    if recipe.train_module is not None:
+        return build_own_module(recipe, recipe.train_module, model, optimizer, world)
     kind = LanguageModule if pipeline_of(model) is None else PipelinedModule
     return kind(
         model,
-        build_optimizer(model, recipe.optim, is_strict=is_strict, replicas=_replicas(model, world), names=names),
+        optimizer,
         loss=recipe.loss,
         max_grad_norm=recipe.optim.max_grad_norm,
         skip=recipe.optim.skip,
@@ -127,7 +196,7 @@ def _module(recipe: Recipe, model: Decoder, world: World, names: Sequence[str]) 
     )
 
 
-def _replicas(model: Decoder, world: World) -> ProcessGroup | None:
+def _replicas(model: nn.Module, world: World) -> ProcessGroup | None:
     """The processes that hold the same whole parameters, between which an optimiser may share out its work."""
     names = () if world.mesh is None else world.mesh.mesh_dim_names or ()
     if world.mesh is None or "tp" in names or replicas_of(model) is None or "dp_replicate" not in names:
@@ -136,15 +205,15 @@ def _replicas(model: Decoder, world: World) -> ProcessGroup | None:
     return group
 
 
-def _data(recipe: Recipe) -> DataConfig:
+def _data(recipe: Recipe, data: DataConfig) -> DataConfig:
     """In strict mode a microbatch is one shard of the batch, whatever the number of processes."""
     strict = recipe.parallel.strict
     if strict is None:
-        return recipe.data
-    return dataclasses.replace(recipe.data, microbatch_tokens=recipe.data.batch_tokens // strict.shards)
+        return data
+    return dataclasses.replace(data, microbatch_tokens=data.batch_tokens // strict.shards)
 
 
-def _store(recipe: Recipe, model: Decoder, world: World) -> CheckpointStore | None:
+def _store(recipe: Recipe, model: nn.Module, world: World) -> CheckpointStore | None:
     if recipe.no_checkpoints:
         return None
     from windlass.train.checkpoint.store import open_store  # lazy: runs without checkpoints need none of it
@@ -167,5 +236,5 @@ def _wanted(recipe: Recipe) -> Mapping[str, CallbackConfig]:
     return {name: config for name, config in recipe.callbacks.items() if config.kind not in left_out}
 
 
-def _callbacks(recipe: Recipe) -> Mapping[str, Callback | None]:
-    return build_callbacks(_wanted(recipe), evaluation_makers(recipe))
+def _callbacks(recipe: Recipe, vocab_size: int | None) -> Mapping[str, Callback | None]:
+    return build_callbacks(_wanted(recipe), evaluation_makers(recipe, vocab_size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 from windlass.train.generate import generate
 from windlass.train.hf.mapped import fill
-from windlass.train.hf.sources import StoredCheckpoint, open_model
+from windlass.train.hf.sources import StoredCheckpoint, companions_of, open_model
 from windlass.train.model.decoder import Decoder
 from windlass.train.parallel.world import require_gpu
 
@@ -97,10 +98,23 @@ def _tokenizer(source: ModelSource, checkpoint: str, named: str) -> Tokenizer:
     if isinstance(source, StoredCheckpoint):
         data = source.record.get("recipe", {}).get("data", {}).get("tokenizer")
         config = config if data is None else from_data(TokenizerConfig, data, source=checkpoint)
-    elif (Path(checkpoint.removeprefix("hf:")) / "tokenizer.json").is_file():
-        config = TokenizerConfig(path=checkpoint.removeprefix("hf:"))
     if named:
-        config = replace(config, path=named)
+        return _loaded(replace(config, path=named), checkpoint)
+    found = companions_of(source)
+    if config.path or "tokenizer.json" not in found.files:
+        return _loaded(config, checkpoint)
+    with tempfile.TemporaryDirectory(prefix="windlass-tokenizer-") as folder:
+        for name, content in found.files.items():
+            (Path(folder) / name).write_bytes(content)
+        return _loaded(replace(config, path=folder, eos_id=_one_id(found.ids.get("eos_token_id"))), checkpoint)
+
+
+def _one_id(stated: object) -> int | None:
+    """The end mark of a config.json; where it names several, its tokenizer says which."""
+    return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated >= 0 else None
+
+
+def _loaded(config: TokenizerConfig, checkpoint: str) -> Tokenizer:
     try:
         return load_tokenizer(config)
     except SpecError as error:

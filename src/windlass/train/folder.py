@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from windlass import report
 from windlass.core.errors import PreconditionError
 from windlass.train.parallel.world import World
 
-__all__ = ["checkpoint_folder", "ensure_folder"]
+__all__ = ["checkpoint_folder", "ensure_folder", "removing_if_refused"]
 
 
 def checkpoint_folder(folder: str, name: str) -> str:
@@ -34,6 +36,23 @@ def ensure_folder(folder: str, world: World, *, need_bytes: int) -> None:
         error = _problem(Path(folder), need_bytes)
     if world.sum_on_host([float(error is not None)])[0] > 0:
         raise error or PreconditionError(f"rank 0 cannot write to {folder}", code="checkpoint-folder")
+
+
+@contextmanager
+def removing_if_refused(folder: str, world: World) -> Iterator[None]:
+    """Remove the empty folders that a run which is refused made on its way to `folder`; only rank 0 does."""
+    place = Path(folder).expanduser().absolute()
+    is_local = world.is_main and bool(folder) and "://" not in folder
+    new = [path for path in (place, *place.parents) if not path.exists()] if is_local else []
+    try:
+        yield
+    except BaseException:
+        for path in new:
+            try:
+                path.rmdir()
+            except OSError:  # it was never made, or somebody has put something there
+                break
+        raise
 
 
 def _problem(folder: Path, need_bytes: int) -> PreconditionError | None:

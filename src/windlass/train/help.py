@@ -24,6 +24,10 @@ from windlass.config.shape import (
     tag_of,
 )
 from windlass.train.recipe import Recipe
+from windlass.train.targets.calling import OFFERS
+from windlass.train.targets.config import TargetConfig
+from windlass.train.targets.parts import targets_of
+from windlass.train.targets.signature import read_signature
 
 __all__ = ["FieldHelp", "field_help"]
 
@@ -54,7 +58,21 @@ def field_help(recipe: Recipe | None = None) -> list[FieldHelp]:
         recipe: whose values are shown where it has that field; without one the defaults are.
     """
     data = None if recipe is None else to_data(recipe, keep_defaults=True)
-    return list(_of_record(Recipe, (), (), data))
+    found = list(_of_record(Recipe if recipe is None else type(recipe), (), (), data))
+    for where, part, config in () if recipe is None else targets_of(recipe):
+        place = next((at for at, row in enumerate(found) if row.path == f"{where}.args"), len(found) - 1)
+        found[place + 1 : place + 1] = _of_target(where, part, config)
+    return found
+
+
+def _of_target(where: str, part: str, config: TargetConfig) -> Iterator[FieldHelp]:
+    """Arguments of code of the user's own."""
+    for name, field in fields_of(read_signature(config.target, OFFERS[part]).schema).items():
+        value = _shown(config.args[name]) if name in config.args else default_text(field)
+        doc = field.doc or f"Of {config.target}."
+        yield FieldHelp(
+            path=f"{where}.args.{name}", kinds=("python",), takes=takes_text(field.shape), value=value, doc=doc
+        )
 
 
 def _of_record(

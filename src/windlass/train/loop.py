@@ -79,6 +79,11 @@ class Loop(Generic[T]):
         finally:
             _close(batches)
 
+    @property
+    def position(self) -> Mapping[str, int | str]:
+        """The loader's state behind the last step, whatever was fetched since."""
+        return self._position if self._position is not None else self.trainer.loader.state_dict()
+
     def request_save(self, *, is_permanent: bool) -> None:
         """Want a checkpoint at the next boundary."""
         if is_permanent:
@@ -113,7 +118,7 @@ class Loop(Generic[T]):
             "tokens": trainer.tokens,
             "epoch": trainer.epoch,
             "seed": trainer.seed,
-            "loader": dict(self._position if self._position is not None else trainer.loader.state_dict()),
+            "loader": dict(self.position),
             "callbacks": {name: state for name, each in trainer.callbacks.items() if (state := each.state_dict())},
             "random": generator_states(trainer.world),
         }

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from windlass.config import Doc, Finding, Name, Range
 from windlass.train.callbacks.config import CallbackConfig
 from windlass.train.checkpoint.config import CheckpointConfig
-from windlass.train.data.config import DataConfig
+from windlass.train.data.config import AnyData
 from windlass.train.duration import Duration
 from windlass.train.model.config import ModelConfig
-from windlass.train.optim.config import AdamWConfig, CosineConfig, LionConfig, MuonConfig, ScheduleConfig
+from windlass.train.optim.config import AdamWConfig, OptimConfig
 from windlass.train.optim.schedule_check import schedule_findings
+from windlass.train.optim.schedule_config import AnySchedule, CosineConfig, ScheduleTarget
 from windlass.train.parallel.config import ParallelConfig
+from windlass.train.targets.config import ModelTarget, ModuleTarget
 
 __all__ = ["LossConfig", "Recipe"]
 
@@ -44,13 +46,40 @@ class LossConfig:
 class Recipe:
     """A training run."""
 
+    FOREIGN_KEYS: ClassVar[Mapping[str, str]] = {
+        "trainer.hard_stop": "stop",
+        "trainer.max_duration": "duration",
+        "trainer.save_folder": "checkpoint.folder",
+        "trainer.load_path": "checkpoint.load.path",
+        "trainer.load_strategy": "checkpoint.load.strategy",
+        "trainer.metrics_collect_interval": "collect_every",
+        "trainer.no_checkpoints": "no_checkpoints",
+        "trainer.no_evals": "no_evals",
+        "trainer.callbacks": "callbacks",
+        "train_module.optim": "optim",
+        "train_module.scheduler": "schedule",
+        "train_module.max_grad_norm": "optim.max_grad_norm",
+        "train_module.max_sequence_length": "model.max_length",
+        "train_module.rank_microbatch_size": "data.microbatch_tokens",
+        "train_module.z_loss_multiplier": "loss.z_loss",
+        "data_loader.global_batch_size": "data.batch_tokens",
+        "data_loader.seed": "data.seed",
+        "dataset.sequence_length": "data.sequence_length",
+        "dataset.tokenizer": "data.tokenizer",
+        "init_seed": "seed",
+    }
+    """What OLMo-core calls some of these; a recipe that names one is told ours."""
+
     name: Annotated[str, Name(), Doc("Of the run: folders and trackers carry it.")]
-    model: Annotated[ModelConfig, Doc("The decoder: a preset's name, or its parts.")]
-    data: Annotated[DataConfig, Doc("What it learns from.")]
+    model: Annotated[ModelConfig | ModelTarget, Doc("The decoder: a preset's name, or its parts; or one of your own.")]
+    data: Annotated[AnyData, Doc("What it learns from.")]
     duration: Annotated[Duration, Doc("Length of the run; schedules end there.")]
     stop: Annotated[Duration | None, Doc("Leave earlier, with schedules unchanged.")] = None
-    optim: Annotated[AdamWConfig | LionConfig | MuonConfig, Doc("The optimiser.")] = AdamWConfig()
-    schedule: Annotated[ScheduleConfig, Doc("The learning rate over time.")] = CosineConfig()
+    train_module: Annotated[ModuleTarget | None, Doc("What is done with a batch; null: next tokens are predicted.")] = (
+        None
+    )
+    optim: Annotated[OptimConfig, Doc("The optimiser.")] = AdamWConfig()
+    schedule: Annotated[AnySchedule, Doc("The learning rate over time.")] = CosineConfig()
     loss: Annotated[LossConfig, Doc("What is minimised.")] = LossConfig()
     parallel: Annotated[ParallelConfig, Doc("How the model is spread.")] = ParallelConfig()
     checkpoint: Annotated[CheckpointConfig, Doc("When state is kept.")] = CheckpointConfig()
@@ -66,11 +95,20 @@ class Recipe:
 
     def check(self) -> Iterator[Finding]:
         """What no single part can see."""
-        if self.data.sequence_length > self.model.max_length:
-            message = f"rows of {self.data.sequence_length} tokens are longer than the model's {self.model.max_length}"
+        longest = self.model.max_length if isinstance(self.model, ModelConfig) else None
+        if longest is not None and self.data.sequence_length > longest:
+            message = f"rows of {self.data.sequence_length} tokens are longer than the model's {longest}"
             yield "data.sequence_length", message, "shape-conflict", "lower it, or raise `model.max_length`"
         saving = self.callbacks.get("checkpointer")
-        if saving is not None and saving.kind != "python":
+        if saving is not None and saving.kind == "absent":
+            message = "the callback that writes checkpoints cannot be left out by its name"
+            yield "callbacks.checkpointer", message, "wrong-value", "write `no_checkpoints: true`"
+        elif saving is not None and saving.kind != "python":
             message = f"a callback of kind {saving.kind} named `checkpointer` stands where checkpoints are written"
             yield "callbacks.checkpointer", message, "callback-name-taken", "take another name; `checkpoint` says when"
-        yield from schedule_findings(self.schedule, self.duration, self.data.batch_tokens)
+        for name, length in (("duration", self.duration), ("stop", self.stop)):
+            if length is not None and length.value == 0:
+                message = f"`{name}` is `{length}`, which trains nothing"
+                yield name, message, "out-of-range", f"write at least 1, such as `{name}=1step`"
+        if not isinstance(self.schedule, ScheduleTarget):
+            yield from schedule_findings(self.schedule, self.duration, self.data.batch_tokens)

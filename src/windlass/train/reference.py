@@ -8,10 +8,14 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from windlass.core.errors import NotFoundError, UsageError, WindlassError
+from windlass.core.errors import NotFoundError, Place, UsageError, WindlassError
 from windlass.core.names import nearest
 
-__all__ = ["load_module", "load_reference"]
+__all__ = ["FILE_MODULE", "load_module", "load_reference", "place_of_error"]
+
+
+FILE_MODULE = "windlass_file_"
+"""How names of modules that are files begin."""
 
 
 def load_reference(text: str) -> object:
@@ -59,7 +63,26 @@ def load_module(text: str) -> ModuleType:
 
 def _failed(text: str, error: Exception | SystemExit) -> UsageError:
     kind = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
-    return UsageError(f"`{text}` cannot be imported: {kind}", hint="-v shows the traceback", code="import-failed")
+    place = place_of_error(error, text)
+    where = f" ({place.source}:{place.line})" if place.line else ""
+    hint = "-v shows the traceback"
+    if isinstance(error, ModuleNotFoundError):
+        hint = f"install `{error.name}` in the environment that trains, or run this where it is installed"
+    return UsageError(f"`{text}` cannot be imported: {kind}{where}", hint=hint, code="import-failed")
+
+
+def place_of_error(error: BaseException, source: str) -> Place:
+    """The innermost line of the user's own code in a traceback; without one, `source` alone."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return Place(error.filename, error.lineno)
+    found, trace = Place(source), error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        module = str(trace.tb_frame.f_globals.get("__name__", "")).split(".")[0]
+        if module not in ("windlass", "importlib", "torch") and not name.startswith("<"):
+            found = Place(name, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
 
 
 def _of_file(path: Path) -> ModuleType:
@@ -69,7 +92,7 @@ def _of_file(path: Path) -> ModuleType:
         hint = f"did you mean `{path.with_name(near)}`?" if near else "check the path"
         raise NotFoundError(f"no such file: `{path}`", hint=hint, code="file-missing")
     full = path.resolve()
-    name = "windlass_file_" + "".join(letter if letter.isalnum() else "_" for letter in str(full))
+    name = FILE_MODULE + "".join(letter if letter.isalnum() else "_" for letter in str(full))
     if name in sys.modules:
         return sys.modules[name]
     if str(full.parent) not in sys.path:

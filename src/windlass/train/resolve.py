@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import inspect
-import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from windlass.config import Loaded, decode_text, from_data, join_path, load, to_data, with_overrides
+from windlass.config.load import raise_any
 from windlass.config.override import COMMAND_LINE
 from windlass.config.union import DEFAULT
 from windlass.core.errors import NotFoundError, Place, Problem, SpecError, UsageError, WindlassError
+from windlass.core.json_text import decode_json
 from windlass.core.names import nearest
 from windlass.train.recipe import Recipe
 from windlass.train.recipes import SHIPPED
-from windlass.train.reference import load_module, load_reference
+from windlass.train.reference import FILE_MODULE, load_module, load_reference, place_of_error
+from windlass.train.targets.parts import code_of, complete
 
 __all__ = ["RECORD_SCHEMA", "Resolved", "read_recipe", "resolve"]
 
@@ -48,8 +51,10 @@ class Resolved:
             "schema": RECORD_SCHEMA,
             "source": self.source,
             "overrides": list(self.overrides),
+            **({} if type(self.recipe) is Recipe else {"class": _name_of(type(self.recipe))}),
             "recipe": to_data(self.recipe, keep_defaults=True),
             "origins": dict(self.origins),
+            **({"code": code} if (code := code_of(self.recipe)) else {}),
         }
 
 
@@ -64,20 +69,29 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> Resolved:
     Raises:
         SpecError: with every problem of the recipe and the overrides.
         NotFoundError, UsageError: there is no such recipe, or its function fails.
+
+    Code that the recipe names with `kind: python` is imported, and its arguments are checked against its signature.
     """
     made, source = read_recipe(name)
-    if isinstance(made, str):
+    loaded: Loaded[Recipe]
+    if isinstance(made, type):
+        loaded = load(made, "{}", source=source, overrides=overrides)
+    elif isinstance(made, str):
         loaded = load(Recipe, made, source=source, overrides=overrides)
     else:
         yielding = (DEFAULT, source) if name in SHIPPED else (DEFAULT,)
         loaded = with_overrides(made, overrides, source=source, yielding=yielding)
-    return Resolved(
-        recipe=loaded.value, source=source, overrides=tuple(overrides), origins=dict(_origins(loaded, source))
-    )
+    recipe, problems, places = complete(loaded.value, loaded.origins)
+    raise_any(problems)
+    whole = Loaded(recipe, {**loaded.origins, **places})
+    return Resolved(recipe=recipe, source=source, overrides=tuple(overrides), origins=dict(_origins(whole, source)))
 
 
-def read_recipe(name: str) -> tuple[Recipe | str, str]:
-    """What a name stands for, unchecked: the value that Python code gave, or the text of a file; and its source."""
+def read_recipe(name: str) -> tuple[Recipe | type[Recipe] | str, str]:
+    """What a name stands for, unchecked, and its source.
+
+    It is the value that Python code gave, a recipe class of the user's own, or the text of a file.
+    """
     if name in SHIPPED:
         shipped = SHIPPED[name]
         return _called(load_module(f"windlass.train.recipes.{shipped.module}"), shipped.function, name), name
@@ -93,6 +107,13 @@ def read_recipe(name: str) -> tuple[Recipe | str, str]:
         found = load_reference(name)
         return _result(found, name), name
     raise _unknown(name)
+
+
+def _name_of(cls: type[Recipe]) -> str:
+    """A recipe class by the name that finds it again: `file.py:Class` or `module:Class`."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    home = str(file) if cls.__module__.startswith(FILE_MODULE) and file else cls.__module__
+    return f"{home}:{cls.__qualname__}"
 
 
 def _of_file(path: Path) -> tuple[Recipe | str, str]:
@@ -127,7 +148,19 @@ def _of_url(url: str) -> tuple[Recipe | str, str]:
 def _read(content: bytes, source: str) -> tuple[Recipe | str, str]:
     text = decode_text(content, source=source)
     record = _record_in(text, source) if source.endswith(".json") else None
-    return (text if record is None else from_data(Recipe, record, source=source)), source
+    if record is None:
+        return text, source
+    data, cls = record
+    return from_data(_recipe_class(cls, source) if cls else Recipe, data, source=source), source
+
+
+def _recipe_class(name: str, source: str) -> type[Recipe]:
+    """The class of the user's own that a record names."""
+    found = load_reference(name)
+    if isinstance(found, type) and issubclass(found, Recipe):
+        return found
+    hint = "it was one when that was recorded: `class Mine(train.Recipe)`"
+    raise UsageError(f"`{source}` is of `{name}`, which is no recipe class", hint=hint, code="recipe-wrong")
 
 
 def _file_missing(path: Path) -> NotFoundError:
@@ -140,10 +173,10 @@ def _file_missing(path: Path) -> NotFoundError:
     return NotFoundError(f"no such file: `{path}`", hint=hint, code="file-missing")
 
 
-def _record_in(text: str, source: str) -> object | None:
-    """The recipe of a record; None where the text is something else."""
+def _record_in(text: str, source: str) -> tuple[object, str] | None:
+    """The recipe of a record and its class, where that is the user's own; None where the text is something else."""
     try:
-        data = json.loads(text)
+        data = decode_json(text)
     except (ValueError, RecursionError):
         return None  # whoever reads it as a file of settings says what is wrong, and where
     if not isinstance(data, dict) or "data" in data:
@@ -152,7 +185,7 @@ def _record_in(text: str, source: str) -> object | None:
         hint = f"give it to a recipe: `checkpoint.load.path={Path(source).parent}`"
         raise UsageError(f"`{source}` tells of a model, and of no recipe", hint=hint, code="recipe-wrong")
     found: object = data.get("recipe")
-    return found
+    return None if found is None else (found, str(data.get("class", "")))
 
 
 def _only_function(module: ModuleType, name: str) -> str:
@@ -174,14 +207,19 @@ def _only_function(module: ModuleType, name: str) -> str:
     raise UsageError(f"`{name}` has several recipes: {', '.join(typed)}", hint=hint, code="recipe-ambiguous")
 
 
-def _called(module: ModuleType, function: str, source: str) -> Recipe:
+def _called(module: ModuleType, function: str, source: str) -> Recipe | type[Recipe]:
     return _result(getattr(module, function), source)
 
 
-def _result(found: object, source: str) -> Recipe:
-    """The recipe that a function returns, or that stands under the name."""
+def _result(found: object, source: str) -> Recipe | type[Recipe]:
+    """The recipe that a function returns, or that stands under the name; a class of recipes as it is."""
     if isinstance(found, Recipe):
         return found
+    if isinstance(found, type) and issubclass(found, Recipe):
+        if "__dataclass_fields__" in vars(found):
+            return found
+        hint = "write `@dataclass(frozen=True, kw_only=True)` above it"
+        raise UsageError(f"`{source}` is a recipe class, and no dataclass", hint=hint, code="recipe-wrong")
     if not callable(found):
         hint = "a recipe is a function without arguments that returns a `windlass.train.Recipe`"
         raise UsageError(f"`{source}` is a {type(found).__name__}", hint=hint, code="recipe-wrong")
@@ -198,22 +236,11 @@ def _call(function: Callable[..., object], source: str) -> object:
     except WindlassError:
         raise
     except Exception as error:
-        place = _place_of(error, source)
+        place = place_of_error(error, source)
         kind = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
         raise SpecError(
             [Problem(f"the recipe failed: {kind}", "recipe-failed", place, "-v shows the traceback")]
         ) from error
-
-
-def _place_of(error: Exception, source: str) -> Place:
-    """The innermost line of the user's own file in a traceback."""
-    found, trace = Place(source), error.__traceback__
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if trace.tb_frame.f_globals.get("__name__", "").split(".")[0] != "windlass":
-            found = Place(name, trace.tb_lineno)
-        trace = trace.tb_next
-    return found
 
 
 def _unknown(name: str) -> NotFoundError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from windlass.train.checkpoint.files import open_files
-from windlass.train.checkpoint.reading import Reader
+from windlass.train.checkpoint.reading import CONFIG_FILE, Reader
 from windlass.train.checkpoint.source import Loaded, Source, load_newest, resolve_load
 from windlass.train.checkpoint.store import FolderStore, open_store
 from windlass.train.errors import CheckpointError
@@ -44,6 +45,9 @@ def load_first_state(trainer: Trainer[Any]) -> str:
     for note in (*source.notes, *loaded.notes):
         if trainer.world.is_main:
             sys.stderr.write(f"passed over a checkpoint: {note}\n")
+    if trainer.world.is_main and (source.kind == "checkpoint" or isinstance(trainer.store, FolderStore)):
+        for line in _changed_code(trainer.config.get("code", {}), loaded.path):
+            sys.stderr.write(line)
     if source.trainer is not False and loaded.trainer:  # a model that was imported has none
         seed = _data_seed(trainer)
         trainer.load_state_dict(loaded.trainer)
@@ -52,6 +56,19 @@ def load_first_state(trainer: Trainer[Any]) -> str:
                 f"rows come in the order of the checkpoint's seed, {kept}; that of this recipe is {seed}\n"
             )
     return loaded.path
+
+
+def _changed_code(code: Mapping[str, Mapping[str, str]], path: str) -> Iterator[str]:
+    """What is another part of the user's own now than when the checkpoint was written; training goes on with it."""
+    before = Reader.open(open_files(path)).read_json(CONFIG_FILE).get("code", {})
+    name = path.rstrip("/").rpartition("/")[2]
+    for where, own in code.items():
+        old = before.get(where)
+        if old is None or old.get("target") != own["target"]:
+            was = "windlass's own" if old is None else old.get("target")
+            yield f"{where} is {own['target']} now; in {name} it was {was}\n"
+        elif old.get("sha256") != own["sha256"]:
+            yield f"the code of {where} ({own['target']}) is not that of {name}; training goes on with the new one\n"
 
 
 def _data_seed(trainer: Trainer[Any]) -> Any:

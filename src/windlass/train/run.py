@@ -38,21 +38,33 @@ def run_recipe(resolved: Resolved) -> int:
     try:
         with _leaving_at_once():
             world = World.begin(resolved.recipe.device)
+            _tell_suspects(resolved, world)
             from windlass.train.build import build_trainer  # lazy: as above
 
             trainer = build_trainer(resolved, world)
         outcome = trainer.fit()
     except _StoppedEarly:
         sys.stderr.write("stopped before the first step; start again to go on\n")
+        if world is not None:
+            world.abandon()
         report.finish(EXIT_STOPPED)
         return EXIT_STOPPED
     except Exception as error:
         if world is None:
             raise
-        return _tell_error(error, world)
+        code = _tell_error(error, world)
+        world.abandon()
+        return code
     code = _tell_outcome(outcome, world)
     world.end()
     return code
+
+
+def _tell_suspects(resolved: Resolved, world: World) -> None:
+    from windlass.train.plan.warnings import suspects_of  # lazy: after the process group, which may take long
+
+    for warning in suspects_of(resolved.recipe) if world.is_main else ():
+        sys.stderr.write(f"warning: {warning}\n")
 
 
 class _StoppedEarly(BaseException):

@@ -17,15 +17,14 @@ from windlass.train.callbacks.protocol import Callback
 from windlass.train.checkpoint.config import CheckpointConfig
 from windlass.train.checkpoint.lock import sole_trainer
 from windlass.train.checkpoint.protocol import CheckpointStore
-from windlass.train.data.protocol import Loader
+from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.duration import Duration
 from windlass.train.loop import Loop
 from windlass.train.metrics import MetricStore, Reduce
 from windlass.train.modules.protocol import TrainModule
-from windlass.train.optim.config import ScheduleConfig
 from windlass.train.optim.lengths import Rates
-from windlass.train.optim.schedules import Progress as Position
-from windlass.train.optim.schedules import lr_factor
+from windlass.train.optim.schedule_config import ScheduleConfig
+from windlass.train.optim.schedules import schedule_function
 from windlass.train.parallel.world import World
 from windlass.train.progress import is_reached
 from windlass.train.resume import load_first_state
@@ -142,6 +141,18 @@ class Trainer(Generic[T]):
         """Whether its length, or `stop`, is reached."""
         return is_reached(self.duration, self) or (self.stop is not None and is_reached(self.stop, self))
 
+    def step_at(self, end: Duration) -> int | None:
+        """The step at which a length is reached if batches stay as they are now; None where nobody knows."""
+        if end.unit == "steps":
+            return end.value
+        if end.unit == "tokens":
+            batch_tokens: int | None = getattr(self.loader, "batch_tokens", None)
+            return None if not batch_tokens else self.step + max(0, -(-(end.value - self.tokens) // batch_tokens))
+        if isinstance(self.loader, CountsPasses):
+            return self.step + self.loader.batches_until(end.value, self._loop.position)
+        batches = self.loader.batches_per_epoch
+        return None if batches is None else end.value * batches
+
     @property
     def should_stop(self) -> bool:
         """Whether this process heard that training shall end; others may not have yet."""
@@ -231,12 +242,10 @@ class Trainer(Generic[T]):
     def _schedule(self, schedule: ScheduleConfig | Callable[[int, int], float] | None) -> Callable[[int, int], float]:
         if schedule is None or callable(schedule):
             return schedule or (lambda step, tokens: 1.0)
-        rates = Rates(
-            batch_tokens=getattr(self.loader, "batch_tokens", None), batches_per_epoch=self.loader.batches_per_epoch
-        )
-        config, duration = schedule, self.duration
-        lr_factor(config, Position(step=1, rates=rates), duration)  # lengths that cannot be compared are refused here
-        return lambda step, tokens: lr_factor(config, Position(step=step, tokens=tokens, rates=rates), duration)
+        loader = self.loader
+        batches = loader.batches_per_pass if isinstance(loader, CountsPasses) else loader.batches_per_epoch
+        rates = Rates(batch_tokens=getattr(loader, "batch_tokens", None), batches_per_epoch=batches)
+        return schedule_function(schedule, self.duration, rates)
 
     def _save_s(self) -> float | None:
         return self.checkpointer.save_s if self.checkpointer is not None else 0.0

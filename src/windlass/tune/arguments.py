@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from windlass.core.errors import UsageError
 from windlass.core.names import nearest
+from windlass.tune.errors import BadTypeError
 
 __all__ = ["check_known", "refuses_unknown"]
 
@@ -39,4 +39,4 @@ def check_known(callee: str, arguments: dict[str, Any], known: list[str]) -> Non
         if name not in known:
             near = nearest(name, known)
             hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
-            raise UsageError(f"{callee} has no argument `{name}`", hint=hint, code="unknown-argument")
+            raise BadTypeError(f"{callee} has no argument `{name}`", hint=hint, code="unknown-argument")

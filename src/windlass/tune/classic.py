@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import UsageError, WindlassError
+from windlass.core.errors import WindlassError
 from windlass.tune.arguments import check_known
+from windlass.tune.errors import BadValueError
 from windlass.tune.experiment import Experiment, read_experiments
 from windlass.tune.results.analysis import ExperimentAnalysis
 from windlass.tune.results.trial_view import TrialView
@@ -94,7 +95,7 @@ def run(run_or_experiment: Any, **arguments: Any) -> ExperimentAnalysis:
         run_or_experiment = experiment.run
     for name, hint in _REFUSED.items():
         if arguments.pop(name, None) is not None:
-            raise UsageError(f"tune.run(..., {name}=) is not supported", hint=hint, code="not-honoured")
+            raise BadValueError(f"tune.run(..., {name}=) is not supported", hint=hint, code="not-honoured")
     check_known("tune.run", arguments, _KNOWN)
     shape = arguments.get("resources_per_trial")
     trainable = run_or_experiment if shape is None else _shaped(run_or_experiment, shape)
@@ -189,7 +190,7 @@ def _resume(said: Mapping[str, Any]) -> ResumeConfig | None:
     }
     if first not in ("AUTO", "LOCAL") or any(addition not in known for addition in additions):
         hint = f"True, 'AUTO', or 'AUTO+' and one of {', '.join(known)}"
-        raise UsageError(f"resume={word!r} is not understood", hint=hint, code="bad-value")
+        raise BadValueError(f"resume={word!r} is not understood", hint=hint, code="bad-value")
     return ResumeConfig(**{key: value for addition in additions for key, value in known[addition].items()})
 
 

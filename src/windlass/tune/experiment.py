@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.core.errors import UsageError
 from windlass.tune.arguments import check_known
+from windlass.tune.errors import BadValueError
 from windlass.tune.tuner.watched import (
     LiveTrial as Trial,  # what callbacks get, where scripts for Ray Tune import it from
 )
@@ -55,7 +55,7 @@ class Experiment:
         """Read the dictionary form: `run`, and settings; `env` goes into `config`, where RLlib looks for it."""
         if "run" not in spec:
             message = f"the experiment {name!r} does not say what to run"
-            raise UsageError(message, hint="add 'run': trainable", code="missing-argument")
+            raise BadValueError(message, hint="add 'run': trainable", code="missing-argument")
         settings = {key: value for key, value in spec.items() if key not in ("run", "env")}
         if "env" in spec:
             settings["config"] = {**settings.get("config", {}), "env": spec["env"]}
@@ -71,4 +71,4 @@ def read_experiments(experiments: Any) -> list[Experiment]:
     if isinstance(experiments, Sequence) and all(isinstance(one, Experiment) for one in experiments):
         return list(experiments)
     hint = "pass an Experiment, a list of them, or {name: {'run': trainable, ...}}"
-    raise UsageError(f"no experiments: {experiments!r}", hint=hint, code="bad-value")
+    raise BadValueError(f"no experiments: {experiments!r}", hint=hint, code="bad-value")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 
 __all__ = ["Limits", "cluster_resources", "init", "is_initialized", "limits", "shutdown"]
 
@@ -35,7 +35,7 @@ def init(
     del settings
     if address not in (None, "local"):
         hint = "keep `import ray` for a cluster: with Ray's own init, trials run on Ray"
-        raise UsageError(f"windlass.tune.ray cannot connect to {address!r}", hint=hint, code="no-ray-cluster")
+        raise BadValueError(f"windlass.tune.ray cannot connect to {address!r}", hint=hint, code="no-ray-cluster")
     _stated[:] = [Limits(num_cpus, num_gpus)]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windlass.core.errors import NotFoundError, UsageError, WindlassError
+from windlass.core.errors import NotFoundError, WindlassError
 from windlass.core.names import nearest
+from windlass.tune.errors import BadTypeError, BadValueError
 
 __all__ = ["name_of", "register_env", "register_trainable", "resolve_trainable"]
 
@@ -22,7 +23,7 @@ def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
     del warn
     if not callable(trainable):
         hint = "pass a function of the configuration, or a subclass of tune.Trainable"
-        raise UsageError(f"{name!r} cannot name a {type(trainable).__name__}", hint=hint, code="bad-value")
+        raise BadTypeError(f"{name!r} cannot name a {type(trainable).__name__}", hint=hint, code="bad-value")
     _trainables[name] = trainable
 
 
@@ -41,7 +42,7 @@ def resolve_trainable(trainable: Any) -> Any:
         return _trainables[trainable]
     if not callable(trainable):
         hint = "pass a function of the configuration, a subclass of tune.Trainable, or a registered name"
-        raise UsageError(f"a {type(trainable).__name__} cannot be tuned: {trainable!r}", hint=hint, code="bad-value")
+        raise BadValueError(f"a {type(trainable).__name__} cannot be tuned: {trainable!r}", hint=hint, code="bad-value")
     return trainable
 
 

@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["ONE_CPU", "Metrics", "Resources", "SavedState", "Status", "Trial"]
+__all__ = ["ANONYMOUS_METRIC", "ONE_CPU", "Metrics", "Resources", "SavedState", "Status", "Trial"]
 
 Metrics = dict[str, Any]
 """What a trial reported, flat (`a/b` for nested names), JSON values only; NaN and infinities are floats."""
+
+
+ANONYMOUS_METRIC = "_metric"
+"""The metric of a function that returns or yields plain numbers."""
 
 
 class Status(StrEnum):
@@ -47,6 +51,21 @@ class Resources:
 
     def __hash__(self) -> int:
         return hash((self.strategy, *(frozenset(bundle.items()) for bundle in self.bundles)))
+
+    @property
+    def head_cpus(self) -> float:
+        """CPUs of the first bundle, which is the trial's own process's."""
+        return self.bundles[0].get("CPU", 0.0)
+
+    @property
+    def head_bundle_is_empty(self) -> bool:
+        """Whether the trial's own process needs nothing."""
+        return not self.bundles[0]
+
+    @property
+    def required_resources(self) -> dict[str, float]:
+        """The sum of all bundles, by Ray Tune's name."""
+        return self.total
 
     @property
     def total(self) -> dict[str, float]:
@@ -91,6 +110,7 @@ class Trial:
         best: the best value of the sweep's first metric so far; None before the first.
         checkpoint: the newest committed one.
         restore_from: what the next start loads; None begins anew.
+        place: host, else slot, of the newest attempt that started.
         num_failures: attempts that ended by the trial's own error.
         num_interruptions: attempts that ended with their worker or node.
         why: the reason of the newest decision that changed its status, or of what it waits for.
@@ -110,6 +130,7 @@ class Trial:
     best: float | None = None
     checkpoint: SavedState | None = None
     restore_from: SavedState | None = None
+    place: str = ""
     num_failures: int = 0
     num_interruptions: int = 0
     why: str = ""

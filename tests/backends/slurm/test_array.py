@@ -39,7 +39,8 @@ def jobs(backend: SlurmBackend, folder: Path, **changes: Any) -> list[Rendered]:
 
 @pytest.fixture
 def door(tmp_path: Path) -> FakeDoor:
-    return FakeDoor(f"site-{tmp_path}", sbatch=Numbers(), squeue=listing(), scontrol=Answer(0, "", ""))
+    nothing = Answer(0, "", "")
+    return FakeDoor(f"site-{tmp_path}", sbatch=Numbers(), squeue=listing(), scontrol=nothing, sh=nothing)
 
 
 def test_jobs_of_one_shape_are_one_question(door: FakeDoor, tmp_path: Path) -> None:

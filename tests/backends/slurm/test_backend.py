@@ -43,8 +43,9 @@ class Site:
 
     def __init__(self, tmp_path: Path, **scheduler: Any) -> None:
         self.folder = tmp_path / "jobs" / "train-1"
+        nothing = Answer(0, "", "")
         self.door = FakeDoor(
-            f"site-{tmp_path}", sbatch=Numbers(), squeue=NONE, scancel=Answer(0, "", ""), scontrol=Answer(0, "", "")
+            f"site-{tmp_path}", sbatch=Numbers(), squeue=NONE, scancel=nothing, scontrol=nothing, sh=nothing
         )
         self.backend = SlurmBackend(lab_profile(**scheduler), door=self.door)
 
@@ -380,18 +381,54 @@ def test_a_job_that_a_person_cancelled_as_it_started_is_cancelled(hurried: Site,
     assert hurried.door.count("sinfo") == 2
 
 
-@pytest.mark.parametrize(
-    ("state", "nodes", "has_begun"), [("CANCELLED", "n1", True), ("CANCELLED", "", False), ("TIMEOUT", "n1", False)]
-)
-def test_the_nodes_are_asked_of_jobs_alone_that_may_have_been_turned_down(
-    site: Site, state: str, nodes: str, has_begun: bool
-) -> None:
+@pytest.mark.parametrize(("state", "nodes"), [("CANCELLED", ""), ("TIMEOUT", "n1")])
+def test_the_nodes_are_asked_of_jobs_alone_that_may_have_been_turned_down(site: Site, state: str, nodes: str) -> None:
     job = site.submit()
-    if has_begun:
-        (site.folder / "link-1.json").write_text(json.dumps({"id": "11", "host": "n1", "at": 0.0}))
     site.answers(squeue=listing(row("11", 1, state, nodes=nodes)))
     assert site.seen(job)[1] == {"CANCELLED": "cancelled", "TIMEOUT": "walltime"}[state]
     assert site.door.count("sinfo") == 0
+
+
+def test_a_job_that_ran_and_that_a_controller_forgot_was_cancelled_by_nobody(hurried: Site) -> None:
+    job = hurried.submit()
+    (hurried.folder / "link-1.json").write_text(json.dumps({"id": "11", "host": "n1", "at": 0.0}))
+    hurried.answers(squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=Answer(0, "Duplicate jobid\n", ""))
+    said = "a restarted controller had forgotten that it ran, and ended it (Slurm: Duplicate jobid)"
+    assert hurried.seen(job) == (JobState.GONE, "killed", said)
+
+
+@pytest.mark.parametrize("has_other_number", [False, True])
+def test_a_number_given_twice_tells_that_the_controller_forgot(hurried: Site, has_other_number: bool) -> None:
+    """Link 3 got the number of link 1, which ran; an operator has returned the drained node before anybody asked."""
+    job = hurried.submit()
+    number = "7" if has_other_number else "11"
+    (hurried.folder / "link-1.json").write_text(json.dumps({"id": number, "host": "n1", "at": 0.0}))
+    (hurried.folder / "link-2.json").write_text("{")
+    hurried.answers(squeue=listing(row("11", 3, "CANCELLED", nodes="n1")), sinfo=Answer(0, "none\n", ""))
+    assert hurried.seen(job)[1] == ("cancelled" if has_other_number else "killed")
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [("CANCELLED by 1000", "cancelled"), ("CANCELLED by 0", "cancelled"), ("CANCELLED", "killed")],
+)
+def test_accounting_says_whether_a_person_cancelled_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, cause: str
+) -> None:
+    monkeypatch.setattr("windlass.backends.slurm.failed_start._DRAINED_WITHIN_S", 0.0)
+    site = Site(tmp_path, has_accounting=True)
+    job = site.submit()
+    squeue, sinfo = listing(row("11", 1, "CANCELLED", nodes="n1")), Answer(0, "none\n", "")
+    site.answers(squeue=squeue, sinfo=sinfo, sacct=Answer(0, f"{state}\n", ""))
+    assert site.seen(job)[1] == cause
+
+
+def test_a_job_whose_batch_script_was_killed_could_start(site: Site) -> None:
+    job = site.submit()
+    (site.folder / "link-1.json").write_text(json.dumps({"id": "11", "host": "n1", "at": 0.0}))
+    site.answers(squeue=listing(row("11", 1, "FAILED", nodes="n1", reason="JobLaunchFailure")))
+    said = "its batch script was killed (Slurm: FAILED, JobLaunchFailure)"
+    assert site.seen(job) == (JobState.GONE, "killed", said)
 
 
 def test_a_job_that_was_turned_down_and_forgotten_is_known_by_its_nodes_too(tmp_path: Path) -> None:

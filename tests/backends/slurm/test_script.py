@@ -67,7 +67,8 @@ link="$1"
 python=python3
 archive=/shared/windlass/archives/windlass.pyz
 WINDLASS_SUBMIT_PATH=$PATH
-export WINDLASS_SUBMIT_PATH
+WINDLASS_START=$(uname -n)/$PPID/$$/$(date +%s)
+export WINDLASS_SUBMIT_PATH WINDLASS_START
 trap : USR1  # a notice that comes during the setup must not kill this shell
 
 failed() {

@@ -257,10 +257,10 @@ def test_the_scheduler_of_a_running_job_tends_its_links(
     third = slurm.queued()[3]
     slurm.cancel([third])
     slurm.cancel([third])
-    assert slurm.how_ended(third)[0] is Cause.CANCELLED
+    assert slurm.how_ended(third, float("inf"))[0] is Cause.CANCELLED
     backend.cancel(job)
     assert slurm.queued() == {}
-    assert slurm.how_ended(job.backend_id)[0] is Cause.CANCELLED
+    assert slurm.how_ended(job.backend_id, float("inf"))[0] is Cause.CANCELLED
 
 
 def test_slurm_says_why_a_job_must_go_and_how_it_ended(at_slurm: SlurmLab, bench: JobBench) -> None:
@@ -282,7 +282,7 @@ def test_slurm_says_why_a_job_must_go_and_how_it_ended(at_slurm: SlurmLab, bench
     )
     until(lambda: slurm.why_told_to_go()[0] is Cause.PREEMPTED, "a preemption")
     at_slurm.wait_for_state(low, "PREEMPTED")
-    assert slurm.how_ended(low)[0] is Cause.PREEMPTED
+    assert slurm.how_ended(low, float("inf"))[0] is Cause.PREEMPTED
     at_slurm.command("scancel", high)
     at_slurm.wait_for_state(high, "CANCELLED")
-    assert slurm.how_ended(high)[0] is Cause.CANCELLED
+    assert slurm.how_ended(high, float("inf"))[0] is Cause.CANCELLED

@@ -359,7 +359,49 @@ def test_refusals(line: str, place: Destination, code: str, message: str) -> Non
 def test_learners_are_shared_out_in_the_hint() -> None:
     with pytest.raises(SpecError) as caught:
         bring(f"--gpus 8 -- {SETUP} '&&' python t.py --num_learners_per_node 8 6", FOUR)
-    assert caught.value.hint == "write --num_learners_per_node 4 4 4 2"
+    assert caught.value.hint == "write --num_learners_per_node 4 4 4 2, or pass --split-learners before the `--`"
+
+
+def test_learners_are_split_when_asked_for() -> None:
+    brought = bring(
+        f"--gpus 8 --on local --split-learners -- {SETUP} '&&' python t.py --num_learners_per_node 8 6 --lr 1", FOUR
+    )
+    task = brought.experiment.tasks["main"]
+    assert task.run == ("python", "t.py", "--num_learners_per_node", "4", "4", "4", "2", "--lr", "1")
+    assert task.total_gpus == 8
+    said = "`--num_learners_per_node 8 6` is `--num_learners_per_node 4 4 4 2` there (--split-learners)"
+    assert said in brought.notes
+
+
+def test_learners_with_an_equals_sign_are_split_too() -> None:
+    line = f"--gpus 8 --on local --split-learners -- {SETUP} '&&' python t.py --num-learners-per-node=8"
+    assert bring(line, FOUR).experiment.tasks["main"].run == ("python", "t.py", "--num_learners_per_node", "4", "4")
+
+
+@pytest.mark.parametrize(
+    ("line", "noted"),
+    [
+        ("-- bash -c 'source /var/lib/tcpxo/lib64/env.sh && python t.py'", "/var/lib/tcpxo/lib64/env.sh"),
+        ("--env LD_LIBRARY_PATH=/var/lib/tcpxo/lib64 -- python t.py", "/var/lib/tcpxo/lib64"),
+        ("-- python t.py --data=/net/team/data", "/net/team/data"),
+    ],
+)
+def test_a_path_that_stays_is_noted(line: str, noted: str) -> None:
+    (note,) = [note for note in bring(line, LOCAL).notes if "is not changed" in note]
+    assert note.startswith(f"`{noted}` in ")
+    assert note.endswith(f"--map {noted}=FOLDER")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-- /usr/bin/python3 t.py --out /output/x > /dev/null",
+        "-- python t.py --url https://example.org/a/b gs://bucket/c/d",
+        "-- python t.py org/model/name ./a/b ../c/d $HOME/e/f",
+    ],
+)
+def test_other_paths_are_not_noted(line: str) -> None:
+    assert not [note for note in bring(line, LOCAL).notes if "is not changed" in note]
 
 
 def test_the_experiment_is_a_file() -> None:

@@ -116,7 +116,7 @@ def _tasks(draw: st.DrawFn) -> list[dict[str, Any]]:
                 minRuntime=DURATIONS,
                 autoResume=st.booleans(),
             ),
-            constraints=_object(cluster=st.lists(ODD, max_size=2), hostname=st.lists(ODD, max_size=2)),
+            constraints=_object(cluster=st.lists(ODD, max_size=2) | ODD, hostname=st.lists(ODD, max_size=2) | ODD),
             hostNetworking=st.booleans(),
             replicas=st.sampled_from([1, 2, 4, 20_000]),
             leaderSelection=st.booleans(),

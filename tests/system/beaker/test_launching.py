@@ -118,7 +118,7 @@ def test_a_preempted_gang_saves_and_goes_on_from_there(beaker_stage: BeakerStage
 def test_a_training_loses_nothing_when_its_machine_dies(beaker_stage: BeakerStage) -> None:
     """All processes are killed at once; the next start waits until the first is certainly over."""
     stage = beaker_stage
-    run = stage.start(stage.task([PYTHON, "-u", "trainer.py", "24", "0.1", "0.01"]))
+    run = stage.start(stage.task([PYTHON, "-u", "trainer.py", "24", "0", "0", "9"]))
     stage.wait_for_line(run, "step 9 ")
     stage.fake.scenario.lose_node(stage.experiment_of(run))
     assert stage.end(run) is State.SUCCEEDED, stage.story(run)

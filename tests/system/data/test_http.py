@@ -103,10 +103,11 @@ def test_no_digest_is_refused_and_add_tells_it(web: FaultyProxy, places: DataPla
 def test_a_plan_tells_of_what_it_fetches_and_not_of_what_is_here(web: FaultyProxy, home: Path, tmp_path: Path) -> None:
     source = f"{web.address}/file.bin#sha256={SHA}"
     experiment = Experiment(name="e", run="cat ${data.d}", data={"d": DataSource(source=source)})
-    for first in (f"fetching data `d` from {source}", ""):
+    for fetched in ([f"fetching data `d` from {source}"], []):
         said: list[str] = []
         prepare(experiment, tmp_path, Options(allow_dirty=True), home=Home(home), log=said.append)
-        assert (said[0] if said else "") == first
+        assert said[0] == f"data `d`: asking {source}", "it is said before the network is used"
+        assert [line for line in said if line.startswith("fetching data `d` from ")] == fetched
 
 
 def test_another_digest_is_refused(web: FaultyProxy, places: DataPlaces, tmp_path: Path) -> None:

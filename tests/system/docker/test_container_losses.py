@@ -45,13 +45,15 @@ def test_a_stop_lets_the_code_save_through_the_report(stage: Stage, launch: Laun
 def test_a_training_that_loses_its_container_resumes_exactly(
     stage: Stage, launch: Launch, at_docker: DockerLab
 ) -> None:
-    run = launch(stage.task(["python3", "-u", "trainer.py", str(NUM_STEPS), "0.1"]), vars={"STARTS": "/dev/null"})
-    stage.wait_for_line(run, f"step {EVERY + 1} ")
+    hold_at = EVERY + 1  # one step after a checkpoint: that step is repeated, the next checkpoint never made
+    trainer = ["python3", "-u", "trainer.py", str(NUM_STEPS), "0", "0", str(hold_at)]
+    run = launch(stage.task(trainer), vars={"STARTS": "/dev/null"})
+    stage.wait_for_line(run, f"step {hold_at} ")
     [container] = at_docker.command("docker", "ps", "--quiet").split()
     at_docker.command("docker", "kill", container)
     assert stage.end(run) is State.SUCCEEDED, stage.story(run)
     assert stage.causes(run) == ["killed", "ok"]
-    assert f"step {EVERY + 1} " in stage.log(run, attempt=2)
+    assert stage.log(run, attempt=2).startswith(f"step {hold_at} ")
     assert (run.output("main") / "digest-0").read_text() == _digest_of_training()
 
 

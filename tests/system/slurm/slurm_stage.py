@@ -87,7 +87,8 @@ class SlurmStage(Stage):
     def inhabitants(self, run: Run) -> dict[int, str]:
         """Command lines of the run's processes on all nodes, ours and the user's, by this machine's numbers."""
         found = living(str(run.folder.path))
-        return {pid: line for pid, line in found.items() if "srun" not in line.split(" ")[0] and "slurm" not in line}
+        programs = {pid: line.split(" ")[0].rpartition("/")[2] for pid, line in found.items()}
+        return {pid: line for pid, line in found.items() if not programs[pid].startswith(("srun", "slurm"))}
 
     def kill_one(self, run: Run, die: random.Random) -> str:
         """SIGKILL any one of the run's processes; returns its command line."""

@@ -22,10 +22,12 @@ from windlass.record.state import State
 pytestmark = pytest.mark.system
 
 _NUM_STEPS = 120
+_HOLD_AT = 8
 
 
-def trainer(num_steps: int = _NUM_STEPS, pause_s: float = 0.25, later_pause_s: float = 0.02) -> list[str]:
-    return [PYTHON, "trainer.py", str(num_steps), str(pause_s), str(later_pause_s)]
+def trainer(num_steps: int = _NUM_STEPS, pause_s: float = 0.25, hold_at: int = _HOLD_AT) -> list[str]:
+    """A training whose first attempt holds after a step, until it is killed."""
+    return [PYTHON, "trainer.py", str(num_steps), str(pause_s), "0.02", str(hold_at)]
 
 
 def host_of(run: Run, rank: int) -> str:
@@ -39,11 +41,12 @@ def test_a_power_cut_of_a_node_costs_one_link(slurm_stage: SlurmStage, rank: int
     """Rank 0 leads, and its node runs the batch script."""
     stage = slurm_stage
     run = stage.start(stage.task(trainer(), nodes=2))
-    stage.wait_for_line(run, "step 8")
+    stage.wait_for_line(run, f"step {_HOLD_AT} ")
     dead = host_of(run, rank)
     stage.lab.kill(dead)
     assert stage.end(run, 300) is State.SUCCEEDED, stage.story(run)
     assert stage.causes(run) == ["node-lost", "ok"]
+    assert (stage.ends(run)[0].rank, stage.ends(run)[0].host) == (rank, dead), stage.ends(run)[0]
     assert dead not in {replica.host for replica in stage.attempts(run)[1].replicas.values()}
     assert stage.doubled() == []
     stage.wait_until_queue_is_empty()

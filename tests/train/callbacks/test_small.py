@@ -170,7 +170,7 @@ def nothing() -> int:
 def test_a_callback_of_the_users_own(tmp_path: Path, make: Make) -> None:
     path = tmp_path / "mine.py"
     path.write_text(OWN)
-    built = build_callbacks({"stop": PythonConfig(call=f"{path}:Stop", args={"after": 2})})["stop"]
+    built = build_callbacks({"stop": PythonConfig(target=f"{path}:Stop", args={"after": 2})})["stop"]
     trainer = make({"stop": built})
     assert trainer.fit().end == "stopped"
     assert trainer.step == 2
@@ -179,17 +179,18 @@ def test_a_callback_of_the_users_own(tmp_path: Path, make: Make) -> None:
 @pytest.mark.parametrize(
     ("name", "args", "message"),
     [
-        ("Stop", {}, "callbacks.it: FILE:Stop was called with []: "),
-        ("Stpo", {}, "callbacks.it.call: `FILE` has no `Stpo`"),
-        ("NUMBER", {}, "callbacks.it.call: FILE:NUMBER is no class or function"),
-        ("nothing", {}, "callbacks.it.call: FILE:nothing makes a int, which is no Callback"),
+        ("Stop", {}, "missing key `after` in callbacks.it.args, of FILE:Stop"),
+        ("Stop", {"atfer": 2}, "unknown key `atfer` in callbacks.it.args, of FILE:Stop"),
+        ("Stpo", {}, "callbacks.it.target: `FILE` has no `Stpo`"),
+        ("NUMBER", {}, "callbacks.it.target: `FILE:NUMBER` is a int, which cannot be called"),
+        ("nothing", {}, "callbacks.it: FILE:nothing makes a int, which is no Callback"),
     ],
 )
 def test_a_callback_that_cannot_be(tmp_path: Path, name: str, args: dict[str, Any], message: str) -> None:
     path = tmp_path / "mine.py"
     path.write_text(OWN)
     with pytest.raises(SpecError) as caught:
-        build_callbacks({"it": PythonConfig(call=f"{path}:{name}", args=args)})
+        build_callbacks({"it": PythonConfig(target=f"{path}:{name}", args=args)})
     assert caught.value.message.replace(str(path), "FILE").startswith(message)
     assert caught.value.hint
 

@@ -82,7 +82,14 @@ def test_torn_ones_are_passed_over_with_a_note(store: FolderStore) -> None:
 def test_one_of_another_model_is_an_error_at_once(store: FolderStore) -> None:
     paths = [save(store, step).path for step in (1, 2)]
     with pytest.raises(CheckpointError, match="is of another model"):
-        load_newest(store, paths, {"model": {}, "optim": {"other": 1}})
+        load_newest(store, paths, {"model": {"other": 1}, "optim": {"other": 1}})
+
+
+def test_one_of_another_optimiser_is_not_called_another_model(store: FolderStore) -> None:
+    paths = [save(store, step).path for step in (1, 2)]
+    with pytest.raises(CheckpointError, match=r"has the state of another optimiser: it lacks `optim\.other`") as caught:
+        load_newest(store, paths, {"optim": {"other": 1}})
+    assert "optim: false" in caught.value.hint
 
 
 def test_none_that_is_whole_says_why(store: FolderStore) -> None:

@@ -121,7 +121,9 @@ def test_datasets_of_a_folder_and_parts_of_them(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.jsonl", b'{"text": "x"}\n{"text"\n', "a.jsonl:2 is no JSON"),
+        ("a.jsonl", b'{"text": "x"}\n{"text"\n', "a.jsonl:2 is not valid JSON"),
+        ("a.jsonl", b'[\n {"text": "x"}\n]\n', "a.jsonl is a JSON array, and documents are read as JSON Lines"),
+        ("a.json", b'[{"text": "x"}]', "a.json is a JSON array, and documents are read as JSON Lines"),
         ("a.jsonl", b'{"text": "x"}\n{"body": "y"}\n', "a.jsonl:2 has no text in `text`"),
         ("a.jsonl", b"[1]\n", "a.jsonl:1 has no text in `text`"),
         ("a.txt", b"ab\xff", "a.txt is no UTF-8 at byte 2"),

@@ -93,7 +93,7 @@ def test_an_error_of_a_worker_is_the_error_of_the_call(
     source = SourceConfig(path=(str(broken),))
     with pytest.raises(TrainingError) as caught:
         ingest(source, TokenizerConfig(path="bytes"), cache=tmp_path / "cache", num_workers=2)
-    assert caught.value.message.startswith(f"{broken}:{NUM_DOCUMENTS + 1} is no JSON")
+    assert caught.value.message.startswith(f"{broken}:{NUM_DOCUMENTS + 1} is not valid JSON")
     monkeypatch.setattr(pool, "_PROGRAM", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(TrainingError) as caught:
         ingest(source, TokenizerConfig(path="bytes"), cache=tmp_path / "another", num_workers=2)

@@ -140,6 +140,30 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
     assert caught.value.code == "tokenizer-differs"
 
 
+@pytest.mark.parametrize(
+    ("documents", "eos_id", "problem"),
+    [
+        ([[1, 300]], None, "has token 300, and the tokenizer bytes ends at 257"),
+        ([[1, 2]], 2, "ends documents with token 2, and the tokenizer bytes with 256"),
+    ],
+)
+def test_tokens_of_an_unknown_tokenizer_must_fit_the_one_that_is_named(
+    tmp_path: Path, documents: list[list[int]], eos_id: int | None, problem: str
+) -> None:
+    write_tokens(tmp_path / "a", documents, vocab_size=400, eos_id=eos_id)
+    with pytest.raises(TrainingError) as caught:
+        open_corpus(SourceConfig(path=(str(tmp_path / "a"),)), TokenizerConfig(path="bytes"), vocab_size=400)
+    assert (caught.value.message, caught.value.code) == (f"{tmp_path / 'a'} {problem}", "tokenizer-differs")
+    assert "data.tokenizer.path" in caught.value.hint
+    open_corpus(SourceConfig(path=(str(tmp_path / "a"),)), TokenizerConfig(eos_id=eos_id), vocab_size=400)
+
+
+def test_headless_tokens_must_fit_the_tokenizer_too(tmp_path: Path) -> None:
+    file = write_headless(tmp_path / "a.npy", [1, 300, 2])
+    with pytest.raises(TrainingError, match="has token 300, and the tokenizer bytes ends at 257"):
+        open_corpus(SourceConfig(path=(str(file),)), TokenizerConfig(path="bytes"), vocab_size=400)
+
+
 # ------------------------------------------------------------------------------------------------ OLMo-core's files
 
 

@@ -23,6 +23,8 @@ _OLMO3 = AttentionConfig(
 _EXPERTS = MoEConfig(num_experts=4, top_k=2, hidden=16)
 _THETA = RopeConfig(theta=500_000.0)
 _YARN = RopeConfig(theta=500_000.0, scaling=YarnScaling(factor=8, old_length=32, attention_factor=1.2))
+# A ramp that ends beyond half of the channels, at places between them.
+_FAR_YARN = RopeConfig(theta=100.0, scaling=YarnScaling(factor=8, old_length=2048, truncate=False))
 
 
 def _model(attention: AttentionConfig, **changes: object) -> ModelConfig:
@@ -36,6 +38,7 @@ MODELS: dict[str, ModelConfig] = {
     "llama-3.1": _model(_GROUPED, family="llama", rope=RopeConfig(theta=5e5, scaling=Llama3Scaling(old_length=32))),
     "llama-linear": _model(_GROUPED, family="llama", rope=RopeConfig(scaling=LinearScaling(factor=4))),
     "llama-yarn": _model(_GROUPED, family="llama", rope=_YARN),
+    "llama-yarn-far": _model(_GROUPED, family="llama", rope=_FAR_YARN),
     "mistral": _model(AttentionConfig(num_heads=4, num_kv_heads=2, window=6), family="llama"),
     "qwen2": _model(AttentionConfig(num_heads=4, num_kv_heads=2, bias=True), family="llama", is_tied=True),
     "qwen3": _model(_QWEN, family="qwen3", norm_eps=1e-6, rope=RopeConfig(theta=1e6)),

@@ -13,7 +13,14 @@ from transformers import AutoConfig
 from tests.train.hf.models import MODELS
 from windlass.core.errors import SpecError
 from windlass.train.hf.config import from_hf, read_config, to_hf
-from windlass.train.model.config import AttentionConfig, ModelConfig, MoEConfig, RopeConfig, YarnScaling
+from windlass.train.model.config import (
+    AttentionConfig,
+    LinearScaling,
+    ModelConfig,
+    MoEConfig,
+    RopeConfig,
+    YarnScaling,
+)
 from windlass.train.model.presets import PRESETS, preset
 
 LLAMA = MODELS["llama"]
@@ -130,6 +137,12 @@ def test_what_no_architecture_has_is_refused_by_name(changes: dict[str, Any], se
             "`mscale` has no place",
         ),
         ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "`linear` has no `factor`"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "`dynamic` has no place"),
+        ({"rope_parameters": {"rope_type": "proportional", "factor": 2.0}}, "`proportional` has no place"),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "`llama3` has no `low_freq_factor`"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": "4x"}}, "`factor: '4x'` of the rotary embedding"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "rope.scaling.factor"),
+        ({"rope_parameters": 3}, "the rotary embedding cannot be read"),
         ({"rms_norm_eps": -1.0}, "norm_eps"),
     ],
 )
@@ -140,10 +153,68 @@ def test_settings_that_we_do_not_have_are_refused_by_name(changes: dict[str, Any
     assert "config.json" in str(raised.value.problems[0].place)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64}},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0}},
+        {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "truncate": False}}},
+        {"rope_theta": 300.0},
+    ],
+    ids=["scaling", "flat", "unknown", "theta"],
+)
+def test_an_olmo3_that_transformers_reads_in_two_ways_is_refused(changes: dict[str, Any]) -> None:
+    """transformers 5 ignores flat parameters and `truncate`, and takes 500,000 for windows whatever `rope_theta` says."""
+    data = to_hf(MODELS["olmo3"])
+    del data["rope_parameters"], data["rope_theta"], data["rope_scaling"]
+    if changes.keys() == {"rope_scaling"}:
+        config = from_hf({**data, **changes})
+        assert (config.rope.theta, config.window_rope) == (500_000.0, RopeConfig(theta=500_000.0))
+        yarn = {**changes["rope_scaling"], "truncate": False}
+        changes = {"rope_scaling": yarn}
+    with pytest.raises(SpecError) as raised:
+        from_hf({**data, **changes})
+    assert raised.value.code == "hf-setting"
+
+
+def test_an_olmo3_cannot_say_that_its_ramp_has_loose_ends() -> None:
+    loose = YarnScaling(factor=8, old_length=32, truncate=False)
+    with pytest.raises(SpecError, match=r"`rope\.scaling\.truncate false`"):
+        to_hf(dataclasses.replace(MODELS["olmo3"], rope=RopeConfig(scaling=loose)))
+
+
+def test_of_two_rotary_embeddings_transformers_takes_the_one_with_the_old_name() -> None:
+    """Equal to transformers 5.23; its default of theta is the architecture's own."""
+    new = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64, "rope_theta": 300.0}
+    for name in ("llama", "mixtral"):
+        data = to_hf(MODELS[name])
+        del data["rope_theta"]
+        data |= {"rope_parameters": new, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
+        theirs = AutoConfig.for_model(**json.loads(json.dumps(data))).rope_parameters
+        ours = from_hf(data).rope
+        assert (ours.theta, ours.scaling) == (theirs["rope_theta"], LinearScaling(factor=theirs["factor"]))
+
+
+def test_a_factor_of_null_is_the_ratio_of_the_lengths() -> None:
+    given = {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 16, "rope_theta": 1e4}
+    assert from_hf({**to_hf(LLAMA), "rope_scaling": given}).rope.scaling == YarnScaling(factor=4.0, old_length=16)
+
+
 def test_no_setting_of_ours_is_forgotten() -> None:
     """A new field is either written into config.json or refused there; then it may be added here."""
     model = {
-        *("d_model", "num_layers", "vocab_size", "hidden", "attention", "max_length", "norm", "norm_eps", "rope"),
+        *(
+            "kind",
+            "d_model",
+            "num_layers",
+            "vocab_size",
+            "hidden",
+            "attention",
+            "max_length",
+            "norm",
+            "norm_eps",
+            "rope",
+        ),
         *("window_rope", "rope_pattern", "moe", "is_tied", "embed_scale", "logit_soft_cap", "init_std", "family"),
     }
     attention = {

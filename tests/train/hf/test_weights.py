@@ -18,6 +18,7 @@ from tests.train.hf.test_exchange import decoder, oracle
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.train.errors import CheckpointError
 from windlass.train.hf import exchange
+from windlass.train.hf.companions import tokenizer_companions
 from windlass.train.hf.convert import export_hf, import_model
 from windlass.train.hf.exchange import export_model, import_hf, load_hf
 from windlass.train.hf.mapped import ModuleWeights, fill
@@ -207,7 +208,7 @@ def test_the_tokenizer_goes_along(tmp_path: Path) -> None:
     (tmp_path / "tokens").mkdir()
     for name in ("tokenizer.json", "tokenizer_config.json", "notes.txt"):
         (tmp_path / "tokens" / name).write_text("{}")
-    folder = export(tmp_path / "hf", tokenizer=tmp_path / "tokens")
+    folder = export(tmp_path / "hf", companions=tokenizer_companions(tmp_path / "tokens", None, max_length=64))
     assert {path.name for path in folder.iterdir()} == {
         "config.json",
         "model.safetensors",
@@ -215,7 +216,7 @@ def test_the_tokenizer_goes_along(tmp_path: Path) -> None:
         "tokenizer_config.json",
     }
     with pytest.raises(PreconditionError, match="has no tokenizer"):
-        export(tmp_path / "other", tokenizer=tmp_path / "hf" / "nowhere")
+        export_hf(str(folder), tmp_path / "other", tokenizer=tmp_path / "hf" / "nowhere")
     assert not (tmp_path / "other").exists()
 
 

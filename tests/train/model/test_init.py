@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from tests.train.model import tiny
+from windlass.core.errors import SpecError
 from windlass.train.model.config import MoEConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.init import init_weights
@@ -80,3 +81,50 @@ def test_shards_are_cut_from_the_whole(rank: int) -> None:
         parts = whole.chunk(3)
         expected = parts[rank] if rank < len(parts) else whole[:0]
         assert torch.equal(parameter.to_local(), expected), name
+
+
+class Odd(torch.nn.Module):
+    """A layer with parameters of its own, beside ones that are known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decay = torch.nn.Parameter(torch.full((4,), 0.9))
+        self.mix = torch.nn.Parameter(torch.full((4, 4), 0.25))
+        self.inner = torch.nn.Linear(4, 4)
+        self.norm = torch.nn.LayerNorm(4)
+
+
+class Resettable(Odd):
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            self.decay.fill_(0.5)
+            self.mix.fill_(0.125)
+
+
+def test_parameters_that_are_not_known_are_left_alone_and_named() -> None:
+    model = Odd()
+    assert init_weights(model, 0, std=0.1) == ["decay", "mix"]
+    assert torch.equal(model.decay, torch.full((4,), 0.9))
+    assert torch.equal(model.mix, torch.full((4, 4), 0.25))
+    assert not torch.equal(model.inner.weight, Odd().inner.weight)
+    assert torch.equal(model.inner.bias, torch.zeros(4))
+    assert torch.equal(model.norm.weight, torch.ones(4))
+
+
+def test_a_layer_of_a_decoder_keeps_its_own_parameters() -> None:
+    model = Decoder(tiny.config())
+    model.blocks["0"].get_submodule("attention").register_parameter("decay", torch.nn.Parameter(torch.full((4,), 0.9)))
+    assert init_weights(model, 0) == ["blocks.0.attention.decay"]
+    assert torch.equal(model.get_parameter("blocks.0.attention.decay"), torch.full((4,), 0.9))
+    assert init_weights(Decoder(tiny.config(moe=MOE)), 0) == []
+
+
+def test_without_a_value_a_module_gives_its_own_or_is_named() -> None:
+    with torch.device("meta"):
+        known, odd = Resettable(), Odd()
+    assert init_weights(known, 0) == ["decay", "mix"]
+    assert torch.equal(known.decay, torch.full((4,), 0.5))
+    with pytest.raises(SpecError) as caught:
+        init_weights(odd, 0)
+    assert caught.value.message == "nothing gives `decay` its first value: Odd is none of the layers known here"
+    assert "reset_parameters" in caught.value.hint

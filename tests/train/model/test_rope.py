@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -38,19 +39,42 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("head_dim", [32, 128])
 def test_stretched_frequencies_are_those_of_transformers(name: str, head_dim: int) -> None:
+    scaling, parameters = CASES[name]
+    assert_equal(scaling, parameters, 500_000.0, head_dim)
+
+
+@pytest.mark.parametrize("theta", [2.0, 100.0, 500_000.0])
+@pytest.mark.parametrize("old_length", [1, 64, 2048, 1 << 20])
+@pytest.mark.parametrize("head_dim", [4, 12, 32])
+def test_yarn_is_that_of_transformers_wherever_its_ramp_lies(theta: float, old_length: int, head_dim: int) -> None:
+    for factor, fast, slow, truncate in itertools.product((1.0, 8.0), (1.0, 32.0), (0.5, 1.0, 40.0), (True, False)):
+        given = {"factor": factor, "original_max_position_embeddings": old_length, "truncate": truncate}
+        parameters = {"rope_type": "yarn", **given, "beta_fast": fast, "beta_slow": slow}
+        ours = YarnScaling(factor=factor, old_length=old_length, beta_fast=fast, beta_slow=slow, truncate=truncate)
+        assert_equal(ours, parameters, theta, head_dim)
+
+
+@pytest.mark.parametrize("old_length", [1, 64, 8192])
+def test_llama3_is_that_of_transformers_even_with_factors_in_the_wrong_order(old_length: int) -> None:
+    for theta, low, high in itertools.product((2.0, 5e5), (0.5, 1.0, 8.0), (0.6, 4.0)):
+        parameters = {**LLAMA3, "low_freq_factor": low, "high_freq_factor": high}
+        ours = Llama3Scaling(low_freq_factor=low, high_freq_factor=high, old_length=old_length)
+        assert_equal(ours, {**parameters, "original_max_position_embeddings": old_length}, theta, 12)
+
+
+def assert_equal(scaling: Any, parameters: dict[str, Any], theta: float, head_dim: int) -> None:
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    scaling, parameters = CASES[name]
     config = LlamaConfig(
         hidden_size=4 * head_dim,
         num_attention_heads=4,
         max_position_embeddings=65_536,
-        rope_parameters={"rope_theta": 500_000.0, **parameters},
+        rope_parameters={"rope_theta": theta, **parameters},
     )
     theirs_F, their_factor = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, CPU)
-    ours_F, our_factor = frequencies(RopeConfig(theta=500_000.0, scaling=scaling), head_dim)
-    assert torch.equal(ours_F, theirs_F)
+    ours_F, our_factor = frequencies(RopeConfig(theta=theta, scaling=scaling), head_dim)
+    assert torch.equal(ours_F, theirs_F), parameters
     assert our_factor == pytest.approx(their_factor, rel=1e-12)
 
 

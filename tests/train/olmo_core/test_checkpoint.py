@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.train.hf.test_exchange import decoder
 from tests.train.olmo_core.written import model_data, state_of, write
 from windlass.core.errors import SpecError
 from windlass.train.errors import CheckpointError
+from windlass.train.hf.convert import export_hf, import_model
 from windlass.train.hf.warm_start import warm_start
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
@@ -40,6 +42,16 @@ def test_weights_come_under_our_names(folder: Path) -> None:
 def test_the_folder_inside_and_the_folder_of_all_work_too(folder: Path) -> None:
     assert open_olmo_core(str(folder / "model_and_optim")).config == CONFIG
     assert open_olmo_core(str(folder.parent)).source == str(folder)
+
+
+def test_special_ids_go_on_to_hugging_face(tmp_path: Path) -> None:
+    ids = {"bos_token_id": None, "eos_token_id": 3, "pad_token_id": 4, "identifier": "of/somebody", "vocab_size": 97}
+    config = {"model": model_data(), "dataset": {"tokenizer": ids}}
+    source = write(tmp_path / "step5", state_of(decoder(CONFIG), CONFIG), config)
+    checkpoint = import_model(str(source), str(tmp_path / "checkpoints"))
+    for path in (str(source), checkpoint):
+        written = json.loads((export_hf(path, tmp_path / "hf", overwrite=True) / "config.json").read_text())
+        assert [written[f"{name}_token_id"] for name in ("bos", "eos", "pad")] == [None, 3, 4]
 
 
 def test_the_optimiser_comes_with_it(folder: Path) -> None:
@@ -71,7 +83,7 @@ def test_an_optimiser_of_another_kind_is_left_out_or_refused(folder: Path) -> No
 
 
 def test_another_model_is_refused_by_the_names_of_its_weights(folder: Path) -> None:
-    other = {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__}
+    other = {field.name: getattr(CONFIG, field.name) for field in dataclasses.fields(CONFIG)}
     with pytest.raises(CheckpointError) as raised:
         open_olmo_core(str(folder), ModelConfig(**{**other, "hidden": 64}))
     assert "blocks.0.feed_forward.w1.weight has shape [48, 32], not [64, 32]" in raised.value.message

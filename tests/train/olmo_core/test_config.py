@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import pytest
+import torch
 
 from tests.train.olmo_core.written import block, model_data, rope
 from windlass.core.errors import SpecError
+from windlass.train.hf.config import from_hf, to_hf
 from windlass.train.model.config import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
+from windlass.train.model.rope import frequencies
 from windlass.train.olmo_core.config import from_olmo_core
 
 _SCALING = "olmo_core.nn.rope."
@@ -80,6 +85,43 @@ def test_windows() -> None:
 )
 def test_scaled_rope(scaling: dict[str, Any], wanted: object) -> None:
     assert from_olmo_core(model_data(block({"rope": rope(scaling=scaling)}))).rope.scaling == wanted
+
+
+def _their_yarn(given: dict[str, Any], theta: float, size: int) -> torch.Tensor:
+    """Frequencies as ai2-olmo-core 3.0.0 computes them (nn/rope.py, YaRNRoPEScalingConfig.compute_scaled_inv_freq)."""
+
+    def channel(rotations: float) -> float:
+        return size * math.log(given["old_context_len"] / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+
+    plain_F = 1.0 / (theta ** (torch.arange(0, size, 2, dtype=torch.float) / size))
+    low = max(math.floor(channel(given["beta_fast"])), 0)
+    high = min(math.ceil(channel(given["beta_slow"])), len(plain_F) - 1)
+    ramp_F = ((torch.arange(len(plain_F), dtype=torch.float32) - low) / max(high - low, 1e-3)).clamp(0, 1)
+    return plain_F / given["factor"] * ramp_F + plain_F * (1 - ramp_F)
+
+
+@pytest.mark.parametrize("theta", [2, 100, 500_000])
+@pytest.mark.parametrize("old_length", [1, 64, 2048, 1 << 20])
+@pytest.mark.parametrize("partial", [1.0, 0.5])
+def test_yarn_is_theirs_wherever_its_ramp_lies(theta: int, old_length: int, partial: float) -> None:
+    """OLMo-core ends the ramp at the last pair of channels, transformers and we at the last channel."""
+    for factor, fast, slow, head_dim in itertools.product((1.0, 8.0), (1, 32, 64), (1, 4, 40), (4, 12, 32)):
+        given = {"factor": factor, "old_context_len": old_length, "beta_fast": fast, "beta_slow": slow}
+        their_rope = rope(
+            theta=theta, partial_rotary_factor=partial, scaling={"_CLASS_": _SCALING + "YaRNRoPEScalingConfig", **given}
+        )
+        config = from_olmo_core(model_data(block({"head_dim": head_dim, "rope": their_rope})))
+        wanted_F = _their_yarn(given, theta, int(head_dim * partial))
+        torch.testing.assert_close(frequencies(config.rope, head_dim)[0], wanted_F, rtol=2e-6, atol=0)
+        if partial == 1.0:
+            assert from_hf(to_hf(config)).rope == config.rope
+
+
+@pytest.mark.parametrize("wrong", [{"high_freq_proportion": 0.0}, {"low_freq_proportion": 1.0}, {"factor": -2.0}])
+def test_scaling_that_cannot_be_meant_is_refused(wrong: dict[str, Any]) -> None:
+    scaling = {"_CLASS_": _SCALING + "StepwiseRoPEScalingConfig", **wrong}
+    with pytest.raises(SpecError):
+        from_olmo_core(model_data(block({"rope": rope(scaling=scaling)})))
 
 
 def test_a_new_base_is_no_scaling() -> None:

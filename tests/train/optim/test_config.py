@@ -11,8 +11,9 @@ import pytest
 from windlass.config import from_data
 from windlass.core.errors import SpecError
 from windlass.train.duration import Duration
-from windlass.train.optim.config import AdamWConfig, LionConfig, MuonConfig, ScheduleConfig
+from windlass.train.optim.config import AdamWConfig, LionConfig, MuonConfig
 from windlass.train.optim.schedule_check import schedule_findings
+from windlass.train.optim.schedule_config import ScheduleConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +37,10 @@ def schedule(data: Mapping[str, Any]) -> ScheduleConfig:
 @pytest.mark.parametrize("kind", ["adamw", "lion", "muon"])
 def test_betas_are_two_numbers_below_one(kind: str) -> None:
     (first,) = refusals({"optim": {"kind": kind, "betas": [0.9]}})
-    assert "1 betas" in first[0]
+    assert "`betas` has 1 number, and takes 2" in first[0]
     assert first[1] == "write two numbers, such as [0.9, 0.95]"
     both = refusals({"optim": {"kind": kind, "betas": [1.0, -0.5]}})
-    assert ["1.0 is not" in both[0][0], "-0.5 is not" in both[1][0]] == [True, True]
+    assert ["`betas.0` is `1.0`" in both[0][0], "`betas.1` is `-0.5`" in both[1][0]] == [True, True]
 
 
 def test_momentum_forgets() -> None:
@@ -139,3 +140,41 @@ def test_schedules_that_do_not_fit(data: Mapping[str, Any], duration: Duration, 
 )
 def test_schedules_that_fit_or_take_the_data_to_know(data: Mapping[str, Any]) -> None:
     assert not list(schedule_findings(schedule(data), RUN, 1000))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"kind": "power"}, "a power of position / 0 has no value"),
+        (
+            {"kind": "power", "warmup": "5steps", "final": 0.1},
+            "final 0.1 is where the decay ends, and there is no decay",
+        ),
+        ({"kind": "power", "warmup": "5steps", "exponent": 0.5}, "which is out of range"),
+        ({"kind": "exponential", "final": 0}, "which is out of range"),
+        ({"kind": "wsd-s", "periods": [], "decay_share": 0.1}, "there are no periods"),
+        ({"kind": "wsd-s", "periods": ["0steps"], "decay_share": 0.1}, "this period has no length"),
+        ({"kind": "wsd-s", "periods": ["9steps"]}, "the periods have no decay"),
+        ({"kind": "wsd-s", "periods": ["9steps"], "decay": "3steps", "decay_share": 0.1}, "both `decay` and"),
+        ({"kind": "wsd-s", "periods": ["9steps"], "decay_share": 0.1, "peaks": [1, 1]}, "2 peaks for 1 periods"),
+        ({"kind": "wsd-s", "periods": ["9steps"], "decay_share": 0.1, "peaks": [0]}, "a peak of 0.0 does not decay"),
+    ],
+)
+def test_powers_and_periods_that_cannot_be(data: Mapping[str, Any], said: str) -> None:
+    ((message, hint),) = refusals({"schedule": data})
+    assert said in message
+    assert hint
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"periods": ["60steps", "60steps"], "decay": "5steps"}, "the periods are longer than the run of 100 steps"),
+        ({"periods": ["60steps"], "decay": "5steps"}, "the rate is 0 from there on"),
+        ({"periods": ["10steps", "90steps"], "decay": "20steps"}, "the decay does not fit into a period of 10 steps"),
+        ({"periods": ["100steps"], "decay": "20steps", "warmup": "90steps"}, "the warm-up and the decay do not fit"),
+    ],
+)
+def test_periods_fit_into_the_run(data: Mapping[str, Any], said: str) -> None:
+    found = list(schedule_findings(schedule({"kind": "wsd-s", **data}), Duration.steps(100), None))
+    assert [said in message for _, message, _, _ in found] == [True]

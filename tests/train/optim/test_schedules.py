@@ -11,14 +11,18 @@ from hypothesis import strategies as st
 
 from windlass.core.errors import SpecError
 from windlass.train.duration import Duration
-from windlass.train.optim.config import (
+from windlass.train.optim.schedule_config import (
     ConstantConfig,
     CosineConfig,
+    ExponentialConfig,
+    HalfCosineConfig,
     InverseSqrtConfig,
     LinearConfig,
+    PowerConfig,
     ScheduleConfig,
     SequentialConfig,
     WSDConfig,
+    WSDSConfig,
 )
 from windlass.train.optim.schedules import Progress, Rates, curve, lr_factor
 
@@ -54,6 +58,28 @@ def at(schedule: ScheduleConfig, step: int, duration: Duration = RUN, rates: Rat
         (WSDConfig(decay=STEPS(20), shape="sqrt"), 85, 0.5),
         (WSDConfig(decay=STEPS(20), shape="cosine", final=0.1), 90, 0.55),
         (WSDConfig(decay=STEPS(20), warmup=STEPS(5)), 1, 0.2),
+        (HalfCosineConfig(final=0.0), 50, (1 + math.cos(0.75 * math.pi)) / 2),
+        (HalfCosineConfig(final=0.1), 100, 0.1),
+        (HalfCosineConfig(final=0.2, warmup=STEPS(10)), 5, 0.3),
+        (HalfCosineConfig(final=0.2, warmup=STEPS(10)), 10, 0.6),
+        (ExponentialConfig(begin=1.0, final=0.01), 50, 0.1),
+        (ExponentialConfig(begin=1e-4, final=1.0), 25, 1e-3),
+        (ExponentialConfig(begin=1.0, final=0.01, warmup=STEPS(20)), 10, 0.5),
+        (ExponentialConfig(begin=1.0, final=0.01), 1000, 0.01),
+        (PowerConfig(exponent=-0.5, warmup=STEPS(4)), 2, 0.5),
+        (PowerConfig(exponent=-0.5, warmup=STEPS(4)), 16, 0.5),
+        (PowerConfig(exponent=-0.5, warmup=STEPS(4)), 10_000, 0.02),
+        (PowerConfig(exponent=-0.5, warmup=STEPS(4), decay=STEPS(36)), 64, 0.25),
+        (PowerConfig(exponent=-0.5, warmup=STEPS(4), decay=STEPS(36)), 82, 0.125),
+        (PowerConfig(exponent=-0.5, warmup=STEPS(4), decay=STEPS(36), final=0.05), 100, 0.05),
+        (WSDSConfig(periods=(STEPS(40), STEPS(60)), decay=STEPS(10), warmup=STEPS(10)), 5, 0.5),
+        (WSDSConfig(periods=(STEPS(40), STEPS(60)), decay=STEPS(10)), 30, 1.0),
+        (WSDSConfig(periods=(STEPS(40), STEPS(60)), decay=STEPS(10), final=0.2), 35, 0.6),
+        (WSDSConfig(periods=(STEPS(40), STEPS(60)), decay=STEPS(10), final=0.2), 40, 0.2),
+        (WSDSConfig(periods=(STEPS(40), STEPS(60)), decay=STEPS(10), final=0.2), 41, 1.0),
+        (WSDSConfig(periods=(STEPS(40), STEPS(60)), decay_share=0.5), 85, 0.5),
+        (WSDSConfig(periods=(STEPS(40), STEPS(60)), decay_share=0.5, peaks=(1.0, 0.5)), 60, 0.5),
+        (WSDSConfig(periods=(STEPS(40), STEPS(60)), decay_share=0.5, final=0.1), 1000, 0.1),
         (InverseSqrtConfig(warmup=STEPS(4)), 2, 0.5),
         (InverseSqrtConfig(warmup=STEPS(4)), 16, 0.5),
     ],
@@ -125,3 +151,12 @@ def test_cosine_is_the_formula_of_the_field() -> None:
     for step in range(11, 101):
         expected = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (step - 10) / 90))
         assert at(CosineConfig(warmup=STEPS(10)), step) == pytest.approx(expected, abs=1e-12)
+
+
+def test_powers_and_periods_go_on_where_they_join() -> None:
+    power = PowerConfig(exponent=-0.51, warmup=STEPS(10), decay=STEPS(20))
+    rates = [at(power, step) for step in range(1, 101)]
+    assert max(rates) == 1.0 == rates[9]
+    assert rates[-1] == 0.0
+    assert all(later < earlier for earlier, later in pairwise(rates[9:]))
+    assert max(abs(later - earlier) for earlier, later in pairwise(rates[60:])) < 0.03

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.train.narrow import decoder_of
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.flops import count_parameters
@@ -59,7 +60,7 @@ def test_compiled_blocks_keep_less() -> None:
 
 def test_sharding_divides_weights_gradients_and_state() -> None:
     recipe = resolve("olmo2-7b").recipe
-    total = count_parameters(recipe.model).total
+    total = count_parameters(decoder_of(recipe)).total
     whole, sharded = memory_of(recipe, ONE), memory_of(recipe, MeshShape(data="fsdp", dp_shard=64))
     assert (whole.weights, whole.gradients, whole.optimizer) == (4 * total, 4 * total, 8 * total)
     assert sharded.weights == pytest.approx(4 * total / 64)
@@ -80,7 +81,7 @@ def test_computing_again_leaves_inputs_of_blocks_and_one_block() -> None:
     recipe = resolve("olmo2-7b").recipe
     again = replace(recipe, parallel=replace(recipe.parallel, checkpointing=FullCheckpointing()))
     tokens = rows_at_once(recipe, ONE) * recipe.data.sequence_length
-    model = recipe.model
+    model = decoder_of(recipe)
     ends = model.d_model * 10
     block = block_bytes(model, size=2, is_compiled=True)
     assert memory_of(again, ONE).activations == tokens * (32 * model.d_model * 2 + block + ends)
@@ -88,7 +89,7 @@ def test_computing_again_leaves_inputs_of_blocks_and_one_block() -> None:
 
 
 def test_state_of_optimisers() -> None:
-    counts = count_parameters(resolve("tiny").recipe.model)
+    counts = count_parameters(decoder_of(resolve("tiny").recipe))
     assert state_bytes(resolve("tiny").recipe) == 8 * counts.total
     assert state_bytes(resolve("tiny", ["optim.kind=lion"]).recipe) == 4 * counts.total
     muon = state_bytes(resolve("tiny", ["optim.kind=muon"]).recipe)

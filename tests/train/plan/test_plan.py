@@ -154,6 +154,28 @@ def test_shipped_recipes_divide(name: str, world: int) -> None:
     plan_recipe(resolve(name).recipe, Machine(world=world), apply=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "published_gpus", "last_step", "sizes"),
+    [
+        # Last steps: the lists of checkpoints beside the sources; OLMo 2 7B: ten steps less, which are at a rate of zero.
+        ("olmo2-7b-midtraining", 64, 11_921, {"dp_shard": 64, "cp": 1}),  # its number of GPUs is not in its source
+        ("olmo3-7b-midtraining", 128, 47_684, {"dp_shard": 128, "cp": 1}),
+        ("olmo3-7b-long-context", 256, 11_921, {"dp_shard": 32, "cp": 8}),
+        ("olmo3-32b-midtraining", 512, 23_842, {"dp_shard": 512, "cp": 1}),
+        ("olmo3-32b-long-context", 1024, 11_921, {"dp_shard": 128, "cp": 8}),
+    ],
+)
+def test_later_stages_have_their_published_steps_on_the_published_gpus(
+    name: str, published_gpus: int, last_step: int, sizes: dict[str, int]
+) -> None:
+    recipe = resolve(name).recipe
+    plan = plan_recipe(recipe, Machine(world=published_gpus, gpu="h100-80gb"), apply=False)
+    assert plan.length.steps == last_step
+    assert {axis: getattr(plan.shape, axis) for axis in sizes} == sizes
+    assert plan.memory.total < 80 * 10**9
+    plan_recipe(recipe, Machine(world=8), apply=False)
+
+
 def warnings(*overrides: str, name: str = "olmo2-7b", world: int = 64, gpu: str = "h100-80gb") -> str:
     plan = plan_recipe(resolve(name, overrides).recipe, Machine(world=world, gpu=gpu), apply=False)
     return "\n".join(plan.warnings)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.train.narrow import data_of
 from tests.train.tiny import Diary
 from tests.train.tiny_recipe import tiny_recipe
 from windlass.testing import run_distributed_test
@@ -38,7 +39,9 @@ def losses(world: World, folder: Path, parallel: ParallelConfig) -> dict[str, fl
     optim = AdamWConfig(lr=1e-2, groups=groups)
     recipe = tiny_recipe(folder, steps=STEPS, parallel=parallel, microbatch_tokens=rows, optim=optim)
     norms = GradientsConfig(every=1, match=("blocks.1.*",))
-    held = LMEvalConfig(sources={"own": recipe.data.sources[0]}, every=Duration.steps(2), at_start=True, max_tokens=288)
+    held = LMEvalConfig(
+        sources={"own": data_of(recipe).sources[0]}, every=Duration.steps(2), at_start=True, max_tokens=288
+    )
     trainer = build_trainer(replace(recipe, callbacks={**recipe.callbacks, "held": held, "norms": norms}), world)
     trainer.add_callback("diary", diary)
     trainer.fit()

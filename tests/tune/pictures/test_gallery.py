@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import re
 import struct
 import sys
@@ -114,3 +115,25 @@ def test_odd_values_can_be_drawn(tmp_path: Path) -> None:
         journal.report(trial, 1, loss=1.0)
     for kind in ("history", "curves", "parallel", "rungs", "importance"):
         draw(journal.history, kind, tmp_path / f"{kind}.svg")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("where", ["names", "values"])
+def test_no_label_is_cut_off_however_long_it_is(kind: str, where: str, tmp_path: Path) -> None:
+    import matplotlib.image
+
+    journal = copy.deepcopy(journal_of(kind))
+    long = "/".join(["a-name-of-forty-letters-that-goes-on-and-on"] * (2 if where == "names" else 1))
+    for record in journal.records:
+        data = record.data
+        if record.kind == "sweep-created":
+            data["name"] = f"digits {long}"
+        for drawn in (data, *(data.get("acts") or ())):
+            for place in ("assigned", "config"):
+                if drawn.get(place) and where == "names":
+                    drawn[place] = {f"{long}/{name}": value for name, value in drawn[place].items()}
+                elif drawn.get(place):
+                    drawn[place] = {**drawn[place], "optimizer": f"{long} {len(str(drawn)) % 3}"}
+    pixels = matplotlib.image.imread(draw(journal.history, kind, tmp_path / "one.png"))
+    edges = (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1])
+    assert all((edge == pixels[0, 0]).all() for edge in edges)

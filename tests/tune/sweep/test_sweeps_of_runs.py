@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import random
+import select
 import signal
 import subprocess
+import sys
+import termios
+import threading
 import time
 from collections import Counter
 
@@ -145,6 +152,41 @@ def test_a_sweep_is_stopped_from_elsewhere(hill: SweepStage) -> None:
     handle.stop(why="that too")
     assert handle.wait(300).why == "that too"
     assert {run.state for run in hill.runs("climb")} == {State.STOPPED}
+
+
+def test_a_sweep_outlives_the_terminal_that_it_was_launched_in(hill: SweepStage) -> None:
+    path = hill.file({"samples": 4, "concurrency": 1}, num_steps=3, pause_s=0.3)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "windlass", "sweep", "launch", str(path), "--allow-dirty", "--name", "hill"]
+    process = subprocess.Popen(
+        command,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no other thread runs yet
+    )
+    os.close(theirs)
+    shown = bytearray()
+    reader = threading.Thread(target=drain, args=(ours, shown, hill))
+    reader.start()
+    until(lambda: len(hill.started()) >= 1, "the first trial runs", timeout_s=300)
+    reader.join()  # it has closed the terminal
+    assert process.wait(120) == 0, bytes(shown)
+    handle = SweepHandle.find("hill", hill.home)
+    until(lambda: handle.row.state == "over", "it is over", timeout_s=300)
+    assert handle.row.counts == {"TERMINATED": 4}, hill.words(handle)
+    assert len(hill.runs("climb")) == 4
+    assert "its terminal is gone; its head is process" in hill.words(handle)
+    until(lambda: not handle.has_head, "the head has left")
+
+
+def drain(terminal: int, shown: bytearray, hill: SweepStage) -> None:
+    """Read what is shown until a trial runs; then close the terminal, as a person closes a window."""
+    while not hill.started():
+        if select.select([terminal], [], [], 0.1)[0]:
+            shown += os.read(terminal, 65536)
+    os.close(terminal)
 
 
 @pytest.mark.soak

@@ -42,8 +42,13 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
         "metric-named-twice",
     ),
     "no metric": (bowl, {"scheduler": ASHAScheduler()}, "metric-not-named"),
-    "no mode": (bowl, {"metric": "loss"}, "mode-missing"),
-    "no metric to the mode": (bowl, {"mode": "min"}, "metric-not-named"),
+    "no mode for ASHA": (bowl, {"metric": "loss", "scheduler": ASHAScheduler()}, "mode-missing"),
+    "no mode for TPE": (bowl, {"metric": "loss", "search_alg": tune.TPE()}, "mode-missing"),
+    "two modes": (
+        bowl,
+        {"metric": "loss", "mode": "min", "scheduler": ASHAScheduler(mode="min")},
+        "metric-named-twice",
+    ),
     "two limits": (
         bowl,
         {"max_concurrent_trials": 3, "search_alg": ConcurrencyLimiter(tune.Random(), max_concurrent=2)},

@@ -208,3 +208,16 @@ def test_a_space_of_other_names_is_refused(space: dict[str, Any], name: str, tmp
     with pytest.raises(UsageError, match=f"`{name}` of the") as caught:
         tune.Tuner.extend(path, bowl, num_samples=9, param_space=space, tune_config=here(), run_config=SILENT)
     assert caught.value.code == "space-names"
+
+
+def test_an_extension_that_changes_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tune.Tuner(bowl, param_space={"x": 1}, tune_config=here(num_samples=2), run_config=quiet(tmp_path)).fit()
+    before = (tmp_path / "sweep" / "journal" / "head.wj").read_text().count('"extend"')
+    tuner = tune.Tuner.extend(
+        tmp_path / "sweep", bowl, num_samples=2, tune_config=here(), run_config=tune.RunConfig(verbose=0)
+    )
+    assert capsys.readouterr().err == "sweep has num_samples=2 already: nothing changes\n"
+    assert len(tuner.fit()) == 2
+    assert (tmp_path / "sweep" / "journal" / "head.wj").read_text().count('"extend"') == before
+    tune.Tuner.extend(tmp_path / "sweep", bowl, num_samples=3, tune_config=here(), run_config=quiet(tmp_path)).fit()
+    assert capsys.readouterr().err == ""

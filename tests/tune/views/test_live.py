@@ -214,7 +214,7 @@ class Head:
         table = SimpleNamespace(counts=history.counts, trials=trials, live=live, running=running)
         settings = history.settings
         self.core.settings = settings
-        self.core.state = SimpleNamespace(table=table, notes=[])
+        self.core.state = SimpleNamespace(table=table, notes=[], meters=SimpleNamespace(seconds=7.0))
         self.core.num_reports = history.num_reports
         self.core.at = history.last_at
 

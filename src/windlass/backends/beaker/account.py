@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, Place, PreconditionError
 from windlass.core.files import write_atomic
 from windlass.core.names import nearest

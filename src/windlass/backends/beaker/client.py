@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from urllib3.exceptions import NewConnectionError
 
 from windlass.backends.beaker import reading as plain_values
 from windlass.backends.beaker.account import BeakerAccount
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.version import VERSION
 

@@ -7,7 +7,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -15,8 +14,10 @@ from windlass.backends.beaker.logs import advanced
 from windlass.backends.beaker.names import beaker_name
 from windlass.backends.beaker.seen import JobSeen, LogLine
 from windlass.backends.beaker.service import BeakerService
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError, WindlassError
 from windlass.core.files import write_atomic
+from windlass.core.json_text import read_json
 
 __all__ = ["PATIENCE_S", "Away", "LogFile", "Tail", "follow_all", "keep_all", "log_name"]
 
@@ -138,7 +139,7 @@ class LogFile:
 
     def _read(self) -> tuple[int, int, int]:
         try:
-            said = json.loads(self._note.read_bytes())
+            said = read_json(self._note)
             known = int(said["at_ns"]), int(said["num_at"]), int(said["size"])
             return known if self.path.stat().st_size >= known[2] else (0, 0, 0)
         except (OSError, ValueError, KeyError, TypeError):

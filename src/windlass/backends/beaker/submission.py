@@ -6,7 +6,6 @@ finds a folder without a result asks again, and Beaker says that it is there alr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
@@ -16,7 +15,8 @@ from windlass.backends.beaker.service import BeakerService
 from windlass.backends.beaker.spec import experiment_name
 from windlass.backends.protocol import Rendered, Submission
 from windlass.core.errors import AccessError, PreconditionError
-from windlass.core.files import lock, read_json, write_atomic, write_json
+from windlass.core.files import lock, write_atomic, write_json
+from windlass.core.json_text import decode_json, read_json
 from windlass.core.names import nearest
 from windlass.supervise.job import JobDocument
 
@@ -44,7 +44,7 @@ def submit(
         for name, content in rendered.files.items():
             write_atomic(folder / name, content.encode())
         document = JobDocument.read(folder / "job.json")
-        spec = json.loads(rendered.files["beaker.json"])
+        spec = decode_json(rendered.files["beaker.json"])
         workspace = document.beaker.workspace
         check_secrets(spec, service.secrets(workspace) if secrets_in(spec) else (), workspace)
         if push is not None:

@@ -27,6 +27,7 @@ from windlass.backends.slurm.submission import (
 )
 from windlass.backends.slurm.watch import Look, forget
 from windlass.core.files import lock, write_atomic
+from windlass.core.json_text import decode_json
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm import mark_of
 from windlass.supervise.slurm_jobs import SlurmJob
@@ -69,7 +70,7 @@ def links_of(seen: Look, job: Submission, marks: str) -> Sequence[SlurmJob]:
 
 def _said(job: Rendered) -> dict[str, Any]:
     """What its job.json says, which may be nowhere yet."""
-    said: dict[str, Any] = json.loads(job.files["job.json"])
+    said: dict[str, Any] = decode_json(job.files["job.json"])
     return said
 
 

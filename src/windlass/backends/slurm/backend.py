@@ -12,8 +12,9 @@ from windlass.backends.door import Door, door_of
 from windlass.backends.protocol import JobState, Observation, Rendered, Submission
 from windlass.backends.slurm.array import links_of, submit_many
 from windlass.backends.slurm.commands import Past, SlurmCommands
-from windlass.backends.slurm.failed_start import why_turned_down
-from windlass.backends.slurm.reasons import HELD, can_start, why_it_waits
+from windlass.backends.slurm.failed_start import how_ended
+from windlass.backends.slurm.pulses import signs_of_life
+from windlass.backends.slurm.reasons import HELD, can_start, why_it_waits, why_suspended
 from windlass.backends.slurm.script import SCRIPT, SETUP_NOTE, first_argv, job_script, submit_argv
 from windlass.backends.slurm.submission import Push, site_folder, submit
 from windlass.backends.slurm.version import OLDEST, SlurmVersion
@@ -30,6 +31,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _KILL_AFTER_S = 5.0
 _GIVE_UP_AFTER_S = 120.0
+_UNQUEUE_S = 20.0
 
 
 class SlurmBackend:
@@ -38,13 +40,16 @@ class SlurmBackend:
     Args:
         door: the way to the site; by default what the profile says.
         push: brings a job's folder to a site whose files are not this machine's, before anything is queued.
+        patience_s: so long questions about jobs may take together; what is asked of Slurm to be done has its own time.
     """
 
     name = "slurm"
 
-    def __init__(self, profile: Profile, *, door: Door | None = None, push: Push | None = None) -> None:
+    def __init__(
+        self, profile: Profile, *, door: Door | None = None, push: Push | None = None, patience_s: float | None = None
+    ) -> None:
         self._profile = profile
-        self._commands = SlurmCommands(profile, door or door_of(profile))
+        self._commands = SlurmCommands(profile, door or door_of(profile), patience_s=patience_s)
         self._push = push
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
@@ -108,6 +113,25 @@ class SlurmBackend:
             time.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
 
+    def unqueue(self, job: Submission) -> None:
+        """See `CanUnqueue.unqueue`."""
+        give_up_at, pause_s = time.monotonic() + _UNQUEUE_S, _FIRST_PAUSE_S
+        while True:
+            forget(self._commands)
+            seen = look(self._commands, not_before=time.monotonic())
+            waiting = [link.id for link in _living(seen, job) if link.is_waiting]
+            if not waiting:
+                return
+            if time.monotonic() > give_up_at:
+                raise UnreachableError(
+                    f"Slurm has been told to cancel {', '.join(waiting)}, and has not yet",
+                    hint="try again in a while",
+                    code="slurm-slow",
+                )
+            self._commands.cancel(waiting)  # again each time: a controller that dies may forget that it was told
+            time.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
+
     def let_go(self, job: Submission) -> None:
         """See `CanHold.let_go`."""
         waiting = [link.id for link in _living(look(self._commands), job) if link.is_waiting and link.link == 1]
@@ -140,15 +164,20 @@ class SlurmBackend:
         living = [link for link in links if not link.is_over]
         if living:
             return _alive(job, living)
+        return self._gone(job, links, past)
+
+    def _gone(self, job: Submission, links: Sequence[SlurmJob], past: Past | None) -> Observation:
         note = job.folder / SETUP_NOTE
         if note.exists():
             return Observation(state=JobState.GONE, detail=note.read_text().strip(), cause=str(Cause.SETUP_FAILED))
         have_run = [link for link in links if link.nodes] or links  # those that never ran were cancelled at the end
         last = have_run[-1] if have_run else past
-        refusal = why_turned_down(self._commands, last, job.folder) if last is not None else None
-        if refusal is not None:
-            return Observation(state=JobState.GONE, detail=refusal.message, cause=str(refusal.cause))
-        return _gone(last.ended if last is not None else None, job)
+        ended = how_ended(self._commands, last, job.folder) if last is not None else None
+        if last is not None and ended is not None and ended.cause is Cause.NODE_UNHEALTHY and _is_cancelled(last):
+            return Observation(state=JobState.GONE, detail=ended.message, cause=str(ended.cause))  # a node refused it
+        return _gone(
+            ended, job, signs_of_life(self._commands.door, _document(job), job.folder, is_known=ended is not None)
+        )
 
     def _past(self, jobs: Sequence[Submission]) -> Mapping[str, Past]:
         """What accounting remembers of jobs that the controller has forgotten, by their folder's name in the queue."""
@@ -167,12 +196,13 @@ def _living(seen: Look, job: Submission) -> list[SlurmJob]:
 
 def _alive(job: Submission, living: Sequence[SlurmJob]) -> Observation:
     running = [link for link in living if not link.is_waiting]
+    waiting = tuple(link.id for link in living if link.is_waiting)
     if running:
         words = f"link {running[0].link} is {running[0].state.lower()} on {running[0].nodes or 'its nodes'}"
-        return Observation(state=JobState.RUNNING, detail=words)
+        return Observation(state=JobState.RUNNING, detail=words, waiting=waiting, suspended=why_suspended(running[0]))
     words = f"link {living[0].link} waits: {_why(living[0], job)}"
     cause = "" if can_start(living[0]) else str(Cause.UNSCHEDULABLE)
-    return Observation(state=JobState.QUEUED, detail=words, cause=cause)
+    return Observation(state=JobState.QUEUED, detail=words, cause=cause, waiting=waiting)
 
 
 def _why(link: SlurmJob, job: Submission) -> str:
@@ -181,14 +211,18 @@ def _why(link: SlurmJob, job: Submission) -> str:
     return why_it_waits(link, document.after if document is not None and document.queue.hold else ())
 
 
-def _gone(ended: Ended | None, job: Submission) -> Observation:
+def _is_cancelled(job: SlurmJob | Past) -> bool:
+    return job.state.startswith("CANCELLED")
+
+
+def _gone(ended: Ended | None, job: Submission, signs: str) -> Observation:
     if ended is None:
-        return Observation(state=JobState.GONE, detail="Slurm does not know it any more")
+        return Observation(state=JobState.GONE, detail="Slurm does not know it any more", signs=signs)
     cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)
     words = ended.message
     if ended.cause is Cause.NODE_UNHEALTHY:  # nearly always: Slurm could not open the job's output there
         words += f"; do all nodes see {site_folder(_document(job), job.folder)}?"
-    return Observation(state=JobState.GONE, detail=words, cause=cause)
+    return Observation(state=JobState.GONE, detail=words, cause=cause, signs=signs)
 
 
 def _document(job: Submission) -> JobDocument:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from windlass.backends.door import Door
 from windlass.backends.slurm.commands import SlurmCommands
 from windlass.backends.slurm.options import option_lines, share_options, time_option, where_options
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.sites import Partition, Profile
 from windlass.supervise.job import Queue

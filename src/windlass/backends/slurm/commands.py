@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from windlass.backends.door import Answer, Door
 from windlass.backends.slurm.refusals import refusal, unreachable
 from windlass.backends.slurm.version import OLDEST, SlurmVersion
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.sites import Profile
 from windlass.supervise.job import Queue
+from windlass.supervise.slurm_cancels import cancelled_by
 from windlass.supervise.slurm_jobs import LISTING_OF_ALL, Ended, SlurmJob, cause_of_end, program_path, read_listing
 
 __all__ = ["Past", "SlurmCommands", "completion_file", "read_completions", "read_past"]
 
 _TIMEOUT_S = 60.0
+_QUESTION_S = 20.0
+_CONNECT_S = 10.0
+_SHORTEST_S = 0.5
 _CANNOT_RUN = 127
 _PAST_COLUMNS = ("JobID", "JobName", "State", "ExitCode", "NodeList")
 _PAST_SINCE = "now-60days"
@@ -25,12 +30,17 @@ _NO_NODES = "None assigned"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A job as accounting remembers it."""
+    """A job as accounting remembers it; `reason`: the exit code of one that failed, in words."""
 
     id: str
     name: str
-    ended: Ended | None
+    state: str
+    reason: str
     nodes: str
+
+    def how_ended(self, *, has_begun: bool) -> Ended | None:
+        """How it ended; None while it has not. See `cause_of_end`."""
+        return cause_of_end(self.state, self.reason, has_begun=has_begun)
 
     @property
     def has_run(self) -> bool:
@@ -39,10 +49,17 @@ class Past:
 
 
 class SlurmCommands:
-    """What we ask of Slurm; every call blocks for one command and raises UnreachableError when nobody answers."""
+    """What we ask of Slurm; every call blocks for one command and raises UnreachableError when nobody answers.
 
-    def __init__(self, profile: Profile, door: Door) -> None:
+    Args:
+        patience_s: so long all questions about jobs may take together, from the first on; a site over ssh has some
+            seconds more for its connection. None: each may take `_QUESTION_S`.
+    """
+
+    def __init__(self, profile: Profile, door: Door, *, patience_s: float | None = None) -> None:
         self.profile, self.door = profile, door
+        self._patience_s = patience_s if patience_s is None or door.is_local else patience_s + _CONNECT_S
+        self._answer_by: float | None = None
         self._version = SlurmVersion.parse(profile.scheduler.version)
         self._user = ""
         self._completions: str | None = None
@@ -58,7 +75,8 @@ class SlurmCommands:
         """All jobs of the user that the controller knows, those that ended lately too; or only those of a name."""
         program, *options = LISTING_OF_ALL
         whose = "--me" if self.version.has_me else f"--user={self._who()}"
-        return read_listing(self._run(program, *options, whose, *([f"--name={name}"] if name else [])).out)
+        argv = (program, *options, whose, *([f"--name={name}"] if name else []))
+        return read_listing(self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out)
 
     def past(self, names: Sequence[str]) -> list[Past]:
         """What accounting says of jobs of these names, or the completion file of a site without; empty without both."""
@@ -67,7 +85,8 @@ class SlurmCommands:
         if not self.profile.scheduler.accounting:
             return self._completed(names)
         options = ["-X", "-n", "-P", "--name=" + ",".join(names), f"--starttime={_PAST_SINCE}"]
-        return read_past(self._run("sacct", *options, "--format=" + ",".join(_PAST_COLUMNS)).out)
+        argv = ("sacct", *options, "--format=" + ",".join(_PAST_COLUMNS))
+        return read_past(self._run(*argv, timeout_s=self._left_s(_TIMEOUT_S)).out)
 
     def submit(
         self, argv: Sequence[str], queue: Queue, *, script: bytes = b"", env: Mapping[str, str] | None = None
@@ -99,8 +118,16 @@ class SlurmCommands:
 
     def reasons(self, nodes: str) -> list[str]:
         """Why nodes of a list are out of use, in Slurm's words or an administrator's; nothing of those that are in use."""
-        lines = self._run("sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%E").out.splitlines()
+        argv = ("sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%E")
+        lines = self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out.splitlines()
         return sorted({line.strip() for line in lines} - {"", "none"})
+
+    def cancelled_by(self, job_id: str) -> int | None:
+        """Number of the user who cancelled a job, or NOBODY; None: accounting does not know, or there is none."""
+        if not self.profile.scheduler.accounting:
+            return None
+        answer = self._run("sacct", "-X", "-D", "-n", "-P", f"--jobs={job_id}", "--format=State")
+        return cancelled_by(answer.out.splitlines())
 
     def release(self, ids: Sequence[str]) -> None:
         """Let jobs that are held by us go on to wait for room; one that is over is none to complain about."""
@@ -126,7 +153,8 @@ class SlurmCommands:
 
     def _completed(self, names: Sequence[str]) -> list[Past]:
         if self._completions is None:
-            self._completions = completion_file(self._run("scontrol", "show", "config").out)
+            answer = self._run("scontrol", "show", "config", timeout_s=self._left_s(_TIMEOUT_S))
+            self._completions = completion_file(answer.out)
         if not self._completions:
             return []
         wanted = [word for name in names for word in ("-e", f" Name={name} ")]
@@ -137,8 +165,16 @@ class SlurmCommands:
         self._user = self._user or self.door.run(["id", "-un"], timeout_s=_TIMEOUT_S).out.strip()
         return self._user
 
-    def _run(self, name: str, *options: str, may_fail: bool = False) -> Answer:
-        answer = self.door.run([self.program(name), *options], timeout_s=_TIMEOUT_S)
+    def _left_s(self, most_s: float) -> float:
+        """How long a question may take."""
+        if self._patience_s is None:
+            return most_s
+        now = time.monotonic()
+        self._answer_by = self._answer_by or now + self._patience_s
+        return max(_SHORTEST_S, min(most_s, self._answer_by - now))
+
+    def _run(self, name: str, *options: str, may_fail: bool = False, timeout_s: float = _TIMEOUT_S) -> Answer:
+        answer = self.door.run([self.program(name), *options], timeout_s=timeout_s)
         if answer.code and (not may_fail or answer.code == _CANNOT_RUN):
             raise unreachable(name, answer, self.profile.name)
         return answer
@@ -151,7 +187,8 @@ def read_past(text: str) -> list[Past]:
         Past(
             id=row[0],
             name=row[1],
-            ended=cause_of_end(row[2], _exit_of(row[2], row[3])),
+            state=row[2],
+            reason=_exit_of(row[2], row[3]),
             nodes="" if row[4] == _NO_NODES else row[4],
         )
         for row in rows
@@ -171,9 +208,9 @@ def read_completions(text: str) -> list[Past]:
     for line in text.splitlines():
         said = dict(re.findall(r"(?:^| )(JobId|Name|JobState|NodeList|ExitCode)=(\S*)", line))
         if {"JobId", "Name", "JobState"} <= said.keys():
-            ended = cause_of_end(said["JobState"], _exit_of(said["JobState"], said.get("ExitCode", "")))
-            nodes = said.get("NodeList", "").replace("(null)", "")
-            found.append(Past(id=said["JobId"], name=said["Name"], ended=ended, nodes=nodes))
+            state, nodes = said["JobState"], said.get("NodeList", "").replace("(null)", "")
+            reason = _exit_of(state, said.get("ExitCode", ""))
+            found.append(Past(id=said["JobId"], name=said["Name"], state=state, reason=reason, nodes=nodes))
     return found
 
 

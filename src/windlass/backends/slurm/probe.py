@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from windlass.backends.door import Door
 from windlass.backends.slurm.inventory import (
@@ -17,6 +17,7 @@ from windlass.backends.slurm.inventory import (
     partition_of,
     priorities_of,
 )
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.sites.consistency import fact_exists
 from windlass.sites.profile import (

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from windlass.supervise.slurm_jobs import SlurmJob
 
-__all__ = ["HELD", "can_start", "why_it_waits"]
+__all__ = ["HELD", "can_start", "why_it_waits", "why_suspended"]
 
 HELD = "JobHeldUser"
 """The user holds it, or we do, for the tasks that it comes after."""
@@ -139,3 +139,16 @@ def _moment(text: str) -> str:
         return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M")
     except ValueError:
         return text
+
+
+def why_suspended(job: SlurmJob) -> str:
+    """Why a job that has its nodes does not run on them, as far as Slurm says it; empty while it runs.
+
+    Source: squeue(1), JOB STATE CODES (`SUSPENDED`, `STOPPED`); scontrol(1), `suspend` is for operators and administrators.
+    """
+    if job.state == "SUSPENDED":
+        whom = "by the site: an operator did it, or a job of a higher partition preempts it"
+        return f"Slurm has suspended link {job.link} on {job.nodes} ({job.id}), {whom}; Slurm does not say which"
+    if job.state == "STOPPED":
+        return f"link {job.link} on {job.nodes} ({job.id}) was stopped with SIGSTOP and keeps its nodes"
+    return ""

@@ -13,6 +13,7 @@ from pathlib import PurePath
 
 from windlass.backends.slurm.options import option_lines, share_options, time_option, where_options
 from windlass.backends.slurm.version import SlurmVersion
+from windlass.supervise.incarnation import START_MARK
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm import PATH_BEFORE_SETUP, comment_of
 from windlass.supervise.slurm_jobs import program_path
@@ -165,7 +166,8 @@ def _script(
 ) -> str:
     lines = ["#!/bin/sh", *option_lines(options), *begin]
     lines += [f"python={shlex.quote(document.queue.python)}", f"archive={shlex.quote(str(archive))}"]
-    lines += [f"{PATH_BEFORE_SETUP}=$PATH", f"export {PATH_BEFORE_SETUP}"]
+    lines += [f"{PATH_BEFORE_SETUP}=$PATH", f"{START_MARK}=$(uname -n)/$PPID/$$/$(date +%s)"]
+    lines += [f"export {PATH_BEFORE_SETUP} {START_MARK}"]
     lines += ["trap : USR1  # a notice that comes during the setup must not kill this shell", ""]
     lines += [*_failing(document), *naming, *_setup(document), "", _step(document, version), ""]
     return "\n".join(lines)

@@ -7,7 +7,6 @@ duplicate that appears even later finds `link-1.json` taken and leaves before it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 
@@ -16,7 +15,8 @@ from windlass.backends.slurm.commands import SlurmCommands
 from windlass.backends.slurm.script import SCRIPT, first_argv, submit_argv
 from windlass.backends.slurm.watch import forget
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.core.files import lock, read_json, write_atomic, write_json
+from windlass.core.files import lock, write_atomic, write_json
+from windlass.core.json_text import read_json
 from windlass.supervise.incarnation import link_path
 from windlass.supervise.job import JobDocument
 
@@ -135,6 +135,6 @@ def _find(commands: SlurmCommands, document: JobDocument, folder: Path) -> tuple
         return {job.link: job.id for job in reversed(ours)}, not all(job.is_over for job in ours)
     begun = link_path(folder, 1)
     if begun.exists():
-        return {1: str(json.loads(begun.read_bytes())["id"])}, False
-    past = [job.id for job in commands.past([name]) if job.has_run or job.ended is None]
+        return {1: str(read_json(begun)["id"])}, False
+    past = [job.id for job in commands.past([name]) if job.has_run or job.how_ended(has_begun=False) is None]
     return ({1: past[0]}, False) if past else ({}, True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["OLDEST", "SlurmVersion"]
 

@@ -6,9 +6,9 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from windlass.backends.slurm.commands import SlurmCommands
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError
 from windlass.supervise.slurm_jobs import SlurmJob
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windlass.cli.finding import found_run
 from windlass.cli.following import Following, follow_to_verdict
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, run_argument, verb
 from windlass.launch import control
 from windlass.runs.home import Home
-from windlass.runs.store import RunFolder
+from windlass.runs.store import RunFolder, find
 
 __all__ = ["resume_command", "retry_command"]
 
@@ -40,7 +39,7 @@ def _go_on(
     ref: str, action: Callable[[RunFolder, Home], list[str]], word: str, *, is_detached: bool, is_json: bool
 ) -> int:
     home = Home.default()
-    run = found_run(ref, home)
+    run = find(home, ref)
     following = Following(run, home, logs_to_stderr=is_json, skips_past=True)
     tasks = action(run, home)
     tell(f"{run.id} {word} {', '.join(tasks)}")

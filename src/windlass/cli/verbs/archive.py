@@ -8,7 +8,7 @@ import click
 
 from windlass.cli.finding import found_run
 from windlass.cli.phrases import count, size
-from windlass.cli.screen import emit, emit_json, tell
+from windlass.cli.screen import emit_json, emit_page, tell
 from windlass.cli.verb import Family, examples_page, json_option, run_argument, verb
 from windlass.launch.run import Run
 from windlass.runs.home import Home
@@ -34,23 +34,29 @@ def archive_command() -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The file; default: RUN.tar.gz here.")
 @click.option("--checkpoints", is_flag=True, help="Take its checkpoints in too.")
 @click.option("--data", is_flag=True, help="Take its data in too.")
+@click.option("--with-secrets", is_flag=True, help="Write it although values of your secrets are in its files.")
 @json_option
-def export_command(run: str, output: Path | None, checkpoints: bool, data: bool, is_json: bool) -> None:
+def export_command(
+    *, run: str, output: Path | None, checkpoints: bool, data: bool, with_secrets: bool, is_json: bool
+) -> None:
     """Write a run that ended into one archive: plan, provenance, journal, logs, outputs and code, with RO-Crate metadata.
 
-    The file appears whole or not at all, and the same run gives the same bytes.
+    The file appears whole or not at all, and the same run gives the same bytes. It is refused where a file of the run holds
+    the value of one of your secrets: a task may write what it was given into its outputs.
     """
     home = Home.default()
     found = Run(found_run(run, home), home)
     log = (lambda line: None) if is_json else tell
-    made = found.export(output or Path(f"{found.id}.tar.gz"), checkpoints=checkpoints, data=data, log=log)
+    made = found.export(
+        output or Path(f"{found.id}.tar.gz"), checkpoints=checkpoints, data=data, with_secrets=with_secrets, log=log
+    )
     if is_json:
         content = {"run": found.id, "path": str(made.path), "bytes": made.num_bytes, "sha256": made.sha256}
         emit_json("windlass.archive/1", {**content, "files": made.num_files, "left_out": dict(made.left_out)})
         return
     for path, why in sorted(made.left_out.items()):
         tell(f"note: without {path}: {why}")
-    emit(f"{made.path}  {count(made.num_files, 'file')}, {size(made.num_bytes)}, sha256:{made.sha256}")
+    emit_page(f"{made.path}  {count(made.num_files, 'file')}, {size(made.num_bytes)}, sha256:{made.sha256}")
 
 
 @verb("windlass archive import run.tar.gz", "windlass show last", name="import")
@@ -66,7 +72,7 @@ def import_command(file: Path, is_json: bool) -> None:
         emit_json("windlass.archive/1", {"run": run.id, "path": str(run.folder.path)})
         return
     tell(f"windlass show {run.id}; windlass rerun {run.id}")
-    emit(run.id)
+    emit_page(run.id)
 
 
 for _member in (export_command, import_command):

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from windlass.cli.completing import complete_file, complete_folder
 from windlass.cli.phrases import count, size
 from windlass.cli.screen import emit, emit_json, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
@@ -41,7 +42,7 @@ def ckpt_command() -> None:
 
 
 @verb("windlass ckpt ls checkpoints/first", "windlass ckpt ls s3://bucket/first --json", name="ls")
-@click.argument("folder", metavar="FOLDER")
+@click.argument("folder", metavar="FOLDER", shell_complete=complete_file)
 @json_option
 def ls_command(folder: str, is_json: bool) -> None:
     """List the checkpoints of a folder that are whole, the oldest first."""
@@ -66,7 +67,7 @@ def ls_command(folder: str, is_json: bool) -> None:
 
 
 @verb("windlass ckpt verify checkpoints/first/step-100", name="verify")
-@click.argument("checkpoint", metavar="CKPT")
+@click.argument("checkpoint", metavar="CKPT", shell_complete=complete_file)
 @json_option
 def verify_command(checkpoint: str, is_json: bool) -> None:
     """Read every byte of a checkpoint and compare it with what was written."""
@@ -86,14 +87,24 @@ def verify_command(checkpoint: str, is_json: bool) -> None:
     "windlass ckpt export checkpoints/first/step-100 --to hf --dtype float32 --tokenizer tokenizer.json",
     name="export",
 )
-@click.argument("checkpoint", metavar="CKPT")
+@click.argument("checkpoint", metavar="CKPT", shell_complete=complete_file)
 @click.option("--to", "form", type=click.Choice(["hf"]), default="hf", help="The form: a folder of Hugging Face.")
-@click.option("--out", default="", metavar="FOLDER", help="Where; by default the checkpoint's name and `-hf`.")
+@click.option(
+    "--out",
+    default="",
+    metavar="FOLDER",
+    shell_complete=complete_folder,
+    help="Where; by default the checkpoint's name and `-hf`.",
+)
 @click.option(
     "--dtype", type=click.Choice(["bfloat16", "float16", "float32"]), default="bfloat16", help="Of the weights there."
 )
 @click.option(
-    "--tokenizer", default="", metavar="PATH", help="Copy this one; by default the recipe's, if it lies here."
+    "--tokenizer",
+    default="",
+    metavar="PATH",
+    shell_complete=complete_file,
+    help="Copy this one (or `bytes`); by default the recipe's.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the exported model that is there.")
 def export_command(checkpoint: str, form: str, out: str, dtype: str, tokenizer: str, overwrite: bool) -> None:
@@ -101,7 +112,10 @@ def export_command(checkpoint: str, form: str, out: str, dtype: str, tokenizer: 
     from windlass.train.hf.convert import export_hf  # lazy: torch costs seconds
 
     folder = out or f"{checkpoint.rstrip('/').removeprefix('hf:')}-{form}"
-    emit(str(export_hf(checkpoint, folder, dtype=dtype, tokenizer=tokenizer or None, overwrite=overwrite)))  # type: ignore[arg-type]
+    made = export_hf(checkpoint, folder, dtype=dtype, tokenizer=tokenizer or None, overwrite=overwrite)  # type: ignore[arg-type]
+    if not (made / "tokenizer.json").is_file() and not (made / "tokenizer.model").is_file():
+        tell("no tokenizer was written: the checkpoint names none that is on this machine; give `--tokenizer`")
+    emit(str(made))
 
 
 @verb(
@@ -109,8 +123,14 @@ def export_command(checkpoint: str, form: str, out: str, dtype: str, tokenizer: 
     "windlass ckpt import hf:Qwen/Qwen3-0.6B --out checkpoints/qwen",
     name="import",
 )
-@click.argument("source", metavar="SOURCE")
-@click.option("--out", required=True, metavar="FOLDER", help="A folder for checkpoints, which holds none yet.")
+@click.argument("source", metavar="SOURCE", shell_complete=complete_file)
+@click.option(
+    "--out",
+    required=True,
+    metavar="FOLDER",
+    shell_complete=complete_folder,
+    help="A folder for checkpoints, which holds none yet.",
+)
 def import_command(source: str, out: str) -> None:
     """Write a model of others as a checkpoint at step 0; prints its path.
 
@@ -126,14 +146,16 @@ def import_command(source: str, out: str) -> None:
     'windlass ckpt generate hf:models/qwen3 "def f(" --tokens 100 --temperature 0.8 --top-p 0.9',
     name="generate",
 )
-@click.argument("checkpoint", metavar="CKPT")
+@click.argument("checkpoint", metavar="CKPT", shell_complete=complete_file)
 @click.argument("prompts", metavar="PROMPT...", nargs=-1, required=True)
 @click.option("--tokens", type=click.IntRange(min=1), default=64, help="New tokens, at most; 64 without.")
 @click.option("--temperature", type=Number(min=0), default=0.0, help="0: always the likeliest token.")
 @click.option("--top-k", type=click.IntRange(min=1), help="Draw from so many likeliest tokens.")
 @click.option("--top-p", type=Number(min=0, max=1, min_open=True), help="Draw from this share of likelihood.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Decides what is drawn.")
-@click.option("--tokenizer", default="", metavar="PATH", help="Another than the recipe's.")
+@click.option(
+    "--tokenizer", default="", metavar="PATH", shell_complete=complete_file, help="Another than the recipe's."
+)
 @click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="auto: a GPU if there is one."
 )
@@ -177,8 +199,8 @@ def generate_command(
     "windlass ckpt diff checkpoints/first hf:models/olmo2-1b --json",
     name="diff",
 )
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", shell_complete=complete_file)
+@click.argument("b", metavar="B", shell_complete=complete_file)
 @json_option
 def diff_command(a: str, b: str, is_json: bool) -> None:
     """Compare two checkpoints: settings with their origins, the trainer's state, every weight, and where they part."""
@@ -196,8 +218,8 @@ def diff_command(a: str, b: str, is_json: bool) -> None:
     "windlass ckpt compare-loss a/metrics.jsonl b/metrics.jsonl --metric 'eval/*' --tolerance 1e-6",
     name="compare-loss",
 )
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", shell_complete=complete_file)
+@click.argument("b", metavar="B", shell_complete=complete_file)
 @click.option("--metric", "metrics", multiple=True, metavar="GLOB", help="Other metrics than train/loss; repeatable.")
 @click.option("--tolerance", type=Number(min=0), default=0.0, help="Largest difference that counts as none.")
 @json_option

@@ -19,11 +19,6 @@ __all__ = ["completion_command"]
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_command(shell: str) -> None:
     """Print the completion script of a shell."""
-    from click.shell_completion import ShellComplete, get_completion_class  # lazy: only this verb needs it
+    from windlass.cli.shells import script  # lazy: only this verb needs it
 
-    from windlass.cli.program import windlass
-
-    found = get_completion_class(shell)
-    assert found is not None  # click knows the three shells of the choice
-    # The plain method: the one for bash starts a bash only to look at its version.
-    emit(ShellComplete.source(found(windlass, {}, "windlass", "_WINDLASS_COMPLETE")).rstrip())
+    emit(script(shell))

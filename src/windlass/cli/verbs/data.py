@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
+from windlass.cli.completing import beginning, complete_file, complete_folder
 from windlass.cli.moments import as_duration
 from windlass.cli.phrases import ago, count, size
-from windlass.cli.screen import emit, emit_json, table, tell
+from windlass.cli.screen import emit_json, emit_page, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.cli.verbs.data_build import build_command
 
@@ -38,15 +39,23 @@ def data_command() -> None:
 
 
 def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [alias.name for alias in _data().local.aliases() if alias.name.startswith(incomplete)]
+    return beginning((alias.name for alias in _data().local.aliases()), incomplete)
 
 
-_store_option = click.option("--store", default="", metavar="URL", help="Another store: a folder, `s3://bucket/path`.")
-_name_option = click.option("--name", default="", metavar="NAME", help="Point this name at it; a name may move.")
+_store_option = click.option(
+    "--store",
+    default="",
+    metavar="URL",
+    shell_complete=complete_folder,
+    help="Another store: a folder, `s3://bucket/path`.",
+)
+_name_option = click.option(
+    "--name", default="", metavar="NAME", shell_complete=_complete, help="Point this name at it; a name may move."
+)
 
 
 @verb("windlass data add corpus/ --name corpus", "windlass data add s3://bucket/prefix/ --name raw", name="add")
-@click.argument("source", metavar="SOURCE")
+@click.argument("source", metavar="SOURCE", shell_complete=complete_file)
 @_name_option
 @json_option
 def add_command(source: str, name: str, is_json: bool) -> None:
@@ -81,7 +90,7 @@ def ls_command(store: str, is_json: bool) -> None:
         for version, names in sorted(found, key=lambda each: (each[1] or ["~"], each[0].at))
     ]
     for line in table(("name", "digest", "size", "files", "made", "source"), rows):
-        emit(line)
+        emit_page(line)
 
 
 @verb("windlass data show corpus", "windlass data show corpus --files", name="show")
@@ -102,17 +111,24 @@ def show_command(ref: str, has_files: bool, store: str, is_json: bool) -> None:
         emit_json("windlass.data/1", {**_summary(version, names), "files": files})
         return
     for line in table(("key", "value"), [(key, str(value)) for key, value in _facts(version, names)])[1:]:
-        emit(line)
+        emit_page(line)
     if has_files:
-        emit()
+        emit_page()
         rows = [(each.path or version.name, size(each.size_bytes), each.sha256) for each in version.entries]
         for line in table(("path", "size", "sha256"), rows):
-            emit(line)
+            emit_page(line)
 
 
 @verb("windlass data pull corpus --from s3://bucket/store", name="pull")
-@click.argument("ref", metavar="NAME|DIGEST")
-@click.option("--from", "url", required=True, metavar="URL", help="The store that has it: `s3://bucket/path`.")
+@click.argument("ref", metavar="NAME|DIGEST", shell_complete=_complete)
+@click.option(
+    "--from",
+    "url",
+    required=True,
+    metavar="URL",
+    shell_complete=complete_folder,
+    help="The store that has it: `s3://bucket/path`.",
+)
 @_name_option
 @json_option
 def pull_command(ref: str, url: str, name: str, is_json: bool) -> None:
@@ -124,7 +140,14 @@ def pull_command(ref: str, url: str, name: str, is_json: bool) -> None:
 
 @verb("windlass data push corpus --to s3://bucket/store", name="push")
 @click.argument("ref", metavar="NAME|DIGEST", shell_complete=_complete)
-@click.option("--to", "url", required=True, metavar="URL", help="The store that gets it: `s3://bucket/path`.")
+@click.option(
+    "--to",
+    "url",
+    required=True,
+    metavar="URL",
+    shell_complete=complete_folder,
+    help="The store that gets it: `s3://bucket/path`.",
+)
 @_name_option
 @json_option
 def push_command(ref: str, url: str, name: str, is_json: bool) -> None:
@@ -177,9 +200,9 @@ def gc_command(older_than: float | None, drop_pinned: bool, dry_run: bool, store
         emit_json("windlass.data-gc/1", content)
         return
     for digest in done.versions:
-        emit(f"{'would remove' if dry_run else 'removed':<13} {digest[:_SHORT]}")
+        emit_page(f"{'would remove' if dry_run else 'removed':<13} {digest[:_SHORT]}")
     for digest, why in done.kept.items():
-        emit(f"{'kept':<13} {digest[:_SHORT]}  {why}")
+        emit_page(f"{'kept':<13} {digest[:_SHORT]}  {why}")
     tell(f"{'would free' if dry_run else 'freed'} {size(done.num_bytes)}, {count(done.num_objects, 'object')}")
 
 
@@ -193,7 +216,7 @@ def _say(version: Version, names: list[str], *, is_json: bool) -> None:
     if is_json:
         emit_json("windlass.data/1", _summary(version, names))
     else:
-        emit(f"sha256:{version.digest}")
+        emit_page(f"sha256:{version.digest}")
 
 
 def _summary(version: Version, names: list[str]) -> dict[str, object]:

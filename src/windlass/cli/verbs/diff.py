@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from windlass.cli.phrases import brief
-from windlass.cli.screen import emit, emit_json, paint, printable, tell
+from windlass.cli.screen import emit_json, emit_page, paint, printable, tell
 from windlass.cli.verb import json_option, run_argument, verb
 from windlass.launch.difference import explained
 from windlass.runs.compare import difference_text
@@ -48,13 +48,13 @@ def diff_command(a: str, b: str, is_json: bool) -> None:
     if not found:
         tell(f"{first.id} and {second.id} were made from the same")
         return
-    emit(f"- {first.id}")
-    emit(f"+ {second.id}")
+    emit_page(f"- {first.id}")
+    emit_page(f"+ {second.id}")
     for cause, differences in groupby(found, key=lambda difference: difference.cause):
-        emit(paint(str(cause), "bold"))
+        emit_page(paint(str(cause), "bold"))
         for difference in differences:
             line = printable(brief(difference_text(difference), _WIDTH))
             style = _STYLES.get(line[0])
-            emit(f"  {paint(line, style) if style else line}")
+            emit_page(f"  {paint(line, style) if style else line}")
             for detail in difference.details:
-                emit(f"      {printable(detail)}")
+                emit_page(f"      {printable(detail)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from windlass.cli.machine_checks import checks
-from windlass.cli.screen import emit, emit_json, paint, printable
+from windlass.cli.screen import emit_json, emit_page, paint, printable
 from windlass.cli.verb import json_option, verb
 from windlass.core.errors import PreconditionError
 
@@ -22,9 +22,11 @@ def doctor_command(is_json: bool) -> int:
     for check in checks():
         found.append(check)
         if not is_json:
-            emit(f"{paint(f'{check.status:<5}', _STYLES[check.status])} {check.name:<14} {printable(check.message)}")
+            emit_page(
+                f"{paint(f'{check.status:<5}', _STYLES[check.status])} {check.name:<14} {printable(check.message)}"
+            )
             if check.hint:
-                emit(f"{'':<20} {paint('hint:', 'cyan')} {check.hint}")
+                emit_page(f"{'':<20} {paint('hint:', 'cyan')} {check.hint}")
     if is_json:
         emit_json("windlass.doctor/1", {"checks": [asdict(check) for check in found]})
     is_fit = all(check.status != "fail" for check in found)

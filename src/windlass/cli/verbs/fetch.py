@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from windlass.cli.completing_runs import complete_tasks
 from windlass.cli.finding import found_run
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import json_option, run_argument, verb
@@ -16,7 +17,7 @@ __all__ = ["fetch_command"]
 
 @verb("windlass fetch last", "windlass fetch hello-7hq2mx4p --task train", name="fetch")
 @run_argument()
-@click.option("--task", "-t", default=None, help="Only the output of this task.")
+@click.option("--task", "-t", default=None, shell_complete=complete_tasks, help="Only the output of this task.")
 @json_option
 def fetch_command(run: str, task: str | None, is_json: bool) -> None:
     """Bring a run's outputs here and print their folders; of a run on this machine they are here already.

@@ -71,6 +71,14 @@ class _Run(click.Command):
         ctx.params["words"] = tuple(word for at, word in enumerate(args) if not _is_verbose(word, at, own))
         return []
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        """Options of gantry and windlass, and the values that one of them may have."""
+        from windlass.cli.completing import complete_words  # lazy: only a shell that completes needs it
+        from windlass.compat.gantry.options import names
+
+        takes = {name: option.choices if option.metavar and is_on else None for name, option, is_on in names()}
+        return complete_words(ctx, takes, incomplete)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table of options, section by section."""
         from windlass.compat.gantry.options import SECTIONS  # lazy: only the help page lists them

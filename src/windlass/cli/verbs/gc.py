@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 
 import click
@@ -9,9 +10,10 @@ import click
 from windlass.cli.completing import complete_sites
 from windlass.cli.moments import as_duration
 from windlass.cli.phrases import count, size
-from windlass.cli.screen import emit, emit_json, tell
+from windlass.cli.screen import emit_json, emit_page, tell
 from windlass.cli.verb import json_option, verb
-from windlass.core.errors import UsageError, WindlassError
+from windlass.core.errors import PreconditionError, UsageError, WindlassError
+from windlass.core.units import format_duration
 from windlass.launch.clearing import Kept, Removal, left_overs, old_environments, old_runs, remove
 from windlass.launch.retaining import enforce, half_removed, retained
 from windlass.runs.home import Home
@@ -24,6 +26,7 @@ _WEEK_S = 7 * _DAY_S
 
 @verb(
     "windlass gc --runs --older-than 30d --dry-run",
+    "windlass gc --runs --older-than 30d --yes    # does not ask",
     "windlass gc --yes",
     "windlass gc --environments",
     "windlass gc --environments --on isambard --older-than 30d",
@@ -50,7 +53,10 @@ _WEEK_S = 7 * _DAY_S
 @click.option("--older-than", callback=as_duration, metavar="TIME", help="Only what ended or was used before: `30d`.")
 @click.option("--reindex", is_flag=True, help="Read every run again and rebuild the index.")
 @click.option(
-    "--yes", "-y", is_flag=True, help="Remove what the rules of runs (`retain:`) say; without it they are only told."
+    "--yes",
+    "-y",
+    is_flag=True,
+    help="Do not ask before --runs removes; and remove what the rules of runs (`retain:`) say, which are else only told.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
 @json_option
@@ -71,7 +77,7 @@ def gc_command(
     """Clear away old runs and environments, carry out what runs say about themselves, and rebuild the index.
 
     Without an option: left-overs of killed commands, secrets of runs that ended, indexes of homes that are gone go at
-    once. What the rules of runs (`retain:` in the experiment) would remove is told, with the reason, and goes with --yes.
+    once. `--runs` asks first; without a terminal it needs --yes. What the rules of runs (`retain:` in the experiment) would remove is told, with the reason, and goes with --yes.
 
     A checkpoint that a failed or stopped run goes on from stays whatever its rules say, and so does everything of a run
     in motion. An environment that a failed or stopped run used stays, since `retry` and `resume` go on with it; it goes
@@ -94,6 +100,8 @@ def gc_command(
         _at_site(site, home, older_than, dry_run=dry_run, is_json=is_json)
         return
     found = _found(home, has_runs=runs, has_environments=environments, older_than_s=older_than)
+    if not (yes or dry_run):
+        _ask([each for each in found if isinstance(each, Removal) and each.kind == "run"], older_than)
     seen = [
         each if dry_run or isinstance(each, Kept) else _removed(each, lambda it: remove(it, home)) for each in found
     ]
@@ -118,6 +126,30 @@ def gc_command(
     tell(f"{'would free' if dry_run else 'freed'} {size(freed)}" if gone or (due and yes) else "nothing to remove")
     if due and not yes:
         tell(f"by their rules {size(sum(each.num_bytes for each in due))} are due: windlass gc --yes removes them")
+
+
+def _ask(runs: Sequence[Removal], older_than_s: float | None) -> None:
+    """Have a person confirm that runs go, with their checkpoints and outputs; nothing to ask where none would.
+
+    Raises:
+        PreconditionError: the answer is no, or there is no terminal.
+    """
+    if not runs:
+        return
+    what = f"{count(len(runs), 'run')} with checkpoints and outputs, {size(sum(each.num_bytes for each in runs))}"
+    line = f"windlass gc --runs --older-than {format_duration(older_than_s or 0.0)}"
+    if not _can_answer():
+        hint = f"`{line} --dry-run` lists them, `{line} --yes` removes them"
+        raise PreconditionError(f"not asked whether to remove {what}", hint=hint, code="not-confirmed")
+    for each in runs:
+        tell(f"  {_place(each)}  {size(each.num_bytes)}")
+    if not click.confirm(f"remove {what}?", err=True):
+        raise PreconditionError("nothing was removed", hint=f"{line} --dry-run", code="not-confirmed")
+
+
+def _can_answer() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _removed(removal: Removal, carry_out: Callable[[Removal], bool]) -> Removal | Kept:
@@ -171,9 +203,9 @@ def _emit(
     for said, removals in ((word, gone), (due_word, due)):
         for removal in removals:
             why = f"  {removal.why}" if removal.why else ""
-            emit(f"{said:<13} {removal.kind:<12} {_place(removal)}  {size(removal.num_bytes)}{why}")
+            emit_page(f"{said:<13} {removal.kind:<12} {_place(removal)}  {size(removal.num_bytes)}{why}")
     for each in kept:
-        emit(f"{'kept':<13} {each.kind:<12} {_place(each)}  {each.why}")
+        emit_page(f"{'kept':<13} {each.kind:<12} {_place(each)}  {each.why}")
 
 
 def _place(each: Removal | Kept) -> str:

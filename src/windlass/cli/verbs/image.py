@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.completing import complete_experiment
+from windlass.cli.completing import complete_experiment, complete_image
 from windlass.cli.phrases import ago, count, local_time, size
-from windlass.cli.screen import emit, emit_json, paint, printable, table, tell
+from windlass.cli.screen import emit_json, emit_page, paint, printable, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.runs.home import Home
 
@@ -69,13 +69,13 @@ def ls_command(named: bool, is_json: bool) -> None:
         for record in records
     ]
     lines = table(("image", "id", "engine", "commits", "runs", "size", "built"), rows)
-    emit(paint(lines[0], "bold"))
+    emit_page(paint(lines[0], "bold"))
     for line in lines[1:]:
-        emit(printable(line))
+        emit_page(printable(line))
 
 
 @verb("windlass image show HEAD", "windlass image show windlass/project-main:3f2a91c04b7d", name="show")
-@click.argument("image")
+@click.argument("image", shell_complete=complete_image)
 @click.option("--packages", is_flag=True, help="List everything that is installed in it.")
 @json_option
 def show_command(image: str, packages: bool, is_json: bool) -> None:
@@ -92,10 +92,10 @@ def show_command(image: str, packages: bool, is_json: bool) -> None:
         emit_json("windlass.image/1", _data(record, runs))
         return
     for line in _lines(record, runs):
-        emit(printable(line))
+        emit_page(printable(line))
     shown = record.packages if packages else record.packages[:_NUM_PACKAGES]
     for package in shown:
-        emit(f"  {printable(package)}")
+        emit_page(f"  {printable(package)}")
     if len(shown) < len(record.packages):
         tell(f"{len(record.packages) - len(shown)} more: --packages")
 
@@ -127,7 +127,7 @@ def build_command(file: Path, overrides: tuple[str, ...], on: str | None, snapsh
             if built.packages
             else "it does not tell what is installed in it"
         )
-    emit(built.reference)
+    emit_page(built.reference)
 
 
 def _list_catalogue(is_json: bool) -> None:
@@ -138,9 +138,9 @@ def _list_catalogue(is_json: bool) -> None:
         emit_json("windlass.catalogue/1", {"images": {name: asdict(entry) for name, entry in entries.items()}})
         return
     lines = table(("name", "image", "about"), [(name, each.image, each.about) for name, each in entries.items()])
-    emit(paint(lines[0], "bold"))
+    emit_page(paint(lines[0], "bold"))
     for line in lines[1:]:
-        emit(line)
+        emit_page(line)
 
 
 def _data(record: ImageRecord, runs: list[str]) -> dict[str, object]:

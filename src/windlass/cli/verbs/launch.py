@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.completing import complete_experiment
+from windlass.cli.completing import complete_each, complete_experiment, complete_folder
 from windlass.cli.planning import PlanFlags, PlanningVerb, planning_options, required_file
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, verb
@@ -38,13 +38,20 @@ __all__ = ["launch_command"]
     "--each",
     metavar="KEY=A,B,...",
     multiple=True,
+    shell_complete=complete_each,
     help="One run per value, and per combination of several; a scheduler gets them as one job array.",
 )
 @click.option("--if-changed", is_flag=True, help="Do nothing when a run of the same plan succeeded or still goes on.")
 @click.option("--name", default="", help="Name of the experiment; of a COMMAND's by default its program's.")
 @click.option("--gpus", metavar="N", default="", help="GPUs per node of a COMMAND: `1` or `4 x gh200`.")
 @click.option("--nodes", metavar="N", type=click.IntRange(min=1), help="Nodes of a COMMAND.")
-@click.option("--env-uv", metavar="DIR", default="", help="Project folder with the lock file for a COMMAND.")
+@click.option(
+    "--env-uv",
+    metavar="DIR",
+    default="",
+    shell_complete=complete_folder,
+    help="Project folder with the lock file for a COMMAND.",
+)
 @json_option
 @click.pass_context
 def launch_command(  # noqa: PLR0917 - click passes them by name
@@ -145,10 +152,21 @@ def _prepare_command(
 
 
 def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
-    """Whether a run of the same plan succeeded or goes on; says which."""
+    """Whether a run of the same plan succeeded or goes on; says which.
+
+    One that is on record as going on is looked after first: it may have died with its machine.
+    """
+    from windlass.cli.finding import reconciled  # lazy: only for this option
     from windlass.runs.index import Index  # lazy: SQLite, only for this option
+    from windlass.runs.store import RunFolder
 
     index = Index(prepared.home)
+    index.refresh()
+    same = [row for row in index.rows(name=prepared.plan.name) if row.plan_hash == prepared.plan.plan_hash]
+    for row in same:
+        if not row.is_terminal and row.state != "unknown":
+            for line in reconciled(RunFolder(prepared.home.runs / row.id), prepared.home):
+                tell(f"{row.id}: {line}")
     index.refresh()
     for row in index.rows(name=prepared.plan.name):
         is_good = row.state == "succeeded" or not (row.is_terminal or row.state == "unknown")

@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 import click
 
+from windlass.cli.completing_runs import complete_attempts, complete_replicas, complete_tasks
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
 from windlass.cli.finding import found_run, fresh_logs, reconciled
 from windlass.cli.log_merge import merged_lines
@@ -20,7 +21,7 @@ from windlass.core.names import nearest
 from windlass.record.state import RunFacts
 from windlass.runs import logs
 from windlass.runs.home import Home
-from windlass.runs.store import RunFolder
+from windlass.runs.store import RunFolder, find
 
 __all__ = ["logs_command"]
 
@@ -45,9 +46,22 @@ def _as_attempt(context: click.Context, parameter: click.Parameter, value: str |
     name="logs",
 )
 @run_argument()
-@click.option("--task", "-t", default=None, help="Only this task.")
-@click.option("--replica", "-r", "rank", type=click.IntRange(min=0), default=None, help="Only this replica (its rank).")
-@click.option("--attempt", callback=_as_attempt, metavar="K|all", help="Default: each task's newest.")
+@click.option("--task", "-t", default=None, shell_complete=complete_tasks, help="Only this task.")
+@click.option(
+    "--replica",
+    "-r",
+    "rank",
+    type=click.IntRange(min=0),
+    shell_complete=complete_replicas,
+    help="Only this replica (its rank).",
+)
+@click.option(
+    "--attempt",
+    callback=_as_attempt,
+    metavar="K|all",
+    shell_complete=complete_attempts,
+    help="Default: each task's newest.",
+)
 @click.option("--since", metavar="WHEN", callback=as_moment, help="Only what came since: `10m`, `2026-11-21T05:04`.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends; Ctrl-C leaves it running.")
 @click.option("--json", "is_json", is_flag=True, help="Print a JSON object with a versioned schema per line.")
@@ -66,7 +80,9 @@ def logs_command(
     it.
     """
     home = Home.default()
-    folder = found_run(run, home)
+    folder = find(home, run) if follow else found_run(run, home)
+    if follow:
+        reconciled(folder, home)  # who follows a run looks after it
     facts = folder.facts()
     _check_choice(folder, facts, task, rank)
     if follow and not facts.state.is_terminal:

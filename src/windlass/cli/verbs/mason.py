@@ -48,6 +48,15 @@ class _Mason(click.Command):
         ctx.params["words"] = tuple(args)
         return []
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        """Options of mason and windlass, and the values that one of them may have."""
+        from windlass.cli.completing import complete_words  # lazy: only a shell that completes needs it
+        from windlass.compat.mason.clusters import known_clusters
+        from windlass.compat.mason.flags import FLAGS, OWN, Takes
+
+        flags = {flag.name: None if flag.takes is Takes.NONE else _values(flag) for flag in (*FLAGS, *OWN)}
+        return complete_words(ctx, flags | {"--cluster": known_clusters().names}, incomplete)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The tables of options: mason's own, those of windlass, the retired ones."""
         from windlass.compat.mason.flags import FLAGS, OWN, RETIRED  # lazy: only the help page lists them
@@ -55,6 +64,11 @@ class _Mason(click.Command):
         for title, flags in (("Options of mason", FLAGS), ("Options of windlass", OWN), ("Retired", RETIRED)):
             with formatter.section(title):
                 formatter.write_dl([*(_row(flag) for flag in flags), *(_COMMON if flags is OWN else ())], col_max=34)
+
+
+def _values(flag: Flag) -> tuple[str, ...]:
+    """The values of `spec|beaker|plan`; none where they are free."""
+    return tuple(flag.metavar.split("|")) if "|" in flag.metavar else ()
 
 
 def _row(flag: Flag) -> tuple[str, str]:

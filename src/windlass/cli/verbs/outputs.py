@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from windlass.cli.completing import complete_folder
+from windlass.cli.completing_runs import complete_tasks
 from windlass.cli.finding import found_run
 from windlass.cli.phrases import count, size
-from windlass.cli.screen import emit, emit_json, table, tell
+from windlass.cli.screen import emit_json, emit_page, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, run_argument, verb
 from windlass.core.errors import NotFoundError
 from windlass.launch.run import Run
@@ -29,7 +31,7 @@ def outputs_command() -> None:
 
 @verb("windlass outputs ls last", "windlass outputs ls hello-7hq2mx4p train --json", name="ls")
 @run_argument()
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=complete_tasks)
 @json_option
 def ls_command(run: str, task: str | None, is_json: bool) -> None:
     """List the files of a run's outputs as recorded when the task succeeded; of other tasks, as they are now."""
@@ -43,17 +45,17 @@ def ls_command(run: str, task: str | None, is_json: bool) -> None:
     for name, manifest in listed.items():
         what = "" if name in recorded else "  not recorded: the task did not succeed"
         files = count(len(manifest.entries), "file")
-        emit(f"{name}  {files}, {size(manifest.num_bytes)}, sha256:{manifest.digest}{what}")
+        emit_page(f"{name}  {files}, {size(manifest.num_bytes)}, sha256:{manifest.digest}{what}")
         rows = [
             (each.path, size(each.size), f"-> {each.link}" if each.link else each.sha256) for each in manifest.entries
         ]
         for line in table(("file", "size", "sha256"), rows, indent="  ") if rows else ():
-            emit(line)
+            emit_page(line)
 
 
 @verb("windlass outputs pull last", "windlass outputs pull last train --to results", name="pull")
 @run_argument()
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=complete_tasks)
 @click.option("--to", type=click.Path(path_type=Path), help="The folder that gets TASK/...; default: RUN here.")
 @click.option("--link", is_flag=True, help="Hard links instead of copies; never edit such files.")
 @json_option
@@ -69,8 +71,8 @@ def pull_command(run: str, task: str | None, to: Path | None, link: bool, is_jso
 
 @verb("windlass outputs push last s3://bucket/results", "windlass outputs push last /archive --task train", name="push")
 @run_argument()
-@click.argument("to")
-@click.option("--task", "-t", default=None, help="Only the output of this task.")
+@click.argument("to", shell_complete=complete_folder)
+@click.option("--task", "-t", default=None, shell_complete=complete_tasks, help="Only the output of this task.")
 @json_option
 def push_command(run: str, to: str, task: str | None, is_json: bool) -> None:
     """Copy outputs to a folder or a URL (`s3://`, `gs://`, ...), as TO/RUN/TASK; the manifest of each goes last."""
@@ -106,7 +108,7 @@ def _tell_places(run: Run, places: dict[str, str], is_json: bool) -> None:
         emit_json("windlass.outputs/1", {"run": run.id, "places": places})
         return
     for name, place in places.items():
-        emit(f"{name}  {place}")
+        emit_page(f"{name}  {place}")
 
 
 for _member in (ls_command, pull_command, push_command):

@@ -8,7 +8,7 @@ import click
 
 from windlass.cli.completing import complete_experiment
 from windlass.cli.planning import PlanFlags, PlanningVerb, planning_options, required_file
-from windlass.cli.screen import emit, tell
+from windlass.cli.screen import emit, emit_page, tell
 from windlass.cli.verb import json_option, verb
 from windlass.core.errors import UsageError
 
@@ -37,16 +37,18 @@ def plan_command(
 ) -> None:
     """Show everything that would happen; do nothing.
 
-    Works offline and needs no scheduler. OVERRIDES change the file: `tasks.train.nodes=2`, `--params.lr=3e-3`, `'~limit.time'`.
+    Needs no scheduler, and says before it asks over the network: a registry for an image that is not here, a remote source
+    of data, a site for its own Python. A tree that a launch would refuse is planned as it is, with a note. OVERRIDES change the file: `tasks.train.nodes=2`, `--params.lr=3e-3`, `'~limit.time'`.
     """
     if "windlass.command" in context.meta:
         raise UsageError("`windlass plan` plans a file, not a command", hint="windlass launch -- COMMAND", code="usage")
     path = required_file(context, file)
     from windlass.launch import prepare_file  # lazy: after the cheap checks
+    from windlass.launch.preview import Preview
     from windlass.plan import page
 
     options = flags.options(is_dry=True)
-    prepared = prepare_file(path, overrides, options, log=tell)
+    prepared = prepare_file(path, overrides, options, log=tell, preview=Preview())
     if render:
         from windlass.cli.rendering import emit_rendered_data  # lazy: only this option
 
@@ -54,4 +56,6 @@ def plan_command(
     elif is_json:
         emit(json.dumps(prepared.plan.to_data(), indent=2, ensure_ascii=False))
     else:
-        emit(page(prepared.plan).rstrip("\n"))
+        from windlass.launch.image import image_presence  # lazy: only this page
+
+        emit_page(page(prepared.plan, image_is=image_presence(prepared.plan)).rstrip("\n"))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import click
 
-from windlass.cli.finding import reconciled
+from windlass.cli.completing_runs import complete_experiments
+from windlass.cli.finding import looked_at, reconciled
 from windlass.cli.moments import as_moment
-from windlass.cli.phrases import ago, brief, duration
-from windlass.cli.screen import emit, emit_json, paint, printable, table, tell
+from windlass.cli.phrases import ago, brief, count, duration
+from windlass.cli.screen import emit_json, emit_page, paint, printable, table, tell
 from windlass.cli.verb import json_option, verb
 from windlass.cli.verdict import STATE_STYLES
+from windlass.core.errors import UsageError
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.index import Index
@@ -28,19 +32,57 @@ _NOTE_WIDTH = 60
 _SILENT_S = 60.0
 
 
-@verb("windlass ps", "windlass ps --state failed --since 2d", "windlass ps --all --json", name="ps")
+@verb(
+    "windlass ps",
+    "windlass ps hello",
+    "windlass ps --reconcile",
+    "windlass ps --state failed --since 2d",
+    "windlass ps --all --json",
+    name="ps",
+)
+@click.argument("experiment", default="", metavar="[EXPERIMENT]", shell_complete=complete_experiments)
 @click.option("-a", "--all", "is_all", is_flag=True, help="All runs, not the newest 20 and those in motion.")
 @click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these.")
-@click.option("--name", default="", help="Only runs of this experiment; `*` and `?` stand for any letters.")
+@click.option(
+    "--name",
+    default="",
+    shell_complete=complete_experiments,
+    help="Only runs of this experiment; `*` and `?` stand for any letters.",
+)
 @click.option("--since", metavar="WHEN", callback=as_moment, help="Only runs created since: `2d`, `3h`, `2026-11-21`.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
+@click.option(
+    "--reconcile",
+    "is_reconciling",
+    is_flag=True,
+    help="First do for all runs what they need: record jobs that are lost, submit the next ones, cancel what is left over.",
+)
+@click.option("--trials", "has_trials", is_flag=True, help="A line for each trial of a sweep, instead of one for all.")
 @json_option
 def ps_command(
-    is_all: bool, states: tuple[str, ...], name: str, since: float, limit: int | None, is_json: bool
+    experiment: str,
+    is_all: bool,
+    states: tuple[str, ...],
+    name: str,
+    since: float,
+    limit: int | None,
+    is_reconciling: bool,
+    has_trials: bool,
+    is_json: bool,
 ) -> None:
-    """List runs, the newest first."""
+    """List runs, the newest first; those of an EXPERIMENT, or all.
+
+    `*` and `?` in its name stand for any letters. It changes nothing, unless you give --reconcile, which cron may call:
+    runs that need something are named, with what.
+    """
+    if experiment and name not in ("", experiment):
+        message = f"both `{experiment}` and `--name {name}` say which experiment"
+        raise UsageError(message, hint=f"windlass ps {experiment}", code="usage")
+    name = name or experiment
     home = Home.default()
-    index = _fresh_index(home)
+    index = Index(home)
+    index.refresh()
+    needs = _reconcile(index, home) if is_reconciling else _look(index, home)
     most = limit or (0 if is_all else _LIMIT)
     found = index.rows(states=states, name=name, since=since, limit=most + 1 if most else 0)
     shown = found[:most] if most else found
@@ -52,46 +94,97 @@ def ps_command(
     if is_json:
         emit_json("windlass.ps/1", {"runs": [asdict(row) for row in shown], "is_complete": is_complete})
         return
-    _print(shown, home)
+    if not has_trials and any(row.sweep for row in found):
+        lines = _folded(index.rows(states=states, name=name, since=since))
+        is_complete = not most or len(lines) <= most
+        lines = lines[:most] if most else lines
+    else:
+        lines = [[row] for row in shown]
+    _print(lines, home, needs)
     if not is_complete:
         tell(f"the newest {most}; --all shows the others")
+    if needs and not is_reconciling:
+        tell(f"{len(needs)} of them need something: `windlass show RUN` says what, `windlass ps --reconcile` does it")
 
 
-def _fresh_index(home: Home) -> Index:
-    """The index, after runs in motion were compared with the world."""
-    index = Index(home)
-    index.refresh()
-    live = index.rows(states=_LIVE)
+def _reconcile(index: Index, home: Home) -> dict[str, str]:
+    """Act for all runs that go on or have left something behind; returns what those need still, by run."""
     told: set[str] = set()
-    for row in live:
-        reconciled(RunFolder(home.runs / row.id), home, told)
-    if live:
-        index.refresh()
-    return index
+    for row in index.rows():
+        if not row.is_terminal or row.may_be_queued:
+            for line in reconciled(RunFolder(home.runs / row.id), home, told):
+                tell(f"{row.id}: {printable(line)}")
+    index.refresh()
+    return _look(index, home)
 
 
-def _print(rows: list[Row], home: Home) -> None:
-    if not rows:
+def _look(index: Index, home: Home) -> dict[str, str]:
+    """Compare runs in motion with the world; returns what they need, by run."""
+    told: set[str] = set()
+    found = {row.id: looked_at(RunFolder(home.runs / row.id), home, told) for row in index.rows(states=_LIVE)}
+    index.refresh()  # what the sites of runs have said meanwhile
+    needs = {run: "; ".join(one.what for one in each.pending) for run, each in found.items() if each.pending}
+    suspended = {run: next(iter(each.suspended.values())) for run, each in found.items() if each.suspended}
+    return {**suspended, **needs}
+
+
+def _folded(rows: Sequence[Row]) -> list[list[Row]]:
+    """The runs, the trials of a sweep together where the newest of them stands."""
+    lines: dict[str, list[Row]] = {}
+    for row in rows:
+        lines.setdefault(f"sweep {row.sweep}" if row.sweep else row.id, []).append(row)
+    return list(lines.values())
+
+
+def _print(lines: Sequence[Sequence[Row]], home: Home, needs: Mapping[str, str]) -> None:
+    if not lines:
         tell("no runs found; `windlass launch FILE` starts one")
         return
     now = time.time()
-    lines = table(("run", "state", "created", "took", "tries", "note"), [_columns(row, home, now) for row in rows])
-    emit(paint(lines[0], "bold"))
-    for line, row in zip(lines[1:], rows, strict=True):
-        style = STATE_STYLES.get(State(row.state)) if row.state != UNKNOWN else None
-        emit(line.replace(f" {row.state} ", f" {paint(row.state, style)} ", 1) if style else line)
+    cells = [
+        _columns(rows[0], home, now, needs.get(rows[0].id, "")) if len(rows) == 1 else _trials(rows, now)
+        for rows in lines
+    ]
+    texts = table(("run", "state", "site", "shape", "progress", "created", "took", "tries", "note"), cells)
+    emit_page(paint(texts[0], "bold"))
+    for text, rows in zip(texts[1:], lines, strict=True):
+        style = STATE_STYLES.get(State(rows[0].state)) if len(rows) == 1 and rows[0].state != UNKNOWN else None
+        emit_page(text.replace(f" {rows[0].state} ", f" {paint(rows[0].state, style)} ", 1) if style else text)
 
 
-def _columns(row: Row, home: Home, now: float) -> tuple[str, ...]:
+def _columns(row: Row, home: Home, now: float, need: str) -> tuple[str, ...]:
     took = duration((row.ended_at or now) - row.created_at) if row.created_at else ""
     created = ago(row.created_at, now) if row.created_at else ""
     return (
         row.id,
         row.state,
+        row.site,
+        row.shape,
+        row.progress,
         created,
         took,
         str(row.num_attempts),
-        printable(brief(_silence(row, home, now) + _note(row), _NOTE_WIDTH)),
+        printable(brief(_silence(row, home, now) + (need or _note(row)), _NOTE_WIDTH)),
+    )
+
+
+def _trials(rows: Sequence[Row], now: float) -> tuple[str, ...]:
+    """The trials of a sweep in one line: states by number, what they share, and where each is listed."""
+    states = Counter(row.state for row in rows)
+    is_over = all(row.is_terminal for row in rows)
+    began = min(row.created_at for row in rows)
+    sites = list(dict.fromkeys(row.site for row in rows))
+    ended = sum(row.is_terminal for row in rows)
+    return (
+        rows[0].sweep,
+        states.most_common(1)[0][0] if len(states) == 1 else "sweep",
+        sites[0] if len(sites) == 1 else count(len(sites), "site"),
+        rows[0].shape,
+        f"{ended}/{count(len(rows), 'trial')}",
+        ago(began, now),
+        duration((max(row.ended_at for row in rows) if is_over else now) - began),
+        str(sum(row.num_attempts for row in rows)),
+        ", ".join(f"{number} {state}" for state, number in states.items()) + f"; windlass sweep show {rows[0].sweep}",
     )
 
 

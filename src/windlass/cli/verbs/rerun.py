@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass.cli.completing import complete_places
+from windlass.cli.completing_runs import complete_run_overrides
 from windlass.cli.finding import found_run
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, run_argument, verb
@@ -22,7 +23,7 @@ __all__ = ["rerun_command"]
     name="rerun",
 )
 @run_argument()
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_run_overrides)
 @click.option(
     "--on", metavar="SITE[/PARTITION]", default="", shell_complete=complete_places, help="Run it elsewhere, same pins."
 )
@@ -46,6 +47,9 @@ def rerun_command(
     old = found_run(run, home)
     how = Rerun(on=on, overrides=overrides, best_effort=best_effort, reshape=reshape)
     prepared = prepare_rerun(old, home, how=how)
+    for note in prepared.plan.notes:
+        if note.startswith(f"the image of {old.id}"):
+            tell(f"note: {note}")
     new = prepared.launch(log=tell)
     changes = f" with {' '.join(overrides)}" if overrides else ""
     tell(f"{new.id}  the plan of {old.id}{changes}{f' on {on}' if on else ''}  {new.folder.path}")

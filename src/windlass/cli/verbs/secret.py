@@ -6,7 +6,8 @@ import sys
 
 import click
 
-from windlass.cli.screen import emit, emit_json, table, tell
+from windlass.cli.completing import complete_secret
+from windlass.cli.screen import emit_json, emit_page, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.core.errors import UsageError
 from windlass.runs.home import Home
@@ -25,12 +26,8 @@ def secret_command() -> None:
     """
 
 
-def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in open_secrets(Home.default().path).sources() if name.startswith(incomplete)]
-
-
 @verb("windlass secret set HF_TOKEN < token.txt", "pass show hf | windlass secret set HF_TOKEN", name="set")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_secret)
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="")
 def set_command(name: str, rest: tuple[str, ...]) -> None:
     """Keep a value, read from standard input; on a terminal from a prompt that does not show it.
@@ -75,11 +72,11 @@ def ls_command(is_json: bool) -> None:
         tell("no secrets yet: windlass secret set NAME < FILE")
         return
     for line in table(("name", "source"), list(sources.items())):
-        emit(line)
+        emit_page(line)
 
 
 @verb("windlass secret rm HF_TOKEN", name="rm")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=_complete)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_secret)
 def rm_command(names: tuple[str, ...]) -> None:
     """Forget values."""
     store = open_secrets(Home.default().path).store

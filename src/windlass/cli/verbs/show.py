@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.finding import found_run
+from windlass.cli.finding import looked_at, reconciled
 from windlass.cli.run_page import run_data, run_page
-from windlass.cli.screen import emit, emit_json
+from windlass.cli.screen import emit, emit_json, emit_page, tell
 from windlass.cli.verb import json_option, run_argument, verb
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.record.state import RunFacts
-from windlass.runs.store import RunFolder
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder, find
 
 __all__ = ["show_command"]
 
@@ -18,6 +19,7 @@ __all__ = ["show_command"]
 @verb(
     "windlass show last",
     "windlass show hello-7hq2mx4p --json",
+    "windlass show last --reconcile",
     "windlass show last --provenance",
     "windlass show last --provenance --graph svg > chain.svg",
     name="show",
@@ -31,24 +33,35 @@ __all__ = ["show_command"]
     type=click.Choice(["mermaid", "svg"]),
     help="Print the provenance as a graph: Mermaid text or an SVG picture.",
 )
+@click.option(
+    "--reconcile",
+    "is_reconciling",
+    is_flag=True,
+    help="First do what the run needs: record a job that is lost, submit the next one, cancel what is left over.",
+)
 @json_option
-def show_command(run: str, provenance: bool, graph: str | None, is_json: bool) -> None:
+def show_command(run: str, provenance: bool, graph: str | None, is_reconciling: bool, is_json: bool) -> None:
     """Show one run: state, cause, attempts, outputs, metrics, and what to type next.
 
     RUN is a run's id, its beginning, at least four of its last letters, the experiment's name for its newest run, or
-    `last`.
+    `last`. It changes nothing, unless you give --reconcile: what the run needs is shown, with the command to type.
     """
-    folder = found_run(run)
+    home = Home.default()
+    folder = find(home, run)
+    if is_reconciling:
+        for line in reconciled(folder, home):
+            tell(f"{folder.id}: {line}")
     if provenance or graph:
         _show_provenance(folder, graph, is_json=is_json)
         return
+    found = looked_at(folder, home)
     facts = folder.facts()
-    waits = _waits(folder, facts)
+    waits = {**_waits(folder, facts), **found.suspended}
     if is_json:
-        emit_json("windlass.show/1", run_data(folder, facts, waits))
+        emit_json("windlass.show/1", run_data(folder, facts, waits, found.pending))
         return
-    for line in run_page(folder, facts, waits):
-        emit(line)
+    for line in run_page(folder, facts, waits, found.pending):
+        emit_page(line)
 
 
 def _show_provenance(run: RunFolder, graph: str | None, *, is_json: bool) -> None:
@@ -72,7 +85,7 @@ def _show_provenance(run: RunFolder, graph: str | None, *, is_json: bool) -> Non
         from windlass.cli.provenance_page import provenance_page
 
         for line in provenance_page(chain):
-            emit(line)
+            emit_page(line)
 
 
 def _record(run: RunFolder) -> dict[str, object] | None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.completing import complete_sites
+from windlass.cli.completing import complete_file, complete_partition, complete_sites
 from windlass.cli.moments import as_duration
-from windlass.cli.screen import emit, emit_json, paint, printable, table, tell
+from windlass.cli.screen import emit_json, emit_page, paint, printable, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.core.errors import PreconditionError, UsageError, WindlassError
+from windlass.core.phrases import count
 from windlass.runs.home import Home
 
 __all__ = ["site_command"]
@@ -40,7 +41,7 @@ def site_command() -> None:
     "windlass site add lab --from ai2-weka beaker.workspace=lab/main fs.shared=/weka/bucket/me",
     name="add",
 )
-@click.argument("name")
+@click.argument("name", shell_complete=complete_sites)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--ssh", default="", metavar="USER@HOST", help="Login node; without it this machine is one.")
 @click.option(
@@ -97,7 +98,7 @@ def ls_command(is_json: bool) -> None:
         checked = f"{last.at[:10]} {check_word(last)}" if last is not None else "never"
         try:
             profile = find_site(name, home)
-            about = profile.about or f"{len(profile.partitions)} partitions"
+            about = profile.about or count(len(profile.partitions), "partition")
             rows.append((name, whose, f"ssh {profile.ssh}" if profile.ssh else "", checked, about))
         except WindlassError as error:
             rows.append((name, whose, "", checked, f"broken: {error.message} [{error.code}]"))
@@ -106,9 +107,9 @@ def ls_command(is_json: bool) -> None:
         emit_json("windlass.sites/1", {"sites": [dict(zip(keys, row, strict=True)) for row in rows]})
         return
     lines = table(("site", "from", "reached by", "checked", "about"), rows)
-    emit(paint(lines[0], "bold"))
+    emit_page(paint(lines[0], "bold"))
     for line in lines[1:]:
-        emit(printable(line))
+        emit_page(printable(line))
 
 
 @verb("windlass site show isambard", "windlass site show isambard --json", name="show")
@@ -134,7 +135,7 @@ def _show(name: str, is_json: bool) -> None:
         emit_json("windlass.site/1", site_data(profile, path, last, _today()))
         return
     for line in site_lines(profile, path, last, _today()):
-        emit(line)
+        emit_page(line)
 
 
 @verb(
@@ -144,8 +145,14 @@ def _show(name: str, is_json: bool) -> None:
 )
 @click.argument("name", shell_complete=complete_sites)
 @click.option("--nodes", type=click.IntRange(min=1, max=64), default=2, show_default=True, help="Nodes of the big job.")
-@click.option("--partition", default="", help="Partition; default: the profile's.")
-@click.option("--python", default="", metavar="PATH", help="Interpreter there whose torch reduces over the nodes.")
+@click.option("--partition", default="", shell_complete=complete_partition, help="Partition; default: the profile's.")
+@click.option(
+    "--python",
+    default="",
+    metavar="PATH",
+    shell_complete=complete_file,
+    help="Interpreter there whose torch reduces over the nodes.",
+)
 @click.option(
     "--timeout", callback=as_duration, metavar="TIME", help="Give up, and cancel, after so long.  [default: 10m]"
 )
@@ -188,7 +195,7 @@ def check_command(name: str, nodes: int, partition: str, python: str, timeout: f
         emit_json("windlass.site-check/1", check_data(check))
     else:
         for line in check_lines(check, nowhere="beaker" if is_beaker else "login"):
-            emit(line)
+            emit_page(line)
         tell(f"{name}: {check_word(check)}")
     return 0 if check.is_ok else PreconditionError.exit_code
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.finding import found_run
 from windlass.cli.moments import as_duration
 from windlass.cli.screen import tell
 from windlass.cli.verb import run_argument, verb
 from windlass.core.clock import SystemClock
 from windlass.core.errors import UsageError, WaitTimeoutError
 from windlass.runs.home import Home
-from windlass.runs.store import RunFolder
+from windlass.runs.store import RunFolder, find
 
 __all__ = ["stop_command"]
 
@@ -36,7 +35,7 @@ def stop_command(run: str, checkpoint: bool, now: bool, wait_s: float | None, re
     from windlass.launch import control  # lazy: after the cheap checks
 
     home = Home.default()
-    folder = found_run(run, home)
+    folder = find(home, run)
     state = folder.facts().state
     if state.is_terminal:
         tell(f"{folder.id} has ended already: {state}")

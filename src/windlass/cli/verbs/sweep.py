@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.completing import complete_experiment
+from windlass.cli.completing import complete_experiment, complete_file
+from windlass.cli.completing_runs import complete_metrics, complete_sweeps, complete_trials
 from windlass.cli.planning import PlanFlags, PlanningVerb, planning_options, required_file
-from windlass.cli.screen import emit, emit_json, tell
+from windlass.cli.screen import emit_json, emit_page, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.core.errors import UsageError
 
@@ -33,13 +34,7 @@ def sweep_command() -> None:
     """
 
 
-def _complete_sweeps(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from windlass.cli.sweep_page import complete_sweeps  # lazy: only a shell that completes needs it
-
-    return complete_sweeps(incomplete)
-
-
-_sweep = click.argument("sweep", metavar="SWEEP", shell_complete=_complete_sweeps)
+_sweep = click.argument("sweep", metavar="SWEEP", shell_complete=complete_sweeps)
 
 
 def _found(ref: str) -> SweepHandle:
@@ -75,7 +70,8 @@ def launch_command(
 ) -> int:
     """Start the sweep of an experiment file, and watch it to its end.
 
-    Ctrl-C ends the head and leaves the runs; `windlass sweep resume` takes over. Exits with 0 when the sweep is over and
+    Ctrl-C ends the head and leaves the runs; `windlass sweep resume` takes over. A terminal that is closed leaves the
+    sweep a head of its own, as `-d` does from the start; `windlass sweep show SWEEP --follow` watches it. Exits with 0 when the sweep is over and
     at least one trial has succeeded.
     """
     if detach and in_process:
@@ -109,7 +105,7 @@ def ls_command(is_json: bool) -> None:
         tell("no sweep yet; `windlass sweep launch FILE` starts one")
         return
     for line in sweep_lines(rows):
-        emit(line)
+        emit_page(line)
 
 
 @verb("windlass sweep show last", "windlass sweep show digits-7hq2mx4p --follow", name="show")
@@ -132,12 +128,12 @@ def show_command(sweep: str, follow: bool, is_json: bool) -> None:
             tell(line)
         return
     for line in show_lines(handle):
-        emit(line)
+        emit_page(line)
 
 
 @verb("windlass sweep best last", "windlass sweep best last --metric loss --mode min", name="best")
 @_sweep
-@click.option("--metric", default="", help="Another metric than the sweep's first.")
+@click.option("--metric", default="", shell_complete=complete_metrics, help="Another metric than the sweep's first.")
 @click.option("--mode", type=click.Choice(["min", "max"]), default=None, help="Which values of it are good.")
 @json_option
 def best_command(sweep: str, metric: str, mode: str | None, is_json: bool) -> None:
@@ -150,12 +146,12 @@ def best_command(sweep: str, metric: str, mode: str | None, is_json: bool) -> No
         emit_json("windlass.trial/1", {"sweep": handle.name, **trial_data(handle, best)})
         return
     for line in best_lines(handle, best, metric):
-        emit(line)
+        emit_page(line)
 
 
 @verb("windlass sweep why last 7", name="why")
 @_sweep
-@click.argument("trial", metavar="TRIAL")
+@click.argument("trial", metavar="TRIAL", shell_complete=complete_trials)
 @json_option
 def why_command(sweep: str, trial: str, is_json: bool) -> None:
     """Tell every decision about a trial, with its reason."""
@@ -169,12 +165,12 @@ def why_command(sweep: str, trial: str, is_json: bool) -> None:
         emit_json("windlass.trial/1", {"sweep": handle.name, **trial_data(handle, found), "story": lines})
         return
     for line in lines:
-        emit(line)
+        emit_page(line)
 
 
 @verb("windlass sweep stop last", "windlass sweep stop last 7", name="stop")
 @_sweep
-@click.argument("trial", metavar="[TRIAL]", required=False)
+@click.argument("trial", metavar="[TRIAL]", required=False, shell_complete=complete_trials)
 def stop_command(sweep: str, trial: str | None) -> None:
     """End a sweep and all its trials, or one trial of it."""
     handle = _found(sweep)
@@ -237,12 +233,23 @@ def extend_command(
     """Give a sweep more samples, other limits, another stop condition or other bounds, and go on with it; recorded."""
     from windlass.cli.sweep_running import extension_of, go_on
     from windlass.runs.home import Home
+    from windlass.tune.sweep.extending import unchanged_by
 
     handle = _found(sweep)
     more = extension_of(
         handle, samples=samples, time_limit=time_limit, trials=trials, gpu_hours=gpu_hours, stop=stop, space=space
     )
-    return go_on(handle, Home.default(), is_detached=detach, is_json=is_json, more=more)
+    unchanged = unchanged_by(handle.folder, more)
+    if unchanged:
+        tell(unchanged)
+        if handle.row.state == "over":
+            tell(f"  windlass sweep show {handle.name}")
+            if is_json:
+                from windlass.cli.sweep_page import sweep_data  # lazy: only with --json
+
+                emit_json("windlass.sweep/1", sweep_data(handle))
+            return 0
+    return go_on(handle, Home.default(), is_detached=detach, is_json=is_json, more=None if unchanged else more)
 
 
 @verb(
@@ -252,7 +259,7 @@ def extend_command(
     name="export",
 )
 @_sweep
-@click.argument("target", metavar="FILE|FOLDER")
+@click.argument("target", metavar="FILE|FOLDER", shell_complete=complete_file)
 @click.option("--reports", is_flag=True, help="A row per report instead of one per trial.")
 @click.option(
     "--pictures", type=click.Choice(["html", "png", "svg"]), help="What pictures in a folder are; by default html."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.planning import PlanningVerb
-from windlass.cli.screen import emit, emit_json, table, tell
+from windlass.cli.screen import emit, emit_json, emit_page, table, tell
 from windlass.cli.verb import json_option, verb
 from windlass.core.errors import UsageError, WindlassError
 
@@ -37,6 +37,10 @@ class TrainVerb(PlanningVerb):
         from windlass.train.recipes import SHIPPED  # lazy: only words that may be a value ask
 
         return word in SHIPPED or word.endswith((".py", ".json")) or super().is_file(word)
+
+    def params_of(self, ctx: click.Context) -> frozenset[str]:
+        """A recipe has no parameters beside its fields."""
+        return frozenset()
 
     def file_keys(self) -> tuple[str, ...]:
         """The keys at the top of a recipe."""
@@ -176,7 +180,7 @@ def _emit_list(*, is_json: bool) -> None:
         emit_json("windlass.recipes/1", {"recipes": {name: shipped.summary for name, shipped in SHIPPED.items()}})
         return
     for line in table(("recipe", "what it is"), [(name, shipped.summary) for name, shipped in SHIPPED.items()]):
-        emit(line)
+        emit_page(line)
 
 
 def _emit_fields(file: str | None, overrides: Sequence[str], *, is_json: bool) -> None:
@@ -193,7 +197,7 @@ def _emit_fields(file: str | None, overrides: Sequence[str], *, is_json: bool) -
         return
     cells = [(row.path, row.value, row.takes, _meaning(row.kinds, row.doc)) for row in rows]
     for line in table(("field", "value", "takes", "meaning"), [tuple(_short(cell) for cell in row) for row in cells]):
-        emit(line)
+        emit_page(line)
 
 
 def _meaning(kinds: Sequence[str], doc: str) -> str:
@@ -229,7 +233,7 @@ def _plan(resolved: Resolved, settings: dict[str, str], *, is_json: bool) -> int
         emit_json("windlass.train-plan/1", plan.to_data())
         return 0
     for line in plan_page(plan):
-        emit(line)
+        emit_page(line)
     for warning in plan.warnings:
         tell(f"warning: {warning}")
     return 0

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.completing import complete_places
+from windlass.cli.completing_runs import complete_run_overrides, complete_runs
 from windlass.cli.finding import found_run
-from windlass.cli.screen import emit, emit_json, paint, printable, tell
+from windlass.cli.screen import emit_json, emit_page, paint, printable, tell
 from windlass.cli.verb import json_option, run_argument, verb
 from windlass.core.errors import UsageError
 from windlass.launch.finding import Finding, broken_links
@@ -32,12 +33,18 @@ _STYLES = {"ok": "green", "changed": "red", "failed": "red", "skipped": "yellow"
     name="verify",
 )
 @run_argument()
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_run_overrides)
 @click.option("--quick", is_flag=True, help="Check what was recorded and pinned; execute nothing.")
 @click.option(
     "--on", metavar="SITE[/PARTITION]", default="", shell_complete=complete_places, help="Execute it anew elsewhere."
 )
-@click.option("--against", metavar="RUN", default="", help="Compare with that run instead of executing anew.")
+@click.option(
+    "--against",
+    metavar="RUN",
+    default="",
+    shell_complete=complete_runs,
+    help="Compare with that run instead of executing anew.",
+)
 @click.option(
     "--tolerance",
     metavar="NAME=AMOUNT",
@@ -156,6 +163,6 @@ def _data(run: str, again: str, findings: list[Finding] | tuple[Finding, ...]) -
 
 def _print(finding: Finding) -> None:
     head, *rest = finding.message.split("\n")
-    emit(f"{paint(f'{finding.status:<8}', _STYLES[finding.status])} {finding.what:<22} {printable(head)}")
+    emit_page(f"{paint(f'{finding.status:<8}', _STYLES[finding.status])} {finding.what:<22} {printable(head)}")
     for line in rest:
-        emit(f"{'':<31} {printable(line)}")
+        emit_page(f"{'':<31} {printable(line)}")

@@ -7,8 +7,8 @@ they are. A line that cannot be read with certainty (backquotes, here-documents)
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.plan.shell import Word, is_assignment, plain_argv, simple_commands
 
 __all__ = ["BashLine", "Called", "Flag"]
@@ -105,6 +105,10 @@ class BashLine:
     def insert(self, place: int, words: str) -> BashLine:
         """The line with words behind the word that ends at a place."""
         return BashLine.read(f"{self.text[:place]} {words}{self.text[place:]}")
+
+    def replace(self, start: int, end: int, words: str) -> BashLine:
+        """The line with other words from one offset to another."""
+        return BashLine.read(f"{self.text[:start]}{words}{self.text[end:]}")
 
     def joint(self, index: int) -> str:
         """What stands between a command and the one after it, such as `&&`."""

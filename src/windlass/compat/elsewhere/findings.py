@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem, SpecError
 from windlass.spec import Experiment, checked
 
-__all__ = ["Brought", "Findings"]
+__all__ = ["Brought", "Findings", "with_options"]
+
+_OVERRIDE = re.compile(r"~?\btasks\.main\.(?P<key>[a-z_]+)(?:=(?P<value>[^\s`]+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +21,23 @@ class Brought:
 
     experiment: Experiment
     notes: tuple[str, ...]
+
+
+def with_options(error: SpecError, options: Mapping[str, str], *, other: str = "") -> SpecError:
+    """The same problems, with hints that can be typed on another launcher's command line.
+
+    Args:
+        options: the launcher's own option by a task's key, such as `--num_nodes` for `nodes`.
+        other: the option that takes any other key of an experiment, such as `--set`; empty: there is none.
+    """
+
+    def typed(match: re.Match[str]) -> str:
+        option = options.get(match["key"])
+        if option:
+            return f"{option} {match['value']}"
+        return f"{other} {match.group()}" if other else match.group()
+
+    return SpecError(replace(each, hint=_OVERRIDE.sub(typed, each.hint)) for each in error.problems)
 
 
 @dataclass(slots=True)

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from windlass.compat.elsewhere.bash_line import BashLine
+from windlass.core.dataclass import dataclass
 from windlass.plan.shell import Quote, ShellScanner, quote_value
 from windlass.spec import Command
 
 __all__ = ["CACHE", "CHECKPOINTS", "CODE", "OUT", "Mark", "Relocation", "command_of", "escaped"]
+
+_ABSOLUTE = re.compile(r"(?<![\w./:@$}~*-])/[\w.@%+-]+(?:/[\w.@%+-]+)+")
+_EVERYWHERE = re.compile(r"/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|tmp|usr)/")
+"""Folders that every Linux machine has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,13 @@ class Relocation:
                 rest = re.match(r"[^\s'\"`;|&()<>,}]*", text[match.end() :])
                 found.append(match.group() + (rest.group() if rest else ""))
         return tuple(dict.fromkeys(found))
+
+    def kept(self, text: str) -> tuple[str, ...]:
+        """Absolute paths in a text that nothing is known about: they are used there as they are written."""
+        found = (match.group() for match in _ABSOLUTE.finditer(text))
+        return tuple(
+            dict.fromkeys(path for path in found if not _EVERYWHERE.match(path) and not self._pattern.match(path))
+        )
 
     def _target(self, path: str) -> str | None:
         """What a path becomes, by the longest beginning that is known."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["Account", "Cluster"]
 

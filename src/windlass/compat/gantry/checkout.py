@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError, UsageError
 from windlass.core.process import Completed
 from windlass.pin.code.git import Git, Repository, last_lines, open_repository

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from windlass.compat.gantry.options import Option, names
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
 

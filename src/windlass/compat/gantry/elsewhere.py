@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from windlass.compat.gantry.moved_inputs import paths_there
 from windlass.compat.gantry.recipe import Recipe
 from windlass.compat.gantry.request import Request
 from windlass.compat.gantry.terms import check_at_beaker, note_on_beaker, note_on_job
+from windlass.core.dataclass import dataclass
 from windlass.core.names import as_name
 from windlass.spec import Context, Experiment, Gpus, Limit, Task
 

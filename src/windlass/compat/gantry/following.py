@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from windlass.backends.beaker.following import PATIENCE_S, Away, Tail
 from windlass.core.clock import Clock, SystemClock
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError, UsageError, WaitTimeoutError
 
 if TYPE_CHECKING:

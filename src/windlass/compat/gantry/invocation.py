@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from windlass.compat.gantry.durations import to_seconds
 from windlass.compat.gantry.following import Following
 from windlass.compat.gantry.recipe import Recipe
 from windlass.compat.gantry.settings import read_settings
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
 __all__ = ["Invocation", "read_command_line"]

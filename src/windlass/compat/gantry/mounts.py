@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from windlass.compat.gantry.recipe import Pair, Recipe
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
 __all__ = ["Inputs", "Mount", "SecretVariable", "read_inputs"]

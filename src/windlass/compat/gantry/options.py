@@ -6,8 +6,9 @@ Source: `gantry run --help` of beaker-gantry 3.7.0 (90 options).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["OPTIONS", "SECTIONS", "Kind", "Option", "names"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from windlass.compat.gantry.account import Account, Cluster
 from windlass.compat.gantry.recipe import Recipe
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError
 from windlass.core.names import nearest
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from windlass.compat.gantry.mounts import Inputs, Mount, read_inputs
 from windlass.compat.gantry.recipe import Recipe
 from windlass.compat.gantry.resolution import Resolved, resolve
 from windlass.compat.gantry.spec import build_spec
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 
 if TYPE_CHECKING:

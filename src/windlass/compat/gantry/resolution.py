@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.compat.gantry.account import Account
@@ -12,6 +11,7 @@ from windlass.compat.gantry.checkout import Checkout
 from windlass.compat.gantry.mounts import Inputs, Mount, SecretVariable
 from windlass.compat.gantry.placement import place, wishes_of
 from windlass.compat.gantry.recipe import Recipe
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UsageError
 from windlass.core.names import nearest
 

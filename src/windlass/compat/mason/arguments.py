@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from windlass.compat.mason.flags import FLAGS, OWN, RETIRED, Flag, Takes
 from windlass.compat.mason.options import MasonOptions, OwnOptions
 from windlass.compat.mason.values import CACHES, PRIORITIES
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
 
@@ -29,12 +30,14 @@ _ELSEWHERE = frozenset(
         "env_python",
         "env_image",
         "name",
+        "is_split",
         "is_snapshot",
         "is_allow_dirty",
         "is_best_effort",
         "is_detached",
     ]
 )
+_BEFORE_COMMAND = ("--on", "--emit")
 _MAX_SHOWN = 80
 _EMITS = ("spec", "beaker", "plan")
 
@@ -84,6 +87,7 @@ def read_arguments(argv: Sequence[str], *, environ: Mapping[str, str]) -> Argume
     commands = _split(argv[at + 1 :])
     if not all("".join(command).strip() for command in commands) or not commands:
         raise UsageError("there is no command behind `--`", hint=_EXAMPLE, code="mason-no-command")
+    _check_commands(commands)
     options = _options(found, environ)
     return Arguments(options=options, own=_own(found), commands=commands, notes=tuple(found.notes))
 
@@ -197,7 +201,8 @@ def _value(flag: Flag, text: str) -> Any:
         return flag.read(text)
     except ValueError as error:
         word = nearest(text.lower(), _words_of(flag))
-        hint = f"did you mean `{word}`?" if word else f"write `{flag.name} {flag.metavar}`"
+        choices = "|".join(_words_of(flag)) or flag.metavar
+        hint = f"did you mean `{word}`?" if word else f"write `{flag.name} {choices}`"
         raise UsageError(f"`{flag.name} {_short(text)}`: {error}", hint=hint, code="mason-value") from None
 
 
@@ -219,6 +224,19 @@ def _split(words: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         else:
             commands[-1].append(word)
     return tuple(tuple(command) for command in commands if command)
+
+
+def _check_commands(commands: Sequence[Sequence[str]]) -> None:
+    """Refuse `--on` and `--emit` after `--`: they would become part of the command, and the job would be submitted."""
+    for word in (word for command in commands for word in command):
+        flag = word.partition("=")[0]
+        if flag in _BEFORE_COMMAND:
+            message = f"`{flag}` is after `--`, where it belongs to the command"
+            hint = (
+                f"write `{flag}` before the `--`; if the command itself takes it, quote the whole command:"
+                f" -- 'python train.py {flag} ...'"
+            )
+            raise UsageError(message, hint=hint, code="mason-stray-word")
 
 
 def _options(found: _Found, environ: Mapping[str, str]) -> MasonOptions:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from windlass.core.dataclass import dataclass
+from windlass.core.json_text import read_json
 
 __all__ = ["Bucket", "Clusters", "Google", "Weka", "known_clusters"]
 
@@ -51,6 +52,11 @@ class Clusters:
     google: Google
     interconnect: tuple[str, ...]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every cluster that is known, each once."""
+        return tuple(dict.fromkeys((*self.weka.clusters, *self.google.clusters, *self.interconnect)))
+
     def has_weka(self, clusters: Iterable[str]) -> bool:
         """Whether every one of these clusters has Weka."""
         return set(clusters) <= set(self.weka.clusters)
@@ -71,7 +77,7 @@ class Clusters:
 @cache
 def known_clusters() -> Clusters:
     """The shipped knowledge, read once."""
-    data = json.loads(_FILE.read_text(encoding="utf-8"))
+    data = read_json(_FILE)
     weka, google = data["weka"], data["google"]
     return Clusters(
         weka=Weka(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from windlass.compat.elsewhere.destination import Destination
 from windlass.compat.elsewhere.findings import Brought, Findings
@@ -28,6 +27,7 @@ from windlass.compat.mason.terms import (
     shared_memory_there,
     time_there,
 )
+from windlass.core.dataclass import dataclass
 from windlass.core.names import as_name
 from windlass.spec import DataSource, Env, Experiment, Gpus, Limit, Task
 
@@ -98,7 +98,12 @@ class _Conversion:
     ) -> tuple[dict[str, Task], dict[str, DataSource]]:
         """A task for each command, and the caches of their datasets."""
         options = self.options
-        asked = Asked(nodes=options.num_nodes, gpus=options.gpus, there=self.place.gpus_per_node(partitions))
+        asked = Asked(
+            nodes=options.num_nodes,
+            gpus=options.gpus,
+            there=self.place.gpus_per_node(partitions),
+            splits_learners=self.launch.own.is_split,
+        )
         tasks: dict[str, Task] = {}
         data: dict[str, DataSource] = {}
         names = self._names()

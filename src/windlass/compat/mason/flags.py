@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from windlass.compat.mason import values
+from windlass.core.dataclass import dataclass
 
 __all__ = ["FLAGS", "OWN", "RETIRED", "Flag", "Takes"]
 
@@ -263,6 +263,11 @@ OWN: tuple[Flag, ...] = (
         help="Where a training's dataset is cached: here before, or there as a step of the run (with --on).",
     ),
     Flag(name="--name", field="name", metavar="NAME", help="With --on: name of the experiment."),
+    _switch(
+        "--split-learners",
+        "With --on: split --num_learners_per_node to fit the place's nodes, such as `8` to `4 4`.",
+        field="is_split",
+    ),
     _switch("--snapshot", "With --on: store a dirty tree exactly, and run that.", field="is_snapshot"),
     _switch("--allow-dirty", "With --on: run a dirty tree in place.", field="is_allow_dirty"),
     _switch("--best-effort", "With --on: note what the place cannot honour.", field="is_best_effort"),

@@ -11,7 +11,8 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["Identity", "Random", "new_identity", "random_letters"]
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from windlass import config
 from windlass.compat.elsewhere.destination import Destination, destination_at, is_this_machine
-from windlass.compat.elsewhere.findings import Brought
+from windlass.compat.elsewhere.findings import Brought, with_options
 from windlass.compat.mason.account import KnownAccount
 from windlass.compat.mason.elsewhere import to_experiment
 from windlass.compat.mason.reading import MasonLaunch
-from windlass.core.errors import UsageError
+from windlass.core.errors import SpecError, UsageError
 from windlass.spec import Env, Experiment, Image
 
 if TYPE_CHECKING:
@@ -111,7 +111,10 @@ def prepare_elsewhere(
         best_effort=own.is_best_effort,
         is_dry=is_dry,
     )
-    prepared = prepare(brought.experiment, Path(launch.folder), options, overrides=own.overrides, home=home)
+    try:
+        prepared = prepare(brought.experiment, Path(launch.folder), options, overrides=own.overrides, home=home)
+    except SpecError as error:
+        raise with_options(error, {"nodes": "--num_nodes", "gpus": "--gpus"}, other="--set") from error
     if _cache(launch) == "here" and not is_dry:  # last: what is refused is refused before minutes of caching
         cache_datasets(launch, environ=environ, log=log)
     return replace(prepared, plan=replace(prepared.plan, notes=(*brought.notes, *prepared.plan.notes)))

@@ -6,12 +6,14 @@ variables, or by a script that is sourced first and brings up Ray. Elsewhere win
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from windlass.compat.elsewhere.bash_line import BashLine, Called, Flag
 from windlass.compat.elsewhere.relocation import escaped
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem, SpecError
 
 __all__ = ["Asked", "Started", "start_line"]
@@ -47,6 +49,8 @@ class Asked:
     nodes: int
     gpus: int
     there: int | None = None
+    splits_learners: bool = False
+    """Rewrite `--num_learners_per_node` for smaller nodes instead of refusing it."""
 
     @property
     def is_reshaped(self) -> bool:
@@ -115,49 +119,71 @@ def _start_ray(line: BashLine, index: int, asked: Asked) -> Started:
     notes = [f"`source {script}` is left out: `cluster: ray` brings Ray up on all nodes, and ends with the training"]
     if index and asked.nodes > 1:
         notes.append("what stands before it runs on the first node alone; on Beaker it ran on each")
-    line = line.without_command(index)
-    _check_ray_sizes(line, asked)
+    line, split = _fit_ray_sizes(line.without_command(index), asked)
+    notes += split
     variables = {**_RAY_VARIABLES, **lifted}
     return Started(line=line, cluster="ray", is_placed=True, vars=variables, notes=tuple(notes))
 
 
-def _check_ray_sizes(line: BashLine, asked: Asked) -> None:
-    """Refuse learners or engines that take more GPUs of a node than there are."""
+def _fit_ray_sizes(line: BashLine, asked: Asked) -> tuple[BashLine, list[str]]:
+    """The line with learners that fit the nodes, and notes.
+
+    Raises:
+        SpecError: learners or engines need more GPUs than a node has, and the learners may not be split.
+    """
     if not asked.is_reshaped:
-        return
-    there = asked.there or 0
-    for called in line.commands:
-        sizes = _numbers(called, "num-learners-per-node")
-        if any(size > there for size in sizes):
-            fits = [
-                part for size in sizes for part in ([there] * (size // there) + [size % there] * (size % there > 0))
-            ]
-            raise _refusal("--num_learners_per_node " + _said(sizes), there, "--num_learners_per_node " + _said(fits))
-        sizes = _numbers(called, "vllm-tensor-parallel-size")
-        if any(size > there for size in sizes):
+        return line, []
+    there, notes = asked.there or 0, []
+    for index in range(len(line.commands)):
+        sizes = _sizes(line.commands[index], "vllm-tensor-parallel-size")
+        if any(size > there for size in sizes.numbers):
             hint = f"--vllm_tensor_parallel_size {there}, and more of --vllm_num_engines"
-            raise _refusal("--vllm_tensor_parallel_size " + _said(sizes), there, hint)
+            raise _refusal("--vllm_tensor_parallel_size " + _said(sizes.numbers), there, f"write {hint}")
+        sizes = _sizes(line.commands[index], "num-learners-per-node")
+        if any(size > there for size in sizes.numbers):
+            fits = [part for size in sizes.numbers for part in _parts(size, there)]
+            before, after = ("--num_learners_per_node " + _said(each) for each in (sizes.numbers, fits))
+            if not asked.splits_learners:
+                raise _refusal(before, there, f"write {after}, or pass --split-learners before the `--`")
+            line = line.replace(sizes.start, sizes.end, after)
+            notes.append(f"`{before}` is `{after}` there (--split-learners)")
+    return line, notes
 
 
-def _numbers(called: Called, name: str) -> list[int]:
-    """The whole numbers that follow a flag."""
+def _parts(size: int, there: int) -> list[int]:
+    """Learners of one node, split over nodes of `there` GPUs."""
+    return [there] * (size // there) + [size % there] * (size % there > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sizes:
+    """The whole numbers that follow a flag; `start` and `end` are the offsets of flag and numbers in the line."""
+
+    numbers: list[int] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+
+
+def _sizes(called: Called, name: str) -> _Sizes:
     for index, word in enumerate(called.words):
         flag, equals, value = word.value.partition("=")
         if flag.replace("_", "-") != f"--{name}":
             continue
-        texts = [value] if equals else [each.value for each in called.words[index + 1 :]]
-        end = next((at for at, text in enumerate(texts) if not text.isdecimal()), len(texts))
-        return [int(text) for text in texts[:end]]
-    return []
+        words = (
+            [] if equals else list(itertools.takewhile(lambda each: each.value.isdecimal(), called.words[index + 1 :]))
+        )
+        texts = [value] if equals and value.isdecimal() else [each.value for each in words]
+        return _Sizes(numbers=[int(text) for text in texts], start=word.start, end=(words[-1] if words else word).end)
+    return _Sizes()
 
 
 def _said(sizes: list[int]) -> str:
     return " ".join(map(str, sizes))
 
 
-def _refusal(flag: str, there: int, instead: str) -> SpecError:
-    message = f"`{flag}` takes more GPUs of a node than the {there} that there are"
-    return SpecError([Problem(message, "mason-sizes", None, f"write {instead}")])
+def _refusal(flag: str, there: int, hint: str) -> SpecError:
+    message = f"`{flag}` needs more GPUs per node than the {there} of a node there"
+    return SpecError([Problem(message, "mason-sizes", None, hint)])
 
 
 # --- accelerate and torchrun --------------------------------------------------------------------------------------
@@ -215,7 +241,10 @@ def _procs_of(launcher: str, count: Flag, owned: list[Flag], asked: Asked) -> in
         number //= asked.nodes
     if asked.is_reshaped and number != asked.gpus:
         message = f"the command starts {number} processes on each of {asked.nodes} nodes of {asked.gpus} GPUs"
-        hint = f"nodes have {asked.there} GPUs there: ask for --gpus {asked.there}, with --num_nodes to match"
+        there = asked.there or 1
+        hint = (
+            f"nodes have {there} GPUs there: write --gpus {there} --num_nodes {-(-asked.nodes * asked.gpus // there)}"
+        )
         raise SpecError([Problem(f"{message}, which cannot be spread over others", "mason-sizes", None, hint)])
     return number
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from windlass.compat.elsewhere.bash_line import BashLine
 from windlass.compat.elsewhere.destination import Destination
@@ -13,7 +13,8 @@ from windlass.compat.mason.launchers import Asked, Started, start_line
 from windlass.compat.mason.quoting import join_words
 from windlass.compat.mason.reading import MasonCommand
 from windlass.compat.mason.rewriting import without
-from windlass.compat.mason.surroundings import unknown_path
+from windlass.compat.mason.surroundings import kept_path_note, unknown_path
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import SpecError
 from windlass.plan.shell import is_assignment
 
@@ -39,7 +40,9 @@ def move(
     """
     words = _own_folders(command, place, findings)
     lifted = [word for word in words[:3] if is_assignment(word) and word.startswith("WANDB_")]
-    line = BashLine.read(paths.line(join_words(words[len(lifted) :])))
+    text = join_words(words[len(lifted) :])
+    findings.note(*(kept_path_note(path, "the command", place) for path in paths.kept(text)))
+    line = BashLine.read(paths.line(text))
     findings.add(unknown_path(path, "the command", place) for path in paths.strangers(line.text))
     build = _build(line, findings) if caches and command.training else ()
     if build:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from windlass.core.dataclass import dataclass
 
 __all__ = ["DatasetMount", "MasonOptions", "OwnOptions"]
 
@@ -78,6 +78,8 @@ class OwnOptions:
     cache: str = ""
     """`here`, `there` or `none`: where a dataset is cached; empty: here for Beaker, there with `--on`."""
     name: str = ""
+    is_split: bool = False
+    """`--split-learners`: rewrite `--num_learners_per_node` for smaller nodes."""
     is_snapshot: bool = False
     is_allow_dirty: bool = False
     is_best_effort: bool = False

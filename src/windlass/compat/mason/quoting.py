@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["join_words", "kept_whole"]
 
@@ -60,7 +61,7 @@ def _ends_command(word: str) -> bool:
 def _word(at: _At) -> str:
     word = at.word
     if _is_marked(word):
-        return word if _is_quoted(word) else _single(word)
+        return word if _is_quoted(word) and '"' not in (word[0], word[-1]) else _single(word)
     if not _is_one(at):
         return word
     match = _ASSIGNMENT.fullmatch(word)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from windlass.compat.mason.account import Account
@@ -18,6 +17,7 @@ from windlass.compat.mason.options import MasonOptions, OwnOptions
 from windlass.compat.mason.quoting import join_words, kept_whole
 from windlass.compat.mason.rewriting import RESUMABLE, Situation, for_nodes, rewrite, training_of
 from windlass.compat.mason.storage import task_mounts
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError
 from windlass.core.names import nearest
 
@@ -145,7 +145,14 @@ class _Reader:
             is_resumable=is_resumable,
             is_without_interconnect=bool(slow),
             folder=self.folder,
-            notes=(*notes, *_whole_notes(commands), *_bucket_note(options, self.clusters), *_slow_note(slow)),
+            notes=(
+                *notes,
+                *_whole_notes(commands),
+                *_cluster_notes(options, self.clusters),
+                *_unmounted_notes(commands, options, self.clusters),
+                *_bucket_note(options, self.clusters),
+                *_slow_note(slow),
+            ),
         )
 
     def _line(self, user: str) -> list[str]:
@@ -209,6 +216,29 @@ def _check_secrets(options: MasonOptions, held: Sequence[str] | None) -> list[st
                 code="beaker-secret-missing",
             )
     return []
+
+
+def _cluster_notes(options: MasonOptions, clusters: Clusters) -> list[str]:
+    """A name that is close to a known cluster's is probably a mistake; other unknown names are new clusters."""
+    unknown = [each for each in options.cluster if each not in clusters.names]
+    guesses = [(each, nearest(each, clusters.names)) for each in unknown]
+    return [f"unknown cluster `{each}`: did you mean `{guess}`?" for each, guess in guesses if guess]
+
+
+def _unmounted_notes(commands: Sequence[MasonCommand], options: MasonOptions, clusters: Clusters) -> list[str]:
+    """Mason moves the output to Weka where one cluster has it, and mounts Weka only where all have it."""
+    root = clusters.weka.root
+    if clusters.has_weka(options.cluster) or not clusters.may_have_weka(options.cluster):
+        return []
+    without = ", ".join(each for each in options.cluster if not clusters.has_weka([each]))
+    paths = dict.fromkeys(
+        word for command in commands for word in command.words if word.startswith(root) and word not in command.given
+    )
+    return [
+        f"{path} is not mounted, because {without} has no Weka: results are lost with the job"
+        f" (choose clusters that all have Weka, or pass --auto_output_dir_path '')"
+        for path in paths
+    ]
 
 
 def _slow_note(slow: Sequence[str]) -> list[str]:

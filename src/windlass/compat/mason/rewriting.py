@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from windlass.compat.mason.clusters import Clusters
 from windlass.compat.mason.options import MasonOptions
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
 __all__ = [

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from windlass.compat.elsewhere.destination import Destination
 from windlass.compat.elsewhere.relocation import CHECKPOINTS, CODE, OUT, Relocation
 from windlass.compat.mason.reading import MasonCommand, MasonLaunch
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem
 from windlass.spec import SecretUse
 
-__all__ = ["Surroundings", "surroundings_of", "unknown_path"]
+__all__ = ["Surroundings", "kept_path_note", "surroundings_of", "unknown_path"]
 
 _NETWORK = frozenset({"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA"})
 _PER_TASK = frozenset({"WANDB_RUN_ID", "CHECKPOINT_OUTPUT_DIR"})
@@ -54,6 +55,11 @@ def unknown_path(path: str, where: str, place: Destination) -> Problem:
     if place.kind in ("slurm", "beaker"):
         hint += f", or in the profile of `{place.name}`: brought: {{paths: {{{folder}: FOLDER}}}}"
     return Problem(message, "mason-path", None, hint)
+
+
+def kept_path_note(path: str, where: str, place: Destination) -> str:
+    """The note on a path that stays as it is written."""
+    return f"`{path}` in {where} is not changed; if `{place.name}` has it elsewhere: --map {path}=FOLDER"
 
 
 def surroundings_of(launch: MasonLaunch, place: Destination) -> Surroundings:
@@ -113,6 +119,7 @@ class _Reader:
         if is_asked:
             self.variables[name] = self.paths.value(value)
             self.problems += [unknown_path(path, f"--env {name}", self.place) for path in strangers]
+            self.notes += [kept_path_note(path, f"--env {name}", self.place) for path in self.paths.kept(value)]
         elif name == "PATH":
             self.notes.append("PATH is that of the place, not of this machine's shell")
         elif name in _PER_TASK:

@@ -82,7 +82,7 @@ def size(text: str) -> str:
 def priority(text: str) -> str:
     """One of Beaker's priorities."""
     if text not in PRIORITIES:
-        raise ValueError(f"a priority is one of {', '.join(PRIORITIES)}")
+        raise ValueError(f"invalid priority; use one of {', '.join(PRIORITIES)}")
     return text
 
 

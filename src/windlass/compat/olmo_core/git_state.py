@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.compat.gantry.checkout import Checkout, checkout_of, repository_of
 from windlass.compat.olmo_core.config_base import Base
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
 
 __all__ = ["GitRepoState"]

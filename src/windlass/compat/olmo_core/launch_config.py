@@ -9,7 +9,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from windlass.compat.gantry.following import Following
@@ -18,6 +17,7 @@ from windlass.compat.olmo_core.config_base import Base
 from windlass.compat.olmo_core.git_state import GitRepoState
 from windlass.compat.olmo_core.images import default_image, owners
 from windlass.compat.olmo_core.jobs import is_running_in_beaker_batch_job
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError, UsageError, WindlassError
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WaitTimeoutError
 
 __all__ = ["StepWatch", "Stuck"]

@@ -128,8 +128,9 @@ def _task(task: Mapping[str, Any], common: Mapping[str, str], called: Mapping[st
     )
 
 
-def _hosts(names: Sequence[str], replicas: int | None) -> tuple[str, ...]:
+def _hosts(stated: str | Sequence[str], replicas: int | None) -> tuple[str, ...]:
     """The hosts, where the task takes each of them; Beaker takes any of them, so more than the replicas are kept."""
+    names = [stated] if isinstance(stated, str) else stated
     return tuple(names) if len(names) == (replicas or 1) else ()
 
 

@@ -23,7 +23,8 @@ CONTEXT: Mapping[str, str] = {
     "minRuntime": "duration",
     "autoResume": "flag",
 }
-CONSTRAINTS: Mapping[str, str] = {"cluster": "texts", "hostname": "texts"}
+CONSTRAINTS: Mapping[str, str] = {"cluster": "names", "hostname": "names"}
+"""The client takes one name as text too, and sends it so."""
 TASK: Mapping[str, str] = {
     "name": "text",
     "image": "mapping",

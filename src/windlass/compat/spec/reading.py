@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +14,9 @@ from windlass.compat.spec.rules import problems_of, short_durations, unknown_key
 from windlass.config.document import Tree, data_of_tree, tree_of_data
 from windlass.config.load import raise_any
 from windlass.config.yaml_text import compose, decode_text, too_large
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, Place, Problem, SpecError
+from windlass.core.json_text import decode_json
 from windlass.plan.beaker_quantities import parse_duration_ns
 
 __all__ = ["SpecFile", "checked_spec", "read_spec", "sent"]
@@ -112,7 +113,7 @@ def _tree(text: str, source: str) -> Tree:
     tree, problems = compose(text, source=source, merges=True)  # as the client reads it
     if tree is None and problems and text.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):  # otherwise the places of the YAML reader say more
-            return tree_of_data(json.loads(text), source)  # JSON that is no YAML: escapes of half characters, tabs
+            return tree_of_data(decode_json(text), source)  # JSON that is no YAML: escapes of half characters, tabs
     raise_any(problems)
     if tree is None:
         raise SpecError([Problem("the file is empty", "empty-file", Place(source), "write `tasks:` lines")])

@@ -19,6 +19,7 @@ _MAX_START_NS = 48 * 3600 * NS_PER_S
 _KINDS = {
     "text": "text",
     "texts": "a list of texts",
+    "names": "a text or a list of texts",
     "words": "a list of words",
     "scalar": "text or a number",
     "number": "a number",
@@ -32,6 +33,7 @@ _KINDS = {
 _HINTS = {
     "size": "write a unit: `10GiB`",
     "texts": "write each behind a `- `, or all in `[...]`",
+    "names": "write one name, or each behind a `- `",
     "words": "write each behind a `- `, or all in `[...]`",
     "list": "write each entry behind a `- `",
     "mapping": "write `key: value` lines",
@@ -40,7 +42,7 @@ _HINTS = {
     "duration": "write a number with a unit: `1h30m`",
     "flag": "write `true` or `false`, without quotes",
 }
-_INNER = {"texts": "text", "words": "scalar"}
+_INNER = {"names": "text", "texts": "text", "words": "scalar"}
 _OBJECTS = {
     "image": keys.IMAGE,
     "result": keys.RESULT,
@@ -241,6 +243,8 @@ def _hint(tree: Tree, kind: str) -> str:
 def _is_kind(tree: Tree, kind: str) -> bool:
     if kind in ("mapping", "list"):
         return isinstance(tree, Branch if kind == "mapping" else Items)
+    if kind == "names" and isinstance(tree, Leaf):
+        return _is_scalar(tree.value, "text")
     if kind in _INNER:
         return isinstance(tree, Items) and all(_is_word(item, _INNER[kind]) for item in tree.items)
     return isinstance(tree, Leaf) and _is_scalar(tree.value, kind)

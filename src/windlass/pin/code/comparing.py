@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
 from windlass.pin.code.checkouts import _own_index, find_repository
-from windlass.pin.code.git import Git, open_repository, private_index, unquote
+from windlass.pin.code.git import Git, open_repository, unquote
 from windlass.pin.code.pinned import CodePin
-from windlass.pin.code.worktree import list_changes
 
-__all__ = ["FileChange", "changed_since", "changes_between", "uncommitted"]
+__all__ = ["FileChange", "changed_since", "changes_between"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +81,6 @@ def changes_between(
                 for change in told
             ]
     return None
-
-
-def uncommitted(folder: Path) -> frozenset[str] | None:
-    """Files that no commit holds as they are, relative to the repository's root; None outside any repository."""
-    repository = open_repository(folder.expanduser().absolute())
-    if repository is None or repository.toplevel is None:
-        return None
-    with private_index(repository) as git:
-        return frozenset(list_changes(git))
 
 
 def _repositories(folder: Path, store: Path | None) -> Iterator[Git]:

@@ -11,9 +11,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError
 from windlass.core.process import Completed, run
 

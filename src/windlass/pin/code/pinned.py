@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["NO_CODE", "SNAPSHOT_REFS", "CodeKind", "CodePin"]
 

@@ -14,7 +14,7 @@ from windlass.core.files import write_atomic
 from windlass.core.names import nearest
 from windlass.pin.code.git import Git, Repository, last_lines, open_repository, private_index
 from windlass.pin.code.pinned import CodePin
-from windlass.pin.code.worktree import check_submodules, look_at, name_some, printable
+from windlass.pin.code.worktree import WorkingTree, changed_files, check_submodules, look_at, name_some, printable
 
 __all__ = ["pin_code", "strip_credentials"]
 
@@ -130,13 +130,15 @@ def _pin_working_tree(repository: Repository, *, snapshot: bool, allow_dirty: bo
             hint="commit first, or add --snapshot (stores this exact tree)",
             code="no-commits",
         )
-    raise _dirty(repository, changes, seen.untracked)
+    raise _dirty(repository, seen)
 
 
-def _dirty(repository: Repository, changes: tuple[str, ...], untracked: frozenset[str]) -> PreconditionError:
-    count = "1 file differs" if len(changes) == 1 else f"{len(changes)} files differ"
-    names = [f"{name} (untracked)" if name in untracked else name for name in changes]
-    commit = "commit them (or list what is no code in .gitignore)" if untracked else "commit them"
+def _dirty(repository: Repository, seen: WorkingTree) -> PreconditionError:
+    names = changed_files(repository.git, seen)
+    count = "1 file differs" if len(names) == 1 else f"{len(names)} files differ"
+    commit = "commit them (or list what is no code in .gitignore)" if seen.untracked else "commit them"
+    if seen.submodules:
+        commit += ", first in the submodule"
     return PreconditionError(
         f"{count} from the last commit in {repository.git.folder}: {name_some(names)}",
         hint=f"{commit}, or add --snapshot (stores this exact tree) or --allow-dirty (runs in place and records it)",

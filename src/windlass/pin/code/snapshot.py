@@ -15,9 +15,10 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError
 from windlass.core.units import format_size
 from windlass.pin.code.git import Git, Repository, open_repository, private_index, quote

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError
-from windlass.pin.code.git import Git, Repository, last_lines, open_repository, quote, unquote
+from windlass.pin.code.git import Git, Repository, last_lines, open_repository, private_index, quote, unquote
 
 __all__ = [
     "Gitlink",
     "WorkingTree",
+    "changed_files",
     "check_lfs",
     "check_submodules",
     "find_submodule",
@@ -36,6 +37,8 @@ _STATUS = (
 )
 _NUM_FIELDS = {"1": 8, "u": 10, "?": 1}
 """Fields before the name, by the kind of a line; source: git-status(1), "Porcelain Format Version 2"."""
+_CHANGED_SUBMODULE = re.compile(r"S.(?:M.|.U)")
+"""The third field of a submodule that has modified or untracked files."""
 _LFS_POINTER = "^version https://git-lfs.github.com/spec/v1"
 
 
@@ -62,12 +65,14 @@ class WorkingTree:
         branch: empty on a detached head.
         changes: see `list_changes`.
         untracked: those of the changes that git does not know.
+        submodules: those of the changes that are submodules with changed files of their own.
     """
 
     head: str
     branch: str
     changes: list[str]
     untracked: frozenset[str] = frozenset()
+    submodules: frozenset[str] = frozenset()
 
 
 def list_changes(git: Git, *, is_exact: bool = False) -> list[str]:
@@ -98,13 +103,33 @@ def look_at(git: Git, *, is_exact: bool = False) -> WorkingTree:
     lines = [line for line in done.stdout.split("\n") if line]
     told = dict(line.removeprefix("# ").split(" ", 1) for line in lines if line.startswith("# "))
     head, branch = told["branch.oid"], told["branch.head"]
-    names = [(line[0], unquote(line.split(" ", _NUM_FIELDS[line[0]])[-1])) for line in lines if line[0] in _NUM_FIELDS]
+    entries = [line.split(" ", _NUM_FIELDS[line[0]]) for line in lines if line[0] in _NUM_FIELDS]
+    names = [(fields[0], unquote(fields[-1])) for fields in entries]
     return WorkingTree(
         head="" if head == "(initial)" else head,
         branch="" if branch == "(detached)" else branch,
         changes=sorted({name for _, name in names}),
         untracked=frozenset(name for kind, name in names if kind == "?"),
+        submodules=frozenset(
+            unquote(fields[-1]) for fields in entries if fields[0] in "1u" and _CHANGED_SUBMODULE.fullmatch(fields[2])
+        ),
     )
+
+
+def changed_files(git: Git, seen: WorkingTree) -> list[str]:
+    """The changes of a working tree, with the files of changed submodules instead of the submodules; sorted."""
+    names = []
+    for name in seen.changes:
+        if name not in seen.submodules:
+            names.append(f"{name} (untracked)" if name in seen.untracked else name)
+            continue
+        inner = open_repository(git.folder / name)
+        if inner is None:
+            names.append(name)
+            continue
+        with private_index(inner) as own:
+            names += [f"{name}/{file}" for file in changed_files(inner.git, look_at(own))]
+    return names
 
 
 def list_converted(git: Git, own_attributes: Path) -> list[str]:

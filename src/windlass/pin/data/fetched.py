@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.core.files import read_json, write_json
+from windlass.core.files import write_json
+from windlass.core.json_text import read_json
 from windlass.pin.data.listing import Listing, RemoteFile
 from windlass.store.blobs import BucketBlob, HttpBlob
 from windlass.store.fetching import Fetch, Progress

@@ -8,13 +8,13 @@ Source: https://huggingface.co/docs/hub/api. HF_ENDPOINT and HF_TOKEN are those 
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
+from windlass.core.json_text import decode_json
 from windlass.pin.data.listing import Listing, RemoteFile
 from windlass.store.blobs import HttpBlob, open_http
 from windlass.store.fetching import retry
@@ -107,7 +107,7 @@ def _ask(address: str, headers: dict[str, str]) -> dict[str, Any]:
 
     def ask() -> None:
         with open_http(address, headers) as answer:
-            answers.append(json.loads(answer.read()))
+            answers.append(decode_json(answer.read()))
 
     retry(address, ask)
     if not isinstance(answers[-1], dict):

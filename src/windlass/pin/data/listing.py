@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from windlass.core.dataclass import dataclass
 from windlass.store.fetching import Blob
 
 __all__ = ["Listing", "RemoteFile"]

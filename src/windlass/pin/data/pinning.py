@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from windlass.core.errors import InternalError, NotFoundError, PreconditionError
-from windlass.core.files import read_json, write_json
+from windlass.core.files import write_json
+from windlass.core.json_text import read_json
+from windlass.core.phrases import count
 from windlass.pin.data.outputs import check_output, resolve_output
 from windlass.pin.data.pinned import DataPin, DataPlaces
 from windlass.store.scan import scan, unreadable
@@ -181,11 +183,11 @@ def _explain(pin: DataPin, kind: str, entries: list[Entry], digest: str, cache: 
         return f"it was a {pin.kind} and is a {kind}"
     if kind == "file":
         now_bytes = entries[0].size_bytes
-        return f"{pin.size_bytes} bytes, sha256 {pin.digest[:12]}..., now {now_bytes} bytes, sha256 {digest[:12]}..."
+        return f"{count(pin.size_bytes, 'byte')}, sha256 {pin.digest[:12]}..., now {count(now_bytes, 'byte')}, sha256 {digest[:12]}..."
     stored = cache / "manifests" / f"{pin.digest}.json" if cache is not None else None
     if stored is None or not stored.is_file():
         size = sum(entry.size_bytes for entry in entries)
-        return f"{pin.num_files} files, {pin.size_bytes} bytes, now {len(entries)} files, {size} bytes"
+        return f"{count(pin.num_files, 'file')}, {count(pin.size_bytes, 'byte')}, now {count(len(entries), 'file')}, {count(size, 'byte')}"
     lines = read_json(stored)
     before = {line.split(" ", 3)[3]: line for line in lines if isinstance(line, str)} if isinstance(lines, list) else {}
     now = {escape(entry.path): str(entry) for entry in entries}

@@ -9,6 +9,7 @@ from typing import cast
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
+from windlass.core.phrases import count
 from windlass.pin.environment.cached import Cached, build_once
 from windlass.pin.environment.interpreter import ask_interpreter
 from windlass.pin.environment.overlay import build_failure, ensure_overlay
@@ -58,7 +59,7 @@ def _build(pin: EnvironmentPin, code_folder: Path, folder: Path, log: Callable[[
     if pin.unhashed:
         _run(["pip", "install", "--python", str(python), *pin.unhashed], code_folder, log_file)
     packages = ask_interpreter(python, with_packages=True).packages
-    log(f"environment {pin.key[:12]} is ready: {len(packages)} packages")
+    log(f"environment {pin.key[:12]} is ready: {count(len(packages), 'package')}")
     return {"packages": list(packages), "key": pin.key, "python_version": pin.python_version}
 
 

@@ -13,11 +13,12 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
-from windlass.core.files import is_locked, lock, read_json, write_json
+from windlass.core.files import is_locked, lock, write_json
+from windlass.core.json_text import read_json
 from windlass.core.names import new_token
 
 __all__ = ["Cached", "build_once", "find_built"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.pin.environment.locked import LockedPackage, wants_architecture
 from windlass.pin.environment.project import normalize

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.core.json_text import decode_json
 from windlass.core.process import run
 
 __all__ = ["QUESTION", "Interpreter", "ask_interpreter", "find_interpreter", "read_answer"]
@@ -96,7 +96,7 @@ def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
 def read_answer(path: str, code: int, out: str, err: str) -> Interpreter:
     """What an interpreter at `path` said to `QUESTION`."""
     try:
-        facts = json.loads(out)
+        facts = decode_json(out)
         return Interpreter(
             path=path, version=facts["version"], tag=facts["tag"] + facts["abiflags"], platform=facts["platform"],
             packages=tuple(facts["packages"]),

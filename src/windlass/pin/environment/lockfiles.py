@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
 from windlass.pin.environment.project import Manifest, normalize, read_manifest, read_toml

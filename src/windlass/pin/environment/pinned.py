@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["NO_ENVIRONMENT", "BuiltEnvironment", "EnvironmentKind", "EnvironmentPin", "LocalPackage", "path_entries"]
 

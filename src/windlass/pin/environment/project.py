@@ -7,10 +7,10 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.names import nearest
 from windlass.pin.environment.pinned import LocalPackage

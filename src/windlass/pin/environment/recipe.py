@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.pin.environment.locked import LockedPackage, locked_packages
 from windlass.pin.environment.pinned import EnvironmentPin

@@ -9,7 +9,7 @@ from windlass.pin.image.pinned import NO_IMAGE, BuiltImage, ImagePin
 
 if TYPE_CHECKING:
     from windlass.pin.image.engine import Engine, find_engine
-    from windlass.pin.image.ensuring import ImageMaker, ensure_image
+    from windlass.pin.image.ensuring import ImageMaker, ensure_image, has_image
     from windlass.pin.image.pinning import ImageSource, pin_built, pin_named
     from windlass.pin.image.records import ImageRecord, find_record, list_records
 else:
@@ -17,7 +17,7 @@ else:
         __name__,
         {
             "windlass.pin.image.engine": ("Engine", "find_engine"),
-            "windlass.pin.image.ensuring": ("ImageMaker", "ensure_image"),
+            "windlass.pin.image.ensuring": ("ImageMaker", "ensure_image", "has_image"),
             "windlass.pin.image.pinning": ("ImageSource", "pin_built", "pin_named"),
             "windlass.pin.image.records": ("ImageRecord", "find_record", "list_records"),
         },
@@ -34,6 +34,7 @@ __all__ = [
     "ensure_image",
     "find_engine",
     "find_record",
+    "has_image",
     "list_records",
     "pin_built",
     "pin_named",

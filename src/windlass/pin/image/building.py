@@ -9,10 +9,11 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Literal
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
 from windlass.pin.image.engine import Engine
 from windlass.pin.image.faults import explain_fault

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
+from windlass.core.json_text import decode_json, read_json
 from windlass.core.process import run
 
 __all__ = ["Login", "find_login"]
@@ -48,7 +49,7 @@ def _configs(environ: Mapping[str, str]) -> Iterator[Mapping[str, object]]:
         places.append(Path(environ["XDG_RUNTIME_DIR"]) / "containers" / "auth.json")
     for place in places:
         try:
-            found = json.loads(place.read_bytes())
+            found = read_json(place)
         except (OSError, ValueError):
             continue
         if isinstance(found, dict):
@@ -77,7 +78,7 @@ def _ask(helper: str, key: str) -> Login | None:
     """Source: docker-credential-helpers, README, "get"."""
     try:
         done = run([f"docker-credential-{helper}", "get"], stdin=key.encode(), timeout_s=_HELPER_TIMEOUT_S)
-        answer = json.loads(done.stdout) if done.code == 0 else {}
+        answer = decode_json(done.stdout) if done.code == 0 else {}
     except (WindlassError, ValueError):
         return None  # then the registry says what is missing
     if not isinstance(answer, dict) or not answer.get("Secret"):

@@ -5,16 +5,17 @@ Everything goes through their command lines, with the user's own configuration a
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
+from windlass.core.json_text import decode_json
 from windlass.core.process import Completed, run
 from windlass.pin.image.faults import explain_fault, is_passing
 
@@ -93,12 +94,12 @@ class Engine:
         """
         if self.kind == "buildah":
             asked = {name: self.call("inspect", "--type", "image", name) for name in names}
-            return {name: _of_buildah(json.loads(done.stdout)) for name, done in asked.items() if done.code == 0}
+            return {name: _of_buildah(decode_json(done.stdout)) for name, done in asked.items() if done.code == 0}
         found: dict[str, ImageFacts] = {}
         for name in names:  # what is missing is left out of the answer, so that one call cannot tell which is which
             done = self.call("image", "inspect", name)
             if done.code == 0:
-                found[name] = _of_docker(json.loads(done.stdout)[0])
+                found[name] = _of_docker(decode_json(done.stdout)[0])
         return found
 
     def find(self, name: str) -> ImageFacts | None:

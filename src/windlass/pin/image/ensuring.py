@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from windlass.core.clock import SystemClock
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, PreconditionError, WindlassError
 from windlass.core.files import is_locked, lock, sha256_file
 from windlass.core.version import VERSION
@@ -30,7 +31,7 @@ from windlass.pin.image.records import (
 )
 from windlass.pin.image.registry import fetch_digest
 
-__all__ = ["KEY_LABEL", "ImageMaker", "ensure_image"]
+__all__ = ["KEY_LABEL", "ImageMaker", "ensure_image", "has_image"]
 
 KEY_LABEL = "windlass.key"
 _LOCK_FILES = ("uv.lock", "pylock.toml", "requirements.txt")
@@ -86,6 +87,26 @@ def ensure_image(pin: ImagePin, maker: ImageMaker) -> BuiltImage:
             record = _add_commit(pin, record, maker)
         write_record(maker.cache, record)
     return record.built(is_hit=is_hit)
+
+
+def name_of(pin: ImagePin) -> str:
+    """What an engine calls the image of a pin: by its key where it is built, by its digest where that is known."""
+    if pin.kind == "built":
+        return _tagged(pin)
+    return parse_reference(pin.name).at(pin.digest) if pin.digest else pin.name
+
+
+def has_image(pin: ImagePin, engine: Engine) -> bool:
+    """Whether the engine has the image of a pin already; one or two calls of it.
+
+    Raises:
+        UnreachableError: the engine does not answer.
+    """
+    if pin.kind == "built":
+        return engine.find(_tagged(pin)) is not None
+    return any(
+        engine.look(parse_reference(pin.name).at(pin.digest), pin.digest) if pin.digest else engine.look(pin.name)
+    )
 
 
 # --- named --------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 
 __all__ = [

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from windlass.core.dataclass import dataclass
 
 __all__ = ["NO_IMAGE", "BuiltImage", "ImagePin"]
 

@@ -6,10 +6,10 @@ import hashlib
 import json
 import platform as machine_platform
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError, UnreachableError
 from windlass.pin.code.pinned import CodePin
 from windlass.pin.code.reading import read_tree
@@ -49,6 +49,7 @@ def pin_named(
     network: str,
     platform: str = "",
     is_elsewhere: bool = False,
+    log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
     """Pin an image that exists, by digest: as the engine has it, else as its registry says.
 
@@ -56,6 +57,7 @@ def pin_named(
         name: a tag, a digest, a name of the catalogue, or (where a site has a container runtime) the path of an image file.
         engine: None: only the registry is asked.
         is_elsewhere: containers start where this engine is not, so that only what a registry calls the image counts.
+        log: gets a line before a registry is asked.
 
     Raises:
         WindlassError: neither has it.
@@ -64,7 +66,7 @@ def pin_named(
     if is_image_file(name):
         return ImagePin(kind="named", name=name, **made)  # type: ignore[arg-type]
     full = expand(name)
-    digest = resolve_digests([full], engine, is_elsewhere=is_elsewhere)[full]
+    digest = resolve_digests([full], engine, is_elsewhere=is_elsewhere, log=log)[full]
     return ImagePin(kind="named", name=full.partition("@")[0], digest=digest, **made)  # type: ignore[arg-type]
 
 
@@ -83,6 +85,7 @@ def pin_built(
     network: str,
     store: Path | None = None,
     platform: str = "",
+    log: Callable[[str], None] = lambda line: None,
 ) -> ImagePin:
     """Pin an image by what it is made from: Dockerfile, stage, arguments, pinned context, bases, platform.
 
@@ -91,6 +94,7 @@ def pin_built(
     Args:
         folder: what was pinned.
         store: our own repository, for folders outside any.
+        log: gets a line before a registry is asked.
 
     Raises:
         PreconditionError: no such Dockerfile, stage or context; the code is not pinned.
@@ -103,7 +107,7 @@ def pin_built(
             text, path=source.dockerfile, args=source.args, target=source.target, platform=platform
         )
         context = read_context(tree, source.context, source.dockerfile)
-    bases = resolve_digests(parsed.images(), engine)
+    bases = resolve_digests(parsed.images(), engine, log=log)
     key = content_key(
         dockerfile_sha256=(dockerfile := hashlib.sha256(text.encode()).hexdigest()),
         target=source.target,
@@ -154,7 +158,13 @@ def content_key(
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def resolve_digests(names: Iterable[str], engine: Engine | None, *, is_elsewhere: bool = False) -> dict[str, str]:
+def resolve_digests(
+    names: Iterable[str],
+    engine: Engine | None,
+    *,
+    is_elsewhere: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+) -> dict[str, str]:
     """The digest of each image: stated, else the engine's, else the registry's.
 
     An image that only the engine has (built or loaded there) is known by the id of its configuration, which means
@@ -165,7 +175,7 @@ def resolve_digests(names: Iterable[str], engine: Engine | None, *, is_elsewhere
         reference = parse_reference(name)
         facts = None if reference.digest else _of_engine(name, engine)
         known = facts.digest_of(reference.name) or ("" if is_elsewhere else facts.image_id) if facts is not None else ""
-        found[name] = reference.digest or known or _of_registry(name, engine, is_here=facts is not None)
+        found[name] = reference.digest or known or _of_registry(name, engine, is_here=facts is not None, log=log)
     return found
 
 
@@ -178,9 +188,11 @@ def _of_engine(name: str, engine: Engine | None) -> ImageFacts | None:
         return None  # a plan needs no engine where the registry answers
 
 
-def _of_registry(name: str, engine: Engine | None, *, is_here: bool) -> str:
+def _of_registry(name: str, engine: Engine | None, *, is_here: bool, log: Callable[[str], None]) -> str:
+    reference = parse_reference(name)
+    log(f"asking the registry {reference.registry} for the digest of `{name}`")
     try:
-        return fetch_digest(parse_reference(name))
+        return fetch_digest(reference)
     except (NotFoundError, UnreachableError) as error:
         how = "has it on this machine alone" if is_here else "does not have it here"
         here = f", and {engine.kind} {how}" if engine is not None else ""

@@ -14,12 +14,14 @@ import contextlib
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError
-from windlass.core.files import is_locked, read_json, write_json
+from windlass.core.files import is_locked, write_json
+from windlass.core.json_text import read_json
 from windlass.core.names import nearest
 from windlass.pin.image.pinned import BuiltImage
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from windlass.core.errors import AccessError, NotFoundError, UnreachableError
+from windlass.core.json_text import decode_json
 from windlass.pin.image.credentials import Login, find_login
 from windlass.pin.image.naming import Reference
 
@@ -82,7 +82,7 @@ def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s:
     if status != 200:
         raise _no_access(reference, login)
     try:
-        answer = json.loads(body)
+        answer = decode_json(body)
         return f"Bearer {answer.get('token') or answer['access_token']}"
     except (ValueError, KeyError, AttributeError) as error:
         raise _unreachable(reference, "its token server answered without a token") from error

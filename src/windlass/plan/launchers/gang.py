@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from windlass.core.dataclass import dataclass
 from windlass.plan.refusal import refusal
 from windlass.spec import Command
 

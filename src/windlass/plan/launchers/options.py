@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
+from windlass.core.dataclass import dataclass
 from windlass.plan.command_line import Program
 
 __all__ = ["Option", "Options", "scan_options"]

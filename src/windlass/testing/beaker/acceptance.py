@@ -14,7 +14,7 @@ from typing import Any
 from windlass.testing.beaker.records import Workspace
 from windlass.testing.beaker.world import Refused, World
 
-__all__ = ["check_spec"]
+__all__ = ["check_spec", "constrained_to"]
 
 _EXPERIMENT_KEYS = {"version", "description", "tasks", "budget", "groups", "retry"}
 _TASK_KEYS = {
@@ -127,7 +127,7 @@ def _check_context(task: Mapping[str, Any], where: str, world: World) -> None:
     if "preemptible" in context and ("minRuntime" in context or "autoResume" in context):
         raise Refused(400, f"invalid spec: {where}.context: preemptible cannot stand with minRuntime or autoResume")
     clusters = [context["cluster"]] if context.get("cluster") else []
-    for cluster in [*clusters, *((task.get("constraints") or {}).get("cluster") or ())]:
+    for cluster in [*clusters, *constrained_to(task, "cluster")]:
         _must_exist(lambda name=cluster: world.cluster(name))
 
 
@@ -212,3 +212,9 @@ def _check_resources(resources: Mapping[str, Any], where: str) -> None:
         size = resources.get(key)
         if size is not None and not (isinstance(size, str) and _SIZE.match(size)):
             raise Refused(400, f"invalid spec: {where}.resources.{key} {size!r} is not a size")
+
+
+def constrained_to(task: Mapping[str, Any], key: str) -> list[str]:
+    """The clusters or hosts of a task's constraints, of which the client sends one as text where it was given so."""
+    named = (task.get("constraints") or {}).get(key) or []
+    return [named] if isinstance(named, str) else list(named)

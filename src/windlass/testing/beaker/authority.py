@@ -7,10 +7,10 @@ import datetime as dt
 import functools
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 
 __all__ = ["Certificates", "trusted_here", "write_certificates"]

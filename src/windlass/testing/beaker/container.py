@@ -12,9 +12,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.core.dataclass import dataclass
 from windlass.core.process import find_by_environment, send_signal
 from windlass.testing.beaker import enclose
 from windlass.testing.beaker.records import Job, LogLine

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from windlass.testing.beaker.acceptance import constrained_to
 from windlass.testing.beaker.container import Container, Mount, can_enclose
 from windlass.testing.beaker.records import Cluster, Dataset, Job, Node, Task
 from windlass.testing.beaker.world import Refused, World
@@ -56,7 +57,7 @@ class Furnishing:
         """
         spec = job.task.spec
         gpus = (spec.get("resources") or {}).get("gpuCount") or 0
-        hosts = (spec.get("constraints") or {}).get("hostname") or ()
+        hosts = constrained_to(spec, "hostname")
         fitting = [
             node
             for cluster in self._clusters(spec)
@@ -107,7 +108,7 @@ class Furnishing:
         )
 
     def _clusters(self, spec: Mapping[str, Any]) -> list[Cluster]:
-        names = list((spec.get("constraints") or {}).get("cluster") or ())
+        names = constrained_to(spec, "cluster")
         if (spec.get("context") or {}).get("cluster"):
             names.append(spec["context"]["cluster"])
         return [self._world.cluster(name) for name in names] or self._world.clusters[:1]

@@ -13,6 +13,7 @@ from beaker import beaker_pb2 as generated
 from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped]
 from google.protobuf.timestamp_pb2 import Timestamp  # type: ignore[import-untyped]
 
+from windlass.testing.beaker.acceptance import constrained_to
 from windlass.testing.beaker.records import (
     Cluster,
     Dataset,
@@ -238,12 +239,11 @@ class Messages:
 
     def _system(self, task: Task) -> Any:
         context = task.spec.get("context") or {}
-        constraints = task.spec.get("constraints") or {}
         kinds = (("cluster", 1), ("hostname", 2))
         placement = [
-            pb.JobPlacementConstraint(type=number, values=constraints[key])
+            pb.JobPlacementConstraint(type=number, values=constrained_to(task.spec, key))
             for key, number in kinds
-            if constraints.get(key)
+            if constrained_to(task.spec, key)
         ]
         replica = None
         if task.is_replica:

@@ -10,9 +10,11 @@ import secrets
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from windlass.core.dataclass import dataclass
 
 __all__ = [
     "CancelCode",

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from windlass.core.dataclass import dataclass
 from windlass.testing.beaker.records import CancelCode, Experiment, Job
 
 __all__ = ["Fault", "Scenario", "Trigger"]

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from windlass.core.json_text import decode_json
 from windlass.testing.beaker.acceptance import check_spec
 from windlass.testing.beaker.messages import Messages
 from windlass.testing.beaker.records import Dataset, Experiment, Job, Task, new_id
@@ -231,7 +232,7 @@ class Request:
     def json(self) -> dict[str, Any]:
         """The body as an object; raises Refused (400)."""
         try:
-            value = json.loads(self.body or b"{}")
+            value = decode_json(self.body or b"{}")
         except ValueError as error:
             raise Refused(400, f"invalid JSON: {error}") from error
         if not isinstance(value, dict):

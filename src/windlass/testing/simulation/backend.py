@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from windlass.backends.protocol import JobState, Observation
+from windlass.core.dataclass import dataclass
 from windlass.supervise.job import JobDocument, ReplicaCommand
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.guard import start_guard

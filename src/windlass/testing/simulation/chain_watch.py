@@ -24,6 +24,9 @@ _AGAIN_S = 150.0
 """What could not be queued is tried again within a minute; a link may die before."""
 
 _CANCELLED_WITHIN_S = 4.0
+_GONE_WITHIN_S = 40.0
+"""After the end of its task nothing of a job runs, as far as the scheduler knows."""
+
 _CALM_S = 12.0
 _PATIENCE_S = 40.0
 _EARLY_S = 61.0
@@ -37,6 +40,7 @@ _OF_FAULT = {
     "preempted": Cause.PREEMPTED,
     "cancelled": Cause.CANCELLED,
     "node-lost": Cause.NODE_LOST,
+    "srun": Cause.KILLED,
 }
 
 
@@ -157,6 +161,7 @@ class ChainWatch:
             self._check_process(record)
         elif record.kind == events.TASK_ENDED:
             self._world.at(_CANCELLED_WITHIN_S, self._check_cancelled, record.data["task"], self._world.now)
+            self._world.at(_GONE_WITHIN_S, self._check_gone, record.data["task"], self._world.now)
         elif record.kind == events.TASK_QUEUED and record.data["reason"].endswith("is certainly over"):
             patience_s = self._slurm.site.fencing.quiet_s + _PATIENCE_S
             self._world.at(patience_s, self._check_waits, record.data["task"], record.writer, self._world.now)
@@ -212,6 +217,15 @@ class ChainWatch:
         waiting = [link.number for link in self._slurm.of_job(job) if link.state == PENDING]
         if waiting and not self._is_excused(job):
             self._fail(f"{name} ended at {ended_at:.1f} s, and links {waiting} are still queued")
+
+    def _check_gone(self, name: str, ended_at: float) -> None:
+        task = self._monitor.facts.task(name)
+        job = self._job(task)
+        if job is None or task.end is None or self._monitor.last_fault_at > ended_at - _CALM_S:
+            return
+        running = [link.id for link in self._slurm.of_job(job) if link.state == RUNNING]
+        if running and not self._is_excused(job):
+            self._fail(f"{name} ended at {ended_at:.1f} s, and the scheduler has {running} running")
 
     def _check_waits(self, name: str, writer: str, since: float) -> None:
         """A link whose predecessor is gone, or was told to go, does not wait for it for ever."""

@@ -58,7 +58,7 @@ class Clients:
         self._begin(self._launch)
 
     def keep(self) -> None:
-        """What every command that looks at a run does."""
+        """What every command that acts on a run does."""
         self._begin(self._keep)
 
     def ask(self, verb: str) -> None:
@@ -237,6 +237,11 @@ class Clients:
             for rank in action.ranks:
                 end = End(str(Cause.NODE_LOST), rank=rank, message="left alone").to_data()
                 self._append(client, events.PROCESS_ENDED, task=name, attempt=action.attempt, rank=rank, end=end)
+        elif isinstance(action, policy.Unqueue):
+            assert isinstance(self._backend, SiteBackend)  # the other has no queue
+            self._backend.unqueue(self._read().task(name).jobs[action.job].backend_id)
+        elif isinstance(action, policy.NoteGone):
+            self._append(client, events.JOB_GONE, task=name, job=action.job)
         else:
             self._append(
                 client,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.election import Claims, Leadership
 from windlass.supervise.fence import pulse_path
 from windlass.testing.simulation.disk import Disk

@@ -71,7 +71,7 @@ class VirtualLeader:
     def on_status(self, status: Status) -> None:
         """A replica's state."""
         if status.notice and self._links is not None:
-            status = self._links.explain(status)
+            status = self._links.explain(status, self._clock.monotonic())
         self._supervisor.run(self.core.on_status(status, self._clock.monotonic()))
 
     def on_superseded(self) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
+from windlass.core.dataclass import dataclass
 from windlass.record.retry import Budgets
 from windlass.testing.simulation.disk import Fate
 from windlass.testing.simulation.site_plan import SitePlan, draw_site, draw_site_events

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import traceback
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from random import Random
 
+from windlass.core.dataclass import dataclass
 from windlass.launch import reconcile as policy
 from windlass.record import frames
 from windlass.record.state import RunFacts, fold

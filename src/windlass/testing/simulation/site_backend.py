@@ -5,7 +5,8 @@ from __future__ import annotations
 from windlass.backends.protocol import JobState, Observation
 from windlass.core.errors import WaitTimeoutError
 from windlass.record.causes import Cause
-from windlass.supervise.slurm_jobs import cause_of_end
+from windlass.supervise.slurm_cancels import judge_cancel
+from windlass.supervise.slurm_jobs import Ended, cause_of_end
 from windlass.testing.simulation.backend import LostReplyError, RefusedError
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.scenario import FaultPlan, TaskPlan
@@ -93,24 +94,40 @@ class SiteBackend:
             return Observation(state=JobState.QUEUED)
         past = [link for link in self.slurm.of_job(job) if self._site.has_accounting or self._remembers(link)]
         run = [link for link in past if link.nodes] or past
-        ended = cause_of_end(run[-1].state, run[-1].reason) if run else None
+        ended = self._how_ended(job, run[-1]) if run else None
         if ended is None:
             return Observation(state=JobState.GONE, detail="Slurm does not know it any more")
         cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)
         return Observation(state=JobState.GONE, detail=ended.message, cause=cause)
+
+    def _how_ended(self, job: SiteJob, link: SlurmLink) -> Ended | None:
+        """As `backends.slurm.failed_start.how_ended`."""
+        has_begun = self.slurm.first_of_link(job.folder, link.number) == str(link.id)
+        ended = cause_of_end(link.state, link.reason, has_begun=has_begun)
+        if ended is None or ended.cause is not Cause.CANCELLED or not link.nodes:
+            return ended
+        by, reasons = link.by if self._site.has_accounting else None, [self.slurm.reason_of(n.name) for n in link.nodes]
+        return judge_cancel(by=by, reasons=reasons, has_begun=has_begun, is_later_start=False, nodes="its nodes")
 
     def is_gone(self, backend_id: str) -> bool:
         """The truth, for the monitor: no link waits or runs."""
         job = self._jobs[backend_id.removeprefix("sj-")]
         return all(link.is_over for link in self.slurm.of_job(job))
 
+    def unqueue(self, backend_id: str) -> None:
+        """End the links that wait."""
+        self._end(backend_id, PENDING)
+
     def cancel(self, backend_id: str) -> None:
         """End all links, first those that wait."""
+        self._end(backend_id)
+
+    def _end(self, backend_id: str, state: str = "") -> None:
         if self.slurm.is_away:
             return
         job = self._jobs[backend_id.removeprefix("sj-")]
         for link in sorted(self.slurm.of_job(job), key=lambda link: link.state != PENDING):
-            if not link.is_over:
+            if not link.is_over and link.state in (state, state or link.state):
                 if self.slurm.watch is not None:
                     self.slurm.watch.on_cancelled(link)
                 self.slurm.terminate(link, "CANCELLED", "None")

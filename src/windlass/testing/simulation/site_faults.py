@@ -163,6 +163,21 @@ class SiteFaults(Faults):
         if guard is not None:
             guard.restart_warden()
 
+    def _kill_srun(self, number: int) -> None:
+        """What starts the steps of a job dies: its batch script has ended, and so has the job."""
+        link = self._running(number)
+        if link is not None and not self._slurm.is_away:
+            if self._slurm.watch is not None:
+                self._slurm.watch.on_fault(link, "srun")
+            self._slurm.terminate(link, "FAILED", "JobLaunchFailure")
+
+    def _kill_step_daemon(self, number: int) -> None:
+        """Nobody tells the scheduler any more that a replica has ended."""
+        link = self._running(number)
+        if link is not None and link.left:
+            ranks = sorted(link.left)
+            link.abandoned.add(ranks[number // 7 % len(ranks)])
+
     def _kill_process(self, number: int) -> None:
         self._blame(None, "other")
         super()._kill_process(number)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.incarnation import Incarnation
 from windlass.supervise.job import Chain, JobDocument, Queue, ReplicaCommand
 from windlass.supervise.scheduler import Scheduler
@@ -43,7 +44,8 @@ class SiteJob:
 
     def scheduler_for(self, node: Node, incarnation: Incarnation) -> Scheduler:
         """The shipped scheduler door, over the virtual command line as one node reaches it."""
-        restart = incarnation.name.rpartition(".")[2]
+        link = self.slurm.links.get(int(incarnation.job_id))
+        restart = str(link.restart) if link is not None else incarnation.name.rpartition(".")[2]
         environ = {"SLURM_JOB_ID": incarnation.job_id, "SLURM_RESTART_COUNT": restart, "PATH": "/usr/bin"}
         return SlurmScheduler(self.document, environ=environ, runner=self.slurm.runner(node))
 
@@ -57,6 +59,9 @@ class SlurmLink:
         ended_at: when its state became final; negative: it has not.
         is_unheard: its state is final though a node of it could not be asked; what goes on there is a known gap.
         is_completing: it is over, and processes of it are still to be ended.
+        num_forgotten: starts of it, or of an earlier job of its id, that the scheduler does not count.
+        abandoned: ranks whose step has lost its daemon, so that nobody tells the scheduler of their end.
+        by: user who cancelled it; negative: nobody did.
     """
 
     id: int
@@ -77,6 +82,9 @@ class SlurmLink:
     is_completing: bool = False
     is_preempted: bool = False
     is_unheard: bool = False
+    num_forgotten: int = 0
+    abandoned: set[int] = field(default_factory=set)
+    by: int = -1
 
     @property
     def name(self) -> str:
@@ -91,7 +99,7 @@ class SlurmLink:
     @property
     def incarnation_name(self) -> str:
         """Name of the present start."""
-        return f"{self.id}.{self.restart}"
+        return f"{self.id}.{self.restart + self.num_forgotten}"
 
     @property
     def comment(self) -> str:

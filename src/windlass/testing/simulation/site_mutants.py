@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from windlass.record.causes import Cause
-from windlass.supervise import gang, predecessors
+from windlass.supervise import gang, predecessors, slurm
 from windlass.supervise.deadlines import Deadlines
 from windlass.supervise.election import Claims
 from windlass.supervise.fence import Action, WardenCore
@@ -14,6 +14,8 @@ from windlass.supervise.gang import GangCore
 from windlass.supervise.links import Links
 from windlass.supervise.messages import Phase
 from windlass.supervise.replica import ReplicaCore
+from windlass.supervise.slurm import SlurmScheduler
+from windlass.supervise.slurm_jobs import Ended
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.slurm import VirtualSlurm
 
@@ -118,6 +120,17 @@ def _claims_of_another_start_followed() -> list[Change]:
     return [(Cluster, "read_claims", read_claims)]
 
 
+def _every_cancel_is_a_persons() -> list[Change]:
+    """A job that the scheduler cancelled by itself is taken for one that a person cancelled."""
+    judge: Callable[..., Ended] = lambda **_: Ended(Cause.CANCELLED, "it was cancelled")  # noqa: E731
+    return [(slurm, "judge_cancel", judge)]
+
+
+def _abandoned_job_not_ended() -> list[Change]:
+    """A job that waits for a task whose end nobody reports is left alone."""
+    return [(SlurmScheduler, "end_this_start", lambda self: "")]
+
+
 _ENTER = VirtualSlurm._enter
 _TICK = Links.tick
 _WARDEN_TICK = WardenCore.tick
@@ -135,5 +148,7 @@ SITE_MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
     "warden-never-stops": _warden_never_stops,
     "deadline-ignored": _deadline_ignored,
     "claims-of-another-start-followed": _claims_of_another_start_followed,
+    "every-cancel-is-a-persons": _every_cancel_is_a_persons,
+    "abandoned-job-not-ended": _abandoned_job_not_ended,
 }
 """Every mutant of chains and fences by its name."""

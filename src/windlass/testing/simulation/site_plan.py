@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 
+from windlass.core.dataclass import dataclass
 from windlass.supervise.job import Fencing
 
 __all__ = ["SITE_CALM_AT_S", "SitePlan", "draw_site", "draw_site_events"]
@@ -96,6 +96,8 @@ _EVENTS = {
     "kill-supervisor": 4,
     "kill-guard": 2,
     "kill-warden": 2,
+    "kill-srun": 3,
+    "kill-step-daemon": 3,
     "kill-process": 2,
     "hide": 1,
     "kill-client": 2,

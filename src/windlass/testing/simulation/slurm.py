@@ -6,11 +6,14 @@ a controller that comes back with old state do to a job and its processes. It de
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from windlass.core.process import Completed
 from windlass.supervise.incarnation import Incarnation
+from windlass.supervise.scheduler import Scheduler, SchedulerError
+from windlass.supervise.slurm import SlurmScheduler
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.guard import VirtualGuard
 from windlass.testing.simulation.node import Node
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["VirtualSlurm"]
 
 _FIRST_ID = 11
+_KILLED = 137
+_PERSON = 1000
 
 
 class VirtualSlurm:
@@ -49,6 +54,7 @@ class VirtualSlurm:
         self._busy: dict[str, SlurmLink] = {}
         self._first_by_link: dict[tuple[str, int], str] = {}
         self._incarnations: dict[tuple[str, str], Incarnation] = {}
+        self._refusing: dict[str, float] = {}
 
     # --- the queue ---------------------------------------------------------------------------------------------------
 
@@ -99,7 +105,11 @@ class VirtualSlurm:
                     self._start(link, tuple(self.world.random.sample(free, link.job.task.num_replicas)))
 
     def _is_free(self, node: Node) -> bool:
-        return node.name not in self._busy and not node.is_down
+        return node.name not in self._busy and not node.is_down and not self.reason_of(node.name)
+
+    def reason_of(self, node: str) -> str:
+        """Why a node is drained; empty when it is not."""
+        return "Duplicate jobid" if self.world.now < self._refusing.get(node, 0.0) else ""
 
     def _waits_for_others(self, link: SlurmLink) -> bool:
         """`--dependency=singleton`."""
@@ -117,7 +127,9 @@ class VirtualSlurm:
         self._num_starts += 1
         link.state, link.reason, link.nodes, link.start = RUNNING, "None", nodes, self._num_starts
         link.started_at, link.code, link.is_preempted = self.world.now, 0, False
-        link.left = set(range(len(nodes)))
+        link.left, link.abandoned, link.num_forgotten = set(range(len(nodes))), set(), 0
+        while (link.job.folder, link.incarnation_name) in self._incarnations:
+            link.num_forgotten += 1
         self._busy.update({node.name: link for node in nodes})
         names = ", ".join(node.name for node in nodes)
         self.world.log("slurm: %d (%s link %d) starts on %s", link.id, link.job.folder, link.number, names)
@@ -156,7 +168,7 @@ class VirtualSlurm:
             rank,
             node,
             incarnation,
-            on_end=lambda code: self._on_rank_end(link, start, rank, code),
+            on_end=lambda code: self._on_guard_end(link, start, rank, code, incarnation),
         )
         self.cluster.guards[key] = guard
         if self.watch is not None:
@@ -175,11 +187,27 @@ class VirtualSlurm:
             link=link.number,
             job_id=job_id,
             began_at=began_at,
+            is_unknown_restart=link.num_forgotten > 0,
             ends_at=began_at - self.world.now + link.started_at + limit_s
             if self.site.has_end_time and limit_s
             else 0.0,
         )
         return self._incarnations.setdefault((link.job.folder, found.name), found)
+
+    def _on_guard_end(self, link: SlurmLink, start: int, rank: int, code: int, incarnation: Incarnation) -> None:
+        if link.start == start and rank in link.abandoned and link.state == RUNNING and code != _KILLED:
+            self._end_abandoned(link.job.scheduler_for(link.nodes[rank], incarnation), link, start)
+        else:
+            self._on_rank_end(link, start, rank, code)
+
+    def _end_abandoned(self, scheduler: Scheduler, link: SlurmLink, start: int) -> None:
+        """As `step_daemon.StepDaemons.end_abandoned_job`."""
+        assert isinstance(scheduler, SlurmScheduler)
+        state = "?"
+        with contextlib.suppress(SchedulerError):
+            state = scheduler.end_this_start() if link.start == start else ""
+        if state:
+            self.world.at(2.0, self._end_abandoned, scheduler, link, start)
 
     def _on_rank_end(self, link: SlurmLink, start: int, rank: int, code: int) -> None:
         node = link.nodes[rank] if link.start == start else None
@@ -235,6 +263,7 @@ class VirtualSlurm:
 
     def terminate(self, link: SlurmLink, state: str, reason: str) -> None:
         """Its state is final now; its processes get SIGTERM, and SIGKILL when they live on."""
+        link.by = _PERSON if state == "CANCELLED" else link.by
         if link.state == PENDING:
             link.state, link.reason, link.ended_at = state, reason, self.world.now
             if self.watch is not None:
@@ -397,8 +426,31 @@ class VirtualSlurm:
         self.world.log("slurm: the start of %d is forgotten", link.id)
         if self.watch is not None:
             self.watch.on_fault(link, "amnesia")
+        if self.world.chance(0.5):
+            self._refuse(link)
+            return
         self._kill_at_once(link)
         link.state, link.nodes, link.left, link.start, link.ended_at = PENDING, (), set(), 0, -1.0
+
+    def _refuse(self, link: SlurmLink) -> None:
+        """It starts the job again where it runs: the first node refuses that, cancels it, and is drained for a while.
+
+        What ran there is ended some time later, of which the controller knows nothing.
+        """
+        guards, nodes, start = self._guards(link, is_reached=False), link.nodes, link.start
+        self._refusing[nodes[0].name] = self.world.now + self.world.uniform(20.0, 90.0)
+        self.world.log("slurm: %s refuses %d, which it runs", nodes[0].name, link.id)
+        link.state, link.reason, link.by, link.ended_at, link.start = "CANCELLED", "None", 0, self.world.now, 0
+        link.is_unheard = True
+        for node in nodes:
+            if self._busy.get(node.name) is link:
+                del self._busy[node.name]
+        if self.watch is not None:
+            self.watch.on_ended(link)
+        for guard in guards:
+            self.world.at(self.world.uniform(0.0, 3.0), guard.kill_all)
+        self.cluster.monitor.on_fault(self.world.now + 3.0)
+        self.world.log("slurm: start %d of %d is to be ended", start, link.id)
 
     def _forget_end(self, link: SlurmLink) -> None:
         """Its nodes do not know it any more: it failed with them, or is put back into the queue."""

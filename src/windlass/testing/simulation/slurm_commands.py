@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from windlass.core.errors import WaitTimeoutError
 from windlass.core.process import Completed
 from windlass.supervise.slurm_jobs import read_listing
-from windlass.testing.simulation.node import Node
+from windlass.testing.simulation.node import WALL_START, Node
 from windlass.testing.simulation.site_job import PENDING, RUNNING, SlurmLink
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _squeue(slurm: VirtualSlurm, words: list[str]) -> str:
 def _line(link: SlurmLink) -> str:
     state = "COMPLETING" if link.is_completing else link.state
     nodes = ",".join(node.name for node in link.nodes)
-    fields = (str(link.id), state, link.reason, "N/A", "N/A", nodes, link.name, link.comment)
+    fields = (str(link.id), state, link.reason, _start(link), "N/A", nodes, link.name, link.comment)
     return "\x1e" + "\x1f".join(fields) + "\n"
 
 
@@ -148,12 +148,24 @@ def _sacct(slurm: VirtualSlurm, words: list[str]) -> str:
     link = slurm.links.get(int(ids[0]))
     if link is None:
         return ""
-    return f"{link.state}|0:0\n" if link.is_over or link.state == RUNNING else "PENDING|0:0\n"
+    state = link.state if link.is_over or link.state == RUNNING else "PENDING"
+    by = f" by {link.by}" if state == "CANCELLED" and link.by >= 0 else ""
+    return f"{link.id}|{state}{by}|0:0|{_start(link)}|{','.join(node.name for node in link.nodes)}\n"
+
+
+def _sinfo(slurm: VirtualSlurm, words: list[str]) -> str:
+    (nodes,) = (word.partition("=")[2] for word in words if word.startswith("--nodes="))
+    return "".join(f"{slurm.reason_of(node) or 'none'}\n" for node in nodes.split(","))
+
+
+def _start(link: SlurmLink) -> str:
+    return str(int(WALL_START + link.started_at)) if link.started_at >= 0 else "Unknown"
 
 
 _PROGRAMS: dict[str, Callable[[VirtualSlurm, list[str]], str]] = {
     "sbatch": _sbatch,
     "squeue": _squeue,
+    "sinfo": _sinfo,
     "scancel": _scancel,
     "scontrol": _scontrol,
     "sacct": _sacct,

@@ -75,7 +75,7 @@ def build_callback(name: str, config: CallbackConfig, makers: Mapping[str, Maker
     if isinstance(config, PythonConfig):
         from windlass.train.callbacks.python import load_callback  # lazy: few runs have one
 
-        return load_callback(config.call, config.args, where=f"callbacks.{name}")
+        return load_callback(config, where=f"callbacks.{name}")
     if config.kind not in HOMES:
         message = f"callbacks.{name}: nothing here makes a callback of kind {config.kind!r}"
         raise SpecError([Problem(message, "unknown-callback", None, f"one of {', '.join(sorted(HOMES))}")])

@@ -6,16 +6,18 @@ garbage, checkpointer) are there without being named; naming one changes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from windlass.config import Doc, Finding, JsonValue, OneOrMany, Range
+from windlass.config import Doc, Finding, OneOrMany, Range
 from windlass.train.callbacks.growth import moment_findings
-from windlass.train.data.config import SourceConfig
+from windlass.train.data.config import AnySource
 from windlass.train.duration import Duration
+from windlass.train.targets.config import TargetConfig
 
 __all__ = [
+    "AbsentConfig",
     "BatchSizeConfig",
     "CallbackConfig",
     "CometConfig",
@@ -105,7 +107,7 @@ class LMEvalConfig(_Common):
     """Loss and perplexity on held-out sources."""
 
     kind: Literal["lm-eval"] = "lm-eval"
-    sources: Annotated[dict[str, SourceConfig], Doc("Name to source; each is a metric `eval/NAME/loss`.")]
+    sources: Annotated[dict[str, AnySource], Doc("Name to source; each is a metric `eval/NAME/loss`.")]
     every: Annotated[Duration | None, Doc("Between evaluations; null: only at the end.")] = Duration(
         value=1000, unit="steps"
     )
@@ -196,12 +198,18 @@ class ReportConfig(_Common):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PythonConfig(_Common):
+class PythonConfig(_Common, TargetConfig):
     """A callback of your own."""
 
-    kind: Literal["python"] = "python"
-    call: Annotated[str, Doc("`module:Class` or `file.py:Class`; called with `args`.")]
-    args: Annotated[dict[str, JsonValue], Doc("Keyword arguments.")] = field(default_factory=dict)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsentConfig:
+    """A callback that is not there: what `enabled: false` alone means, under a name that nothing configures."""
+
+    BARE: ClassVar[Mapping[str, object]] = {"enabled": False}
+
+    kind: Literal["absent"] = "absent"
+    enabled: Annotated[Literal[False], Doc("Always false.")] = False
 
 
 CallbackConfig: TypeAlias = (
@@ -221,4 +229,5 @@ CallbackConfig: TypeAlias = (
     | JsonLinesConfig
     | ReportConfig
     | PythonConfig
+    | AbsentConfig
 )

@@ -82,8 +82,14 @@ class Console(Callback):
         return list(dict.fromkeys(names))
 
     def _place(self, step: int) -> str:
-        ends = [end.value for end in self._ends() if end.unit == "steps"]
-        return f"step {step}/{min(ends)}" if ends else f"step {step}"
+        last = self._last_step()
+        return f"step {step}" if last is None else f"step {step}/{last}"
+
+    def _last_step(self) -> int | None:
+        """Where this run ends, the first of its ends counted; None where nobody knows one of them."""
+        steps = [self.trainer.step_at(end) for end in self._ends()]
+        known = [step for step in steps if step is not None]
+        return min(known) if len(known) == len(steps) else None
 
     def _ends(self) -> list[Duration]:
         return [self.trainer.duration, *([self.trainer.stop] if self.trainer.stop is not None else [])]
@@ -91,8 +97,7 @@ class Console(Callback):
     def _share(self) -> float:
         """Part of the run that is done, up to `stop` where there is one; 0 where nobody knows."""
         trainer = self.trainer
-        batches = trainer.loader.batches_per_epoch
-        return max(_share_done(end, trainer.step, trainer.tokens, batches) for end in self._ends())
+        return max(_share_done(end, trainer.step, trainer.tokens, trainer.step_at(end)) for end in self._ends())
 
     def _rest(self) -> str:
         """Time to the end at the pace of this process so far."""
@@ -155,6 +160,9 @@ def _fitting(fields: Sequence[str], width: int) -> str:
     return line
 
 
-def _share_done(duration: Duration, step: int, tokens: int, batches_per_epoch: int | None) -> float:
-    done = {"steps": step, "tokens": tokens, "epochs": step / batches_per_epoch if batches_per_epoch else 0.0}
-    return min(1.0, done[duration.unit] / duration.value) if duration.value else 1.0
+def _share_done(end: Duration, step: int, tokens: int, last_step: int | None) -> float:
+    if end.unit == "tokens":  # where they are counted, rather than where batches would end
+        return min(1.0, tokens / end.value) if end.value else 1.0
+    if last_step is None:
+        return 0.0
+    return min(1.0, step / last_step) if last_step else 1.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from windlass.core.errors import PreconditionError
+from windlass.core.json_text import decode_json
 from windlass.train.callbacks.places import run_folder
 from windlass.train.callbacks.protocol import Callback
 
@@ -93,6 +94,6 @@ def cut_after(path: Path, step: int) -> None:
 def _step_of(line: bytes) -> float:
     """The step of a line; infinite where it is none, so that it is cut."""
     try:
-        return int(json.loads(line)["step"])
+        return int(decode_json(line)["step"])
     except (ValueError, KeyError, TypeError):
         return math.inf

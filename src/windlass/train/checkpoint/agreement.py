@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from windlass.core.errors import WindlassError
+from windlass.core.json_text import decode_json
 from windlass.train.checkpoint.tensors import bytes_of
 from windlass.train.errors import CheckpointError
 
@@ -56,11 +57,11 @@ class Agreement:
         dist.gather(mine, parts, dst=0, group=self._group)
         if parts is None:
             return None
-        return [json.loads(_bytes(part).rstrip(b"\0")) for part in parts]
+        return [decode_json(_bytes(part).rstrip(b"\0")) for part in parts]
 
     def share(self, value: Any) -> Any:
         """Rank 0's JSON-safe value, on all processes. Collective."""
-        return json.loads(self.share_bytes(json.dumps(value).encode() if self.is_main else b""))
+        return decode_json(self.share_bytes(json.dumps(value).encode() if self.is_main else b""))
 
     def share_bytes(self, content: bytes) -> bytes:
         """Rank 0's bytes, on all processes. Collective."""

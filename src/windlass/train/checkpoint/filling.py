@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from windlass.core.json_text import decode_json
 from windlass.train.checkpoint.matching import check_match
 from windlass.train.checkpoint.reading import Reader, tensors_by_name
 from windlass.train.checkpoint.tensors import DTYPES, LooseState, dtype_name, set_value
@@ -58,4 +59,4 @@ def plain_values(loose: LooseState) -> dict[str, dict[str, Any]]:
 
 
 def _copy(value: Any) -> Any:
-    return json.loads(json.dumps(value)) if isinstance(value, list | tuple | Mapping) else value
+    return decode_json(json.dumps(value)) if isinstance(value, list | tuple | Mapping) else value

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from windlass.core.json_text import decode_json
+
 __all__ = ["BLOCK_BYTES", "Box", "FileSums", "Layout", "Piece", "TensorEntry", "overlap"]
 
 SCHEMA = 1
@@ -117,7 +119,7 @@ class Layout:
             ValueError: it is no layout, or one of another schema.
         """
         try:
-            data = json.loads(content)
+            data = decode_json(content)
             if data["schema"] != SCHEMA or data["block"] != BLOCK_BYTES:
                 raise ValueError(f"schema {data['schema']} with blocks of {data['block']} is not known here")
             names = [file["name"] for file in data["files"]]

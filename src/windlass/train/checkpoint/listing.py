@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.core.json_text import decode_json
 from windlass.train.checkpoint.files import Files
 from windlass.train.checkpoint.protocol import Committed
 from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, damaged, read_marker
@@ -54,7 +55,7 @@ def _read(folder: Files) -> Committed | None:
     try:
         if all(entry.path != TRAINER_FILE for entry in read_marker(folder).entries):
             return None
-        told = json.loads(folder.read(TRAINER_FILE))
+        told = decode_json(folder.read(TRAINER_FILE))
         return Committed(
             path=folder.path,
             step=int(told["step"]),

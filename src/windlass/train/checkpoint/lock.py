@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from windlass import report
 from windlass.core.errors import PreconditionError
 from windlass.core.files import take_lock
+from windlass.core.json_text import read_json
 from windlass.train.checkpoint.store import FolderStore
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _sign(descriptor: int) -> None:
 def _holder(path: Path) -> Mapping[str, Any]:
     """What the holder wrote; empty while it has not."""
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

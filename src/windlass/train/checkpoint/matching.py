@@ -42,12 +42,26 @@ def check_match(
             *(_names("it lacks", missing, unexpected) if is_strict else []),
             *(_names("it has also", unexpected, missing) if is_strict else []),
         ]
+        sections = {section for section, _ in (*misshaped, *missing, *unexpected)}
+        what, hint = _what(sections)
         raise CheckpointError(
-            f"{path} is of another model: " + "; ".join(lines),
-            hint="compare `config.json` in the checkpoint with this recipe's model"
-            + ("" if misshaped else ", or set `checkpoint.load.is_strict=false` to take what fits"),
+            f"{path} {what}: " + "; ".join(lines),
+            hint=hint + ("" if misshaped else ", or set `checkpoint.load.is_strict=false` to take what fits"),
             code="checkpoint-mismatch",
         )
+
+
+def _what(sections: Collection[str]) -> tuple[str, str]:
+    """What is of another kind, by the sections that differ, and what to do."""
+    compare = "compare `config.json` in the checkpoint with this recipe's"
+    if sections == {"optim"}:
+        other = (
+            "give a new `checkpoint.folder` and `checkpoint.load={path: PATH, optim: false}` to take the weights alone"
+        )
+        return "has the state of another optimiser", f"{compare} `optim`; {other}"
+    if "model" not in sections:
+        return f"differs in its {' and '.join(sorted(sections))}", f"{compare} settings"
+    return "is of another model", f"{compare} model"
 
 
 def _shapes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from windlass.core.json_text import decode_json
 from windlass.record.manifest import FOLDER_MANIFEST, Manifest
 from windlass.train.checkpoint.cuts import Cut, cuts_of, runs_of
 from windlass.train.checkpoint.files import Files
@@ -45,7 +45,7 @@ def read_marker(files: Files) -> Manifest:
             message, hint="name a folder `step-N` that holds a manifest.json", code="checkpoint-unfinished"
         ) from error
     try:
-        return Manifest.from_data(json.loads(content))
+        return Manifest.from_data(decode_json(content))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(files, FOLDER_MANIFEST, str(error)) from error
 
@@ -106,7 +106,7 @@ class Reader:
 
     def read_json(self, name: str) -> Any:
         """The value of a small file."""
-        return json.loads(self.read_file(name))
+        return decode_json(self.read_file(name))
 
     def names(self) -> list[str]:
         """All files of the checkpoint but the marker."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import NotFoundError, UsageError
+from windlass.core.json_text import decode_json
 
 __all__ = ["LossComparison", "MetricComparison", "compare_losses", "read_metrics"]
 
@@ -143,7 +143,7 @@ def read_metrics(path: str | Path) -> dict[int, dict[str, float]]:
     lines = file.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         try:
-            data = json.loads(line)
+            data = decode_json(line)
             step = int(data["step"])
             values = data.get("metrics", data)
             record = {str(key): float(value) for key, value in values.items() if _is_number(key, value)}

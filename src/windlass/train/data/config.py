@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from windlass.config import Doc, Finding, OneOrMany, Range
+from windlass.train.targets.config import TargetConfig
 
-__all__ = ["DataConfig", "SourceConfig", "TokenizerConfig"]
+__all__ = ["AnyData", "AnySource", "DataConfig", "LoaderTarget", "SourceConfig", "SourceTarget", "TokenizerConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,19 +24,28 @@ class TokenizerConfig:
     bos_id: Annotated[int | None, Range(min=0), Doc("Begins a document; null: none.")] = None
 
 
+_Ratio: TypeAlias = Annotated[
+    float | None, Range(above=0), Doc("Share of the mixture, relative to others; null (then for all): its size.")
+]
+_Repeats: TypeAlias = Annotated[
+    float, Range(above=0, is_endless=True), Doc("Most times that a token may come in an epoch.")
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig:
     """One body of text or tokens, and how much of it is taken."""
 
+    IS_ASSUMED: ClassVar[bool] = True
+
+    kind: Literal["files"] = "files"
     path: Annotated[
         tuple[str, ...],
         OneOrMany(),
         Doc("Token files or folders, text, JSONL, Parquet (globs work), or `hf:NAME`; the ending says which."),
     ]
-    ratio: Annotated[
-        float | None, Range(above=0), Doc("Share of the mixture, relative to others; null (then for all): its size.")
-    ] = None
-    max_repeats: Annotated[float, Range(above=0), Doc("Most times that a token may come in an epoch.")] = 4.0
+    ratio: _Ratio = None
+    max_repeats: _Repeats = 4.0
     text_field: Annotated[str, Doc("Field of JSONL, Parquet and datasets that holds the text.")] = "text"
     split: Annotated[str, Doc("Split of a dataset of the hub, such as `train[:1%]`.")] = "train"
     subset: Annotated[str, Doc("Subset (configuration) of a dataset of the hub; empty: its only one.")] = ""
@@ -57,15 +67,37 @@ class SourceConfig:
                 "data-missing",
                 "name files, a folder, a glob or `hf:NAME`",
             )
-        if self.ratio is not None and isinf(self.ratio):
-            yield "ratio", "`ratio` has no end", "out-of-range", "write a number, such as 1"
+        yield from _endless(self.ratio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTarget(TargetConfig):
+    """Documents that code of your own gives: texts, or lists of token ids. Made into token files once."""
+
+    ratio: _Ratio = None
+    max_repeats: _Repeats = 4.0
+
+    def check(self) -> Iterator[Finding]:
+        """What ranges do not say."""
+        yield from _endless(self.ratio)
+
+
+def _endless(ratio: float | None) -> Iterator[Finding]:
+    if ratio is not None and isinf(ratio):
+        yield "ratio", "`ratio` has no end", "out-of-range", "write a number, such as 1"
+
+
+AnySource: TypeAlias = SourceConfig | SourceTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
     """The mixture, and the rows made from it."""
 
-    sources: Annotated[tuple[SourceConfig, ...], Doc("What is mixed.")]
+    IS_ASSUMED: ClassVar[bool] = True
+
+    kind: Literal["tokens"] = "tokens"
+    sources: Annotated[tuple[AnySource, ...], Doc("What is mixed.")]
     tokenizer: Annotated[TokenizerConfig, Doc("Needed for text, and to find the ends of documents.")] = (
         TokenizerConfig()
     )
@@ -120,3 +152,19 @@ class DataConfig:
             yield "sources", message, "shape-conflict", "give all of them a ratio, or none"
         if not self.sources:
             yield "sources", "there is no data source", "data-missing", "add `sources: [{path: FILE}]`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderTarget(TargetConfig):
+    """A loader of your own: it gives the batches, in place of sources, tokenizer and rows."""
+
+    batch_tokens: Annotated[
+        int, Range(min=1), Doc("What a step counts, over all processes: tokens, samples; lengths are converted by it.")
+    ]
+    sequence_length: Annotated[int, Range(min=1), Doc("What one row of it counts; 1 for samples.")] = 1
+    microbatch_tokens: Annotated[
+        int | None, Range(min=1), Doc("What a process handles at once; null: its whole share of the batch.")
+    ] = None
+
+
+AnyData: TypeAlias = DataConfig | LoaderTarget

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
+from windlass.core.errors import Problem, SpecError
+from windlass.train.data.config import AnySource, DataConfig, SourceConfig, SourceTarget, TokenizerConfig
 from windlass.train.data.inputs import Input, find_inputs, source_name
 from windlass.train.data.manifest import headless_dtype, item_bytes, read_manifest
 from windlass.train.data.mixture import rows_of_epoch
+from windlass.train.data.own_source import find_own
 from windlass.train.data.readers import text_bytes
 from windlass.train.data.units import find_ingested
 from windlass.train.errors import TrainingError
@@ -136,7 +138,13 @@ def _rows(count: _Count, config: DataConfig) -> int:
     return rows if count.is_exact and config.layout == "chunk" else max(1, rows)
 
 
-def _count(source: SourceConfig, config: DataConfig, vocab_size: int) -> _Count:
+def _count(source: AnySource, config: DataConfig, vocab_size: int) -> _Count:
+    if isinstance(source, SourceTarget):
+        made = find_own(source, config.tokenizer, config.cache)
+        if made is None:
+            message = f"{source.target} has not been asked for its documents yet"
+            raise SpecError([Problem(message, "data-missing", hint="the first run makes token files of them")])
+        return _of_folder(made)
     inputs = find_inputs(source)
     counts = [_of_folder(Path(found.path)) for found in inputs if found.kind == "folder"]
     counts += [_of_headless(found, source, vocab_size) for found in inputs if found.kind == "headless"]

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from windlass.core.errors import Problem, SpecError
-from windlass.core.files import fsync_directory, lock, read_json, sha256_file, write_json
+from windlass.core.files import fsync_directory, lock, sha256_file, write_json
+from windlass.core.json_text import read_json
 from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.manifest import MANIFEST, TokenManifest, dtype_for, remember_seen
 from windlass.train.data.pool import run_units

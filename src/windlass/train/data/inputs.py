@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.data.config import SourceConfig
+from windlass.train.data.config import AnySource, SourceConfig, SourceTarget
 from windlass.train.data.manifest import MANIFEST
 
 __all__ = ["Input", "InputKind", "find_inputs", "source_name"]
@@ -45,8 +45,10 @@ class Input:
         return self.kind in ("folder", "headless")
 
 
-def source_name(source: SourceConfig) -> str:
+def source_name(source: AnySource) -> str:
     """How reports and errors name a source."""
+    if isinstance(source, SourceTarget):
+        return source.target
     return source.path[0] + (f" and {len(source.path) - 1} more" if len(source.path) > 1 else "")
 
 

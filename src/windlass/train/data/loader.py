@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from windlass.core.errors import Problem, SpecError
+from windlass.core.json_text import decode_json
 from windlass.train.batch import Batch
 from windlass.train.data.collate import Collator, RowPlace
 from windlass.train.data.order import RowOrder
@@ -130,6 +131,16 @@ class TokenLoader:
         return max(1, self._order.rows_per_epoch // self._shape.num_full_rows)
 
     @property
+    def batches_per_pass(self) -> float:
+        """The same with the part of a batch at the end, which the next pass fills."""
+        return self._order.rows_per_epoch / self._shape.num_full_rows
+
+    def batches_until(self, epochs: int, state: Mapping[str, int | str]) -> int:
+        """Batches from a position, at the present batch size, until so many passes are complete; at least 0."""
+        position = int(state["epoch"]) * self._order.rows_per_epoch + int(state["index"])
+        return max(0, -(-(epochs * self._order.rows_per_epoch - position) // self._shape.num_full_rows))
+
+    @property
     def rows_per_epoch(self) -> int:
         """Full rows in a pass over the data."""
         return self._order.rows_per_epoch
@@ -175,7 +186,7 @@ class TokenLoader:
         Raises:
             SpecError: the state is of other data (`tokens-changed`); names what differs.
         """
-        before = json.loads(str(state["data"]))
+        before = decode_json(str(state["data"]))
         changed = [key for key in {**before, **self._fingerprint} if before.get(key) != self._fingerprint.get(key)]
         if changed and not self._is_lenient:
             names = {key: f"`{key}`" + (f" ({self._labels[key]})" if key in self._labels else "") for key in changed}

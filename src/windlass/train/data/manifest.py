@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-from windlass.core.files import read_json, sha256_file, write_json
+from windlass.core.files import sha256_file, write_json
+from windlass.core.json_text import read_json
 from windlass.train.errors import TrainingError
 
 __all__ = [
@@ -141,7 +141,7 @@ def read_manifest(folder: Path) -> TokenManifest:
         return TokenManifest(files=files, **{name: data[name] for name in names})
     except FileNotFoundError:
         raise TrainingError(f"{folder} has no {MANIFEST}", hint=_REMAKE, code="tokens-broken") from None
-    except (KeyError, TypeError, ValueError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise TrainingError(f"{path} is no manifest of tokens: {error}", hint=_REMAKE, code="tokens-broken") from error
 
 

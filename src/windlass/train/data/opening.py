@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.data.config import SourceConfig, TokenizerConfig
+from windlass.train.data.config import AnySource, SourceConfig, SourceTarget, TokenizerConfig
 from windlass.train.data.corpus import Corpus, Part
 from windlass.train.data.headless import open_headless
 from windlass.train.data.ingestion import Progress, ingest
 from windlass.train.data.inputs import find_inputs, source_name
 from windlass.train.data.manifest import TokenFile, TokenManifest, check_files, item_bytes, read_manifest
+from windlass.train.data.own_source import make_own
 from windlass.train.data.tokenizer import SpecialIds, load_tokenizer
 from windlass.train.errors import TrainingError
 
@@ -22,7 +23,7 @@ __all__ = ["manifests_of", "open_corpora", "open_corpus", "special_ids"]
 
 
 def open_corpora(
-    sources: Sequence[SourceConfig],
+    sources: Sequence[AnySource],
     tokenizer: TokenizerConfig,
     *,
     vocab_size: int,
@@ -60,7 +61,7 @@ def open_corpora(
 
 
 def open_corpus(
-    source: SourceConfig,
+    source: AnySource,
     tokenizer: TokenizerConfig,
     *,
     vocab_size: int,
@@ -74,6 +75,12 @@ def open_corpus(
         SpecError: there is nothing, or no tokenizer.
         TrainingError: files are broken or of another vocabulary or tokenizer; names the file.
     """
+    if isinstance(source, SourceTarget):
+        if tokenizer.path:
+            _check_vocabulary(tokenizer, vocab_size)
+        made = make_own(source, tokenizer, vocab_size=vocab_size, cache=cache)
+        found = _open_folder(made, tokenizer, vocab_size)
+        return Corpus(source_name(source), found.parts, digest=found.digest, max_id=found.max_id)
     inputs = find_inputs(source)
     folders = [Path(found.path) for found in inputs if found.kind == "folder"]
     if any(not found.is_tokens for found in inputs):
@@ -86,9 +93,9 @@ def open_corpus(
     if headless:
         masks = [Path(path).expanduser() for path in source.label_mask]
         ids = special_ids(tokenizer, [])
-        corpora.append(
-            open_headless(name, headless, dtype=source.dtype, vocab_size=vocab_size, ids=ids, masks=masks or None)
-        )
+        found = open_headless(name, headless, dtype=source.dtype, vocab_size=vocab_size, ids=ids, masks=masks or None)
+        _check_tokenizer(name, tokenizer, max_id=found.max_id)
+        corpora.append(found)
     digest = hashlib.sha256("\n".join(corpus.digest for corpus in corpora).encode()).hexdigest()
     return Corpus(name, [part for corpus in corpora for part in corpus.parts], digest=digest)
 
@@ -123,8 +130,25 @@ def _open_folder(folder: Path, tokenizer: TokenizerConfig, vocab_size: int) -> C
         message = f"{folder} was made with another tokenizer than {tokenizer.path}"
         hint = "name the tokenizer that it was made with, or make its tokens again from text"
         raise TrainingError(message, hint=hint, code="tokenizer-differs")
+    if not manifest.tokenizer:
+        _check_tokenizer(str(folder), tokenizer, max_id=manifest.max_id, eos_id=manifest.eos_id)
     parts = [_part(folder, file, manifest) for file in manifest.files]
     return Corpus(str(folder), parts, digest=manifest.digest, max_id=manifest.max_id)
+
+
+def _check_tokenizer(name: str, tokenizer: TokenizerConfig, *, max_id: int | None, eos_id: int | None = None) -> None:
+    """Refuse tokens that do not say what made them where they cannot be of the tokenizer that is named."""
+    if not tokenizer.path:
+        return
+    found = load_tokenizer(tokenizer)
+    if max_id is not None and max_id >= found.vocab_size:
+        problem = f"has token {max_id}, and the tokenizer {tokenizer.path} ends at {found.vocab_size - 1}"
+    elif eos_id is not None and eos_id != found.ids.eos_id:
+        problem = f"ends documents with token {eos_id}, and the tokenizer {tokenizer.path} with {found.ids.eos_id}"
+    else:
+        return
+    hint = "set `data.tokenizer.path` to the tokenizer that made it, or to '' with `data.tokenizer.eos_id`"
+    raise TrainingError(f"{name} {problem}", hint=hint, code="tokenizer-differs")
 
 
 def _part(folder: Path, file: TokenFile, manifest: TokenManifest) -> Part:
@@ -137,7 +161,7 @@ def _part(folder: Path, file: TokenFile, manifest: TokenManifest) -> Part:
     return Part(name=str(folder / file.name), tokens_T=tokens_T.view(np.ndarray), find_ends=find_ends)
 
 
-def manifests_of(sources: Sequence[SourceConfig]) -> list[TokenManifest]:
+def manifests_of(sources: Sequence[AnySource]) -> list[TokenManifest]:
     """Manifests of the token folders among sources."""
-    inputs = [found for source in sources for found in find_inputs(source)]
+    inputs = [found for source in sources if isinstance(source, SourceConfig) for found in find_inputs(source)]
     return [read_manifest(Path(found.path)) for found in inputs if found.kind == "folder"]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from windlass.core.json_text import decode_json
 from windlass.train.data.tokenizer import Tokenizer
 from windlass.train.data.tokenizing import run_unit
 from windlass.train.data.units import Unit, UnitResult, WorkerSettings
@@ -100,7 +101,7 @@ class _Worker:
             message = f"a process that made tokens of {unit.spans[0].path} ended with code {code}"
             hint = "code -9 is often too little memory: try fewer `data.num_workers`; what is done is kept"
             raise TrainingError(message, hint=hint, code="worker-died")
-        answer: dict[str, Any] = json.loads(line)
+        answer: dict[str, Any] = decode_json(line)
         if "error" in answer:
             raise TrainingError(answer["error"]["message"], hint=answer["error"]["hint"], code=answer["error"]["code"])
         if "os_error" in answer:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
-__all__ = ["Loader", "Share"]
+__all__ = ["CountsPasses", "Loader", "Share"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -47,3 +47,15 @@ class Loader(Protocol[T_co]):
 
     def load_state_dict(self, state: Mapping[str, int | str]) -> None:
         """Go to a position. Raises SpecError where the state is of other data."""
+
+
+@runtime_checkable
+class CountsPasses(Protocol):
+    """What a loader may have besides, where a pass over its data need not end with a batch."""
+
+    @property
+    def batches_per_pass(self) -> float:
+        """Global batches in a pass over the data, at the present batch size, a part of one counted as that."""
+
+    def batches_until(self, epochs: int, state: Mapping[str, int | str]) -> int:
+        """Batches from the position of a state until so many passes are complete."""

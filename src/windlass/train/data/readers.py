@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias, cast
 
 from windlass.core.errors import WindlassError
+from windlass.core.json_text import decode_json
 from windlass.train.errors import TrainingError
 
 __all__ = ["Span", "SpanKind", "cut_spans", "documents", "require", "text_bytes"]
@@ -67,7 +67,7 @@ def documents(span: Span, field: str) -> Iterator[str]:
     """The texts of a span, in order.
 
     Raises:
-        TrainingError: it cannot be read, is no UTF-8, no JSON, or lacks the field (`text-broken`); says where.
+        TrainingError: it cannot be read, is not UTF-8 or JSON, or lacks the field (`text-broken`); says where.
     """
     read = {"text": _text, "jsonl": _jsonl, "parquet": _parquet, "arrow": _arrow}[span.kind]
     try:
@@ -110,17 +110,42 @@ def _jsonl(span: Span, field: str) -> Iterator[str]:
 
 def _parse(line: bytes, field: str, path: str, place: int) -> str:
     try:
-        value = json.loads(line)
+        value = decode_json(line)
     except ValueError as error:
+        if _is_array(path):
+            raise _array(path) from error
         raise TrainingError(
-            f"{_line(path, place)} is no JSON: {error}", hint="mend or remove it", code="text-broken"
+            f"{_line(path, place)} is not valid JSON: {error}", hint="mend or remove it", code="text-broken"
         ) from error
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        raise _array(path)
     if not isinstance(value, dict) or not isinstance(value.get(field), str):
         keys = ", ".join(value) if isinstance(value, dict) else type(value).__name__
         hint = f"set `text_field` of the source; this line has: {keys}"
         raise TrainingError(f"{_line(path, place)} has no text in `{field}`", hint=hint, code="text-broken")
     text: str = value[field]
     return text
+
+
+def _array(path: str) -> TrainingError:
+    hint = f"`jq -c '.[]' {path} > NEW.jsonl` writes one document a line; give that file"
+    message = f"{path} is a JSON array, and documents are read as JSON Lines"
+    return TrainingError(message, hint=hint, code="text-broken")
+
+
+def _is_array(path: str) -> bool:
+    """Whether the first character of a file begins an array over several lines."""
+    with closing(_open(path)) as file:
+        line = file.readline()
+        while line.isspace():
+            line = file.readline()
+    if not line.lstrip().startswith(b"["):
+        return False
+    try:
+        decode_json(line)
+    except ValueError:
+        return True
+    return False
 
 
 def _line(path: str, place: int) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.core.errors import Problem, SpecError, WindlassError
+from windlass.core.json_text import decode_json, read_json
 from windlass.train.data.config import TokenizerConfig
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _load(path: str) -> tuple[tokenizers.Tokenizer, Mapping[str, Any]]:
     try:
         if file.is_file():
             beside = file.with_name("tokenizer_config.json")
-            settings = json.loads(beside.read_text()) if beside.is_file() else {}
+            settings = read_json(beside) if beside.is_file() else {}
             return tokenizers.Tokenizer.from_file(str(file)), settings
         if place.exists() or path.endswith(".json") or path.startswith((".", "/", "~")):
             raise FileNotFoundError(f"there is no {file}")
@@ -166,7 +166,7 @@ def _hub_settings(name: str) -> Mapping[str, Any]:
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
-        settings: Mapping[str, Any] = json.loads(Path(hf_hub_download(name, "tokenizer_config.json")).read_text())
+        settings: Mapping[str, Any] = decode_json(Path(hf_hub_download(name, "tokenizer_config.json")).read_text())
         return settings
     except EntryNotFoundError:
         return {}

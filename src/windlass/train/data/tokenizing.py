@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import WindlassError
+from windlass.core.json_text import decode_json
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.readers import Span, documents
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
@@ -50,12 +51,12 @@ def worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the keyboard is for the process that waits for this one
     answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    first = json.loads(sys.stdin.readline())
+    first = decode_json(sys.stdin.readline())
     settings = WorkerSettings(**{**first, "tokenizer": TokenizerConfig(**first["tokenizer"])})
     threading.Thread(target=_listen, args=(lines,), daemon=True).start()
     tokenizer = load_tokenizer(settings.tokenizer)
     while True:
-        data = json.loads(lines.get())
+        data = decode_json(lines.get())
         unit = Unit(number=data["number"], spans=tuple(Span(**span) for span in data["spans"]))
         try:
             answer: dict[str, Any] = {"result": asdict(run_unit(unit, settings, tokenizer))}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from windlass.train.callbacks.config import DownstreamConfig, LMEvalConfig
+from windlass.train.data.config import DataConfig
 
 if TYPE_CHECKING:
     from windlass.train.callbacks.build import Maker
@@ -15,18 +16,21 @@ if TYPE_CHECKING:
 __all__ = ["evaluation_makers"]
 
 
-def evaluation_makers(recipe: Recipe) -> Mapping[str, Maker]:
+def evaluation_makers(recipe: Recipe, vocab_size: int | None) -> Mapping[str, Maker]:
     """What makes callbacks of the kinds `lm-eval` and `downstream`, with the run's own data settings and tokenizer."""
 
     def lm_eval(config: LMEvalConfig) -> Callback:
         from windlass.train.evaluate.lm_eval import lm_eval_callback  # lazy: runs without evaluation need none of it
 
-        return lm_eval_callback(config, recipe.data, vocab_size=recipe.model.vocab_size)
+        assert isinstance(recipe.data, DataConfig)  # `check_parts` refuses
+        assert vocab_size is not None
+        return lm_eval_callback(config, recipe.data, vocab_size=vocab_size)
 
     def downstream(config: DownstreamConfig) -> Callback:
         from windlass.train.data.tokenizer import load_tokenizer  # lazy: as above
         from windlass.train.evaluate.downstream import Downstream
 
+        assert isinstance(recipe.data, DataConfig)
         return Downstream(
             config.tasks,
             load_tokenizer(recipe.data.tokenizer),

@@ -13,8 +13,9 @@ import torch
 from windlass.core.errors import Problem, SpecError
 from windlass.train.batch import IGNORE, Batch
 from windlass.train.data.collate import Collator, RowPlace
-from windlass.train.data.config import DataConfig, SourceConfig
+from windlass.train.data.config import AnySource, DataConfig
 from windlass.train.data.corpus import Corpus
+from windlass.train.data.inputs import source_name
 from windlass.train.data.opening import manifests_of, open_corpus, special_ids
 from windlass.train.data.rows import RowTable, cut_rows
 
@@ -75,7 +76,7 @@ class HeldOut:
 
 
 def open_held_out(
-    name: str, source: SourceConfig, data: DataConfig, *, vocab_size: int, max_tokens: int | None = None
+    name: str, source: AnySource, data: DataConfig, *, vocab_size: int, max_tokens: int | None = None
 ) -> HeldOut:
     """The rows of a source, cut as the run's own data is.
 
@@ -91,7 +92,7 @@ def open_held_out(
     length = data.sequence_length
     table = _table(corpus, data)
     if table.num_rows == 0:
-        message = f"{', '.join(source.path)} has no tokens to evaluate on"
+        message = f"{source_name(source)} has no tokens to evaluate on"
         raise SpecError([Problem(message, "data-missing", hint=f"name other files for `{name}`")])
     collator = Collator(
         corpora=[corpus],

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import Place, Problem, SpecError
+from windlass.core.json_text import read_json
 from windlass.train.hf.families import FAMILIES, Architecture, architecture_of
 from windlass.train.hf.rope import RopeProblem, read_rope, write_rope
 from windlass.train.hf.settings import REMEDY, setting_problems
 from windlass.train.model.config import AttentionConfig, ModelConfig, MoEConfig
 
-__all__ = ["from_hf", "read_config", "to_hf"]
+__all__ = ["from_hf", "model_of_folder", "read_config", "to_hf", "validated"]
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -101,7 +101,7 @@ def read_config(folder: Path) -> ModelConfig:
     """The configuration in a model's folder. Raises SpecError with all that is wrong in it."""
     path = folder / "config.json"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except FileNotFoundError as error:
         problem = Problem(f"{folder} has no config.json", "hf-files", hint="give the folder of a model")
         raise SpecError([problem]) from error
@@ -110,6 +110,24 @@ def read_config(folder: Path) -> ModelConfig:
     if not isinstance(data, dict):
         raise SpecError([Problem(f"{path} holds no mapping", "hf-files", hint="copy it again")])
     return from_hf(data, source=str(path))
+
+
+def model_of_folder(folder: str) -> ModelConfig:
+    """What `model: hf:FOLDER` stands for: the architecture alone, no weights.
+
+    Raises:
+        ValueError: with what to type instead.
+    """
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        hint = (
+            f"; fetch it first: `hf download {folder} --local-dir DIR`, then `hf:DIR`" if folder.count("/") == 1 else ""
+        )
+        raise ValueError(f"there is no folder `{folder}`{hint}")
+    try:
+        return read_config(path)
+    except SpecError as error:
+        raise ValueError("; ".join(problem.message for problem in error.problems)) from error
 
 
 def from_hf(data: Mapping[str, Any], *, source: str = "config.json") -> ModelConfig:
@@ -134,8 +152,11 @@ def from_hf(data: Mapping[str, Any], *, source: str = "config.json") -> ModelCon
         rope, window_rope = read_rope(known, full)
     except RopeProblem as problem:
         raise SpecError([Problem(str(problem), "hf-setting", Place(source), REMEDY)]) from problem
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        message = f"the rotary embedding cannot be read: {error}"
+        raise SpecError([Problem(message, "hf-setting", Place(source), REMEDY)]) from error
     attention = _attention(known, full)
-    return _validated(
+    return validated(
         ModelConfig(
             d_model=full["hidden_size"],
             num_layers=full["num_hidden_layers"],
@@ -217,7 +238,7 @@ def _experts(known: Architecture, full: Mapping[str, Any]) -> MoEConfig | None:
     )
 
 
-def _validated(config: ModelConfig, source: str) -> ModelConfig:
+def validated(config: ModelConfig, source: str) -> ModelConfig:
     """The same, with our own checks of types and ranges made."""
     from windlass.config import (
         from_data,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from windlass.core.errors import PreconditionError, SpecError
 from windlass.train.checkpoint.store import open_store
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import load_tokenizer
+from windlass.train.hf.companions import KEPT_BELOW, Companions, tokenizer_companions
 from windlass.train.hf.exchange import SHARD_BYTES, DType, export_model
 from windlass.train.hf.mapped import ModelSource
-from windlass.train.hf.sources import StoredCheckpoint, open_model
+from windlass.train.hf.sources import StoredCheckpoint, companions_of, open_model
 from windlass.train.parallel.world import World
 
 __all__ = ["export_hf", "import_model"]
@@ -35,7 +37,8 @@ def export_hf(
     Args:
         checkpoint: anything that `open_model` reads.
         dtype: of the files.
-        tokenizer: file or folder whose files are copied; None: the recipe's own, where that is a file or folder.
+        tokenizer: file or folder whose files are copied, or `bytes`; None: the recipe's own, where that is a file or
+            folder, or what came with the model that was imported.
         overwrite: whether a model of Hugging Face in that folder may be replaced; nothing else ever is.
 
     Returns:
@@ -47,18 +50,27 @@ def export_hf(
         PreconditionError: the folder exists.
     """
     with open_model(checkpoint) as source:
-        own = _tokenizer_config(source)
-        files = Path(own.path) if own is not None and own.path != "bytes" else None
+        companions = _companions(source, tokenizer)
         return export_model(
             source.config,
             source,
             folder,
             dtype=dtype,
-            tokenizer=tokenizer if tokenizer is not None else files,
+            companions=companions,
             max_shard_bytes=max_shard_bytes,
             overwrite=overwrite,
-            ids=load_tokenizer(own).ids if own is not None else None,
         )
+
+
+def _companions(source: ModelSource, tokenizer: str | Path | None) -> Companions:
+    """The tokenizer that was asked for, else that of the recipe, else what was there beside foreign weights."""
+    own, max_length = _tokenizer_config(source), source.config.max_length
+    ids = None if own is None else load_tokenizer(own).ids
+    if tokenizer is not None:
+        return tokenizer_companions(tokenizer, ids, max_length=max_length)
+    if own is not None:
+        return tokenizer_companions(own.path, ids, max_length=max_length)
+    return companions_of(source)
 
 
 def _tokenizer_config(source: ModelSource) -> TokenizerConfig | None:
@@ -75,7 +87,7 @@ def _tokenizer_config(source: ModelSource) -> TokenizerConfig | None:
 def import_model(path: str, folder: str) -> str:
     """Write any model that we can read as a checkpoint of ours, at step 0; returns its path.
 
-    Only weights are taken. A run takes such a model without this too, by `checkpoint.load.path`. Costs its memory.
+    Weights are taken, and what an export needs again: the tokenizer's files and special ids. A run takes such a model without this too, by `checkpoint.load.path`. Costs its memory.
 
     Raises:
         NotFoundError, CheckpointError, SpecError: as `open_model`.
@@ -91,5 +103,21 @@ def import_model(path: str, folder: str) -> str:
             "source": path,
             "model": to_data(source.config, keep_defaults=True),
         }
-        pending = store.save({"model": weights}, {}, step=0, tokens=0, config=record, is_permanent=True, is_async=False)
+        pending = store.save(
+            {"model": weights},
+            {},
+            step=0,
+            tokens=0,
+            config=record,
+            is_permanent=True,
+            is_async=False,
+            extra=_kept_files(source),
+        )
         return pending.wait().path
+
+
+def _kept_files(source: ModelSource) -> Mapping[str, bytes]:
+    """What goes with the weights, as small files of a checkpoint."""
+    found = companions_of(source)
+    ids = {"config.json": json.dumps(dict(found.ids), indent=1).encode() + b"\n"} if found.ids else {}
+    return {KEPT_BELOW + name: content for name, content in {**found.files, **ids}.items()}

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import fsync_directory
-from windlass.train.data.tokenizer import SpecialIds
+from windlass.core.json_text import read_json
+from windlass.train.hf.companions import Companions, is_companion
 from windlass.train.hf.config import read_config, to_hf
 from windlass.train.hf.mapped import MappedWeights, Weights, check_weights, fill
 from windlass.train.hf.maps import Weight, hf_names
@@ -33,16 +34,6 @@ _DTYPES: Mapping[str, torch.dtype] = {
 }
 SHARD_BYTES = 5_000_000_000
 """As transformers cuts its files."""
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-)
 
 
 def import_hf(path: str | Path) -> MappedWeights:
@@ -58,7 +49,7 @@ def import_hf(path: str | Path) -> MappedWeights:
     """
     folder = Path(str(path).removeprefix("hf:")).expanduser()
     config = read_config(folder)
-    model_type = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    model_type = read_json(folder / "config.json")["model_type"]
     files = FileWeights(folder)
     try:
         return MappedWeights(config, hf_names(model_type), files, str(folder), files.close)
@@ -86,10 +77,9 @@ def export_model(
     folder: str | Path,
     *,
     dtype: DType = "float32",
-    tokenizer: str | Path | None = None,
+    companions: Companions | None = None,
     max_shard_bytes: int = SHARD_BYTES,
     overwrite: bool = False,
-    ids: SpecialIds | None = None,
 ) -> Path:
     """Write a model as a folder that transformers, vLLM and others load. It appears whole or not at all.
 
@@ -97,9 +87,8 @@ def export_model(
 
     Args:
         weights: by our names.
-        tokenizer: a `tokenizer.json` or a folder with the files of one; they are copied.
+        companions: the tokenizer's files, generation_config.json and special ids that go with it.
         overwrite: whether a model of Hugging Face in that folder may be replaced; nothing else ever is.
-        ids: tokens that begin and end a document; generation there stops at the end mark.
 
     Raises:
         SpecError: no architecture of transformers has one of the model's settings.
@@ -107,9 +96,8 @@ def export_model(
         CheckpointError: weights are missing or misshapen, or there is no room.
     """
     target = Path(folder).expanduser().absolute()
-    data = to_hf(config, dtype=dtype)
-    if ids is not None:
-        data |= {"bos_token_id": ids.bos_id, "eos_token_id": ids.eos_id}
+    companions = companions or Companions()
+    data = {**to_hf(config, dtype=dtype), **companions.ids}
     _refuse_existing(target, overwrite=overwrite)
     entries = list(_entries(config, weights, data["model_type"], _DTYPES[dtype]))
     stage = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
@@ -122,8 +110,8 @@ def export_model(
     try:
         write_weights(stage, entries, max_shard_bytes=max_shard_bytes)
         (stage / "config.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-        if tokenizer is not None:
-            _copy_tokenizer(Path(tokenizer).expanduser(), stage)
+        for name, content in companions.files.items():
+            (stage / name).write_bytes(content)
         fsync_directory(stage)
         _publish(stage, target, overwrite=overwrite)
     finally:
@@ -175,18 +163,8 @@ def _refuse_existing(target: Path, *, overwrite: bool) -> None:
 
 
 def _is_exported(path: Path) -> bool:
-    names = ("config.json", "generation_config.json", "model.safetensors.index.json", *_TOKENIZER_FILES)
-    return path.is_file() and (path.name in names or path.suffix == ".safetensors")
-
-
-def _copy_tokenizer(source: Path, stage: Path) -> None:
-    found = [source] if source.is_file() else [source / name for name in _TOKENIZER_FILES if (source / name).is_file()]
-    if not found:
-        raise PreconditionError(
-            f"{source} has no tokenizer", hint="give a tokenizer.json or a folder with one", code="tokenizer-missing"
-        )
-    for path in found:
-        shutil.copyfile(path, stage / ("tokenizer.json" if source.is_file() else path.name))
+    names = ("config.json", "model.safetensors.index.json")
+    return path.is_file() and (path.name in names or is_companion(path.name) or path.suffix == ".safetensors")
 
 
 def _publish(stage: Path, target: Path, *, overwrite: bool) -> None:

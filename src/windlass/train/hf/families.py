@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from windlass.train.model.config import ModelConfig
+from windlass.train.model.config import ModelConfig, YarnScaling
 
 __all__ = ["FAMILIES", "Architecture", "architecture_of"]
 
@@ -73,6 +73,9 @@ class Architecture:
             yield f"rope_pattern {list(config.rope_pattern)}"
         if config.window_rope is not None and not self.ropes_by_layer:
             yield "window_rope"
+        scaling = config.rope.scaling
+        if self.ropes_by_layer and isinstance(scaling, YarnScaling) and not scaling.truncate:
+            yield "rope.scaling.truncate false"  # transformers 5.23 reads it only where all layers share one embedding
 
     def _has_windows(self, config: ModelConfig) -> bool:
         attention = config.attention
@@ -225,6 +228,7 @@ FAMILIES: tuple[Architecture, ...] = (
             "num_experts_per_tok": 2,
             "norm_topk_prob": True,
             "router_aux_loss_coef": 0.001,
+            "rope_theta": 1_000_000.0,
         },
     ),
 )

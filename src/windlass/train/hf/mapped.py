@@ -15,7 +15,12 @@ from windlass.train.errors import CheckpointError
 from windlass.train.hf.maps import NameMap, Weight
 from windlass.train.model.config import ModelConfig
 
-__all__ = ["MappedWeights", "ModelSource", "ModuleWeights", "Weights", "check_weights", "fill"]
+__all__ = ["OPTIMIZER_STATE", "MappedWeights", "ModelSource", "ModuleWeights", "Weights", "check_weights", "fill"]
+
+
+_WEIGHTS = "the weights in {source} are of another model"
+OPTIMIZER_STATE = "the optimiser's state in {source} is of another optimiser"
+"""What `fill` says where tensors do not fit."""
 
 
 class Weights(Protocol):
@@ -129,7 +134,9 @@ class ModuleWeights:
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def fill(targets: Mapping[str, Tensor], weights: Weights, source: str, *, is_strict: bool = True) -> None:
+def fill(
+    targets: Mapping[str, Tensor], weights: Weights, source: str, *, is_strict: bool = True, what: str = _WEIGHTS
+) -> None:
     """Copy weights into tensors of the same names, plain or sharded; types are converted.
 
     Each process reads whole weights, one at a time, and keeps its shard; nothing is sent. Targets that are one stage of a
@@ -137,6 +144,7 @@ def fill(targets: Mapping[str, Tensor], weights: Weights, source: str, *, is_str
 
     Args:
         is_strict: whether every target must be there, and every weight have a target; shapes must always be right.
+        what: they are, and whose, for messages.
 
     Raises:
         CheckpointError: a target has no weight, or one of another shape, or a weight has no target.
@@ -146,10 +154,10 @@ def fill(targets: Mapping[str, Tensor], weights: Weights, source: str, *, is_str
     shapes = weights.shapes()
     wanted = [Weight(ours=name, theirs=(name,), shape=tuple(tensor.shape)) for name, tensor in targets.items()]
     if is_strict:
-        check_weights(shapes, wanted, source, spare=set(shapes) if _is_stage(targets.keys()) else None)
+        check_weights(shapes, wanted, source, spare=set(shapes) if _is_stage(targets.keys()) else None, what=what)
     else:
         wanted = [weight for weight in wanted if weight.ours in shapes]
-        check_weights(shapes, wanted, source, spare=set(shapes) - targets.keys())
+        check_weights(shapes, wanted, source, spare=set(shapes) - targets.keys(), what=what)
     with torch.no_grad():
         for weight in wanted:
             target = targets[weight.ours]
@@ -167,12 +175,18 @@ def _is_stage(names: Collection[str]) -> bool:
 
 
 def check_weights(
-    found: Mapping[str, tuple[int, ...]], wanted: Sequence[Weight], source: str, *, spare: set[str] | None = None
+    found: Mapping[str, tuple[int, ...]],
+    wanted: Sequence[Weight],
+    source: str,
+    *,
+    spare: set[str] | None = None,
+    what: str = _WEIGHTS,
 ) -> None:
     """Compare the names and shapes of a place with those that a model has there.
 
     Args:
         spare: names that may be there without a place in the model.
+        what: they are, and whose, for messages.
 
     Raises:
         CheckpointError: names weights that are missing, have no place, or another shape.
@@ -188,7 +202,9 @@ def check_weights(
     if lines:
         more = f", and {len(lines) - 5} more" if len(lines) > 5 else ""
         raise CheckpointError(
-            f"the weights in {source} are of another model: {'; '.join(lines[:5])}{more}",
-            hint="compare the config.json there with the model's settings",
+            f"{what.format(source=source)}: {'; '.join(lines[:5])}{more}",
+            hint="compare the config.json there with this recipe's `optim`, or set `checkpoint.load.optim=false`"
+            if what == OPTIMIZER_STATE
+            else "compare the config.json there with the model's settings",
             code="weights-differ",
         )

@@ -21,6 +21,8 @@ _READ_KEYS = {
         {"factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor", "truncate"}
     ),
 }
+_LAYERED_THETA = 500_000.0
+"""What transformers 5 takes for windowed layers whose theta is not given, whatever `rope_theta` says."""
 _ALWAYS = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
 
 
@@ -60,14 +62,16 @@ def _scaling_to_hf(rope: RopeConfig) -> dict[str, Any] | None:
                 "original_max_position_embeddings": llama.old_length,
             }
         case YarnScaling() as yarn:
-            data = {
+            data: dict[str, Any] = {
                 "rope_type": "yarn",
                 "factor": yarn.factor,
                 "original_max_position_embeddings": yarn.old_length,
                 "beta_fast": yarn.beta_fast,
                 "beta_slow": yarn.beta_slow,
             }
-            return data if yarn.attention_factor is None else {**data, "attention_factor": yarn.attention_factor}
+            if yarn.attention_factor is not None:
+                data["attention_factor"] = yarn.attention_factor
+            return data if yarn.truncate else {**data, "truncate": False}
 
 
 def read_rope(known: Architecture, full: Mapping[str, Any]) -> tuple[RopeConfig, RopeConfig | None]:
@@ -76,15 +80,26 @@ def read_rope(known: Architecture, full: Mapping[str, Any]) -> tuple[RopeConfig,
     Raises:
         RopeProblem: one of them is none of ours.
     """
-    parameters = full.get("rope_parameters") or full.get("rope_scaling") or {}
-    if not known.ropes_by_layer:
-        return _read_one(parameters, full), None
-    if "full_attention" in parameters:
-        rope = _read_one(parameters["full_attention"], full)
-        windowed = _read_one(parameters.get("sliding_attention") or {}, full)
-    else:
-        rope = _read_one(parameters, full)
-        windowed = RopeConfig(theta=rope.theta)
+    old, new = full.get("rope_scaling") or {}, full.get("rope_parameters") or {}
+    if known.ropes_by_layer:
+        return _read_layered(old, new, full)
+    return _read_one(old or new, full), None  # transformers takes the old key where there are both
+
+
+def _read_layered(
+    old: Mapping[str, Any], new: Mapping[str, Any], full: Mapping[str, Any]
+) -> tuple[RopeConfig, RopeConfig | None]:
+    """Those of a model with one per type of layer; `rope_scaling` is that of full attention alone."""
+    if new and "full_attention" not in new:
+        raise RopeProblem("`rope_parameters` without `full_attention` is ignored by transformers for this model")
+    if not new and full["rope_theta"] != _LAYERED_THETA:
+        raise RopeProblem(
+            f"`rope_theta: {full['rope_theta']}` without `rope_parameters` is read differently by transformers 4 and 5"
+        )
+    rope = _read_one({**(new.get("full_attention") or {}), **old}, full)
+    windowed = _read_one(new.get("sliding_attention") or {}, {**full, "rope_theta": _LAYERED_THETA})
+    if isinstance(rope.scaling, YarnScaling) and not rope.scaling.truncate:
+        raise RopeProblem("`truncate: false` is ignored by transformers for this model")
     return rope, None if windowed == rope else windowed
 
 
@@ -97,8 +112,6 @@ def _read_one(parameters: Mapping[str, Any], full: Mapping[str, Any]) -> RopeCon
         raise RopeProblem(f"the rotary embedding's `{unknown[0]}` has no place in our decoder")
     if parameters.get("partial_rotary_factor") not in (None, 1):
         raise RopeProblem(f"`partial_rotary_factor: {parameters['partial_rotary_factor']}` has no place in our decoder")
-    if parameters.get("truncate", True) is not True:
-        raise RopeProblem("`truncate: false` of the rotary embedding has no place in our decoder")
     theta = parameters.get("rope_theta", full.get("rope_theta", 10_000.0))
     return RopeConfig(theta=float(theta), scaling=_read_scaling(kind, parameters, full))
 
@@ -108,24 +121,36 @@ def _read_scaling(
 ) -> LinearScaling | Llama3Scaling | YarnScaling | None:
     if kind == "default":
         return None
-    if "factor" not in given:
-        raise RopeProblem(f"the rotary embedding `{kind}` has no `factor`")
-    factor = float(given["factor"])
     if kind == "linear":
-        return LinearScaling(factor=factor)
+        return LinearScaling(factor=_number(kind, given, "factor"))
     old_length = given.get("original_max_position_embeddings") or full["max_position_embeddings"]
     if kind == "llama3":
         return Llama3Scaling(
-            factor=factor,
-            low_freq_factor=float(given["low_freq_factor"]),
-            high_freq_factor=float(given["high_freq_factor"]),
+            factor=_number(kind, given, "factor"),
+            low_freq_factor=_number(kind, given, "low_freq_factor"),
+            high_freq_factor=_number(kind, given, "high_freq_factor"),
             old_length=old_length,
         )
-    attention_factor = given.get("attention_factor")
+    return _read_yarn(given, old_length, full["max_position_embeddings"])
+
+
+def _read_yarn(given: Mapping[str, Any], old_length: Any, max_length: int) -> YarnScaling:
+    is_implied = given.get("factor", "") is None  # an explicit null: transformers divides the lengths
+    has_factor = given.get("attention_factor") is not None
     return YarnScaling(
-        factor=factor,
+        factor=max_length / float(old_length) if is_implied else _number("yarn", given, "factor"),
         old_length=old_length,
-        beta_fast=float(given.get("beta_fast") or 32),
-        beta_slow=float(given.get("beta_slow") or 1),
-        attention_factor=None if attention_factor is None else float(attention_factor),
+        beta_fast=_number("yarn", given, "beta_fast") if given.get("beta_fast") else 32.0,
+        beta_slow=_number("yarn", given, "beta_slow") if given.get("beta_slow") else 1.0,
+        attention_factor=_number("yarn", given, "attention_factor") if has_factor else None,
+        truncate=bool(given.get("truncate", True)),
     )
+
+
+def _number(kind: str, given: Mapping[str, Any], key: str) -> float:
+    value = given.get(key)
+    if value is None:
+        raise RopeProblem(f"the rotary embedding `{kind}` has no `{key}`")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RopeProblem(f"`{key}: {value!r}` of the rotary embedding `{kind}` is not a number")
+    return float(value)

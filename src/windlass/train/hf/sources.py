@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -12,20 +11,22 @@ from torch import Tensor
 
 from windlass.config import from_data
 from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.core.json_text import decode_json
 from windlass.record.manifest import FOLDER_MANIFEST
 from windlass.train.checkpoint.files import Files, open_files
 from windlass.train.checkpoint.layout import Box
-from windlass.train.checkpoint.listing import list_committed
+from windlass.train.checkpoint.listing import EXTRA_FOLDER, list_committed
 from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, Reader
 from windlass.train.checkpoint.tensors import DTYPES
 from windlass.train.errors import CheckpointError
+from windlass.train.hf.companions import KEPT_BELOW, Companions, companions_in, kept
 from windlass.train.hf.exchange import import_hf
 from windlass.train.hf.mapped import ModelSource, fill
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder
-from windlass.train.olmo_core.checkpoint import is_olmo_core, open_olmo_core
+from windlass.train.olmo_core.checkpoint import OlmoCoreCheckpoint, is_olmo_core, open_olmo_core
 
-__all__ = ["StoredCheckpoint", "load_model", "open_model"]
+__all__ = ["StoredCheckpoint", "companions_of", "load_model", "open_model"]
 
 HF = "hf:"
 
@@ -84,6 +85,12 @@ class StoredCheckpoint:
         self._reader.fill(entry, Box.whole(entry.shape), whole)
         return whole
 
+    def companions(self) -> Companions:
+        """What an import kept beside the weights; nothing in a checkpoint of training."""
+        prefix = EXTRA_FOLDER + KEPT_BELOW
+        names = [name for name in self._reader.names() if name.startswith(prefix)]
+        return kept({name.removeprefix(prefix): self._reader.read_file(name) for name in names})
+
     def optim_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Shapes of the optimiser's tensors."""
         return self.shapes("optim")
@@ -125,6 +132,16 @@ def open_model(path: str) -> ModelSource:
     )
 
 
+def companions_of(source: ModelSource) -> Companions:
+    """The tokenizer's files and special ids that lie with a model; OLMo-core's checkpoints have ids alone."""
+    if isinstance(source, StoredCheckpoint):
+        return source.companions()
+    if isinstance(source, OlmoCoreCheckpoint):
+        return Companions(ids=source.special_ids)
+    folder = Path(source.source)
+    return companions_in(folder) if _is_hf(open_files(source.source), ["config.json"]) else Companions()
+
+
 def load_model(path: str, *, device: torch.device | str = "cpu") -> Decoder:
     """A model with its weights, float32, in evaluation mode; costs its memory.
 
@@ -146,8 +163,8 @@ def _is_hf(files: Files, names: list[str]) -> bool:
     if "config.json" not in names:
         return False
     try:
-        data = json.loads(files.read("config.json"))
-    except ValueError:
+        data = decode_json(files.read("config.json"))
+    except (ValueError, FileNotFoundError):
         return False
     return isinstance(data, dict) and ("model_type" in data or "architectures" in data)
 
@@ -171,7 +188,9 @@ def _hub_folder(name: str) -> Path:
     repository, _, revision = name.partition("@")
     try:
         found = snapshot_download(
-            repository, revision=revision or None, allow_patterns=["*.safetensors", "*.json", "*.txt", "*.model"]
+            repository,
+            revision=revision or None,
+            allow_patterns=["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"],
         )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]

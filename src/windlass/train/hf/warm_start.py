@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from windlass.train.errors import CheckpointError
-from windlass.train.hf.mapped import fill
+from windlass.train.hf.mapped import OPTIMIZER_STATE, fill
 from windlass.train.hf.sources import open_model
 
 __all__ = ["warm_start"]
@@ -52,7 +52,7 @@ def _take_optimizer(targets: Mapping[str, Tensor], source: object, name: str, *,
             f"{name} has no state of an optimiser", hint="set `checkpoint.load.optim=null`", code="no-optimiser-state"
         )
     if found and isinstance(source, _HasOptimizer) and (is_needed or _fits(targets, found)):
-        fill(targets, _OptimizerWeights(source), f"the optimiser's state in {name}")
+        fill(targets, _OptimizerWeights(source), name, what=OPTIMIZER_STATE)
 
 
 def _fits(targets: Mapping[str, Tensor], found: Mapping[str, tuple[int, ...]]) -> bool:

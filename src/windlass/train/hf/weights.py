@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from windlass.core.json_text import read_json
 from windlass.train.checkpoint.tensors import bytes_of, dtype_name
 from windlass.train.errors import CheckpointError
 
@@ -97,7 +98,7 @@ def _weight_files(folder: Path) -> Sequence[Path]:
     index, single = folder / INDEX, folder / SINGLE
     if index.is_file():
         try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            names = sorted(set(read_json(index)["weight_map"].values()))
             if any(Path(name).name != name for name in names):
                 raise ValueError("it names files of other folders")
             return [folder / name for name in names]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from windlass.config import Doc, Finding, Range
 
@@ -47,14 +48,19 @@ class YarnScaling:
     beta_fast: Annotated[float, Range(above=0), Doc("Rotations above which nothing changes.")] = 32.0
     beta_slow: Annotated[float, Range(above=0), Doc("Rotations below which positions are divided.")] = 1.0
     attention_factor: Annotated[float | None, Range(above=0), Doc("Factor on cos and sin; null: from `factor`.")] = None
+    truncate: Annotated[bool, Doc("Whether the ramp begins and ends at whole channels.")] = True
     kind: Literal["yarn"] = "yarn"
+
+    def channel(self, rotations: float, theta: float, size: int) -> float:
+        """The pair of `size` channels that makes so many rotations within the old length, as a fraction."""
+        return size * math.log(self.old_length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeConfig:
     """Rotary position embeddings. Source: Su et al. 2021, "RoFormer"."""
 
-    theta: Annotated[float, Range(above=0), Doc("Base of the frequencies.")] = 10_000.0
+    theta: Annotated[float, Range(above=1, max=1e30), Doc("Base of the frequencies.")] = 10_000.0
     scaling: Annotated[LinearScaling | Llama3Scaling | YarnScaling | None, Doc("How a longer context is made.")] = None
     partial: Annotated[float, Range(above=0, max=1), Doc("Share of each head that is rotated.")] = 1.0
 
@@ -103,8 +109,11 @@ class MoEConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A decoder-only transformer; `model: NAME` takes a preset, and other keys change it."""
+    """A decoder-only transformer; `model: NAME` takes a preset, `model: hf:PATH` what a folder's config.json says."""
 
+    IS_ASSUMED: ClassVar[bool] = True
+
+    kind: Literal["decoder"] = "decoder"
     d_model: Annotated[int, Range(min=1), Doc("Width of the residual stream.")]
     num_layers: Annotated[int, Range(min=1), Doc("Blocks.")]
     vocab_size: Annotated[int, Range(min=1), Doc("Rows of the embedding.")]
@@ -115,7 +124,7 @@ class ModelConfig:
         Literal["pre", "reordered", "peri"],
         Doc("Where norms stand: before each layer, after it (OLMo 2 and 3), or both."),
     ] = "pre"
-    norm_eps: Annotated[float, Range(above=0), Doc("Added to the mean square.")] = 1e-5
+    norm_eps: Annotated[float, Range(above=0, max=1), Doc("Added to the mean square.")] = 1e-5
     rope: Annotated[RopeConfig, Doc("Position embeddings.")] = RopeConfig()
     window_rope: Annotated[RopeConfig | None, Doc("Those of layers with a window; null: `rope` too.")] = None
     rope_pattern: Annotated[
@@ -132,7 +141,11 @@ class ModelConfig:
 
     @classmethod
     def from_shorthand(cls, value: str) -> ModelConfig:
-        """The preset of this name; raises ValueError naming near ones."""
+        """The preset of this name, or with `hf:FOLDER` what the config.json there says; raises ValueError naming near ones."""
+        if value.startswith("hf:"):
+            from windlass.train.hf.config import model_of_folder  # lazy: few recipes begin there
+
+            return model_of_folder(value.removeprefix("hf:"))
         from windlass.train.model.presets import preset  # lazy: the table is read only where a name stands
 
         return preset(value)

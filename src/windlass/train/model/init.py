@@ -7,36 +7,98 @@ and keeps its shard, so it costs the memory of the largest parameter for a momen
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from windlass.core.errors import Problem, SpecError
 from windlass.train.model.decoder import Decoder
+from windlass.train.model.moe import MoE
+from windlass.train.model.norms import RMSNorm
 
 __all__ = ["init_weights"]
 
 CUT = 3.0
 """Spreads beyond which no weight is."""
 
+_NORMS = (RMSNorm, nn.RMSNorm, nn.LayerNorm)
+_EXPERTS = ("gate", "up", "down")
 
-def init_weights(model: Decoder, seed: int, *, device: torch.device | None = None) -> None:
-    """Fill a decoder's parameters: matrices normal, cut at three spreads; norms one; biases zero.
+
+def init_weights(
+    model: nn.Module, seed: int, *, device: torch.device | None = None, std: float | None = None
+) -> list[str]:
+    """Fill what is known of a model: matrices normal, cut at three spreads; norms one; biases zero.
+
+    Known are linear layers, embeddings, norms and our experts. Any other parameter keeps the value that its own module gave
+    it; on the meta device it has none, and its module's `reset_parameters` is called.
 
     Args:
         model: on any device. Parameters on the meta device are made on `device` first.
         seed: of all parameters; each has a generator of its own.
         device: for a model on the meta device; CPU by default. CPU and GPU give different values.
+        std: spread of matrices; None: a decoder's own `init_std`, 0.02 for other models.
+
+    Returns:
+        Names of the parameters that were left to their own modules.
+
+    Raises:
+        SpecError: such a parameter has no first value, and its module no `reset_parameters`.
     """
-    if any(parameter.is_meta for parameter in model.parameters()):
+    is_meta = any(parameter.is_meta for parameter in model.parameters())
+    if is_meta:
         model.to_empty(device=device or torch.device("cpu"))
+    spread = std if std is not None else model.config.init_std if isinstance(model, Decoder) else 0.02
+    known = _known(model)
+    others = [name for name, _ in model.named_parameters() if name not in known]
+    if is_meta and others:
+        _reset(model, others)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            _fill(name, parameter, seed, model.config.init_std)
+            if name in known:
+                _fill(name, parameter, seed, spread, known[name])
+    return others
 
 
-def _fill(name: str, parameter: Tensor, seed: int, spread: float) -> None:
-    if parameter.dim() == 1:
-        parameter.fill_(0.0 if name.endswith("bias") else 1.0)
+def _known(model: nn.Module) -> dict[str, float | None]:
+    """Names of parameters to the value that fills them; None: normal."""
+    found: dict[str, float | None] = {}
+    for path, module in model.named_modules():
+        prefix = f"{path}." if path else ""
+        for name, _ in module.named_parameters(recurse=False):
+            if isinstance(module, (*_NORMS, nn.Linear, nn.Embedding)) and name == "bias":
+                found[prefix + name] = 0.0
+            elif isinstance(module, _NORMS) and name == "weight":
+                found[prefix + name] = 1.0
+            elif (isinstance(module, (nn.Linear, nn.Embedding)) and name == "weight") or (
+                isinstance(module, MoE) and name in _EXPERTS
+            ):
+                found[prefix + name] = None
+    return found
+
+
+def _reset(model: nn.Module, names: Sequence[str]) -> None:
+    """Let modules give their own parameters a first value."""
+    owners = dict.fromkeys(name.rpartition(".")[0] for name in names)
+    problems = []
+    for owner in owners:
+        module = model.get_submodule(owner)
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+            continue
+        name = next(name for name in names if name.rpartition(".")[0] == owner)
+        message = f"nothing gives `{name}` its first value: {type(module).__name__} is none of the layers known here"
+        hint = "give the module a method `reset_parameters`, or make the model on the CPU, with values"
+        problems.append(Problem(message, "unsupported-model", None, hint))
+    if problems:
+        raise SpecError(problems)
+
+
+def _fill(name: str, parameter: Tensor, seed: int, spread: float, value: float | None) -> None:
+    if value is not None:
+        parameter.fill_(value)
         return
     generator = torch.Generator(parameter.device).manual_seed(_seed_of(seed, name))
     whole = _cut_normal(parameter.shape, generator).mul_(spread)

@@ -99,18 +99,18 @@ def _llama3(plain_F: Tensor, scaling: Llama3Scaling) -> Tensor:
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     share_F = (scaling.old_length / wavelengths_F - low) / (high - low)
     between_F = (1 - share_F) * plain_F / scaling.factor + share_F * plain_F
-    slow_F = torch.where(wavelengths_F > scaling.old_length / low, plain_F / scaling.factor, between_F)
-    return torch.where(wavelengths_F < scaling.old_length / high, plain_F, slow_F)
+    is_long_F, is_short_F = wavelengths_F > scaling.old_length / low, wavelengths_F < scaling.old_length / high
+    # Where the factors are in the wrong order a wavelength can be both long and short; transformers divides those too.
+    return torch.where(is_long_F, plain_F / scaling.factor, torch.where(is_short_F, plain_F, between_F))
 
 
 def _yarn(powers_F: Tensor, scaling: YarnScaling, theta: float, size: int) -> tuple[Tensor, float]:
-    """Source: Peng et al. 2023, sections 3.2 (by parts) and 3.4 (the factor)."""
-
-    def channel(rotations: float) -> float:
-        return size * math.log(scaling.old_length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
-
-    low = max(math.floor(channel(scaling.beta_fast)), 0)
-    high = min(math.ceil(channel(scaling.beta_slow)), size - 1)
+    """Source: Peng et al. 2023, sections 3.2 (by parts) and 3.4 (the factor); the ends as transformers takes them."""
+    low = scaling.channel(scaling.beta_fast, theta, size)
+    high = scaling.channel(scaling.beta_slow, theta, size)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, size - 1)
     width = high - low or 0.001
     ramp_F = ((torch.arange(len(powers_F), dtype=torch.float32, device=powers_F.device) - low) / width).clamp(0, 1)
     kept_F = 1 - ramp_F

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from windlass.core.errors import Problem, SpecError
 from windlass.train.batch import IGNORE, Batch
+from windlass.train.errors import TrainingError
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.model.flops import flops_per_token
 from windlass.train.modules.protocol import StepFacts
@@ -19,12 +21,14 @@ from windlass.train.modules.state import load_training_state, training_state
 from windlass.train.optim.build import set_lr
 from windlass.train.optim.clip import clip
 from windlass.train.optim.config import SkipConfig
+from windlass.train.optim.loss import logits_loss
 from windlass.train.optim.skip import SkipGuard, guarded_step
 from windlass.train.parallel.strict import MicrobatchTree
 from windlass.train.parallel.sync import no_sync
 from windlass.train.parallel.world import World
 from windlass.train.randomness import seed_for, seed_generators
 from windlass.train.recipe import LossConfig
+from windlass.train.targets.model import flops_of, form_of
 
 __all__ = ["LanguageModule", "microbatches"]
 
@@ -33,7 +37,8 @@ class LanguageModule:
     """A decoder with its loss and optimiser, on this process's rows, microbatch after microbatch.
 
     Args:
-        model: as `parallelize` left it.
+        model: as `parallelize` left it: a decoder, or any module from `tokens_BT` (and `documents_BT`, if it has that
+            parameter) to logits, or with `labels_BT` and `loss` to `LossSums`.
         optimizer: over its parameters; its learning rates are the peaks.
         loss: what is minimised.
         max_grad_norm: gradients are scaled down to this norm; None: not.
@@ -44,7 +49,7 @@ class LanguageModule:
 
     def __init__(
         self,
-        model: Decoder,
+        model: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
         loss: LossConfig | None = None,
@@ -63,6 +68,10 @@ class LanguageModule:
         self._guard = None if skip is None else SkipGuard(skip, self.world.device, self._sum_over_share)
         self._loss = torch.zeros(())
         self._length, self._flops_per_token = 0, 0.0
+        self._form = form_of(model)
+        if self._form.gives == "logits" and self.loss.kind == "chunked":
+            message = f"loss.kind: a {type(model).__name__} gives all its logits at once, and no chunks"
+            raise SpecError([Problem(message, "ignored-setting", None, "write `loss.kind=auto`")])
 
     def weigh(self, batch: Batch) -> float:
         """Labels that count."""
@@ -130,7 +139,9 @@ class LanguageModule:
         """Of forward and backward of this process's rows; those computed again are not counted."""
         length = batch.tokens_BT.shape[1]
         if length != self._length:
-            self._length, self._flops_per_token = length, flops_per_token(self.model.config, length)
+            own = self.model.config if isinstance(self.model, Decoder) else None
+            self._length = length
+            self._flops_per_token = flops_of(self.model, length) if own is None else flops_per_token(own, length)
         return self._flops_per_token * float(batch.tokens_BT.numel())
 
     def _sum_over_share(self, value: Tensor) -> None:
@@ -142,28 +153,41 @@ class LanguageModule:
     def _losses(self, part: Batch) -> LossSums:
         device = self.world.device
         documents_BT = None if part.documents_BT is None else part.documents_BT.to(device, non_blocking=True)
-        sums = self.model(
-            part.tokens_BT.to(device, non_blocking=True),
-            documents_BT,
-            labels_BT=part.labels_BT.to(device, non_blocking=True),
-            loss=self.loss,
-        )
-        assert isinstance(sums, LossSums)
-        return sums
+        tokens_BT, labels_BT = (each.to(device, non_blocking=True) for each in (part.tokens_BT, part.labels_BT))
+        named = {"documents_BT": documents_BT} if self._form.takes_documents else {}
+        if self._form.gives == "sums":
+            found = self.model(tokens_BT, labels_BT=labels_BT, loss=self.loss, **named)
+            return found if isinstance(found, LossSums) else _refuse(self.model, found, "LossSums")
+        found = self.model(tokens_BT, **named)
+        logits_BTV = getattr(found, "logits", found)
+        if not isinstance(logits_BTV, Tensor) or logits_BTV.shape[:-1] != labels_BT.shape:
+            return _refuse(self.model, found, f"logits of shape {(*labels_BT.shape, 'vocabulary')}")
+        loss, z_loss = logits_loss(logits_BTV.flatten(0, -2), labels_BT.flatten(), self.loss.z_loss)
+        return LossSums(loss, z_loss, loss.new_zeros(()))
 
     def _metrics(self, totals: list[LossSums], weight: float) -> dict[str, Tensor]:
         sums = LossSums(*(torch.stack(values).double().sum() / weight for values in zip(*totals, strict=True)))
         metrics = {"loss": sums.loss}
         if self.loss.z_loss:
             metrics["z_loss"] = sums.z_loss
-        if self.model.config.moe is not None:
+        config = self.model.config if isinstance(self.model, Decoder) else None
+        if config is not None and config.moe is not None:
             metrics["moe_loss"] = sums.aux
+        elif config is None and self._form.gives == "sums":
+            metrics["aux_loss"] = sums.aux
         return metrics
 
     def _seed(self, facts: StepFacts, part: Batch, place: int) -> None:
         """What the model draws follows from the first row, not from the process that has it."""
         first = part.rows[0] if part.rows else self.world.share.rank * 1_000_003 + place
         seed_generators(seed_for(self.seed, facts.step, first), self.world.device)
+
+
+def _refuse(model: nn.Module, found: object, wanted: str) -> LossSums:
+    shape = f" of shape {tuple(found.shape)}" if isinstance(found, Tensor) else ""
+    message = f"{type(model).__name__}.forward gives a {type(found).__name__}{shape}, and the loss wants {wanted}"
+    hint = "return logits, or take `labels_BT` and `loss` and return windlass.train.LossSums"
+    raise TrainingError(message, hint=hint, code="unsupported-model")
 
 
 def microbatches(batch: Batch) -> Iterator[Batch]:

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from windlass.core.errors import Problem, SpecError
 from windlass.train.optim import build as optim_build
+from windlass.train.optim.dion import Dion
 from windlass.train.optim.groups import plain_name
 from windlass.train.optim.lion import Lion
 from windlass.train.optim.muon import Muon
+from windlass.train.optim.normuon import NorMuon
 
 __all__ = ["load_training_state", "training_state"]
 
@@ -34,11 +37,12 @@ def load_training_state(model: nn.Module, optimizer: torch.optim.Optimizer | Non
     if optimizer is not None and "optim" in state:
         ensure_state(optimizer)
         _fill(dict(_optimizer_tensors(model, optimizer)), state["optim"])
+        _put_numbers(model, optimizer, state["optim"])
 
 
 def ensure_state(optimizer: torch.optim.Optimizer) -> None:
     """Make an optimiser allocate its state, without moving a weight; nothing where it has some."""
-    if isinstance(optimizer, (torch.optim.AdamW, Lion, Muon)):
+    if type(optimizer) in (torch.optim.AdamW, Lion, Muon, NorMuon, Dion):  # a subclass may have more state than these
         optim_build.ensure_state(optimizer)
         return
     if optimizer.state:
@@ -46,6 +50,7 @@ def ensure_state(optimizer: torch.optim.Optimizer) -> None:
     weights = [weight for group in optimizer.param_groups for weight in group["params"] if weight.requires_grad]
     earlier = [(weight, weight.grad) for weight in weights]
     rates = [group["lr"] for group in optimizer.param_groups]
+    before = [_numbers(group) for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = torch.zeros_like(group["lr"]) if isinstance(group["lr"], Tensor) else 0.0
     for weight in weights:
@@ -55,10 +60,32 @@ def ensure_state(optimizer: torch.optim.Optimizer) -> None:
         weight.grad = grad
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
+    _refuse_group_state(optimizer, before)
     for entry in optimizer.state.values():
-        for value in entry.values():
+        for key, value in entry.items():
             if isinstance(value, Tensor):
                 value.zero_()
+            elif _is_number(value):
+                entry[key] = type(value)(0)
+
+
+def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if _is_number(value) and key not in ("lr", "peak_lr")}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _refuse_group_state(optimizer: torch.optim.Optimizer, before: list[dict[str, Any]]) -> None:
+    """What an optimiser counts in its groups is in no checkpoint, so a resumed run would be another."""
+    for group, old in zip(optimizer.param_groups, before, strict=True):
+        changed = [key for key, value in _numbers(group).items() if old.get(key) != value]
+        if changed:
+            kind = type(optimizer).__name__
+            message = f"{kind} counts `{changed[0]}` in its groups, which no checkpoint holds: it could not be resumed"
+            hint = "let it keep that in the state of each parameter, or train with `no_checkpoints=true`"
+            raise SpecError([Problem(message, "checkpoint-state", None, hint)])
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -71,6 +98,18 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> It
         for key, value in entry.items():
             if isinstance(value, Tensor):
                 yield f"{names[weight]}.{key}", value
+            elif _is_number(value):
+                yield f"{names[weight]}.{key}", torch.tensor(value, dtype=torch.float64)
+
+
+def _put_numbers(model: nn.Module, optimizer: torch.optim.Optimizer, values: Mapping[str, Any]) -> None:
+    """Give an optimiser that counts in Python back what it had counted."""
+    names = {weight: plain_name(name) for name, weight in model.named_parameters()}
+    for weight, entry in optimizer.state.items():
+        for key, value in entry.items():
+            kept = values.get(f"{names[weight]}.{key}")
+            if _is_number(value) and kept is not None:
+                entry[key] = type(value)(float(kept))
 
 
 def _fill(targets: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
 from windlass.core.errors import Problem, SpecError
+from windlass.core.json_text import decode_json
 from windlass.train.checkpoint.files import Files, open_files
 from windlass.train.checkpoint.foreign import ForeignCheckpoint, read_foreign
 from windlass.train.errors import CheckpointError
@@ -28,11 +29,14 @@ class OlmoCoreCheckpoint(MappedWeights):
 
     Attributes:
         step: from the folder's name; 0 where that tells none.
+        special_ids: those of the tokenizer that its config.json names, as Hugging Face calls them.
     """
 
-    def __init__(self, config: ModelConfig, found: ForeignCheckpoint, source: str) -> None:
+    def __init__(
+        self, config: ModelConfig, found: ForeignCheckpoint, source: str, special_ids: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(config, OLMO_CORE, _Model(found), source)
-        self._found = found
+        self._found, self.special_ids = found, dict(special_ids or {})
         match = _STEP.fullmatch(source.rstrip("/").rpartition("/")[2])
         self.step = int(match[1]) if match is not None else 0
 
@@ -91,9 +95,11 @@ def open_olmo_core(path: str, config: ModelConfig | None = None) -> OlmoCoreChec
     files = files.at(newest) if newest is not None else files
     inner = files if _has_contents(files) else files.at(_FOLDER)
     found = read_foreign(inner.path)
-    config = config or _config(files, path)
     source = files.path.rstrip("/").removesuffix(f"/{_FOLDER}")
-    return OlmoCoreCheckpoint(config, found, source)
+    if config is not None:
+        return OlmoCoreCheckpoint(config, found, source)
+    data, name = _read_config(files, path)
+    return OlmoCoreCheckpoint(from_olmo_core(data, source=name), found, source, _special_ids(data))
 
 
 def _has_contents(files: Files) -> bool:
@@ -105,12 +111,19 @@ def _newest(files: Files) -> str | None:
     return next((name for _, name in sorted(steps, reverse=True) if _has_contents(files.at(name).at(_FOLDER))), None)
 
 
-def _config(files: Files, path: str) -> ModelConfig:
+def _special_ids(data: Mapping[str, Any]) -> Mapping[str, int]:
+    tokenizer = (data.get("dataset") or {}).get("tokenizer") or {}
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return {name: tokenizer[name] for name in names if isinstance(tokenizer.get(name), int)}
+
+
+def _read_config(files: Files, path: str) -> tuple[Mapping[str, Any], str]:
+    """The config.json of a checkpoint, and where it lies."""
     folder, _, last = files.path.rstrip("/").rpartition("/")
     place = open_files(folder) if last == _FOLDER else files
     source = f"{place.path}/config.json"
     try:
-        data = json.loads(place.read("config.json"))
+        data = decode_json(place.read("config.json"))
     except FileNotFoundError as error:
         message = f"{place.path} has no config.json, so that nothing says what the model of {path} is"
         hint = "OLMo-core's ConfigSaver writes one; take a checkpoint that has it"
@@ -118,4 +131,7 @@ def _config(files: Files, path: str) -> ModelConfig:
     except ValueError as error:
         problem = Problem(f"{source} cannot be read: {error}", "olmo-core-setting", hint="copy it again")
         raise SpecError([problem]) from error
-    return from_olmo_core(data, source=source)
+    if not isinstance(data, dict):
+        problem = Problem(f"{source} holds no mapping", "olmo-core-setting", hint="copy it again")
+        raise SpecError([problem])
+    return data, source

@@ -5,11 +5,13 @@ Source: ai2-olmo-core 3.0.0, nn/transformer/config.py, nn/attention, nn/rope.py;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from windlass.core.errors import Place, Problem, SpecError
+from windlass.train.hf.config import validated
 from windlass.train.model.config import (
     AttentionConfig,
     LinearScaling,
@@ -67,13 +69,14 @@ def from_olmo_core(data: Mapping[str, Any], *, source: str = "config.json") -> M
     """
     model = data.get("model", data)
     try:
-        return _model(model, _max_length(data))
+        found = _model(model, _max_length(data))
     except _Misfit as misfit:
         message = f"`{misfit.setting}: {misfit.value}` of OLMo-core has no place in our decoder"
         raise SpecError([Problem(message, "olmo-core-setting", Place(source), _REMEDY)]) from misfit
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
         message = f"{source} describes no model of OLMo-core: {error!r}"
         raise SpecError([Problem(message, "olmo-core-setting", Place(source), _REMEDY)]) from error
+    return validated(found, source)
 
 
 def _max_length(data: Mapping[str, Any]) -> int:
@@ -157,7 +160,7 @@ def _layers(model: Mapping[str, Any]) -> Iterator[_Layer]:
             block={key: value for key, value in block.items() if key not in ("sequence_mixer", "attention")},
             mixer={key: value for key, value in mixer.items() if key not in ("rope", "sliding_window")},
             window=_window(mixer.get("sliding_window"), index, model["n_layers"]),
-            rope=_rope(mixer["rope"]),
+            rope=_rope(mixer["rope"], mixer.get("head_dim") or model["d_model"] // mixer["n_heads"]),
         )
 
 
@@ -214,7 +217,7 @@ def _ropes(layers: list[_Layer]) -> tuple[RopeConfig, RopeConfig | None]:
     return rope, windowed if full is not None and windowed not in (None, full) else None
 
 
-def _rope(config: Mapping[str, Any]) -> RopeConfig:
+def _rope(config: Mapping[str, Any], head_dim: int) -> RopeConfig:
     if config.get("no_global_rope"):
         raise _Misfit("rope.no_global_rope", True)
     if config.get("name", "default") not in ("default", "fused"):
@@ -228,7 +231,11 @@ def _rope(config: Mapping[str, Any]) -> RopeConfig:
         raise _Misfit("rope.scaling.attention_rescale_factor", scaling["attention_rescale_factor"])
     if kind == "ABFRoPEScalingConfig":
         return RopeConfig(theta=float(scaling.get("new_theta", 8_000_000)), partial=partial)
-    return RopeConfig(theta=float(config["theta"]), scaling=_scaling(kind, scaling), partial=partial)
+    theta = float(config["theta"])
+    found = _scaling(kind, scaling)
+    if isinstance(found, YarnScaling):
+        found = _with_their_ramp(found, theta, int(head_dim * partial))
+    return RopeConfig(theta=theta, scaling=found, partial=partial)
 
 
 def _scaling(kind: str, given: Mapping[str, Any]) -> LinearScaling | Llama3Scaling | YarnScaling:
@@ -250,6 +257,29 @@ def _scaling(kind: str, given: Mapping[str, Any]) -> LinearScaling | Llama3Scali
                 beta_slow=float(given.get("beta_slow", 1)),
             )
     raise _Misfit("rope.scaling", kind or given)
+
+
+def _with_their_ramp(scaling: YarnScaling, theta: float, size: int) -> YarnScaling:
+    """The same frequencies by our ramp: OLMo-core's ends at the last pair of channels, ours and transformers' may go on.
+
+    Where the ends differ, `beta_slow` becomes a number of rotations that ends our ramp where theirs ends.
+    Source: ai2-olmo-core 3.0.0, YaRNRoPEScalingConfig.compute_scaled_inv_freq.
+    """
+    last = size // 2 - 1
+    low = max(math.floor(scaling.channel(scaling.beta_fast, theta, size)), 0)
+    ours = min(math.ceil(scaling.channel(scaling.beta_slow, theta, size)), size - 1)
+    if low >= last and ours < low:  # theirs stretches nothing, and ours would turn around
+        rotations = _rotations(last + 0.5, scaling, theta, size)
+        return replace(scaling, beta_fast=rotations, beta_slow=rotations)
+    theirs = max(min(ours, last), low)  # a step at `low` where it would end before it
+    if low >= last or ours == theirs:
+        return scaling
+    return replace(scaling, beta_slow=_rotations(theirs - 0.5, scaling, theta, size))
+
+
+def _rotations(channel: float, scaling: YarnScaling, theta: float, size: int) -> float:
+    """What `YarnScaling.channel` undoes; halves of channels are safe from rounding."""
+    return scaling.old_length / (2 * math.pi * math.pow(theta, 2 * channel / size))
 
 
 def _eps(model: Mapping[str, Any], block: Mapping[str, Any], mixer: Mapping[str, Any]) -> float:

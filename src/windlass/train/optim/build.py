@@ -13,10 +13,22 @@ from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.optim.config import AdamWConfig, LionConfig, MuonConfig, OptimConfig
+from windlass.train.optim.config import (
+    AdamWConfig,
+    DionConfig,
+    LionConfig,
+    MatrixConfig,
+    MuonConfig,
+    NorMuonConfig,
+    OptimConfig,
+    OptimTarget,
+)
+from windlass.train.optim.dion import Dion
 from windlass.train.optim.groups import Assigned, assign, freeze, plain_parameters
 from windlass.train.optim.lion import Lion
 from windlass.train.optim.muon import Muon
+from windlass.train.optim.normuon import NorMuon
+from windlass.train.targets.calling import call_target
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -51,6 +63,8 @@ def build_optimizer(
         where = " in a stage of the pipeline" if len(names) > len(assigned) else ""
         message = f"no parameter is left to train{where}: optim.groups freezes them all"
         raise SpecError([Problem(message, "nothing-to-train", None, "narrow `match` of the frozen groups")])
+    if isinstance(config, OptimTarget):
+        return _own_optimizer(model, config, items)
     betas = (config.betas[0], config.betas[1])
     match config:
         case AdamWConfig():
@@ -60,19 +74,52 @@ def build_optimizer(
             )
         case LionConfig():
             return Lion(_groups(items, config), lr=config.lr, betas=betas)
-        case MuonConfig():
-            return Muon(
-                _muon_groups(items, config),
-                lr=config.lr,
-                momentum=config.momentum,
-                is_nesterov=config.is_nesterov,
-                num_iterations=config.num_iterations,
-                scale=config.scale,
-                betas=betas,
-                eps=config.eps,
-                is_fused=not is_strict,
-                replicas=replicas,
-            )
+        case MuonConfig() | NorMuonConfig() | DionConfig():
+            return _of_matrices(items, config, is_fused=not is_strict, replicas=replicas)
+
+
+def _of_matrices(
+    items: Sequence[Assigned], config: MatrixConfig, *, is_fused: bool, replicas: ProcessGroup | None
+) -> Optimizer:
+    shared: dict[str, Any] = {
+        "lr": config.lr,
+        "momentum": config.momentum,
+        "betas": (config.betas[0], config.betas[1]),
+        "eps": config.eps,
+        "is_fused": is_fused,
+        "replicas": replicas,
+    }
+    groups = _muon_groups(items, config)
+    if isinstance(config, DionConfig):
+        return Dion(groups, rank_share=config.rank_share, **shared)
+    shared |= {"is_nesterov": config.is_nesterov, "num_iterations": config.num_iterations}
+    if isinstance(config, NorMuonConfig):
+        return NorMuon(groups, row_beta=config.row_beta, **shared)
+    return Muon(groups, scale=config.scale, **shared)
+
+
+def _own_optimizer(model: nn.Module, config: OptimTarget, items: Sequence[Assigned]) -> Optimizer:
+    """One of the user's own; it must move every parameter that is not frozen."""
+    made = call_target(
+        config,
+        "optim",
+        "optim",
+        params=_groups(items, config),
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        model=model,
+    )
+    if not isinstance(made, Optimizer):
+        message = f"optim: {config.target} makes a {type(made).__name__}, which is no torch.optim.Optimizer"
+        raise SpecError([Problem(message, "recipe-wrong", None, "return the optimiser")])
+    moved = {id(parameter) for group in made.param_groups for parameter in group["params"]}
+    left = [item.name for item in items if id(item.parameter) not in moved]
+    if left:
+        message = f"optim: {config.target} leaves out {len(left)} parameters, such as {left[0]}"
+        raise SpecError([Problem(message, "ignored-setting", None, "freeze them with `optim.groups`, or take them in")])
+    for group in made.param_groups:
+        group.setdefault("peak_lr", group["lr"])
+    return made
 
 
 def set_lr(optimizer: Optimizer, factor: float) -> None:
@@ -93,7 +140,7 @@ def _groups(items: Sequence[Assigned], config: OptimConfig) -> list[dict[str, An
     ]
 
 
-def _muon_groups(items: Sequence[Assigned], config: MuonConfig) -> list[dict[str, Any]]:
+def _muon_groups(items: Sequence[Assigned], config: MatrixConfig) -> list[dict[str, Any]]:
     matrices = [item for item in items if is_muon_matrix(item.name, item.parameter.ndim, config)]
     chosen = {item.name for item in matrices}
     rest = [item for item in items if item.name not in chosen]
@@ -104,7 +151,7 @@ def _muon_groups(items: Sequence[Assigned], config: MuonConfig) -> list[dict[str
     ]
 
 
-def is_muon_matrix(name: str, num_dims: int, config: MuonConfig) -> bool:
+def is_muon_matrix(name: str, num_dims: int, config: MatrixConfig) -> bool:
     """Whether Muon moves this parameter: a matrix, or a stack of them, that the settings name."""
     return (
         num_dims in {2, 3}
@@ -113,7 +160,7 @@ def is_muon_matrix(name: str, num_dims: int, config: MuonConfig) -> bool:
     )
 
 
-def _at(config: MuonConfig, lr: float) -> MuonConfig:
+def _at(config: MatrixConfig, lr: float) -> MatrixConfig:
     return replace(config, lr=lr)
 
 

@@ -1,4 +1,4 @@
-"""Optimisers and schedules as data; importable without torch."""
+"""Optimisers as data; importable without torch."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from windlass.config import Doc, Finding, OneOrMany, Range
-from windlass.train.duration import Duration
+from windlass.train.targets.config import TargetConfig
 
 __all__ = [
     "AdamWConfig",
-    "ConstantConfig",
-    "CosineConfig",
+    "DionConfig",
     "GroupConfig",
-    "InverseSqrtConfig",
-    "LinearConfig",
     "LionConfig",
+    "MatrixConfig",
     "MuonConfig",
+    "NorMuonConfig",
     "OptimConfig",
-    "ScheduleConfig",
-    "SequentialConfig",
+    "OptimTarget",
     "SkipConfig",
-    "WSDConfig",
 ]
+
+MAX_LR = 1000.0
+"""Above it no optimiser of ours can learn: one step moves weights by about as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class GroupConfig:
     """Parameters whose names match take other settings; the first group that matches wins."""
 
     match: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs over parameter names, such as `embed.*` or `*norm*`.")]
-    lr: Annotated[float | None, Range(min=0), Doc("Peak learning rate.")] = None
+    lr: Annotated[float | None, Range(min=0, max=MAX_LR), Doc("Peak learning rate.")] = None
     weight_decay: Annotated[float | None, Range(min=0), Doc("Decoupled weight decay.")] = None
     is_frozen: Annotated[bool, Doc("Whether these parameters stay as they are.")] = False
 
@@ -54,7 +54,7 @@ class SkipConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Common:
-    lr: Annotated[float, Range(min=0), Doc("Peak learning rate.")] = 3e-4
+    lr: Annotated[float, Range(min=0, max=MAX_LR), Doc("Peak learning rate.")] = 3e-4
     weight_decay: Annotated[float, Range(min=0), Doc("Decoupled weight decay.")] = 0.1
     groups: Annotated[tuple[GroupConfig, ...], Doc("Parameters with settings of their own.")] = ()
     max_grad_norm: Annotated[
@@ -69,7 +69,7 @@ class AdamWConfig(_Common):
 
     kind: Literal["adamw"] = "adamw"
     betas: Annotated[tuple[float, ...], Doc("Decay of the first and the second moment.")] = (0.9, 0.95)
-    eps: Annotated[float, Range(above=0), Doc("Added to the root of the second moment.")] = 1e-8
+    eps: Annotated[float, Range(above=0, max=1), Doc("Added to the root of the second moment.")] = 1e-8
     is_fused: Annotated[bool | None, Doc("One kernel for all parameters; null: where it is faster.")] = None
 
     def check(self) -> Iterator[Finding]:
@@ -90,25 +90,19 @@ class LionConfig(_Common):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MuonConfig(_Common):
-    """Orthogonalised momentum for matrices, AdamW for the rest. Source: Jordan et al. 2024, "Muon"."""
-
-    kind: Literal["muon"] = "muon"
+class _OfMatrices(_Common):
     momentum: Annotated[float, Range(min=0, max=1), Doc("Decay of the momentum.")] = 0.95
-    is_nesterov: Annotated[bool, Doc("Look ahead along the momentum.")] = True
-    num_iterations: Annotated[int, Range(min=1), Doc("Newton-Schulz iterations.")] = 5
-    scale: Annotated[Literal["spectral", "rms"], Doc("sqrt(max(1, rows/cols)), or 0.2 * sqrt(max(rows, cols)).")] = (
-        "rms"
-    )
     matrices: Annotated[tuple[str, ...], OneOrMany(), Doc("Globs over names of parameters that are such matrices.")] = (
         "blocks.*",
     )
     except_matrices: Annotated[
         tuple[str, ...], OneOrMany(), Doc("Globs over those among them that AdamW takes all the same.")
     ] = ("*.router.*",)
-    adamw_lr: Annotated[float | None, Range(min=0), Doc("For vectors, embedding and head; null: `lr`.")] = None
+    adamw_lr: Annotated[float | None, Range(min=0, max=MAX_LR), Doc("For vectors, embedding and head; null: `lr`.")] = (
+        None
+    )
     betas: Annotated[tuple[float, ...], Doc("AdamW's, for the rest.")] = (0.9, 0.95)
-    eps: Annotated[float, Range(above=0), Doc("AdamW's, for the rest.")] = 1e-8
+    eps: Annotated[float, Range(above=0, max=1), Doc("AdamW's, for the rest.")] = 1e-8
 
     def check(self) -> Iterator[Finding]:
         """What no single field can see."""
@@ -117,92 +111,50 @@ class MuonConfig(_Common):
             yield "momentum", f"momentum {self.momentum} never forgets", "wrong-value", "write a number below 1"
 
 
-OptimConfig: TypeAlias = AdamWConfig | LionConfig | MuonConfig
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MuonConfig(_OfMatrices):
+    """Orthogonalised momentum for matrices, AdamW for the rest. Source: Jordan et al. 2024, "Muon"."""
+
+    kind: Literal["muon"] = "muon"
+    is_nesterov: Annotated[bool, Doc("Look ahead along the momentum.")] = True
+    num_iterations: Annotated[int, Range(min=1), Doc("Newton-Schulz iterations.")] = 5
+    scale: Annotated[Literal["spectral", "rms"], Doc("sqrt(max(1, rows/cols)), or 0.2 * sqrt(max(rows, cols)).")] = (
+        "rms"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Warm:
-    warmup: Annotated[Duration, Doc("Linear rise from `warmup_from` to the peak.")] = Duration(value=0, unit="steps")
-    warmup_from: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the start.")] = 0.0
+class NorMuonConfig(_OfMatrices):
+    """Muon whose rows take steps of about the same size. Source: Li et al. 2025, "NorMuon", algorithm 1."""
+
+    kind: Literal["normuon"] = "normuon"
+    is_nesterov: Annotated[bool, Doc("Look ahead along the momentum.")] = False
+    num_iterations: Annotated[int, Range(min=1), Doc("Newton-Schulz iterations.")] = 5
+    row_beta: Annotated[float, Range(min=0, max=1), Doc("Decay of the second moment of rows.")] = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConstantConfig(_Warm):
-    """The peak, after warm-up."""
+class DionConfig(_OfMatrices):
+    """Orthonormal updates of low rank for matrices, AdamW for the rest. Source: Ahn et al. 2025, "Dion", algorithm 1."""
 
-    kind: Literal["constant"] = "constant"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CosineConfig(_Warm):
-    """Half a cosine down to `final` of the peak."""
-
-    kind: Literal["cosine"] = "cosine"
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.1
-    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+    kind: Literal["dion"] = "dion"
+    rank_share: Annotated[float, Range(above=0, max=1), Doc("Rank, as a share of a matrix's shorter side.")] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinearConfig(_Warm):
-    """A straight line down to `final` of the peak."""
-
-    kind: Literal["linear"] = "linear"
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.0
-    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+class OptimTarget(_Common, TargetConfig):
+    """An optimiser of your own, or one of torch: it is given groups of parameters with their rates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WSDConfig(_Warm):
-    """Warm-up, stable, decay. Source: Hu et al. 2024, "MiniCPM", section 4."""
-
-    kind: Literal["wsd"] = "wsd"
-    decay: Annotated[Duration, Doc("Length of the decay at the end.")]
-    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.0
-    shape: Annotated[Literal["linear", "cosine", "sqrt"], Doc("Of the decay.")] = "linear"
-    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InverseSqrtConfig(_Warm):
-    """The peak times sqrt(warm-up / step)."""
-
-    kind: Literal["inverse-sqrt"] = "inverse-sqrt"
-
-    def check(self) -> Iterator[Finding]:
-        """What no single field can see."""
-        if self.warmup.value == 0:
-            yield "warmup", "the peak times sqrt(0 / step) is nothing", "wrong-value", "give it a warm-up"
-
-
-PartConfig: TypeAlias = ConstantConfig | CosineConfig | LinearConfig | InverseSqrtConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequentialConfig:
-    """Schedules one after another; each begins anew where the one before ended."""
-
-    kind: Literal["sequential"] = "sequential"
-    parts: Annotated[tuple[PartConfig, ...], Doc("The schedules.")]
-    lengths: Annotated[tuple[Duration, ...], Doc("Of all parts but the last.")]
-
-    def check(self) -> Iterator[Finding]:
-        """What no single field can see."""
-        num_parts, num_lengths = len(self.parts), len(self.lengths)
-        if not num_parts:
-            yield "parts", "there are no parts", "wrong-value", "list one schedule or more"
-        elif num_lengths != num_parts - 1:
-            message = f"{num_lengths} lengths for {num_parts} parts"
-            yield "lengths", message, "wrong-value", f"write {num_parts - 1}: the last part lasts to the run's end"
-
-
-ScheduleConfig: TypeAlias = (
-    ConstantConfig | CosineConfig | LinearConfig | WSDConfig | InverseSqrtConfig | SequentialConfig
-)
+MatrixConfig: TypeAlias = MuonConfig | NorMuonConfig | DionConfig
+OptimConfig: TypeAlias = AdamWConfig | LionConfig | MatrixConfig | OptimTarget
 
 
 def _betas(betas: tuple[float, ...]) -> Iterator[Finding]:
     if len(betas) != 2:
-        yield "betas", f"{len(betas)} betas", "wrong-value", "write two numbers, such as [0.9, 0.95]"
+        message = f"`betas` has {len(betas)} {'number' if len(betas) == 1 else 'numbers'}, and takes 2"
+        yield "betas", message, "wrong-value", "write two numbers, such as [0.9, 0.95]"
     for place, beta in enumerate(betas[:2]):
         if not 0.0 <= beta < 1.0:
-            yield f"betas.{place}", f"{beta} is not from 0 up to, but not including, 1", "out-of-range", "try 0.9"
+            message = f"`betas.{place}` is `{beta}`, which is not from 0 up to, but not including, 1"
+            yield f"betas.{place}", message, "out-of-range", "try 0.9"

@@ -19,11 +19,11 @@ class Rates:
 
     Attributes:
         batch_tokens: tokens of a batch as the recipe names it; a batch that grows later does not change it.
-        batches_per_epoch: batches of that size in a pass over the data.
+        batches_per_epoch: batches of that size in a pass over the data, which may end amid one.
     """
 
     batch_tokens: int | None = None
-    batches_per_epoch: int | None = None
+    batches_per_epoch: float | None = None
 
 
 def convert(length: Duration, unit: Unit, rates: Rates) -> float:
@@ -42,7 +42,7 @@ def convert(length: Duration, unit: Unit, rates: Rates) -> float:
     return steps if unit == "steps" else steps * _known(rates.batch_tokens, length, unit, "tokens of a batch")
 
 
-def _known(rate: int | None, length: Duration, unit: str, what: str) -> int:
+def _known(rate: float | None, length: Duration, unit: str, what: str) -> float:
     if rate is None:
         message = f"{length} cannot be counted in {unit}: the {what} are not known"
         hint = "write all lengths of the schedule and of the run in one unit, steps or tokens"

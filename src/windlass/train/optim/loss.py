@@ -17,7 +17,7 @@ from windlass.train.batch import IGNORE
 if TYPE_CHECKING:
     from windlass.train.recipe import LossConfig
 
-__all__ = ["language_loss"]
+__all__ = ["language_loss", "logits_loss"]
 
 CPU_CHUNK_LOGITS = 2**19
 """Logits of a chunk on a CPU: 2 MiB in float32, so that they stay in its cache (benches/bench_train_loss.py)."""
@@ -82,6 +82,12 @@ def _plain(
     logits_NV = F.linear(hidden_ND, head_weight_VD).float()
     if soft_cap is not None:
         logits_NV = soft_cap * torch.tanh(logits_NV / soft_cap)
+    return logits_loss(logits_NV, labels_N, z_loss)
+
+
+def logits_loss(logits_NV: Tensor, labels_N: Tensor, z_loss: float) -> tuple[Tensor, Tensor]:
+    """The same of logits that are there already."""
+    logits_NV = logits_NV.float()
     loss = F.cross_entropy(logits_NV, labels_N, reduction="none", ignore_index=IGNORE).sum(dtype=torch.float64)
     if z_loss == 0.0:
         return loss, loss.new_zeros(())

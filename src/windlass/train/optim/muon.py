@@ -6,7 +6,7 @@ Legend: M rows and N columns of a matrix; leading dims are a stack of matrices (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -107,11 +107,16 @@ class Muon(Optimizer):
         torch._foreach_lerp_(buffers, grads, 1.0 - group["momentum"])
         ahead = torch._foreach_lerp(grads, buffers, group["momentum"]) if group["is_nesterov"] else buffers
         updates = orthogonal_updates(moved, ahead, group["num_iterations"], self._replicas)
-        torch._foreach_mul_(updates, [update_scale(parameter.shape, group["scale"]) for parameter in moved])
+        updates = self._scaled(moved, updates, group)
         torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
         if self.found_inf is not None:
             torch._foreach_mul_(updates, 1.0 - self.found_inf)
         torch._foreach_add_(weights, updates, alpha=-group["lr"])
+
+    def _scaled(self, moved: Sequence[Tensor], updates: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        """Orthogonal updates as large as they shall be."""
+        torch._foreach_mul_(updates, [update_scale(parameter.shape, group["scale"]) for parameter in moved])
+        return updates
 
     def _move_rest(self, moved: list[Tensor], group: dict[str, Any]) -> None:
         states = [self.state[parameter] for parameter in moved]

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from windlass.core.errors import SpecError
 from windlass.train.duration import Duration
-from windlass.train.optim.config import (
+from windlass.train.optim.lengths import Rates, Unit, convert
+from windlass.train.optim.schedule_config import (
     ConstantConfig,
-    CosineConfig,
     InverseSqrtConfig,
-    LinearConfig,
+    PartConfig,
+    PowerConfig,
     ScheduleConfig,
     SequentialConfig,
     WSDConfig,
+    WSDSConfig,
 )
-from windlass.train.optim.lengths import Rates, Unit, convert
 
 if TYPE_CHECKING:
     from windlass.config import Finding
@@ -36,14 +37,18 @@ def schedule_findings(
     if isinstance(schedule, SequentialConfig):
         yield from _sequential(schedule, duration, rates, path)
         return
+    if isinstance(schedule, WSDSConfig):
+        yield from _periods(schedule, duration, rates, path)
+        return
     over = getattr(schedule, "over", None)
     yield from _parts(schedule, over or duration, "`over`" if over else "the run", rates, path)
 
 
 def _sequential(schedule: SequentialConfig, duration: Duration, rates: Rates, path: str) -> Iterator[Finding]:
     for place, part in enumerate(schedule.parts):
-        if isinstance(part, (CosineConfig, LinearConfig)) and part.over is not None:
-            message = f"{part.over} for a part of a sequence, whose length stands in `lengths`"
+        over = getattr(part, "over", None)
+        if over is not None:
+            message = f"{over} for a part of a sequence, whose length stands in `lengths`"
             yield f"{path}.parts.{place}.over", message, "wrong-value", "leave out `over`"
         if place < len(schedule.lengths):
             yield from _parts(part, schedule.lengths[place], "the part", rates, f"{path}.parts.{place}")
@@ -55,8 +60,33 @@ def _sequential(schedule: SequentialConfig, duration: Duration, rates: Rates, pa
         yield f"{path}.lengths", message, "schedule-too-long", "shorten them, or raise `duration`"
 
 
+def _periods(schedule: WSDSConfig, duration: Duration, rates: Rates, path: str) -> Iterator[Finding]:
+    total = _length(duration, duration, rates)
+    sizes = [_length(period, duration, rates) for period in schedule.periods]
+    warmup = _length(schedule.warmup, duration, rates)
+    decay = None if schedule.decay is None else _length(schedule.decay, duration, rates)
+    for place, size in enumerate(sizes):
+        if size is None or warmup is None:
+            continue
+        falls = decay if schedule.decay_share is None else size * schedule.decay_share
+        before = 0.0 if place else warmup
+        if falls is not None and before + falls > size:
+            what = "the warm-up and the decay do" if before else "the decay does"
+            message = f"{what} not fit into a period of {schedule.periods[place]}"
+            yield f"{path}.periods.{place}", message, "schedule-too-long", "make the period longer"
+    known = [size for size in sizes if size is not None]
+    if total is None or len(known) != len(sizes):
+        return
+    if sum(known) > total:
+        message = f"the periods are longer than the run of {duration}"
+        yield f"{path}.periods", message, "schedule-too-long", "shorten them, or raise `duration`"
+    elif sum(known) < total and not schedule.final:
+        message = f"the periods end before the run of {duration}, and the rate is 0 from there on"
+        yield f"{path}.periods", message, "wrong-value", "add a period, or lower `duration`"
+
+
 def _parts(
-    schedule: ConstantConfig | CosineConfig | LinearConfig | WSDConfig | InverseSqrtConfig,
+    schedule: PartConfig | WSDConfig,
     length: Duration,
     what: str,
     rates: Rates,
@@ -68,7 +98,7 @@ def _parts(
     if warmup > total and not isinstance(schedule, (ConstantConfig, InverseSqrtConfig)):
         message = f"a warm-up of {schedule.warmup} is longer than {what} of {length}"
         yield f"{path}.warmup", message, "schedule-too-long", "shorten the warm-up"
-    elif isinstance(schedule, WSDConfig):
+    elif isinstance(schedule, (WSDConfig, PowerConfig)) and schedule.decay is not None:
         decay = _length(schedule.decay, length, rates)
         if decay is not None and warmup + decay > total:
             with_warmup = f" after a warm-up of {schedule.warmup}" if warmup else ""

@@ -7,24 +7,28 @@ a cosine to zero is the only one that stands still.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from windlass.train.duration import Duration
-from windlass.train.optim.config import (
+from windlass.train.optim.lengths import Rates, Unit, convert
+from windlass.train.optim.schedule_config import (
     ConstantConfig,
     CosineConfig,
+    ExponentialConfig,
+    HalfCosineConfig,
     InverseSqrtConfig,
     LinearConfig,
     PartConfig,
+    PowerConfig,
     ScheduleConfig,
     SequentialConfig,
     WSDConfig,
+    WSDSConfig,
 )
-from windlass.train.optim.lengths import Rates, Unit, convert
 
-__all__ = ["Progress", "Rates", "curve", "lr_factor"]
+__all__ = ["Progress", "Rates", "curve", "lr_factor", "schedule_function"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +59,25 @@ def lr_factor(schedule: ScheduleConfig, at: Progress, duration: Duration) -> flo
     position = float(at.step if unit == "steps" else at.tokens)
     if isinstance(schedule, SequentialConfig):
         return _sequential(schedule, position, total, unit, at.rates)
+    if isinstance(schedule, WSDSConfig):
+        return _periods(schedule, position, unit, at.rates)
     return _factor(schedule, position, total, unit, at.rates)
+
+
+def schedule_function(schedule: ScheduleConfig, duration: Duration, rates: Rates) -> Callable[[int, int], float]:
+    """Step and tokens to a share of the peak.
+
+    Raises:
+        SpecError: lengths have units that nothing converts.
+    """
+    lr_factor(schedule, Progress(step=1, rates=rates), duration)
+    return lambda step, tokens: lr_factor(schedule, Progress(step=step, tokens=tokens, rates=rates), duration)
 
 
 def _length(schedule: ScheduleConfig, duration: Duration) -> Duration:
     """What positions are counted along; a schedule without an end is counted along its warm-up."""
     match schedule:
-        case SequentialConfig():
+        case SequentialConfig() | WSDSConfig():
             return duration
         case ConstantConfig() | InverseSqrtConfig():
             return schedule.warmup
@@ -85,24 +101,62 @@ def _sequential(schedule: SequentialConfig, position: float, total: float, unit:
     return _factor(schedule.parts[-1], position - begin, max(0.0, total - begin), unit, rates)
 
 
+def _periods(schedule: WSDSConfig, position: float, unit: Unit, rates: Rates) -> float:
+    """The last step of a period stands at its end, and the step after it at the peak of the next one."""
+    warmup, begin = convert(schedule.warmup, unit, rates), 0.0
+    for number, period in enumerate(schedule.periods):
+        length = convert(period, unit, rates)
+        if position <= begin + length:
+            peak = schedule.peaks[number] if schedule.peaks else 1.0
+            if position < warmup:
+                return _rise(schedule, position, warmup, peak)
+            decay = length * schedule.decay_share if schedule.decay_share is not None else 0.0
+            if schedule.decay is not None:
+                decay = convert(schedule.decay, unit, rates)
+            share = _share(position - (begin + length - decay), decay)
+            return peak + (schedule.final - peak) * share
+        begin += length
+    return schedule.final
+
+
+def _rise(schedule: PartConfig | WSDConfig | WSDSConfig, position: float, warmup: float, peak: float = 1.0) -> float:
+    return schedule.warmup_from + (peak - schedule.warmup_from) * position / warmup
+
+
 def _factor(schedule: PartConfig | WSDConfig, position: float, total: float, unit: Unit, rates: Rates) -> float:
     warmup = convert(schedule.warmup, unit, rates)
     if position < warmup:
-        return schedule.warmup_from + (1.0 - schedule.warmup_from) * position / warmup
+        top = 0.5 * (1.0 + schedule.final) if isinstance(schedule, HalfCosineConfig) else 1.0
+        return _rise(schedule, position, warmup, top)
+    share = _share(position - warmup, total - warmup)
     match schedule:
         case ConstantConfig():
             return 1.0
         case InverseSqrtConfig():
             return math.sqrt(warmup / position)
         case CosineConfig():
-            return _fall("cosine", schedule.final, _share(position - warmup, total - warmup))
+            return _fall("cosine", schedule.final, share)
+        case HalfCosineConfig():
+            return _fall("cosine", schedule.final, 0.5 + 0.5 * share)
+        case ExponentialConfig():
+            return float(schedule.begin * (schedule.final / schedule.begin) ** share)
+        case PowerConfig():
+            return _power(schedule, position, total, unit, rates)
         case LinearConfig():
-            return _fall("linear", schedule.final, _share(position - warmup, total - warmup))
+            return _fall("linear", schedule.final, share)
         case WSDConfig():
             decay = convert(schedule.decay, unit, rates)
             return _fall(schedule.shape, schedule.final, _share(position - (total - decay), decay))
         case _:
             assert_never(schedule)
+
+
+def _power(schedule: PowerConfig, position: float, total: float, unit: Unit, rates: Rates) -> float:
+    warmup = convert(schedule.warmup, unit, rates)
+    decay = 0.0 if schedule.decay is None else convert(schedule.decay, unit, rates)
+    end = position if schedule.decay is None else total - decay
+    reached = float((min(position, end) / warmup) ** schedule.exponent)
+    return reached + (schedule.final - reached) * _share(position - end, decay)
 
 
 def _share(done: float, length: float) -> float:

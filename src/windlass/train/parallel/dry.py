@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.tensor import DTensor
 
 from windlass.core.errors import Problem, SpecError
+from windlass.train.model.config import ModelConfig
 from windlass.train.model.decoder import Decoder, LossSums
 from windlass.train.parallel.apply import parallelize
 from windlass.train.parallel.mesh import check_model, mesh_shape
 from windlass.train.parallel.world import World
 
 if TYPE_CHECKING:
-    from windlass.train.model.config import ModelConfig
     from windlass.train.parallel.config import ParallelConfig
+    from windlass.train.recipe import Recipe
 
-__all__ = ["dry_apply", "fake_world"]
+__all__ = ["dry_apply", "dry_apply_recipe", "fake_world"]
 
 _CHEAP_PARAMETERS = 20_000_000
 
@@ -45,9 +47,26 @@ def dry_apply(model: ModelConfig, parallel: ParallelConfig, world_size: int) -> 
         raise SpecError(problems)
     with torch.device("meta"):
         whole = Decoder(model)
+    return _apply(whole, parallel, world_size)
+
+
+def dry_apply_recipe(recipe: Recipe, world_size: int) -> Mapping[str, object]:
+    """The same of a recipe, whose model may be the user's own: then no row is run, as nothing says what it takes."""
+    if isinstance(recipe.model, ModelConfig):
+        return dry_apply(recipe.model, recipe.parallel, world_size)
+    from windlass.train.targets.model import build_own_model  # lazy: few recipes have one
+
+    try:
+        whole = build_own_model(recipe, recipe.model, device=torch.device("meta"))
+    except SpecError:
+        whole = build_own_model(recipe, recipe.model)
+    return _apply(whole, recipe.parallel, world_size)
+
+
+def _apply(whole: nn.Module, parallel: ParallelConfig, world_size: int) -> Mapping[str, object]:
     num_parameters = sum(parameter.numel() for parameter in whole.parameters())
     shape = mesh_shape(parallel, world_size, num_parameters=num_parameters)
-    is_cheap = num_parameters <= _CHEAP_PARAMETERS and shape.pp == 1
+    is_cheap = num_parameters <= _CHEAP_PARAMETERS and shape.pp == 1 and isinstance(whole, Decoder)
     with fake_world(world_size, torch.device("cpu" if is_cheap else "meta")) as world:
         parallelize(whole, parallel, world)
         locals_ = [one.to_local() if isinstance(one, DTensor) else one for one in whole.parameters()]

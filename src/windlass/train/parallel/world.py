@@ -94,6 +94,20 @@ class World:
             dist.destroy_process_group()
             self._is_owner = False
 
+    def abandon(self) -> None:
+        """Leave the process group after an error, without waiting for anybody; idempotent."""
+        if self._is_owner:
+            self._is_owner = False
+            import torch.distributed as dist
+            from torch.distributed.distributed_c10d import _abort_process_group
+
+            if not dist.is_initialized():
+                return
+            if self.device.type == "cuda":
+                _abort_process_group()  # NCCL's own end waits for work that peers will never join
+            else:
+                dist.destroy_process_group()
+
 
 def place_of(environ: Mapping[str, str] = os.environ) -> tuple[int, int, int]:
     """Rank, number of processes and rank within the machine, as torchrun's variables say; 0, 1, 0 without them.

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from windlass.core.errors import Problem, SpecError
 from windlass.train.callbacks.config import BatchSizeConfig, SequenceLengthConfig
-from windlass.train.data.config import DataConfig
+from windlass.train.data.config import AnyData, DataConfig
+from windlass.train.model.config import ModelConfig
 from windlass.train.model.flops import count_parameters
+from windlass.train.optim.config import DionConfig, NorMuonConfig
 from windlass.train.parallel.mesh import MeshShape, check_model, mesh_shape
 from windlass.train.plan.memory import num_in_pipeline
 from windlass.train.recipe import Recipe
@@ -16,25 +18,24 @@ from windlass.train.recipe import Recipe
 __all__ = ["check_parts", "checked_shape"]
 
 
-def checked_shape(recipe: Recipe, world: int) -> MeshShape:
+def checked_shape(recipe: Recipe, world: int, *, num_parameters: int | None = None) -> MeshShape:
     """The mesh of a recipe on so many processes.
+
+    Args:
+        num_parameters: of the model; None: counted for a decoder, and unknown for a model of the user's own.
 
     Raises:
         SpecError: with every shape that does not divide, and all parts that do not go together.
     """
-    counts = count_parameters(recipe.model)
-    problems = check_model(recipe.parallel, recipe.model, sequence_length=recipe.data.sequence_length)
+    problems = plan_misfits(recipe)
     try:
-        shape = mesh_shape(recipe.parallel, world, num_parameters=counts.total)
+        shape = mesh_shape(recipe.parallel, world, num_parameters=num_parameters or _num_parameters(recipe))
     except SpecError as error:
         raise SpecError([*error.problems, *problems]) from None
     problems.extend(_rows(recipe, shape))
     for name, data in _later(recipe):
         later = replace(recipe, data=data)
-        found = [
-            *check_model(recipe.parallel, recipe.model, sequence_length=data.sequence_length),
-            *_rows(later, shape),
-        ]
+        found = [*plan_misfits(later), *_rows(later, shape)]
         known = {problem.message for problem in problems}
         problems.extend(
             replace(problem, message=f"{name}: {problem.message}") for problem in found if problem.message not in known
@@ -45,6 +46,28 @@ def checked_shape(recipe: Recipe, world: int) -> MeshShape:
     return shape
 
 
+def _num_parameters(recipe: Recipe) -> int | None:
+    return count_parameters(recipe.model).total if isinstance(recipe.model, ModelConfig) else None
+
+
+def plan_misfits(recipe: Recipe) -> list[Problem]:
+    """What of the model does not divide by the parallel plan; a model of the user's own is not divided at all."""
+    if isinstance(recipe.model, ModelConfig):
+        return check_model(recipe.parallel, recipe.model, sequence_length=recipe.data.sequence_length)
+    plan = recipe.parallel
+    sizes = {"tensor": plan.tensor, "context": plan.context, "expert": plan.expert}
+    sizes["pipeline.stages"] = plan.pipeline.stages
+    return [
+        Problem(
+            f"parallel.{name}: {size} processes, and nothing says how {recipe.model.target} is split",
+            "unsupported-model",
+            hint=f"set parallel.{name}=1; `data: ddp` and `data: fsdp` take any model",
+        )
+        for name, size in sizes.items()
+        if size > 1
+    ]
+
+
 def check_parts(recipe: Recipe) -> Iterator[Problem]:
     """Parts of a recipe that the parallel plan cannot go with."""
     parallel = recipe.parallel
@@ -53,7 +76,26 @@ def check_parts(recipe: Recipe) -> Iterator[Problem]:
         name = "parallel.pipeline.schedule zero-bubble" if is_split else f"parallel.tensor {parallel.tensor}"
         message = f"loss.kind: with {name} the loss has all its logits at once, and no chunks"
         yield Problem(message, "ignored-setting", hint="write `loss.kind=auto`")
+    if parallel.strict is not None and isinstance(recipe.optim, (NorMuonConfig, DionConfig)):
+        message = f"parallel.strict: {recipe.optim.kind} sums over the processes that share a matrix, in no fixed order"
+        yield Problem(message, "shape-conflict", hint="take `optim.kind=muon`, or leave out `strict`")
     yield from _evaluation(recipe)
+    if not recipe.no_evals:
+        yield from _own_parts(recipe)
+
+
+def _own_parts(recipe: Recipe) -> Iterator[Problem]:
+    """Evaluations that need what parts of the user's own do not have."""
+    for name, config in recipe.callbacks.items():
+        if not config.enabled or config.kind not in ("lm-eval", "downstream"):
+            continue
+        if not isinstance(recipe.data, DataConfig):
+            message = f"callbacks.{name}: rows are cut as `data` says, which is {recipe.data.target}"
+            hint = "evaluate in a callback of your own, with `trainer.module.eval_batch`"
+            yield Problem(message, "unsupported-model", hint=hint)
+        elif config.kind == "downstream" and not isinstance(recipe.model, ModelConfig):
+            message = f"callbacks.{name}: tasks are asked of a decoder, and the model is {recipe.model.target}"
+            yield Problem(message, "unsupported-model", hint="`lm-eval` evaluates any model on held-out text")
 
 
 def _evaluation(recipe: Recipe) -> Iterator[Problem]:
@@ -118,7 +160,7 @@ def _stages(recipe: Recipe, share: int, num: int) -> Iterator[Problem]:
         yield Problem(f"{where}: {misfit}", "shape-conflict", hint=hint)
 
 
-def _later(recipe: Recipe) -> Iterator[tuple[str, DataConfig]]:
+def _later(recipe: Recipe) -> Iterator[tuple[str, AnyData]]:
     """Settings of data that callbacks bring while training goes on."""
     for name, config in recipe.callbacks.items():
         if isinstance(config, BatchSizeConfig) and config.enabled:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from windlass.core.errors import SpecError, WindlassError
+from windlass.train.data.config import DataConfig
 from windlass.train.data.facts import DataFacts, describe
+from windlass.train.model.config import ModelConfig
 from windlass.train.recipe import Recipe
 
 __all__ = ["Data", "data_of", "data_warnings"]
@@ -24,18 +26,23 @@ class Data:
     facts: DataFacts | None = None
 
 
-def data_of(recipe: Recipe) -> Data:
+def data_of(recipe: Recipe, vocab_size: int | None) -> Data:
     """Look at manifests and sizes of files; a plan can be made far from the data, so nothing that is missing raises."""
+    if not isinstance(recipe.data, DataConfig):
+        return Data(note=f"{recipe.data.target} gives it")
+    if vocab_size is None:
+        return Data(note="nothing says how many tokens the model knows")
     try:
-        return Data(facts=describe(recipe.data, vocab_size=recipe.model.vocab_size))
+        return Data(facts=describe(recipe.data, vocab_size=vocab_size))
     except SpecError as error:
         return Data(note="; ".join(problem.message for problem in error.problems))
     except (WindlassError, OSError) as error:
         return Data(note=str(error))
 
 
-def data_warnings(recipe: Recipe, data: Data) -> Iterator[str]:
+def data_warnings(recipe: Recipe, data: Data, vocab_size: int | None) -> Iterator[str]:
     """What a run would refuse, or find out late."""
     for source in () if data.facts is None else data.facts.sources:
-        if source.max_id is not None and source.max_id >= recipe.model.vocab_size:
-            yield f"{source.name} has token {source.max_id}, and model.vocab_size is {recipe.model.vocab_size}"
+        if source.max_id is not None and vocab_size is not None and source.max_id >= vocab_size:
+            name = "model.vocab_size" if isinstance(recipe.model, ModelConfig) else "the model's vocabulary"
+            yield f"{source.name} has token {source.max_id}, and {name} is {vocab_size}"

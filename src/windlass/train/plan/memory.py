@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from windlass.train.model.config import ModelConfig
-from windlass.train.model.flops import count_parameters
-from windlass.train.optim.config import AdamWConfig, LionConfig, MuonConfig
+from windlass.train.model.flops import ParameterCounts, count_parameters
+from windlass.train.optim.config import AdamWConfig, DionConfig, LionConfig, MuonConfig, NorMuonConfig, OptimTarget
 from windlass.train.parallel.config import BudgetCheckpointing, FullCheckpointing, SelectiveCheckpointing
 from windlass.train.parallel.mesh import MeshShape
+from windlass.train.plan.figures import figures_of
 from windlass.train.recipe import Recipe
 
 __all__ = ["Memory", "block_bytes", "memory_of", "num_in_pipeline", "rows_at_once", "state_bytes"]
@@ -52,32 +53,38 @@ class Memory:
         return sum(getattr(self, field.name) for field in fields(self))
 
 
-def memory_of(recipe: Recipe, shape: MeshShape) -> Memory:
-    """What the process with the most needs."""
+def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None = None) -> Memory:
+    """What the process with the most needs; without activations and logits where the model is the user's own."""
     model = recipe.model
+    counts = counts or figures_of(recipe).counts
     is_sharded = shape.data in {"fsdp", "hsdp"}
     shards = shape.dp_shard * shape.cp if is_sharded else 1
+    if not isinstance(model, ModelConfig):
+        own = counts.total / shards
+        state = state_bytes(recipe, counts) / shards
+        weights = round(_MASTER * own)
+        return Memory(weights=weights, gradients=weights, optimizer=round(state), gathered=0, activations=0, logits=0)
     local = _stage_parameters(model, shape.pp) / shape.tp
     share = local / shards
     return Memory(
         weights=round(_MASTER * share),
         gradients=round(_MASTER * share),
-        optimizer=round(share * state_bytes(recipe) / count_parameters(model).total),
-        gathered=round(_gathered(recipe, shape, local, is_sharded=is_sharded)),
-        activations=round(_activations(recipe, shape)),
-        logits=round(_logits(recipe, shape)),
+        optimizer=round(share * state_bytes(recipe, counts) / counts.total),
+        gathered=round(_gathered(recipe, model, shape, local, is_sharded=is_sharded)),
+        activations=round(_activations(recipe, model, shape)),
+        logits=round(_logits(recipe, model, shape)),
     )
 
 
-def state_bytes(recipe: Recipe) -> int:
-    """The optimiser's state for the whole model."""
-    counts = count_parameters(recipe.model)
+def state_bytes(recipe: Recipe, counts: ParameterCounts | None = None) -> int:
+    """The optimiser's state for the whole model; of one of the user's own, as if it were AdamW's."""
+    counts = counts or figures_of(recipe).counts
     match recipe.optim:
-        case AdamWConfig():
+        case AdamWConfig() | OptimTarget():
             return 2 * _MASTER * counts.total
         case LionConfig():
             return _MASTER * counts.total
-        case MuonConfig():
+        case MuonConfig() | NorMuonConfig() | DionConfig():  # vectors of rows and columns of low rank are not counted
             return _MASTER * (counts.total - counts.embedding) + 2 * _MASTER * counts.embedding
 
 
@@ -115,13 +122,13 @@ def _stage_parameters(model: ModelConfig, stages: int) -> float:
     return -(-model.num_layers // stages) * _block_parameters(model) + ends + model.d_model
 
 
-def _gathered(recipe: Recipe, shape: MeshShape, local: float, *, is_sharded: bool) -> float:
+def _gathered(recipe: Recipe, model: ModelConfig, shape: MeshShape, local: float, *, is_sharded: bool) -> float:
     """Two blocks (one computes, one arrives) and the root's weights, each with its gradient before it is cut."""
     used, reduced = _size(recipe.parallel.precision), _size(recipe.parallel.reduce)
     if not is_sharded:
         return local * used if used < _MASTER else 0.0
-    ends = recipe.model.vocab_size * recipe.model.d_model * (1 if recipe.model.is_tied or shape.pp > 1 else 2)
-    block = _block_parameters(recipe.model)
+    ends = model.vocab_size * model.d_model * (1 if model.is_tied or shape.pp > 1 else 2)
+    block = _block_parameters(model)
     return (block * (2 * used + reduced) + ends * (used + reduced)) / shape.tp
 
 
@@ -129,19 +136,19 @@ def _size(precision: str) -> int:
     return 2 if precision == "bfloat16" else 4
 
 
-def _activations(recipe: Recipe, shape: MeshShape) -> float:
+def _activations(recipe: Recipe, model: ModelConfig, shape: MeshShape) -> float:
     """Of all blocks of a stage, for the microbatches that are under way at once."""
     plan, size = recipe.parallel, _size(recipe.parallel.precision)
     tokens = rows_at_once(recipe, shape) * recipe.data.sequence_length / shape.cp
-    layers = -(-recipe.model.num_layers // shape.pp)
-    whole = block_bytes(recipe.model, size=size, is_compiled=plan.compile)
-    kept = float(recipe.model.d_model * size)
+    layers = -(-model.num_layers // shape.pp)
+    whole = block_bytes(model, size=size, is_compiled=plan.compile)
+    kept = float(model.d_model * size)
     mode = plan.checkpointing
     if isinstance(mode, FullCheckpointing):
         again = layers // mode.every
         each = (layers - again) * whole + again * kept + whole
     elif isinstance(mode, SelectiveCheckpointing):
-        each = layers * (kept + size * _products(recipe.model) / mode.keep_every) + whole
+        each = layers * (kept + size * _products(model) / mode.keep_every) + whole
     elif isinstance(mode, BudgetCheckpointing):
         each = layers * max(kept, mode.share * whole) + whole
     else:
@@ -151,7 +158,7 @@ def _activations(recipe: Recipe, shape: MeshShape) -> float:
         is_all = plan.pipeline.schedule == "gpipe"
         num = num_in_pipeline(recipe, shape)
         in_flight = num if is_all else min(shape.pp, num)
-    ends = recipe.model.d_model * (2 * _MASTER + size)
+    ends = model.d_model * (2 * _MASTER + size)
     # Tensor parallelism splits the sequence between layers, so all of it is divided.
     return tokens * (each * in_flight + ends) / shape.tp
 
@@ -194,10 +201,10 @@ def _products(model: ModelConfig) -> float:
     return float(2 * queries + 2 * groups + 2 * model.d_model + 2 * _hidden(model)[0])
 
 
-def _logits(recipe: Recipe, shape: MeshShape) -> float:
+def _logits(recipe: Recipe, model: ModelConfig, shape: MeshShape) -> float:
     """In the precision of the computation, in float32, and the gradient; chunks where the loss goes in chunks."""
     rows = rows_at_once(recipe, shape) * recipe.data.sequence_length / shape.cp
-    count = rows * recipe.model.vocab_size / shape.tp
+    count = rows * model.vocab_size / shape.tp
     is_auto = recipe.loss.kind == "auto" and shape.tp == 1
     if recipe.loss.kind == "chunked" or (is_auto and count > 2 * _CHUNK_LOGITS):
         count = min(count, float(_CHUNK_LOGITS))

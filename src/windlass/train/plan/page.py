@@ -42,7 +42,11 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "length", "as the data says"
     else:
         per_weight = length.tokens / plan.parameters.active
-        yield "length", f"{length.steps:,} steps, {_count(length.tokens)} tokens ({per_weight:.3g} for each parameter)"
+        about = "at most " if length.is_bound else "" if length.is_exact else "about "
+        yield (
+            "length",
+            f"{about}{length.steps:,} steps, {_count(length.tokens)} tokens ({per_weight:.3g} for each parameter)",
+        )
     total = "" if plan.flops is None else f", {plan.flops:.3g} in all"
     yield "FLOPs", f"{plan.flops_per_token:.3g} a token{total}"
     kept = plan.checkpoints.num_permanent

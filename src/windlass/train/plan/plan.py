@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from windlass.train.model.flops import ParameterCounts, count_parameters, flops_per_token
+from windlass.train.model.flops import ParameterCounts
 from windlass.train.parallel.mesh import MeshShape
 from windlass.train.plan.checks import checked_shape
 from windlass.train.plan.data import Data, data_of, data_warnings
+from windlass.train.plan.figures import figures_of
 from windlass.train.plan.length import Length, run_length, steps_of
 from windlass.train.plan.machine import GPUS, Machine
 from windlass.train.plan.memory import Memory, memory_of, rows_at_once, state_bytes
@@ -103,11 +104,12 @@ def plan_recipe(recipe: Recipe, machine: Machine, *, apply: bool = True) -> Plan
     Raises:
         SpecError: with every shape that does not divide.
     """
-    shape = checked_shape(recipe, machine.world)
-    memory = memory_of(recipe, shape)
-    length = run_length(recipe)
-    data = data_of(recipe)
-    each = flops_per_token(recipe.model, recipe.data.sequence_length)
+    figures = figures_of(recipe)
+    shape = checked_shape(recipe, machine.world, num_parameters=figures.counts.total)
+    memory = memory_of(recipe, shape, figures.counts)
+    data = data_of(recipe, figures.vocab_size)
+    length = run_length(recipe, data.facts)
+    each = figures.flops_per_token
     at_once = rows_at_once(recipe, shape)
     rows = recipe.data.batch_tokens // recipe.data.sequence_length
     gpus = [machine.gpu] if machine.gpu else list(GPUS)
@@ -115,7 +117,7 @@ def plan_recipe(recipe: Recipe, machine: Machine, *, apply: bool = True) -> Plan
         name=recipe.name,
         machine=machine,
         shape=shape,
-        parameters=count_parameters(recipe.model),
+        parameters=figures.counts,
         flops_per_token=each,
         length=length,
         sequence_length=recipe.data.sequence_length,
@@ -124,20 +126,23 @@ def plan_recipe(recipe: Recipe, machine: Machine, *, apply: bool = True) -> Plan
         rows_at_once=at_once,
         microbatches=max(1, rows // shape.data_parallel // at_once),
         memory=memory,
-        checkpoints=_checkpoints(recipe, length),
+        checkpoints=_checkpoints(recipe, length, data, figures.counts),
         speeds=tuple(_speed(gpu, recipe, machine, memory, each, length) for gpu in gpus),
         applied=_applied(recipe, machine) if apply else Applied(note="not asked for", facts={}),
-        warnings=(*warnings_of(recipe, machine, shape, memory), *data_warnings(recipe, data)),
+        warnings=(
+            *warnings_of(recipe, machine, shape, memory, length, figures),
+            *data_warnings(recipe, data, figures.vocab_size),
+        ),
     )
 
 
-def _checkpoints(recipe: Recipe, length: Length) -> Checkpoints:
-    bytes_each = 4 * count_parameters(recipe.model).total + state_bytes(recipe)
+def _checkpoints(recipe: Recipe, length: Length, data: Data, counts: ParameterCounts) -> Checkpoints:
+    bytes_each = 4 * counts.total + state_bytes(recipe, counts)
     settings = recipe.checkpoint
     if recipe.no_checkpoints:
         return Checkpoints(bytes_each=bytes_each, num_permanent=0)
-    every = None if settings.every is None else steps_of(settings.every, recipe)
-    if length.steps is None or (settings.every is not None and every is None):
+    every = None if settings.every is None else steps_of(settings.every, recipe, data.facts)
+    if length.steps is None or length.is_bound or (settings.every is not None and every is None):
         return Checkpoints(bytes_each=bytes_each, num_permanent=settings.keep)
     count = 1 if not every else -(-length.steps // every)
     return Checkpoints(bytes_each=bytes_each, num_permanent=min(count, settings.keep or count))
@@ -155,6 +160,6 @@ def _applied(recipe: Recipe, machine: Machine) -> Applied:
 
     if find_spec("torch") is None:
         return Applied(note="torch is not installed here", facts={})
-    from windlass.train.parallel.dry import dry_apply  # lazy: torch costs seconds
+    from windlass.train.parallel.dry import dry_apply_recipe  # lazy: torch costs seconds
 
-    return Applied(facts=dry_apply(recipe.model, recipe.parallel, machine.world))
+    return Applied(facts=dry_apply_recipe(recipe, machine.world))

@@ -4,25 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.train.model.flops import count_parameters
+from windlass.train.model.config import ModelConfig
+from windlass.train.optim.config import MuonConfig, OptimConfig, OptimTarget
 from windlass.train.parallel.mesh import MeshShape
-from windlass.train.plan.length import run_length, steps_of
+from windlass.train.plan.figures import Figures
+from windlass.train.plan.length import Length, steps_of
 from windlass.train.plan.machine import GPUS, Machine
 from windlass.train.plan.memory import Memory, rows_at_once
 from windlass.train.recipe import Recipe
 
-__all__ = ["warnings_of"]
+__all__ = ["suspects_of", "warnings_of"]
 
+_LARGE_LR = 0.3
 _ROOM = 0.9
 """Share of a GPU's memory that a plan may take: the allocator and libraries need the rest."""
 
 
-def warnings_of(recipe: Recipe, machine: Machine, shape: MeshShape, memory: Memory) -> Iterator[str]:
+def warnings_of(
+    recipe: Recipe, machine: Machine, shape: MeshShape, memory: Memory, length: Length, figures: Figures
+) -> Iterator[str]:
     """One sentence each, with what to try."""
     yield from _of_memory(recipe, machine, shape, memory)
-    yield from _of_speed(recipe, machine, shape)
-    yield from _of_length(recipe)
+    yield from _of_speed(recipe, machine, shape, figures.counts.total)
+    yield from _of_length(recipe, length)
+    yield from suspects_of(recipe)
     yield from _of_proof(recipe)
+    yield from _of_own_parts(recipe, figures)
+
+
+def suspects_of(recipe: Recipe) -> Iterator[str]:
+    """Values that can be, and are nearly surely a mistake; a run says them too."""
+    if not isinstance(recipe.optim, OptimTarget):
+        yield from _of_rates(recipe.optim)
+    if recipe.loss.z_loss > 1:
+        yield f"loss.z_loss={recipe.loss.z_loss:g} outweighs the loss; the usual weight is 1e-5 to 1e-3"
+    if isinstance(recipe.model, ModelConfig) and recipe.model.init_std > 1:
+        yield f"model.init_std={recipe.model.init_std:g}: the usual spread of first weights is about 0.02"
+    stop, end = recipe.stop, recipe.duration
+    if stop is not None and stop.unit == end.unit and stop.value > end.value:
+        yield f"stop={stop} is behind the end of the run at {end}, and changes nothing"
+
+
+def _of_rates(optim: OptimConfig) -> Iterator[str]:
+    if isinstance(optim, OptimTarget):
+        return
+    rates = {"optim.lr": optim.lr, **{f"optim.groups.{at}.lr": group.lr for at, group in enumerate(optim.groups)}}
+    if isinstance(optim, MuonConfig):
+        rates["optim.adamw_lr"] = optim.adamw_lr
+    for name, rate in rates.items():
+        if rate == 0:
+            yield f"{name}=0: these parameters learn nothing; `is_frozen` of a group says so without their optimiser"
+        elif rate is not None and rate > _LARGE_LR:
+            yield f"{name}={rate:g} is larger than any rate that trains; the usual ones are below 0.01"
+        if rate is not None and rate * optim.weight_decay >= 1:
+            yield f"{name}={rate:g} with optim.weight_decay={optim.weight_decay:g} removes whole weights in each step"
 
 
 def _of_memory(recipe: Recipe, machine: Machine, shape: MeshShape, memory: Memory) -> Iterator[str]:
@@ -47,7 +82,7 @@ def _of_memory(recipe: Recipe, machine: Machine, shape: MeshShape, memory: Memor
     yield f"needs {share:.0%} of the memory of {machine.gpu}; try {' or '.join(tries) if tries else 'more processes'}"
 
 
-def _of_speed(recipe: Recipe, machine: Machine, shape: MeshShape) -> Iterator[str]:
+def _of_speed(recipe: Recipe, machine: Machine, shape: MeshShape, num_parameters: int) -> Iterator[str]:
     plan = recipe.parallel
     if plan.tensor > machine.per_node:
         yield (
@@ -60,13 +95,12 @@ def _of_speed(recipe: Recipe, machine: Machine, shape: MeshShape) -> Iterator[st
     if shape.data == "fsdp" and shape.dp_shard > 8 * machine.per_node:
         groups = shape.dp_shard // (8 * machine.per_node)
         yield f"weights are gathered from {shape.dp_shard} processes; try parallel.data=hsdp parallel.replicas={groups}"
-    if shape.data_parallel > 1 and shape.data == "ddp" and count_parameters(recipe.model).total > 3 * 10**9:
+    if shape.data_parallel > 1 and shape.data == "ddp" and num_parameters > 3 * 10**9:
         yield "ddp keeps a whole copy of weights and optimiser on each process; try parallel.data=fsdp"
 
 
-def _of_length(recipe: Recipe) -> Iterator[str]:
-    length = run_length(recipe)
-    if recipe.duration.unit == "epochs":
+def _of_length(recipe: Recipe, length: Length) -> Iterator[str]:
+    if recipe.duration.unit == "epochs" and (length.steps is None or length.is_bound):
         yield f"duration is {recipe.duration}: how many steps that is depends on the data"
     every = recipe.checkpoint.every
     between = None if every is None else steps_of(every, recipe)
@@ -85,3 +119,10 @@ def _of_proof(recipe: Recipe) -> Iterator[str]:
     for name, is_used in used.items():
         if is_used:
             yield f"{name} is proven on CPU and in small worlds only, not on GPUs"
+
+
+def _of_own_parts(recipe: Recipe, figures: Figures) -> Iterator[str]:
+    if figures.is_own:
+        yield "what the layers of a model of your own keep for the backward pass is unknown: memory is without activations"
+    if isinstance(recipe.optim, OptimTarget):
+        yield f"the state of {recipe.optim.target} is counted as two numbers for each weight, as AdamW's"

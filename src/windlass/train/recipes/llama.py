@@ -6,7 +6,8 @@ from windlass.train.checkpoint.config import CheckpointConfig
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.duration import Duration
 from windlass.train.model.presets import preset
-from windlass.train.optim.config import AdamWConfig, CosineConfig, GroupConfig
+from windlass.train.optim.config import AdamWConfig, GroupConfig
+from windlass.train.optim.schedule_config import CosineConfig
 from windlass.train.parallel.config import ParallelConfig
 from windlass.train.recipe import Recipe
 

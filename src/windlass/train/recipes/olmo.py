@@ -1,7 +1,7 @@
 """Pre-training of OLMo 2 and OLMo 3: the published settings, as data.
 
-What none of them includes: the data mixes (`DataMix` of OLMo-core; tokens of the dolma2 tokenizer; give your own paths), the
-evaluations during training, mid-training and the stage for long contexts. Weights are sharded over all processes (`fsdp`),
+What none of them includes: the data mixes (`DataMix` of OLMo-core; tokens of the dolma2 tokenizer; give your own paths) and
+the evaluations during training. The later stages are in `olmo_stages`. Weights are sharded over all processes (`fsdp`),
 where the sources shard within a node or 64 processes and copy across: with N such groups of processes add
 `parallel.data=hsdp parallel.replicas=N`.
 
@@ -13,18 +13,17 @@ ai2-olmo-core 3.0.0 says); its sources do not say which of the published runs we
 from __future__ import annotations
 
 from windlass.train.checkpoint.config import CheckpointConfig
-from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
+from windlass.train.data.config import DataConfig
 from windlass.train.duration import Duration
 from windlass.train.model.config import ModelConfig
 from windlass.train.model.presets import preset
-from windlass.train.optim.config import AdamWConfig, CosineConfig, GroupConfig, SkipConfig
+from windlass.train.optim.config import AdamWConfig
+from windlass.train.optim.schedule_config import CosineConfig
 from windlass.train.parallel.config import FullCheckpointing, ParallelConfig
 from windlass.train.recipe import LossConfig, Recipe
+from windlass.train.recipes.olmo_shared import SEED, VOCABULARY, adamw, token_data
 
 __all__ = ["olmo2_1b", "olmo2_7b", "olmo2_32b", "olmo3_7b", "olmo3_32b"]
-
-_VOCABULARY = 100_352
-"""Of the dolma2 tokenizer, 100,278, padded to a multiple of 128."""
 
 
 def olmo2_1b() -> Recipe:
@@ -34,9 +33,9 @@ def olmo2_1b() -> Recipe:
     """
     return _pretraining(
         "olmo2-1b",
-        model=preset("olmo2-1b", vocab_size=_VOCABULARY),
-        optim=_adamw(lr=4e-4, weight_decay=0.033),
-        data=_data(sequence_length=4096, rows=512, rows_at_once=8),
+        model=preset("olmo2-1b", vocab_size=VOCABULARY),
+        optim=adamw(lr=4e-4, weight_decay=0.033),
+        data=token_data(sequence_length=4096, rows=512, rows_at_once=8),
         duration=Duration.tokens(4 * 10**12),
         checkpoint=CheckpointConfig(every=Duration.steps(100_000), ephemeral_every=Duration.steps(5000)),
     )
@@ -51,9 +50,9 @@ def olmo2_7b() -> Recipe:
     """
     return _pretraining(
         "olmo2-7b",
-        model=preset("olmo2-7b", vocab_size=_VOCABULARY),
-        optim=_adamw(lr=3e-4),
-        data=_data(sequence_length=4096, rows=1024, rows_at_once=2),
+        model=preset("olmo2-7b", vocab_size=VOCABULARY),
+        optim=adamw(lr=3e-4),
+        data=token_data(sequence_length=4096, rows=1024, rows_at_once=2),
         duration=Duration.tokens(4 * 10**12),
         checkpoint=CheckpointConfig(every=Duration.steps(10_000), ephemeral_every=Duration.steps(250)),
     )
@@ -68,9 +67,9 @@ def olmo2_32b() -> Recipe:
     """
     return _pretraining(
         "olmo2-32b",
-        model=preset("olmo2-32b", vocab_size=_VOCABULARY),
-        optim=_adamw(lr=6e-4),
-        data=_data(sequence_length=4096, rows=2048, rows_at_once=4),
+        model=preset("olmo2-32b", vocab_size=VOCABULARY),
+        optim=adamw(lr=6e-4),
+        data=token_data(sequence_length=4096, rows=2048, rows_at_once=4),
         duration=Duration.tokens(65 * 10**11),
         checkpoint=CheckpointConfig(every=Duration.steps(1000), ephemeral_every=Duration.steps(200)),
         checkpointing=FullCheckpointing(),
@@ -88,9 +87,9 @@ def olmo3_7b() -> Recipe:
     """
     return _pretraining(
         "olmo3-7b",
-        model=preset("olmo3-7b", vocab_size=_VOCABULARY),
-        optim=_adamw(lr=3e-4),
-        data=_data(sequence_length=8192, rows=512, rows_at_once=2),
+        model=preset("olmo3-7b", vocab_size=VOCABULARY),
+        optim=adamw(lr=3e-4),
+        data=token_data(sequence_length=8192, rows=512, rows_at_once=2),
         duration=Duration.tokens(5 * 10**12),
         stop=Duration.steps(597_046),
         checkpoint=CheckpointConfig(every=Duration.steps(1000), is_async=False),
@@ -106,9 +105,9 @@ def olmo3_32b() -> Recipe:
     """
     return _pretraining(
         "olmo3-32b",
-        model=preset("olmo3-32b", vocab_size=_VOCABULARY),
-        optim=_adamw(lr=6e-4),
-        data=_data(sequence_length=8192, rows=1024, rows_at_once=1),
+        model=preset("olmo3-32b", vocab_size=VOCABULARY),
+        optim=adamw(lr=6e-4),
+        data=token_data(sequence_length=8192, rows=1024, rows_at_once=1),
         duration=Duration.epochs(1),
         checkpoint=CheckpointConfig(every=Duration.steps(1000), is_async=False),
     )
@@ -137,27 +136,5 @@ def _pretraining(
         loss=LossConfig(z_loss=1e-5),
         parallel=ParallelConfig(data="fsdp", precision="bfloat16", compile=True, checkpointing=checkpointing),
         checkpoint=checkpoint,
-        seed=12_536,
-    )
-
-
-def _adamw(*, lr: float, weight_decay: float = 0.1) -> AdamWConfig:
-    return AdamWConfig(
-        lr=lr,
-        weight_decay=weight_decay,
-        betas=(0.9, 0.95),
-        groups=(GroupConfig(match=("embed.*",), weight_decay=0.0),),
-        max_grad_norm=1.0,
-        skip=SkipConfig(window=128, sigmas=6.0),
-    )
-
-
-def _data(*, sequence_length: int, rows: int, rows_at_once: int) -> DataConfig:
-    return DataConfig(
-        sources=(SourceConfig(path=("tokens/*.npy",)),),
-        tokenizer=TokenizerConfig(path="allenai/dolma2-tokenizer", eos_id=100_257, pad_id=100_277),
-        sequence_length=sequence_length,
-        batch_tokens=rows * sequence_length,
-        microbatch_tokens=rows_at_once * sequence_length,
-        seed=34_521,
+        seed=SEED,
     )

@@ -6,7 +6,8 @@ from windlass.train.checkpoint.config import CheckpointConfig, LoadConfig
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.duration import Duration
 from windlass.train.model.presets import preset
-from windlass.train.optim.config import AdamWConfig, LinearConfig
+from windlass.train.optim.config import AdamWConfig
+from windlass.train.optim.schedule_config import LinearConfig
 from windlass.train.parallel.config import ParallelConfig
 from windlass.train.recipe import Recipe
 

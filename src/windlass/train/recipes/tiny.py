@@ -6,7 +6,8 @@ from windlass.train.checkpoint.config import CheckpointConfig
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.duration import Duration
 from windlass.train.model.config import AttentionConfig, ModelConfig
-from windlass.train.optim.config import AdamWConfig, CosineConfig
+from windlass.train.optim.config import AdamWConfig
+from windlass.train.optim.schedule_config import CosineConfig
 from windlass.train.recipe import Recipe
 
 __all__ = ["tiny"]

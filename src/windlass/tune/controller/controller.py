@@ -42,6 +42,8 @@ from windlass.tune.executors.protocol import (
     Ended,
     Executor,
     Halt,
+    OpeningInterruptedError,
+    OpensSlowly,
     SlotJoined,
     SlotLost,
     Start,
@@ -168,9 +170,10 @@ class Controller:
                 if self.core.ended_why:
                     return self._ending()
                 try:
-                    self._open()
-                    while self._turn():
-                        pass
+                    with contextlib.suppress(OpeningInterruptedError):
+                        self._open()
+                        while self._turn():
+                            pass
                     return self._ending()
                 finally:
                     self._close()
@@ -236,7 +239,13 @@ class Controller:
         return original
 
     def _open(self) -> None:
-        """Bring up the executor, and settle what the last head left running."""
+        """Bring up the executor, and settle what the last head left running.
+
+        Raises:
+            OpeningInterruptedError: this head was asked to end meanwhile.
+        """
+        if hasattr(self.executor, "end_opening_when"):
+            cast("OpensSlowly", self.executor).end_opening_when(self._is_asked_to_end)
         self.executor.open(self._work)
         self._at = self._journal.now()
         self._tell_capacity()
@@ -253,6 +262,12 @@ class Controller:
         self._take_requests()  # before a report comes: one that is refused for its metric would end this head first
         self._commit()
         self._filling.fill()
+
+    def _is_asked_to_end(self) -> bool:
+        """Whether a signal or a request came before there is anything that could be ended in order."""
+        return bool(self._signals.asked) or any(
+            asked.what in ("stop-all", "pause") for _, asked in read_requests(self.folder)
+        )
 
     def _tell_capacity(self) -> None:
         if hasattr(self.executor, "capacity"):

@@ -7,13 +7,14 @@ restored from the journal, or simulated. Every event costs the same however many
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from windlass.core.errors import InternalError
 from windlass.tune.controller import records
 from windlass.tune.controller.asking import Asking
-from windlass.tune.controller.ends import Then, after_end, why_over
+from windlass.tune.controller.ends import Then, after_end, why_over, with_a_report
 from windlass.tune.controller.inputs import (
     HEAD_LOST,
     Asked,
@@ -245,6 +246,7 @@ class Core:
         held = self._holds(event.trial, event.attempt)
         if held is not None and not held.has_started:
             self.state.begin(held)
+            self.state.table.trials[event.trial].place = sys.intern(event.host or event.slot)
             self._line(records.TRIAL_STARTED, _fields(event))
 
     def _holds(self, trial: str, attempt: int) -> Held | None:
@@ -409,6 +411,8 @@ class Core:
         state = self.state
         trial = state.table.trials[event.trial]
         state.free(trial, held)
+        if not held.is_old:
+            event = with_a_report(event, trial, self.settings, self._metric)
         if event.how is End.FAILED:
             trial.num_failures += 1
             trial.error = event.error

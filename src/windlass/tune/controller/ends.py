@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from windlass.tune.controller.settings import Settings
 from windlass.tune.executors.protocol import End, Ended
 from windlass.tune.trial import Status, Trial
 
-__all__ = ["After", "Then", "after_end", "why_over"]
+__all__ = ["After", "Then", "after_end", "why_over", "with_a_report"]
 
 
 class Then(Enum):
@@ -51,6 +51,19 @@ def after_end(trial: Trial, event: Ended, settings: Settings, *, is_old: bool) -
             Then.BACK, f"its worker was lost: {event.error}" if event.how is End.LOST else "its head was ended"
         )
     return After(Then.NOTHING)
+
+
+def with_a_report(event: Ended, trial: Trial, settings: Settings, metric: str) -> Ended:
+    """The end of an attempt; one that is done, and has never told what trials are compared by, has failed.
+
+    Args:
+        metric: what the scheduler compares by; `-` for none.
+    """
+    named = next((name for name in (*settings.goal.metrics, settings.half.metric, metric) if name not in ("", "-")), "")
+    if event.how is not End.DONE or trial.last is not None or not named or not settings.is_strict:
+        return event
+    error = f"it ended and never reported `{named}`; call tune.report({{{named!r}: value}}), or return that dictionary"
+    return replace(event, how=End.FAILED, error=f"NoReport: {error}", kind="NoReport")
 
 
 def why_over(num_live: int, *, failed: str, limit: str, search_ended: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from windlass.record.frames import Record
 from windlass.tune.controller import records
 from windlass.tune.controller.records import STATUS_AFTER
-from windlass.tune.controller.settings import Settings, resources_from_data
+from windlass.tune.controller.settings import Half, Settings, resources_from_data
 from windlass.tune.controller.stream import JournalStream, no_sweep
 from windlass.tune.folder import SweepFolder
 from windlass.tune.searchers.protocol import Goal
@@ -158,6 +158,11 @@ class History:
     def goal(self) -> Goal:
         """Metrics and modes of the sweep."""
         return self.settings.goal if self.settings is not None else Goal()
+
+    @property
+    def half(self) -> Half:
+        """What of metric and mode was named alone."""
+        return self.settings.half if self.settings is not None else Half()
 
     def add(self, record: Record) -> None:
         """Take in the next record; kinds of later versions are passed over."""

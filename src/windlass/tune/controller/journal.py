@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.clock import Clock
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError
 from windlass.core.files import fsync_directory, take_lock, write_json
+from windlass.core.json_text import read_json
 from windlass.record.frames import Record
 from windlass.tune.controller.stream import JournalStream
+from windlass.tune.errors import BadValueError
 from windlass.tune.folder import HEAD, SweepFolder
 
 __all__ = ["HeadJournal"]
@@ -86,7 +88,7 @@ class HeadJournal:
 
     def _head(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._folder.head_note.read_bytes())
+            found = read_json(self._folder.head_note)
         except (FileNotFoundError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -167,7 +169,7 @@ class HeadJournal:
             body = _to_json(fields).encode("ascii")
         except (TypeError, ValueError) as error:
             self.seq -= 1
-            raise UsageError(
+            raise BadValueError(
                 f"a trial's configuration or report holds what JSON cannot: {_unfit(data, '') or error}",
                 hint="use numbers, text, lists and dictionaries; give objects through `tune.with_parameters`",
                 code="not-json",

@@ -24,6 +24,11 @@ class Meters:
         self._seconds = self._gpu_s = self._cost = 0.0
         self._gpu_rate = self._cost_rate = 0.0
 
+    @property
+    def seconds(self) -> float:
+        """Seconds in which heads lived, up to `at`."""
+        return self._seconds
+
     def open(self, at: float) -> None:
         """A head begins."""
         self.at = at

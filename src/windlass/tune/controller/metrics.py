@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.core.errors import UsageError
 from windlass.tune.controller.settings import Settings
+from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.protocol import Scheduler
 from windlass.tune.stoppers.limits import metrics_of
 from windlass.tune.stoppers.protocol import Stopper
@@ -25,8 +25,14 @@ def wanted_metrics(
     settings: Settings, metric: str, scheduler: Scheduler | None = None, stopper: Stopper | None = None
 ) -> tuple[str, ...]:
     """What the first report must hold: what the sweep is for, and what scheduler and stopper decide by."""
-    names = (*settings.goal.metrics, metric, *getattr(scheduler, "times", ()), *metrics_of(stopper))
-    return tuple(dict.fromkeys(name for name in names if name not in ("-", "done"))) if settings.is_strict else ()
+    names = (
+        *settings.goal.metrics,
+        settings.half.metric,
+        metric,
+        *getattr(scheduler, "times", ()),
+        *metrics_of(stopper),
+    )
+    return tuple(dict.fromkeys(name for name in names if name not in ("", "-", "done"))) if settings.is_strict else ()
 
 
 def check_metrics(metrics: Metrics, wanted: Sequence[str]) -> None:
@@ -38,7 +44,7 @@ def check_metrics(metrics: Metrics, wanted: Sequence[str]) -> None:
     missing = [name for name in wanted if name not in metrics]
     if missing:
         reported = ", ".join(f"`{name}`" for name in metrics)
-        raise UsageError(
+        raise BadValueError(
             f"no trial reports `{missing[0]}`; the first report has {reported}",
             hint=f"name one of them in its place, or report `{missing[0]}` from the first report on",
             code="unknown-metric",

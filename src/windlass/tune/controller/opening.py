@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError
 from windlass.core.version import VERSION
 from windlass.record.frames import HEADER, Record, read_frames
 from windlass.tune.controller import records
 from windlass.tune.controller.asking import changed
 from windlass.tune.controller.settings import Settings, goal_to_data
+from windlass.tune.errors import BadValueError
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers.protocol import Scheduler
 from windlass.tune.searchers.protocol import Goal, Searcher
@@ -58,6 +59,16 @@ class Beginning:
     def extended(self, extension: Extension) -> Settings:
         """The settings with one more extension."""
         return changed(self.settings, extension.settings)
+
+    def unchanged(self, extension: Extension) -> str:
+        """One sentence if an extension asks for what the sweep is already; empty where it changes something."""
+        now = (self.extended(extension), extension.space or self.space, extension.stopper or self.stopper)
+        if now != (self.settings, self.space, self.stopper):
+            return ""
+        words = [f"{name}={value}" for name, value in extension.settings.items()]
+        words += ["this space"] if extension.space is not None else []
+        words += ["this stop condition"] if extension.stopper is not None else []
+        return f"{self.settings.name} has {' and '.join(words) or 'all of that'} already: nothing changes"
 
     def check(self, scheduler: Scheduler, searcher: Searcher) -> None:
         """Refuse to go on with other algorithms.
@@ -146,7 +157,7 @@ def fill_in_metric(scheduler: Scheduler, goal: Goal) -> None:
     metric, mode = goal.metrics[0], "max" if goal.is_max[0] else "min"
     for name, own, wanted in (("metric", scheduler.metric, metric), ("mode", scheduler.mode, mode)):
         if own is not None and own != wanted:
-            raise UsageError(
+            raise BadValueError(
                 f"the sweep's {name} is `{wanted}` and its scheduler's is `{own}`",
                 hint="name metric and mode once: in the sweep",
                 code="metric-named-twice",

@@ -6,12 +6,12 @@ A request that comes while no head lives is read by the next one.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from typing import Any
 
 from windlass.core.files import write_json
+from windlass.core.json_text import decode_json
 from windlass.tune.controller.inputs import Asked
 from windlass.tune.folder import SweepFolder
 
@@ -46,7 +46,7 @@ def read_requests(folder: SweepFolder) -> list[tuple[str, Asked]]:
 def _read(content: bytes) -> Asked | None:
     """The request of a file; None where it holds none."""
     try:
-        data = json.loads(content)
+        data = decode_json(content)
         facts = {key: value for key, value in data.items() if key != "what"}
         what = data["what"]
     except (ValueError, KeyError, AttributeError):

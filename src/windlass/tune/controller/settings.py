@@ -45,10 +45,19 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """A metric without a mode, or a mode without a metric: nothing is decided by it, and readers complete it."""
+
+    metric: str = ""
+    mode: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings of one sweep.
 
     Attributes:
+        half: of the goal, where only one of metric and mode was named.
         num_samples: how often the space is sampled (times its grid); -1: until a limit.
         max_concurrent: trials that run at once; 0: as many as the executor has room for.
         max_trials: suggestions in all; 0: as many as the searcher has.
@@ -66,6 +75,7 @@ class Settings:
 
     name: str
     goal: Goal = field(default_factory=Goal)
+    half: Half = field(default_factory=Half)
     num_samples: int = 1
     max_concurrent: int = 0
     max_trials: int = 0
@@ -86,6 +96,7 @@ class Settings:
         """The JSON form; a function of the configuration becomes its name and must be given again."""
         shape = self.resources
         return {
+            **({"half": {"metric": self.half.metric, "mode": self.half.mode}} if self.half != Half() else {}),
             "num_samples": self.num_samples,
             "max_concurrent": self.max_concurrent,
             "max_trials": self.max_trials,
@@ -112,6 +123,7 @@ class Settings:
         """Read back `to_data`; resources that were a function become one CPU, so give them again."""
         known = {key: value for key, value in data.items() if key in cls.__slots__}
         known["keep"] = Keep(**data["keep"])
+        known["half"] = Half(**data.get("half", {}))
         shape = data["resources"]
         known["resources"] = ONE_CPU if isinstance(shape, str) else resources_from_data(shape)
         return cls(name=name, goal=goal_from_data(goal), **known)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.core.errors import NotFoundError
 from windlass.record.frames import Record, read_frames
+from windlass.tune.errors import MissingError
 from windlass.tune.folder import SweepFolder
 
 __all__ = ["JournalStream", "no_sweep"]
@@ -55,7 +55,7 @@ class JournalStream:
                 num_bytes = _PIECE_BYTES if end else num_bytes * 2  # a record longer than a piece
 
 
-def no_sweep(folder: SweepFolder) -> NotFoundError:
+def no_sweep(folder: SweepFolder) -> MissingError:
     """There is nothing to read, or to restore."""
     hint = "`windlass sweep ls` lists the sweeps of this home"
-    return NotFoundError(f"there is no sweep in {folder.path}", hint=hint, code="no-such-sweep")
+    return MissingError(f"there is no sweep in {folder.path}", hint=hint, code="no-such-sweep")

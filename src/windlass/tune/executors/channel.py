@@ -11,6 +11,7 @@ import socket
 from dataclasses import fields
 from typing import Any, Protocol
 
+from windlass.core.json_text import decode_json
 from windlass.tune.executors.protocol import End, Ended, Event, Go, Halt, Order, Reported, Saved, Start, Started
 from windlass.tune.trial import Resources
 
@@ -109,7 +110,7 @@ class SocketChannel:
             if end >= 0:
                 line = bytes(self._received[:end])
                 del self._received[: end + 1]
-                message: Message = json.loads(line)
+                message: Message = decode_json(line)
                 return message
             if not self._fill(timeout_s):
                 return None

@@ -263,6 +263,17 @@ class CanReattach(Protocol):
         """Leave slots and attempts running, for another controller."""
 
 
+class OpeningInterruptedError(Exception):
+    """Raised by `open` of an executor that was asked to end before it was ready."""
+
+
+class OpensSlowly(Protocol):
+    """`open` may take minutes, and asks now and then whether it is still wanted."""
+
+    def end_opening_when(self, is_asked: Callable[[], bool]) -> None:
+        """From now on `open` raises `OpeningInterruptedError` soon after this answers True."""
+
+
 class Waits(Protocol):
     """Nothing runs, and there is room in future: says why, for people."""
 

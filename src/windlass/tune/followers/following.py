@@ -15,6 +15,7 @@ from typing import Any
 
 from windlass.core.clock import Clock, SystemClock
 from windlass.core.files import is_locked, take_lock, write_atomic
+from windlass.core.json_text import read_json
 from windlass.record.frames import Record, decode
 from windlass.tune.controller import records
 from windlass.tune.controller.stream import no_sweep
@@ -116,7 +117,7 @@ class Follower:
 
     def _read_note(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._note.read_bytes())
+            found = read_json(self._note)
         except (FileNotFoundError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -208,7 +209,7 @@ class Follower:
     def _has_head(self) -> bool:
         """Whether somebody writes the journal; asks for its lock only where the head is no process of this machine."""
         try:
-            head = json.loads(self.folder.head_note.read_bytes())
+            head = read_json(self.folder.head_note)
         except (FileNotFoundError, ValueError):
             head = {}
         if head.get("host") == os.uname().nodename:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 
 __all__ = [
     "CSVLoggerCallback",
@@ -83,9 +83,9 @@ class WandbLoggerCallback(FollowerCallback):
         **init: Any,
     ) -> None:
         if api_key_file and api_key:
-            raise UsageError("api_key and api_key_file are both given", hint="give one of them", code="bad-value")
+            raise BadValueError("api_key and api_key_file are both given", hint="give one of them", code="bad-value")
         if video_kwargs or image_kwargs:
-            raise UsageError(
+            raise BadValueError(
                 "video_kwargs and image_kwargs are not supported: reports hold numbers, text and lists",
                 hint="log pictures from the trial itself with wandb",
                 code="not-honoured",
@@ -141,12 +141,12 @@ def split_callbacks(callbacks: Iterable[Any]) -> tuple[list[FollowerCallback], l
         is_one = any(name.startswith("on_") or name in ("setup", "target") for name in dir(callback))
         if isinstance(callback, type) or not is_one:
             hint = f"make one: {callback.__name__}()" if isinstance(callback, type) else "see windlass.tune.Callback"
-            raise UsageError(f"this is no callback: {callback!r:.80}", hint=hint, code="bad-value")
+            raise BadValueError(f"this is no callback: {callback!r:.80}", hint=hint, code="bad-value")
     followers = [callback for callback in given if isinstance(callback, FollowerCallback)]
     targets = [callback.target for callback in followers]
     twice = next((target for target in targets if targets.count(target) > 1), "")
     if twice:
-        raise UsageError(f"the follower {twice!r} is given twice", hint="leave one out", code="bad-value")
+        raise BadValueError(f"the follower {twice!r} is given twice", hint="leave one out", code="bad-value")
     return followers, [callback for callback in given if not isinstance(callback, FollowerCallback)]
 
 

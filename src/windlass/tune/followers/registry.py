@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.followers.target import Target
 
 __all__ = ["TARGETS", "make_target"]
@@ -27,12 +27,14 @@ def make_target(name: str, options: Mapping[str, Any]) -> Target:
         UsageError: there is none of that name, or it does not take an option (`unknown-follower`).
     """
     if name not in TARGETS:
-        raise UsageError(f"there is no follower {name!r}", hint=f"one of {', '.join(TARGETS)}", code="unknown-follower")
+        raise BadValueError(
+            f"there is no follower {name!r}", hint=f"one of {', '.join(TARGETS)}", code="unknown-follower"
+        )
     module, _, attribute = TARGETS[name].partition(":")
     try:
         target = getattr(importlib.import_module(module), attribute)(**options)
     except TypeError as error:
-        raise UsageError(
+        raise BadValueError(
             f"the follower {name!r} does not take these options: {error}",
             hint="options are those of its class in windlass.tune.followers",
             code="unknown-follower",

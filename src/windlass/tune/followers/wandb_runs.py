@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError
 from windlass.tune.controller.history import TrialHistory
+from windlass.tune.errors import BadValueError
 from windlass.tune.followers.target import Sweep, Target
 from windlass.tune.results.columns import NestedMetrics, flatten
 
@@ -72,7 +73,7 @@ class WandbTarget(Target):
         self._wandb = self._wandb or _wandb_module()
         self._project = self._project or os.environ.get("WANDB_PROJECT", "")
         if not self._project and "project" not in self._init:
-            raise UsageError(
+            raise BadValueError(
                 "Weights & Biases needs a project, and none is named",
                 hint="WandbLoggerCallback(project='digits'), or set WANDB_PROJECT",
                 code="follower-unset",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.integration.reporting import MetricNames, need_library, pick, report_with
 from windlass.tune.trainable import report
 
@@ -42,7 +42,7 @@ class TuneReportCheckpointCallback(_callbacks.Callback):  # type: ignore[name-de
         for event in {*self._checkpoint_on, *_as_list(report_metrics_on)}:
             if event not in (*_WITH_NUMBER, *_PLAIN):
                 hint = f"there are {', '.join((*_WITH_NUMBER, *_PLAIN))}"
-                raise UsageError(f"Keras has no event {event!r}", hint=hint, code="bad-value")
+                raise BadValueError(f"Keras has no event {event!r}", hint=hint, code="bad-value")
             setattr(self, f"on_{event}", self._handler(event))
 
     def _handler(self, event: str) -> Callable[..., None]:

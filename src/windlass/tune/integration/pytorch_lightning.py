@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.integration.reporting import MetricNames, need_library, pick, report_with
 from windlass.tune.trainable import report
 
@@ -38,7 +38,7 @@ class TuneReportCheckpointCallback(_lightning.Callback):  # type: ignore[name-de
         for hook in [on] if isinstance(on, str) else on:
             if not hasattr(_lightning.Callback, f"on_{hook}"):
                 hint = "write 'validation_end' or 'train_epoch_end', say"
-                raise UsageError(f"Lightning has no hook {hook!r}", hint=hint, code="bad-value")
+                raise BadValueError(f"Lightning has no hook {hook!r}", hint=hint, code="bad-value")
             setattr(self, f"on_{hook}", self._handler())
 
     def _handler(self) -> Callable[..., None]:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError
 from windlass.core.names import nearest
+from windlass.tune.errors import BadValueError
 from windlass.tune.trainable import Checkpoint, report
 
 __all__ = ["MetricNames", "need_library", "pick", "report_with"]
@@ -33,7 +34,7 @@ def pick(found: Mapping[str, Any], names: MetricNames) -> dict[str, Any]:
         if theirs not in found:
             near = nearest(theirs, found)
             hint = f"did you mean `{near}`?" if near else f"there are {', '.join(found) or 'none yet'}"
-            raise UsageError(f"the library has no metric `{theirs}`", hint=hint, code="unknown-metric")
+            raise BadValueError(f"the library has no metric `{theirs}`", hint=hint, code="unknown-metric")
     return {ours: found[theirs] for ours, theirs in wanted.items()}
 
 

@@ -19,6 +19,7 @@ from windlass.tune.pictures.page import html_page
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 __all__ = [
     "COLORS",
@@ -38,6 +39,8 @@ PAPER, INK, MUTED, GRID = "#ffffff", "#1c1c1c", "#767676", "#d9d9d9"
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c6d1f")
 """Okabe and Ito's colours, which people with any colour vision can tell apart; darkest and strongest first."""
 
+_MARGIN = 0.1
+"""Inches around a picture that is larger than planned."""
 FORMATS = (".png", ".svg", ".html")
 _STYLE = {
     "axes.axisbelow": True,
@@ -160,5 +163,26 @@ def write(picture: Picture, path: Path | str) -> Path:
 
 def _saved(picture: Picture, kind: str, metadata: Mapping[str, None], *, dpi: int, is_clear: bool = False) -> bytes:
     content = io.BytesIO()
-    picture.figure.savefig(content, format=kind, metadata=dict(metadata), dpi=dpi, transparent=is_clear)
+    picture.figure.savefig(
+        content,
+        format=kind,
+        metadata=dict(metadata),
+        dpi=dpi,
+        transparent=is_clear,
+        bbox_inches=_whole(picture.figure),
+    )
     return content.getvalue()
+
+
+def _whole(figure: Figure) -> Bbox:
+    """The figure, and what stands out of it: labels are not cut off, however long names and values are."""
+    from matplotlib.transforms import Bbox  # lazy: as above
+
+    figure.draw_without_rendering()
+    tight = figure.get_tightbbox()
+    own = figure.bbox_inches
+    return own if _is_within(tight, own) else Bbox.union([own, tight.padded(_MARGIN)])
+
+
+def _is_within(inner: Bbox, outer: Bbox) -> bool:
+    return bool(inner.x0 >= outer.x0 and inner.x1 <= outer.x1 and inner.y0 >= outer.y0 and inner.y1 <= outer.y1)

@@ -55,12 +55,12 @@ def goal_of(history: History, metric: str = "", mode: str = "") -> Goal:
     """
     names = metric_names(history.trials.values())
     own = dict(zip(history.goal.metrics, history.goal.is_max, strict=True))
-    found = metric or next(iter(own), "") or (names[0] if len(names) == 1 else "")
+    found = metric or next(iter(own), "") or history.half.metric or (names[0] if len(names) == 1 else "")
     if not found:
         raise MetricError(
             "the sweep has no metric, and none was given", hint=f"reported: {', '.join(names) or 'nothing'}"
         )
-    return Goal(found, check_mode(mode) == "max" if mode else own.get(found, False))
+    return Goal(found, check_mode(mode) == "max" if mode else own.get(found, history.half.mode == "max"))
 
 
 def points_of(history: History, goal: Goal, scope: str = "last") -> list[Point]:

@@ -14,6 +14,7 @@ from windlass.tune.results.frames import best_rows, frame_of, last_results, pand
 from windlass.tune.results.result import Result
 from windlass.tune.results.scores import best_trial, check_mode, metric_names
 from windlass.tune.results.trial_view import TrialView
+from windlass.tune.trial import ANONYMOUS_METRIC
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,9 +71,11 @@ class ExperimentAnalysis:
         self._folder = str(folder) if isinstance(source, History) else str(source)
         goal = self.history.goal
         self._modes = {name: "max" if up else "min" for name, up in zip(goal.metrics, goal.is_max, strict=True)}
-        self.default_metric = default_metric or next(iter(self._modes), None)
+        half = self.history.half
+        own = next(iter(self._modes), "") or half.metric or (ANONYMOUS_METRIC if half.mode else "")
+        self.default_metric = default_metric or own or None
         given = check_mode(default_mode) if default_mode else None
-        self.default_mode = given or self._modes.get(self.default_metric or "") or assumed_mode
+        self.default_mode = given or self._modes.get(self.default_metric or "") or half.mode or assumed_mode
 
     # ------------------------------------------------------------------------------------------------- all trials
 

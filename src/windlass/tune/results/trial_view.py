@@ -51,6 +51,9 @@ class MetricSummaries(Mapping[str, dict[str, Any]]):
 class TrialView:
     """One trial, as an analysis shows it. Equal to any other view of the same trial of the same sweep."""
 
+    PENDING, RUNNING, PAUSED = Status.PENDING, Status.RUNNING, Status.PAUSED
+    TERMINATED, ERROR = Status.TERMINATED, Status.ERROR
+
     def __init__(self, history: TrialHistory, sweep: History, folder: str) -> None:
         self.history = history
         self._sweep = sweep

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from windlass.tune.errors import BadTypeError
 from windlass.tune.schedulers.fifo import refuse
 from windlass.tune.schedulers.seeding import plain, seeded
 
@@ -37,7 +38,7 @@ def check_mutations(mutations: Mutations, path: str = "") -> None:
             raise refuse(f"hyperparam_mutations[{name!r}] is a sample_from, which cannot be drawn by itself", hint)
         elif not (_is_list(value) or _is_domain(value) or callable(value)):
             hint = "give a list of values, a space such as tune.uniform(0, 1), or a function without arguments"
-            raise refuse(f"hyperparam_mutations[{name!r}] is {value!r}", hint)
+            raise BadTypeError(f"hyperparam_mutations[{name!r}] is {value!r}", hint=hint, code="bad-value")
         elif _is_list(value) and not value:
             raise refuse(f"hyperparam_mutations[{name!r}] is empty", "list the values that it may have")
 

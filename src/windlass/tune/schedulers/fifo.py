@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.protocol import GO_ON, Sweep, Verdict
 from windlass.tune.schedulers.settings import settings_of
 from windlass.tune.trial import Metrics, Trial
@@ -98,7 +99,7 @@ class FIFO:
         value = result[name]
         if not isinstance(value, (int, float)):
             hint = f"report {name!r} as a float"
-            raise UsageError(f"{name!r} is {value!r}, which is not a number", hint=hint, code="metric-not-a-number")
+            raise BadValueError(f"{name!r} is {value!r}, which is not a number", hint=hint, code="metric-not-a-number")
         return self.sign_in(sweep) * value
 
 
@@ -109,9 +110,9 @@ def check_mode(mode: str | None) -> None:
         UsageError: it is another one (`bad-value`).
     """
     if mode not in (None, "min", "max"):
-        raise UsageError(f"mode is {mode!r}", hint="it is 'min' or 'max'", code="bad-value")
+        raise BadValueError(f"mode is {mode!r}", hint="it is 'min' or 'max'", code="bad-value")
 
 
 def refuse(what: str, hint: str) -> UsageError:
     """The error of an argument that makes no sense."""
-    return UsageError(what, hint=hint, code="bad-value")
+    return BadValueError(what, hint=hint, code="bad-value")

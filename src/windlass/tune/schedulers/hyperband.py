@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
 from windlass.tune.schedulers.hyperband_bracket import Bracket
 from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
@@ -119,7 +119,7 @@ class HyperBandScheduler(FIFO):
 
     def _report(self, sweep: Sweep, trial: Trial, result: Metrics) -> Bracket:
         if self.time_attr not in result:
-            raise UsageError(
+            raise BadValueError(
                 f"trial {trial.id} reported no {self.time_attr!r}, which is the time of {type(self).__name__}",
                 hint=f"report it every time, or set time_attr to one of {', '.join(sorted(result))}",
                 code="result-lacks-attribute",

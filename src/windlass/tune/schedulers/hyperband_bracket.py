@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.trial import Trial
 
 __all__ = ["Bracket", "Standing"]
@@ -127,7 +127,7 @@ class Bracket:
 
 def _score_of(standing: Standing) -> float:
     if standing.score is None:
-        raise UsageError(
+        raise BadValueError(
             f"trial {standing.trial.id} has to be compared with others, and its newest result has no metric",
             hint="report the metric with every result, or at the milestones at least",
             code="result-lacks-attribute",

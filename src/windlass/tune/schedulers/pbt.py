@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.explore import Config, check_mutations, draw_value, explore, fill, flat, mutated, tag_of
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
 from windlass.tune.schedulers.population import Member, Population
@@ -197,7 +197,7 @@ class PopulationBasedTraining(FIFO):
                 config = self.custom_explore_fn(config)
             if not isinstance(config, dict):
                 hint = "return the configuration that it got, changed"
-                raise UsageError(f"custom_explore_fn returned {config!r}", hint=hint, code="bad-value")
+                raise BadValueError(f"custom_explore_fn returned {config!r}", hint=hint, code="bad-value")
         changes = mutated(config, self.hyperparam_mutations)
         words = ", ".join(f"{name} {how}" for name, how in flat(done).items())
         num, sign = self._population.num_ranked, self.sign_in(sweep)
@@ -229,7 +229,7 @@ class PopulationBasedTraining(FIFO):
     def _has_attributes(self, sweep: Sweep, trial: Trial, result: Metrics) -> bool:
         lacking = [name for name in (self.time_attr, self.metric_in(sweep)) if name not in result]
         if lacking and self.require_attrs:
-            raise UsageError(
+            raise BadValueError(
                 f"trial {trial.id} reported no {lacking[0]!r}, which {type(self).__name__} needs every time",
                 hint=f"report it, or pass require_attrs=False; reported were {', '.join(sorted(result))}",
                 code="result-lacks-attribute",

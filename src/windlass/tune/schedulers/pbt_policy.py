@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import NotFoundError, UsageError
+from windlass.core.json_text import decode_json
 from windlass.record.frames import read_frames
+from windlass.tune.errors import BadValueError, MissingError
 from windlass.tune.folder import SweepFolder
 
 __all__ = ["PolicyRow", "lineage", "policy_rows", "read_policy", "schedule_of"]
@@ -103,13 +104,13 @@ def read_policy(path: Path | str, trial: str | None = None) -> list[PolicyRow]:
     journal = SweepFolder(path).head_journal
     if not journal.is_file():
         hint = "give the folder of a sweep, or a pbt_policy_*.txt of Ray Tune"
-        raise NotFoundError(f"there is no policy at {path}", hint=hint, code="no-policy")
+        raise MissingError(f"there is no policy at {path}", hint=hint, code="no-policy")
     if trial is None:
-        raise UsageError(f"{path} is a sweep; which trial of it?", hint='trial="00003"', code="bad-value")
+        raise BadValueError(f"{path} is a sweep; which trial of it?", hint='trial="00003"', code="bad-value")
     name = f"{int(trial):05d}" if str(trial).isdigit() else trial
     records = [(record.kind, record.data) for record in read_frames(journal.read_bytes())[0]]
     if not any(kind == "trial-suggested" and data["trial"] == name for kind, data in records):
-        raise NotFoundError(f"the sweep in {path} has no trial {name}", hint="", code="no-policy")
+        raise MissingError(f"the sweep in {path} has no trial {name}", hint="", code="no-policy")
     return lineage(policy_rows(records), name)
 
 
@@ -117,9 +118,9 @@ def _rows_of_file(path: Path) -> list[PolicyRow]:
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            trial, source, iteration, source_iteration, old_config, new_config = json.loads(line)
+            trial, source, iteration, source_iteration, old_config, new_config = decode_json(line)
         except ValueError:
-            raise UsageError(
+            raise BadValueError(
                 f"{path}:{number} is not a row of a PBT policy: {line[:80]!r}",
                 hint="each line is [trial, clone of, iteration, its iteration, old configuration, new one]",
                 code="policy-unreadable",

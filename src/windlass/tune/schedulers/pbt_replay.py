@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.explore import flat, tag_of
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, refuse
 from windlass.tune.schedulers.pbt_policy import read_policy, schedule_of
@@ -66,14 +66,14 @@ class PopulationBasedTrainingReplay(FIFO):
         if self._replayed == trial.id:
             return
         if self._replayed:
-            raise UsageError(
+            raise BadValueError(
                 f"a replay trains one trial, and trial {trial.id} is a second one",
                 hint="set num_samples=1, and let param_space be empty",
                 code="replay-one-trial",
             )
         if self.config is None and not trial.config:
             hint = "give a param_space, or another trial whose configuration changed"
-            raise UsageError("the policy has no change, and the trial no configuration", hint=hint, code="no-policy")
+            raise BadValueError("the policy has no change, and the trial no configuration", hint=hint, code="no-policy")
         self._replayed = trial.id
         if self.config is not None:
             trial.config, trial.assigned = copy.deepcopy(dict(self.config)), flat(self.config)

@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, cast
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError
 from windlass.core.names import nearest
+from windlass.tune.errors import BadTypeError, BadValueError
 from windlass.tune.schedulers.protocol import Scheduler
 from windlass.tune.schedulers.settings import from_form, imported
 
@@ -59,7 +60,7 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> Scheduler:
     if name not in _SHORT:
         near = nearest(name, _SHORT)
         hint = f"did you mean {near!r}?" if near else f"there are {', '.join(_SHORT)}"
-        raise UsageError(f"there is no scheduler {scheduler!r}", hint=hint, code="unknown-scheduler")
+        raise BadValueError(f"there is no scheduler {scheduler!r}", hint=hint, code="unknown-scheduler")
     kind = _kind(_SHORT[name])
     known = _arguments(kind)
     elsewhere = {argument for other in set(_SHORT.values()) for argument in _arguments(_kind(other))}
@@ -67,7 +68,9 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> Scheduler:
         if argument not in elsewhere:
             near = nearest(argument, known)
             hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
-            raise UsageError(f"the scheduler {name} has no argument `{argument}`", hint=hint, code="unknown-argument")
+            raise BadValueError(
+                f"the scheduler {name} has no argument `{argument}`", hint=hint, code="unknown-argument"
+            )
     return cast("Scheduler", kind(**{argument: value for argument, value in kwargs.items() if argument in known}))
 
 
@@ -79,13 +82,13 @@ def ASHA(kind: str = "stop", **arguments: Any) -> Scheduler:  # noqa: N802 - a n
     """
     names = {"stop": "AsyncHyperBandScheduler", "promote": "PromotionASHA"}
     if kind not in names:
-        raise UsageError(f"ASHA has no kind {kind!r}", hint="it is 'stop' or 'promote'", code="bad-value")
+        raise BadValueError(f"ASHA has no kind {kind!r}", hint="it is 'stop' or 'promote'", code="bad-value")
     made = _kind(names[kind])
     for argument in arguments:
         if argument not in (known := _arguments(made)):
             near = nearest(argument, known)
             hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
-            raise UsageError(f"ASHA has no argument `{argument}`", hint=hint, code="unknown-argument")
+            raise BadTypeError(f"ASHA has no argument `{argument}`", hint=hint, code="unknown-argument")
     return cast("Scheduler", made(**arguments))
 
 
@@ -120,7 +123,7 @@ def check_pairing(scheduler: Scheduler, *, searcher: str, learns: bool, metric: 
     """
     name = type(scheduler).__name__
     if learns and getattr(scheduler, "forbids_learning", False):
-        raise UsageError(
+        raise BadValueError(
             f"{name} changes configurations itself, and cannot be used with {searcher}",
             hint="leave the search algorithm out: the first configurations are then drawn at random",
             code="pbt-with-search",
@@ -128,7 +131,7 @@ def check_pairing(scheduler: Scheduler, *, searcher: str, learns: bool, metric: 
     inner = getattr(scheduler, "base_scheduler", scheduler)
     compares = "metric" in _arguments(type(inner))
     if compares and not (metric or inner.metric):
-        raise UsageError(
+        raise BadValueError(
             f"{type(inner).__name__} compares trials, and there is no metric",
             hint='name it once: TuneConfig(metric="loss", mode="min"), say',
             code="metric-not-named",

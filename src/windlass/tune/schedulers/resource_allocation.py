@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import check_mode, refuse
 from windlass.tune.schedulers.protocol import Sweep
 from windlass.tune.schedulers.settings import settings_of
@@ -164,7 +164,7 @@ class DistributeResourcesToTopJob(DistributeResources):
         metric = self.metric or scheduler.metric or sweep.metric
         if metric == "-":
             hint = "name it in the sweep, in its scheduler, or here: metric=..., mode=..."
-            raise UsageError("DistributeResourcesToTopJob has no metric", hint=hint, code="metric-not-named")
+            raise BadValueError("DistributeResourcesToTopJob has no metric", hint=hint, code="metric-not-named")
         is_max = (self.mode or scheduler.mode) == "max" if self.mode or scheduler.mode else sweep.is_max
         sign = -1.0 if is_max else 1.0
         ranked = sorted(sweep.live(), key=lambda one: (sign * scheduler.newest(one).get(metric, math.inf), one.number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import FIFO
 from windlass.tune.schedulers.protocol import NO_ANSWER, Decision, Scheduler, Sweep, Verdict
 from windlass.tune.schedulers.resource_allocation import DistributeResources, DistributeResourcesToTopJob, tidy
@@ -79,7 +79,7 @@ class ResourceChangingScheduler:
         if not self._has_base:
             self.base_resources, self._has_base = trial.resources, True
         elif trial.id not in self._reshaped and not _same(trial.resources, self.base_resources):
-            raise UsageError(
+            raise BadValueError(
                 f"trial {trial.id} needs {trial.resources.bundles}, the first one {self.base_resources.bundles}",
                 hint="give all trials the same resources: ResourceChangingScheduler distributes what is left",
                 code="resources-differ",

@@ -19,13 +19,20 @@ from windlass.tune.space import (
     uniform,
 )
 from windlass.tune.space import Computed as Function
+from windlass.tune.space.samplers import Grid, LogUniform, Normal, Quantized, Sampler, Uniform
 
 __all__ = [
     "Categorical",
     "Domain",
     "Float",
     "Function",
+    "Grid",
     "Integer",
+    "LogUniform",
+    "Normal",
+    "Quantized",
+    "Sampler",
+    "Uniform",
     "choice",
     "lograndint",
     "loguniform",

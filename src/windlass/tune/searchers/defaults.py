@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadTypeError, BadValueError
 from windlass.tune.searchers.protocol import Goal, Nothing, Suggestion, Suggestions
 from windlass.tune.space import Space
 from windlass.tune.trial import Metrics
@@ -26,7 +26,7 @@ class SearcherDefaults:
     def __init__(self, *, points: Sequence[Mapping[str, Any]] = (), max_concurrent: int = 0) -> None:
         if isinstance(points, Mapping) or not all(isinstance(point, Mapping) for point in points):
             hint = "a list of configurations: points_to_evaluate=[{'lr': 0.1}]"
-            raise UsageError(f"points_to_evaluate is {points!r:.80}", hint=hint, code="searcher-option")
+            raise BadTypeError(f"points_to_evaluate is {points!r:.80}", hint=hint, code="searcher-option")
         self.points = tuple(dict(point) for point in points)
         self.max_concurrent = max_concurrent
         self._live: set[int] = set()
@@ -88,7 +88,7 @@ class SearcherDefaults:
         """
         del results
         if configs:
-            raise UsageError(
+            raise BadValueError(
                 f"{type(self).__name__} does not learn from the {len(configs)} known points",
                 hint="give them to a searcher that does, such as TPE",
                 code="searcher-not-learning",

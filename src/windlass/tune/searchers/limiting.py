@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
+from windlass.tune.searchers.by_hand import DrivenByHand
 from windlass.tune.searchers.protocol import Goal, Nothing, Searcher, Suggestion, Suggestions
 from windlass.tune.trial import Metrics
 
 __all__ = ["ConcurrencyLimiter"]
 
 
-class ConcurrencyLimiter:
+class ConcurrencyLimiter(DrivenByHand):
     """Passes everything on, but says `NOW` while enough trials are alive.
 
     Attributes:
@@ -28,7 +29,7 @@ class ConcurrencyLimiter:
         from windlass.tune.searchers.registry import as_searcher  # lazy: the registry knows this class
 
         if max_concurrent < 1:
-            raise UsageError(
+            raise BadValueError(
                 f"max_concurrent is {max_concurrent}", hint="at least one trial must run", code="searcher-option"
             )
         self.searcher = as_searcher(searcher)
@@ -58,8 +59,16 @@ class ConcurrencyLimiter:
             "batch": self.batch,
         }
 
-    def suggest(self, number: int) -> Suggestions:
-        """See the protocol; what was asked ahead counts as alive."""
+    @overload
+    def suggest(self, number: int) -> Suggestions: ...
+
+    @overload
+    def suggest(self, number: str) -> dict[str, Any] | str | None: ...
+
+    def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
+        """See the protocol; what was asked ahead counts as alive. With an id as text it is driven by hand."""
+        if isinstance(number, str):
+            return self.suggest_by_hand(number)
         if number not in self._asked and len(self._live) + len(self._asked) >= self.max_concurrent:
             return Nothing.NOW
         suggestion = self.searcher.suggest(number)

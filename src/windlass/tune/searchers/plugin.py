@@ -9,12 +9,16 @@ class Mine(Searcher):
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.core.errors import WindlassError
+from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.protocol import Goal, Nothing, Suggestion, Suggestions
-from windlass.tune.space import Space, import_name
+from windlass.tune.searchers.ray_space import is_of_ray, ray_space
+from windlass.tune.space import Domain, Space, import_name
+from windlass.tune.space.values import is_same, plain
 from windlass.tune.trial import Metrics
 
 __all__ = ["Adapted", "Searcher"]
@@ -72,29 +76,54 @@ class Adapted:
         self._strangers: dict[int, dict[str, Any]] = {}
 
     def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
-        """See the protocol."""
+        """See the protocol.
+
+        Raises:
+            UsageError: the plug-in has a space of its own and this one draws too, or it refuses this space.
+        """
         del seed
         self.goal = goal
         self.num_samples = num_samples
-        self._fixed: dict[str, Any] = {}
-        metrics = list(goal.metrics)
-        modes = ["max" if is_max else "min" for is_max in goal.is_max]
-        is_one = len(metrics) <= 1
-        metric = metrics[0] if len(metrics) == 1 else metrics or None
-        mode = modes[0] if len(modes) == 1 else modes or None
-        taking = getattr(self.plugin, "set_search_properties", None)
-        if taking is not None and taking(metric, mode, dict(space)):
+        self._space: Mapping[str, Any] = space
+        if self._is_told(space):
             return
         own = Space(space)
+        is_one = len(goal.metrics) <= 1
         if not own.is_fixed:
+            taking = getattr(self.plugin, "set_search_properties", None)
             if taking is not None and is_one and getattr(self.plugin, "metric", None) is not None:
-                raise UsageError(
-                    f"{type(self.plugin).__name__} has a space of its own, and param_space draws values too",
+                raise BadValueError(
+                    f"{self._name} has a space of its own, and param_space draws values too",
                     hint="give the space in one place",
                     code="space-twice",
                 )
+            self._space = {}
             return
-        self._fixed, _ = own.draw(0)
+        self._space, _ = own.draw(0)
+
+    @property
+    def _name(self) -> str:
+        return type(self.plugin).__name__
+
+    def _is_told(self, space: Mapping[str, Any]) -> bool:
+        """Whether the plug-in took metric, mode and space; one of Ray's gets the space in Ray's classes."""
+        taking = getattr(self.plugin, "set_search_properties", None)
+        if taking is None:
+            return False
+        modes = ["max" if is_max else "min" for is_max in self.goal.is_max]
+        metric, mode = (
+            values[0] if len(values) == 1 else values or None for values in (list(self.goal.metrics), modes)
+        )
+        given = ray_space(space) if is_of_ray(self.plugin) else dict(space)
+        options = {"num_samples": self.num_samples} if _takes_options(taking) else {}
+        try:
+            return bool(taking(metric, mode, given, **options))
+        except ValueError as error:
+            if isinstance(error, WindlassError):
+                raise
+            hint = "use what it can search, or another search_alg, such as tune.TPE()"
+            message = f"{self._name} refuses this param_space: {error}"
+            raise BadValueError(message, hint=hint, code="space-not-searchable") from error
 
     def settings(self) -> Mapping[str, object]:
         """Its import path; its arguments are not known, so it must be given again to restore the sweep."""
@@ -112,21 +141,21 @@ class Adapted:
             if answer == Searcher.FINISHED:
                 return Nothing.EVER
             if not isinstance(answer, Mapping):
-                raise UsageError(
-                    f"{type(self.plugin).__name__}.suggest returned {answer!r:.80}, no configuration",
+                raise BadValueError(
+                    f"{self._name}.suggest returned {answer!r:.80}, no configuration",
                     hint="return a dictionary, None (not now), or Searcher.FINISHED",
                     code="bad-value",
                 )
             self._answers[number] = answer
-        config = {**self._fixed, **self._answers[number]}
-        return Suggestion(config=config, assigned=dict(self._answers[number]))
+        answer = self._answers[number]
+        return Suggestion(config=self._config(answer), assigned=_assigned(self._space, answer))
 
     def on_suggested(self, number: int, suggestion: Suggestion) -> None:
         """See the protocol."""
         answer = self._answers.pop(number, None)
         if answer is None:
             answer = self.plugin.suggest(_id(number))
-        if not isinstance(answer, dict) or {**self._fixed, **answer} != suggestion.config:
+        if not isinstance(answer, Mapping) or not is_same(self._config(answer), suggestion.config):
             self._strangers[number] = suggestion.config
             self._complete(number, None)
 
@@ -153,8 +182,67 @@ class Adapted:
                 with contextlib.suppress(NotImplementedError):
                     adding(config, values[0] if len(values) == 1 else values)
 
+    def _config(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """What is fixed, with what the plug-in said on top, at any depth."""
+        config: dict[str, Any] = _merged(self._space, answer)
+        missing = _undrawn(config, ())
+        if missing:
+            raise BadValueError(
+                f"{self._name} gave no value for `{missing}`",
+                hint="fix it in param_space, or use a search_alg that can draw it, such as tune.TPE()",
+                code="space-not-searchable",
+            )
+        return config
+
     def _complete(self, number: int, result: Metrics | None) -> None:
         self.plugin.on_trial_complete(_id(number), result=result, error=result is None)
+
+
+def _takes_options(taking: Any) -> bool:
+    """Whether `set_search_properties` takes more than metric, mode and space; those of before Ray 1.9 do not."""
+    try:
+        parameters = inspect.signature(taking).parameters.values()
+    except ValueError:
+        return False
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def _merged(below: Any, above: Any) -> Any:
+    """`above` on top of `below`; entries of a list may be named by their numbers, as Ray's plug-ins do."""
+    if isinstance(above, Mapping) and isinstance(below, Mapping) and not _is_grid(below):
+        return {name: _merged(below.get(name), above.get(name, below.get(name))) for name in {**below, **above}}
+    if isinstance(above, Mapping) and type(below) in (list, tuple) and all(str(name).isdigit() for name in above):
+        said = {int(name): value for name, value in above.items()}
+        return type(below)(_merged(value, said.get(place, value)) for place, value in enumerate(below))
+    return plain(above)
+
+
+def _is_grid(value: Mapping[str, Any]) -> bool:
+    return len(value) == 1 and "grid_search" in value
+
+
+def _undrawn(value: Any, path: tuple[Any, ...]) -> str:
+    """The name of the first parameter that still is a range or a choice; empty without."""
+    if isinstance(value, Domain) or (isinstance(value, Mapping) and _is_grid(value)):
+        return "/".join(map(str, path))
+    inner: Any = ()
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif isinstance(value, (list, tuple)):
+        inner = enumerate(value)
+    return next((found for name, below in inner if (found := _undrawn(below, (*path, name)))), "")
+
+
+def _assigned(space: Any, answer: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What was drawn, flat: values that the space does not fix."""
+    found: dict[str, Any] = {}
+    for name, value in answer.items():
+        below = space.get(name) if isinstance(space, Mapping) else None
+        if isinstance(value, Mapping) and value:
+            found.update(_assigned(below, value, f"{prefix}{name}/"))
+        elif below is None or isinstance(below, (Domain, Mapping, list, tuple)) or not is_same(below, value):
+            found[f"{prefix}{name}"] = plain(value)
+    return found
 
 
 def _id(number: int) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.core.errors import UsageError
 from windlass.tune.draws import draw_int
+from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.defaults import SearcherDefaults
 from windlass.tune.searchers.missing import library
 from windlass.tune.searchers.protocol import Goal, Suggestion
@@ -41,7 +41,9 @@ class QuasiRandom(SearcherDefaults):
             UsageError: there is no such sequence.
         """
         if sequence not in ("sobol", "halton"):
-            raise UsageError(f"there is no sequence {sequence!r}", hint='"sobol" or "halton"', code="searcher-option")
+            raise BadValueError(
+                f"there is no sequence {sequence!r}", hint='"sobol" or "halton"', code="searcher-option"
+            )
         super().__init__(points=points_to_evaluate or (), max_concurrent=max_concurrent)
         self.sequence = sequence
 

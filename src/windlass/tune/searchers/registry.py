@@ -5,15 +5,25 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError
+from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.plugin import Adapted
 from windlass.tune.searchers.protocol import Goal, Searcher
 from windlass.tune.space import SpaceError, from_json, import_name, imported, to_json
 
-__all__ = ["NAMES", "as_searcher", "create_searcher", "elsewhere", "own_goal", "searcher_from", "searcher_settings"]
+__all__ = [
+    "NAMES",
+    "as_searcher",
+    "create_searcher",
+    "elsewhere",
+    "own_goal",
+    "own_names",
+    "searcher_from",
+    "searcher_settings",
+]
 
 _HERE = "windlass.tune.searchers"
 _CLASSES = {
@@ -67,7 +77,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
         raise _not_here(name)
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
-        raise UsageError(
+        raise BadValueError(
             f"there is no searcher `{search_alg}`",
             hint=f"did you mean `{near[0]}`?" if near else f"there are {', '.join(NAMES)}",
             code="unknown-searcher",
@@ -80,7 +90,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
             del kwargs[option]
         elif option not in parameters and not takes_all:
             near = difflib.get_close_matches(option, parameters, 1)
-            raise UsageError(
+            raise BadValueError(
                 f"{search_alg} has no option `{option}`",
                 hint=f"did you mean `{near[0]}`?" if near else f"it has {', '.join(parameters)}",
                 code="searcher-option",
@@ -103,7 +113,7 @@ def as_searcher(given: Any) -> Searcher:
     if isinstance(given, str):
         return create_searcher(given)
     if isinstance(given, type):
-        raise UsageError(
+        raise BadValueError(
             f"search_alg is the class {given.__name__}",
             hint=f"make one: {given.__name__}(...)",
             code="unknown-searcher",
@@ -113,25 +123,32 @@ def as_searcher(given: Any) -> Searcher:
         return found
     if all(hasattr(given, name) for name in ("suggest", "on_trial_complete")):
         return Adapted(given)
-    raise UsageError(
+    raise BadValueError(
         f"search_alg is {given!r}, which suggests nothing",
         hint="give a searcher, such as tune.TPE()",
         code="unknown-searcher",
     )
 
 
-def own_goal(searcher: Any) -> Goal | None:
-    """Metric and mode as they were given to the searcher itself; None where they were not."""
+def own_names(searcher: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Metrics and modes as they were given to the searcher itself; empty where they were not."""
     searcher = getattr(searcher, "plugin", searcher)
     while hasattr(searcher, "searcher"):
         searcher = searcher.searcher
-    metric, mode = getattr(searcher, "metric", None), getattr(searcher, "mode", None)
-    if metric is None or mode is None:
+    metric, mode = (
+        () if said is None else (said,) if isinstance(said, str) else tuple(said)
+        for said in (getattr(searcher, "metric", None), getattr(searcher, "mode", None))
+    )
+    return metric, mode
+
+
+def own_goal(searcher: Any) -> Goal | None:
+    """Metric and mode as they were given to the searcher itself; None where they were not."""
+    metrics, modes = own_names(searcher)
+    if not metrics or not modes:
         return None
-    metrics = (metric,) if isinstance(metric, str) else tuple(metric)
-    modes: Sequence[str] = (mode,) if isinstance(mode, str) else tuple(mode)
     if len(metrics) != len(modes):
-        raise UsageError(
+        raise BadValueError(
             f"the searcher has {len(metrics)} metrics and {len(modes)} modes",
             hint="give one mode per metric",
             code="searcher-goals",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.protocol import Goal, Searcher, Suggestion, Suggestions
 from windlass.tune.trial import Metrics
 
@@ -30,7 +30,7 @@ class Repeater:
         from windlass.tune.searchers.registry import as_searcher  # lazy: the registry knows this class
 
         if repeat < 1:
-            raise UsageError(f"repeat is {repeat}", hint="1 runs every configuration once", code="searcher-option")
+            raise BadValueError(f"repeat is {repeat}", hint="1 runs every configuration once", code="searcher-option")
         self.searcher = as_searcher(searcher)
         self.repeat = repeat
         self.set_index = set_index

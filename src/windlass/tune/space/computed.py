@@ -77,7 +77,11 @@ class Computed(Domain):
 
     def __init__(self, func: Callable[..., Any] | str) -> None:
         if not isinstance(func, str) and not callable(func):
-            raise SpaceError(f"sample_from needs a function, not {func!r}", code="space-function")
+            raise SpaceError(
+                f"sample_from needs a function, not {func!r}",
+                hint="lambda config: config['layers'] * 64, say",
+                code="space-function",
+            )
         self.func = func
         self._takes_config = isinstance(func, str) or _takes_one(func)
 
@@ -141,7 +145,11 @@ def _takes_one(func: Callable[..., Any]) -> bool:
         with contextlib.suppress(TypeError):
             signature.bind(*[None] * takes_one)
             return takes_one
-    raise SpaceError(f"sample_from needs a function of one argument or none, not {func!r}", code="space-function")
+    raise SpaceError(
+        f"sample_from needs a function of one argument or none, not {func!r}",
+        hint="lambda config: config['layers'] * 64, say",
+        code="space-function",
+    )
 
 
 @contextlib.contextmanager

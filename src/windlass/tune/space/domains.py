@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from windlass.tune.space.errors import SpaceError
+from windlass.tune.space.samplers import Sampler, sampler_of
 from windlass.tune.space.values import is_same
 
 __all__ = ["NUM_BITS", "Categorical", "Domain", "Float", "Integer", "Normal", "bits_from", "unit"]
@@ -59,6 +60,15 @@ class Domain:
         """Whether the value lies within the bounds; as in Ray Tune both bounds and values off the steps do."""
         raise NotImplementedError
 
+    def get_sampler(self) -> Sampler:
+        """How it draws, as Ray Tune names it."""
+        return sampler_of(self)
+
+    @property
+    def sampler(self) -> Sampler:
+        """As `get_sampler`."""
+        return sampler_of(self)
+
     def sample(self, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
         """Draw a value, or a list of `size` of them; `config` is there for scripts that pass it, and unused."""
         del config
@@ -80,20 +90,48 @@ class Float(Domain):
     step: float | None = None
 
     def __post_init__(self) -> None:
-        _check_range(self, self.lower, self.upper)
+        unbounded = {"lower": -math.inf, "upper": math.inf}  # of Ray Tune's `Float(None, None).normal()`
+        missing = [name for name in unbounded if getattr(self, name) is None]
+        for name in missing:
+            object.__setattr__(self, name, unbounded[name])
+        if not missing:
+            _check_range(self, self.lower, self.upper)
         if self.is_log and self.lower <= 0:
             raise SpaceError(f"{self}: a log scale needs a lower bound above 0", hint=_LOG_HINT)
         if self.step is not None:
             _check_step(self, self.step)
             for bound in (self.lower, self.upper):
-                if not math.isclose(bound / self.step, round(bound / self.step), abs_tol=1e-9):
+                if math.isfinite(bound) and not math.isclose(bound / self.step, round(bound / self.step), abs_tol=1e-9):
                     raise SpaceError(
                         f"{self}: {bound!r} is not a multiple of {self.step!r}",
                         hint=f"use {_tidy(round(bound / self.step), self.step)!r}",
                     )
 
+    def uniform(self) -> Float:
+        """The same, which is uniform already; Ray Tune's way to write it."""
+        if self.is_log:
+            raise _second_sampler(self, "uniform")
+        _check_range(self, self.lower, self.upper)
+        return self
+
+    def loguniform(self, base: float | None = None) -> Float:
+        """The same on a log scale; `base` changes nothing."""
+        del base
+        _check_range(self, self.lower, self.upper)
+        return Float(self.lower, self.upper, is_log=True, step=self.step)
+
+    def normal(self, mean: float = 0.0, sd: float = 1.0) -> Normal:
+        """A normal distribution, which has no bounds."""
+        return Normal(float(mean), float(sd), step=self.step)
+
+    def quantized(self, q: float) -> Float:
+        """The same in multiples of `q`; the bounds must be some."""
+        return Float(self.lower, self.upper, is_log=self.is_log, step=float(q))
+
     def at(self, bits: int) -> float:
         share = unit(bits)
+        if math.isinf(self.lower) or math.isinf(self.upper):
+            raise SpaceError(f"{self} has no bounds to draw between", hint="tune.uniform(0, 1), say")
         if self.is_log:
             low, high = math.log(self.lower), math.log(self.upper)
             value = math.exp(low + share * (high - low))
@@ -126,13 +164,27 @@ class Normal(Domain):
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mean) and math.isfinite(self.sd) and self.sd > 0):
-            raise SpaceError(f"{self}: a normal distribution needs a finite mean and a spread above 0")
+            raise SpaceError(
+                f"{self}: a normal distribution needs a finite mean and a spread above 0", hint="randn(0, 1), say"
+            )
         if self.step is not None:
             _check_step(self, self.step)
 
     def at(self, bits: int) -> float:
         share = max(unit(bits), _TO_UNIT / 2)
         return self.at_share(share)
+
+    def uniform(self) -> Float:
+        """Refused: it has a distribution already."""
+        raise _second_sampler(self, "uniform")
+
+    def loguniform(self, base: float | None = None) -> Float:
+        """Refused, likewise."""
+        raise _second_sampler(self, "loguniform")
+
+    def quantized(self, q: float) -> Normal:
+        """The same, rounded to multiples of `q`."""
+        return Normal(self.mean, self.sd, step=float(q))
 
     def at_share(self, share: float) -> float:
         """The value below which this share of all draws lies, 0 < share < 1."""
@@ -174,7 +226,23 @@ class Integer(Domain):
             raise SpaceError(f"{self}: a log scale needs a lower bound above 0", hint=_LOG_HINT)
         if self.last < self.first:
             what = "the upper bound is not included" if self.step == 1 else f"no multiple of {self.step} lies between"
-            raise SpaceError(f"{self}: the range is empty, {what}", code="space-empty")
+            hint = "raise the upper bound" if self.step == 1 else "lower the step, or widen the range"
+            raise SpaceError(f"{self}: the range is empty, {what}", hint=hint, code="space-empty")
+
+    def uniform(self) -> Integer:
+        """The same, which is uniform already; Ray Tune's way to write it."""
+        if self.is_log:
+            raise _second_sampler(self, "uniform")
+        return self
+
+    def loguniform(self, base: float | None = None) -> Integer:
+        """The same on a log scale; `base` changes nothing."""
+        del base
+        return Integer(self.lower, self.upper, is_log=True, step=self.step)
+
+    def quantized(self, q: int) -> Integer:
+        """The multiples of `q`."""
+        return Integer(self.lower, self.upper, is_log=self.is_log, step=q)
 
     @property
     def first(self) -> int:
@@ -220,6 +288,14 @@ class Categorical(Domain):
     def is_valid(self, value: Any) -> bool:
         return self.index(value) >= 0
 
+    def uniform(self) -> Categorical:
+        """The same, which is uniform already; Ray Tune's way to write it."""
+        return self
+
+    def grid(self) -> Categorical:
+        """Each of them in turn, as with `grid_search`."""
+        return Categorical(self.categories, is_grid=True)
+
     def index(self, value: Any) -> int:
         """Where a value stands in the list, its own type preferred (`True` is no 1); -1 if it does not."""
         equal = [i for i, one in enumerate(self.categories) if is_same(value, one)]
@@ -238,6 +314,10 @@ class Categorical(Domain):
 _LOG_HINT = "give the bounds themselves, not their logarithms"
 
 
+def _second_sampler(domain: Domain, name: str) -> SpaceError:
+    return SpaceError(f"{domain} has a distribution already, and {name} is another", hint="write one of the two")
+
+
 def _check_range(domain: Float | Integer, lower: float, upper: float) -> None:
     if not (math.isfinite(lower) and math.isfinite(upper)):
         raise SpaceError(f"{domain}: the bounds must be finite", hint="randn has none")
@@ -247,7 +327,7 @@ def _check_range(domain: Float | Integer, lower: float, upper: float) -> None:
 
 def _check_step(domain: Domain, step: float) -> None:
     if not (math.isfinite(step) and step > 0):
-        raise SpaceError(f"{domain}: the step must be above 0, not {step!r}")
+        raise SpaceError(f"{domain}: the step must be above 0, not {step!r}", hint="uniform has none")
 
 
 def _is_number(value: Any) -> bool:

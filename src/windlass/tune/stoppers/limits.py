@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from windlass.core.clock import Clock, SystemClock
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.space import import_name
 from windlass.tune.stoppers.protocol import Stopper
 from windlass.tune.trial import Metrics
@@ -65,7 +65,7 @@ class MetricStopper(NoopStopper):
         for name, bound in bounds.items():
             if not isinstance(bound, (int, float)) or math.isnan(bound):
                 inner = next(iter(bound), "b") if isinstance(bound, Mapping) else ""
-                raise UsageError(
+                raise BadValueError(
                     f"stop: the bound of `{name}` is {bound!r}, not a number to reach",
                     hint=f"write `{name}/{inner}` for a nested name" if inner else f"stop={{{name!r}: 10}}",
                     code="stop-not-understood",
@@ -109,7 +109,7 @@ class MaximumIterationStopper(NoopStopper):
             UsageError: it is not a whole number from 1.
         """
         if not is_whole(max_iter, 1):
-            raise UsageError(
+            raise BadValueError(
                 f"MaximumIterationStopper has max_iter={max_iter!r}",
                 hint="it is a whole number from 1",
                 code="stop-not-understood",
@@ -141,7 +141,7 @@ class FunctionStopper(NoopStopper):
             return bool(self.function(trial_id, result))
         except Exception as error:
             reported = ", ".join(f"`{name}`" for name in result)
-            raise UsageError(
+            raise BadValueError(
                 f"the stop function {_name_of(self.function)} failed at a report of trial {trial_id}: {error!r}",
                 hint=f"the report has {reported}; what is in some reports only: result.get(name)",
                 code="stop-failed",
@@ -171,7 +171,7 @@ class TimeoutStopper(NoopStopper):
         """
         seconds: Any = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
-            raise UsageError(
+            raise BadValueError(
                 f"the timeout of a sweep is {timeout!r}",
                 hint="give seconds above 0, or a datetime.timedelta",
                 code="stop-not-understood",
@@ -238,7 +238,7 @@ def _as_number(name: str, value: Any) -> float:
     if isinstance(value, (int, float)):
         return value
     hint = f"report {name!r} as a float"
-    raise UsageError(f"stop bounds {name!r}, which is {value!r}", hint=hint, code="metric-not-a-number")
+    raise BadValueError(f"stop bounds {name!r}, which is {value!r}", hint=hint, code="metric-not-a-number")
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -8,7 +8,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.stoppers.limits import is_whole
 from windlass.tune.trial import Metrics
 
@@ -48,7 +48,7 @@ class TrialPlateauStopper:
             (_is_real(std), "std", std, "a number"),
         )
         if metric_threshold is not None and mode not in ("min", "max"):
-            raise UsageError(
+            raise BadValueError(
                 f"TrialPlateauStopper has a metric_threshold of {metric_threshold!r} and the mode {mode!r}",
                 hint='mode="max" if more is better, else mode="min"',
                 code="stop-not-understood",
@@ -156,7 +156,7 @@ def _check(name: str, *arguments: tuple[bool, str, object, str]) -> None:
     """Refuse the first argument that makes no sense: (whether it does, its name, its value, what it is)."""
     for is_right, argument, value, what in arguments:
         if not is_right:
-            raise UsageError(f"{name} has {argument}={value!r}", hint=f"it is {what}", code="stop-not-understood")
+            raise BadValueError(f"{name} has {argument}={value!r}", hint=f"it is {what}", code="stop-not-understood")
 
 
 def _is_real(value: object) -> bool:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError
+from windlass.tune.errors import BadValueError
 from windlass.tune.space import SpaceError, import_name, imported
 from windlass.tune.stoppers import limits, plateaus
 from windlass.tune.stoppers.protocol import Stopper
@@ -36,14 +37,14 @@ def as_stopper(stop: Any) -> Stopper | None:
     if isinstance(stop, (list, tuple)):
         return limits.CombinedStopper(*(made for one in stop if (made := as_stopper(one)) is not None))
     if isinstance(stop, type):
-        raise UsageError(
+        raise BadValueError(
             f"stop is the class {stop.__name__}", hint=f"make one: {stop.__name__}(...)", code="stop-not-understood"
         )
     if callable(stop):
         _check_call(stop)
         found: Stopper = stop if hasattr(stop, "stop_all") else limits.FunctionStopper(stop)
         return found
-    raise UsageError(
+    raise BadValueError(
         f"stop is {stop!r}", hint='stop={"training_iteration": 10}, a function or a stopper', code="stop-not-understood"
     )
 
@@ -57,7 +58,7 @@ def _check_call(stop: Callable[..., Any]) -> None:
     except TypeError as error:
         name = getattr(stop, "__qualname__", type(stop).__name__)
         hint = "it is called with the trial's id and the result: lambda trial_id, result: result['loss'] < 0.1"
-        raise UsageError(f"stop is {name}: {error}", hint=hint, code="stop-not-understood") from error
+        raise BadValueError(f"stop is {name}: {error}", hint=hint, code="stop-not-understood") from error
 
 
 def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:

@@ -15,7 +15,7 @@ from windlass.tune.stoppers import MetricStopper, stopper_settings
 from windlass.tune.sweep.declared import declared_space
 from windlass.tune.sweep.record import SweepRecord, read_record
 
-__all__ = ["as_extended", "make_extension"]
+__all__ = ["as_extended", "make_extension", "unchanged_by"]
 
 
 def make_extension(
@@ -44,6 +44,12 @@ def make_extension(
         space=whole if space else None,
         stopper=None if stopper is None else stopper_settings(stopper),
     )
+
+
+def unchanged_by(folder: Path, more: Extension) -> str:
+    """One sentence if an extension asks for what the sweep is already; empty where it changes something."""
+    beginning = _beginning(folder)
+    return beginning.unchanged(more) if beginning is not None else ""
 
 
 def as_extended(record: SweepRecord, beginning: Beginning | None, more: Extension | None) -> SweepRecord:

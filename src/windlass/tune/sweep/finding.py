@@ -11,6 +11,7 @@ from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.files import is_locked
 from windlass.core.names import nearest
 from windlass.runs.home import Home
+from windlass.runs.store import find as find_run
 from windlass.tune.folder import SweepFolder
 from windlass.tune.sweep.record import RECORD, sweeps_folder
 
@@ -79,9 +80,24 @@ def find_sweep(ref: str, home: Home | None = None) -> Path:
         raise UsageError(
             f"`{ref}` fits {len(found)} sweeps: {listed}", hint="give more letters", code="sweep-ambiguous"
         )
+    run = _run_of(home, ref)
+    if run:
+        message, hint = (
+            f"`{ref}` is a run, not a sweep",
+            f"windlass show {run}; stop, resume, retry and logs take it too",
+        )
+        raise NotFoundError(message, hint=hint, code="no-such-sweep")
     close = nearest(ref, names)
     hint = f"did you mean `{close}`?" if close else "`windlass sweep ls` lists them"
     raise NotFoundError(f"no sweep `{ref}`", hint=hint, code="no-such-sweep")
+
+
+def _run_of(home: Home, ref: str) -> str:
+    """The id of the run that is meant; empty for none or several."""
+    try:
+        return find_run(home, ref).id
+    except (NotFoundError, UsageError):
+        return ""
 
 
 def has_head(folder: Path) -> bool:

@@ -22,7 +22,7 @@ from windlass.tune.sweep.preparing import PreparedSweep, prepare_sweep
 from windlass.tune.sweep.record import read_record
 from windlass.tune.sweep.wishes import leave_wishes
 
-__all__ = ["launch_sweep", "start_head"]
+__all__ = ["HEAD_LOG", "launch_sweep", "start_head"]
 
 Log = Callable[[str], None]
 HEAD_LOG = "head.log"

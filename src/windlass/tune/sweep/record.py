@@ -8,7 +8,8 @@ from pathlib import Path
 
 from windlass import config
 from windlass.core.errors import PreconditionError
-from windlass.core.files import read_json, write_json
+from windlass.core.files import write_json
+from windlass.core.json_text import read_json
 from windlass.runs.home import Home
 from windlass.spec import Sweep
 
@@ -20,7 +21,7 @@ _SCHEMA = 1
 
 def sweeps_folder(home: Home) -> Path:
     """Where sweeps are kept: one folder per sweep."""
-    return home.path / "sweeps"
+    return home.sweeps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import signal
+import threading
+import traceback
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 from windlass.core.errors import InternalError, NotFoundError, UsageError
 from windlass.core.names import nearest
+from windlass.tune.executors.local.template_process import IMPORT_LIMIT_S
 
-__all__ = ["experiment", "find_trainable"]
+__all__ = ["experiment", "find_trainable", "time_limit"]
+
+
+class _TooLongError(BaseException):
+    """Passes `except Exception` in the module that is imported."""
+
+
+@contextlib.contextmanager
+def time_limit(what: str, limit_s: float = IMPORT_LIMIT_S) -> Iterator[None]:
+    """Ends an import that hangs; in the main thread, for elsewhere nothing can be interrupted.
+
+    Raises:
+        UsageError: it took longer (`trainable-not-importable`).
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _TooLongError("".join(traceback.format_stack(frame, 5)))
+
+    before = signal.signal(signal.SIGALRM, end)
+    timer = signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    except _TooLongError as late:
+        raise UsageError(
+            f"{what} is not imported after {limit_s:g} s; it was here:\n{str(late).rstrip()}",
+            hint="what a trainable's module does when it is imported must end; move it into the function or `setup`",
+            code="trainable-not-importable",
+        ) from None
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
 
 
 def experiment(config: dict[str, Any]) -> None:
@@ -21,12 +61,13 @@ def find_trainable(name: str) -> Any:
 
     Raises:
         NotFoundError: there is no such module or name (`trainable-not-found`).
-        UsageError: it is neither a class nor a function.
+        UsageError: it is neither a class nor a function, or its module is not imported in time.
     """
     module_name, _, path = name.partition(":")
     hint = "its folder must be the experiment's `code`, or it must be installed in its environment"
     try:
-        found: Any = importlib.import_module(module_name)
+        with time_limit(f"the module `{module_name}`"):
+            found: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise NotFoundError(f"no module `{module_name}`: {error}", hint=hint, code="trainable-not-found") from error
     for part in path.split("."):

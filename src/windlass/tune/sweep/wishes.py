@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from windlass.core.files import read_json, write_json
+from windlass.core.files import write_json
+from windlass.core.json_text import read_json
 from windlass.tune.controller.opening import Extension
 from windlass.tune.controller.settings import Resume
 

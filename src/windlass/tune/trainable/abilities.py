@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadTypeError, BadValueError
 from windlass.tune.trainable.class_api import Trainable
 
 __all__ = ["can_save", "check_trainable", "is_class", "name_of"]
@@ -44,21 +44,21 @@ def check_trainable(trainable: object) -> None:
     """
     hint = "give a subclass of tune.Trainable, or a function that takes the configuration"
     if isinstance(trainable, type) and not issubclass(trainable, Trainable):
-        raise UsageError(f"{trainable.__name__} is no subclass of Trainable", hint=hint, code="not-a-trainable")
+        raise BadTypeError(f"{trainable.__name__} is no subclass of Trainable", hint=hint, code="not-a-trainable")
     if not callable(trainable):
-        raise UsageError(f"{trainable!r:.60} is no trainable", hint=hint, code="not-a-trainable")
+        raise BadValueError(f"{trainable!r:.60} is no trainable", hint=hint, code="not-a-trainable")
     if is_class(trainable):
         if all(getattr(trainable, name) is getattr(Trainable, name) for name in ("step", "_train")):
             hint = "override step(self) and return the metrics of one iteration"
-            raise UsageError(f"{name_of(trainable)} has no `step`", hint=hint, code="trainable-without-step")
+            raise BadValueError(f"{name_of(trainable)} has no `step`", hint=hint, code="trainable-without-step")
         return
     try:
         inspect.signature(trainable).bind({})
     except (TypeError, ValueError) as error:
-        raise UsageError(
+        raise BadValueError(
             f"{name_of(trainable)} cannot be called with a configuration: {error}", hint=hint, code="not-a-trainable"
         ) from error
     if inspect.iscoroutinefunction(inspect.unwrap(trainable)):
         hint = "write a plain function that calls tune.report(metrics), and asyncio.run in it"
         message = f"{name_of(trainable)} is a coroutine function, and nothing would await it"
-        raise UsageError(message, hint=hint, code="not-a-trainable")
+        raise BadValueError(message, hint=hint, code="not-a-trainable")

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError
+from windlass.tune.errors import BadValueError
 
 __all__ = ["carry", "load"]
 
@@ -62,7 +63,7 @@ def _pickle(trainable: Code) -> bytes:
         return bytes(cloudpickle.dumps(trainable, protocol=5))
     except Exception as error:
         name = getattr(trainable, "__qualname__", type(trainable).__qualname__)
-        raise UsageError(
+        raise BadValueError(
             f"{name} cannot be sent to workers: {error}",
             hint="open files, locks and connections in the trainable itself, not outside of it",
             code="not-serialisable",

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.core.json_text import read_json
+from windlass.tune.errors import BadValueError
 
 __all__ = ["Checkpoint"]
 
@@ -27,7 +28,7 @@ class Checkpoint:
 
     def __init__(self, path: str | Path, filesystem: object = None) -> None:
         if filesystem is not None:
-            raise UsageError(
+            raise BadValueError(
                 f"Checkpoint takes no filesystem, not {filesystem!r:.60}",
                 hint="name the place in the path: Checkpoint('s3://bucket/folder')",
                 code="checkpoint-filesystem",
@@ -75,7 +76,7 @@ class Checkpoint:
         """The facts that `set_metadata` left in it; empty without."""
         with self.as_directory() as folder:
             path = Path(folder, _METADATA)
-            found = json.loads(path.read_bytes()) if path.exists() else {}
+            found = read_json(path) if path.exists() else {}
         return dict(found)
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -83,7 +84,7 @@ class Checkpoint:
         from windlass.tune.storage import is_url  # lazy: as above
 
         if is_url(self._path):
-            raise UsageError(
+            raise BadValueError(
                 f"{self._path} is committed, its metadata cannot change",
                 hint="set it before the checkpoint is reported",
                 code="checkpoint-committed",

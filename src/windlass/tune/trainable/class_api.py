@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import PreconditionError
+from windlass.tune.errors import BadValueError
 from windlass.tune.trainable.checkpoint import Checkpoint
 from windlass.tune.trainable.metrics import TIME_DIGITS
 from windlass.tune.trainable.saving import load_state, save_state
@@ -173,7 +174,7 @@ class Trainable:
         begin = time.perf_counter()
         result = self.step()
         if not isinstance(result, dict):
-            raise UsageError(
+            raise BadValueError(
                 f"{type(self).__name__}.step returned {result!r:.60}, which is no dict",
                 hint="return the metrics of the step: {'loss': 0.1}",
                 code="metrics-not-a-mapping",

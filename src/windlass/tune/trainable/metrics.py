@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.core.json_text import decode_json
+from windlass.tune.errors import BadValueError
 from windlass.tune.trial import Metrics
 
 __all__ = ["TIME_DIGITS", "check_config", "flatten_metrics", "to_json_value"]
@@ -27,7 +28,7 @@ def flatten_metrics(metrics: Mapping[str, Any]) -> Metrics:
         UsageError: a value is no number, text, list or mapping of such; the message names its key.
     """
     if not isinstance(metrics, Mapping):
-        raise UsageError(
+        raise BadValueError(
             f"a trial reported {metrics!r:.100}, which is no mapping",
             hint='report names and values: tune.report({"loss": 0.1})',
             code="metrics-not-a-mapping",
@@ -81,11 +82,11 @@ def to_json_value(value: object, where: str, hint: str) -> Any:
     if isinstance(value, list | tuple):
         return [to_json_value(inner, f"{where}[{index}]", hint) for index, inner in enumerate(value)]
     if isinstance(value, bool | int | float | str):  # subclasses, such as numpy's float64 and enums of text
-        return json.loads(json.dumps(value))
+        return decode_json(json.dumps(value))
     found = _scalar(value)
     if type(found) in _PLAIN:
         return found
-    raise UsageError(
+    raise BadValueError(
         f"{where} is {value!r:.100}, a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot hold",
         hint=hint,
         code="value-not-json",

@@ -13,7 +13,8 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import NotFoundError, UsageError
+from windlass.core.errors import NotFoundError
+from windlass.tune.errors import BadValueError
 
 __all__ = ["Parameters"]
 
@@ -64,7 +65,7 @@ def _write(path: str, held: dict[str, Any]) -> None:
     except Exception as error:
         message = f"the parameters {', '.join(held)} cannot be sent to workers: {error}"
         hint = "open files, locks and connections in the trainable itself"
-        raise UsageError(message, hint=hint, code="not-serialisable") from error
+        raise BadValueError(message, hint=hint, code="not-serialisable") from error
     raws = [buffer.raw() for buffer in buffers]
     sizes = [len(body), *(raw.nbytes for raw in raws)]
     with open(path, "wb") as file:

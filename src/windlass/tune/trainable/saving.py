@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass.core.errors import UsageError
+from windlass.core.json_text import decode_json
+from windlass.tune.errors import BadValueError
 
 if TYPE_CHECKING:
     from windlass.tune.trainable.class_api import Trainable
@@ -72,7 +74,7 @@ def _relative(returned: str, folder: str, trainable: Trainable) -> str:
 
 
 def _refusal(trainable: Trainable, returned: object) -> UsageError:
-    return UsageError(
+    return BadValueError(
         f"{type(trainable).__name__}.save_checkpoint returned {returned!r:.100}",
         hint="return a dict, or None after files were written into checkpoint_dir",
         code="checkpoint-not-kept",
@@ -83,7 +85,7 @@ def load_state(trainable: Trainable, folder: str) -> None:
     """Let a trainable load what `save_state` wrote, or any folder of files; counts come back too."""
     facts: dict[str, Any] = {}
     if os.path.exists(os.path.join(folder, _FACTS)):
-        facts = json.loads(Path(folder, _FACTS).read_bytes())
+        facts = decode_json(Path(folder, _FACTS).read_bytes())
     for name, attribute in _COUNTS.items():
         if name in facts:
             setattr(trainable, attribute, facts[name])
@@ -94,7 +96,7 @@ def load_state(trainable: Trainable, folder: str) -> None:
 def _content(facts: dict[str, Any], folder: str) -> object:
     state = facts.get("state")
     if state == _STATE:
-        return json.loads(Path(folder, _STATE).read_bytes())
+        return decode_json(Path(folder, _STATE).read_bytes())
     if state == _PICKLE:
         import pickle  # lazy: see above
 

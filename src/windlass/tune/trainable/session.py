@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.trainable.checkpoint import Checkpoint
 from windlass.tune.trial import ONE_CPU, Resources
 
@@ -99,7 +99,7 @@ def current_session() -> Session | None:
 
 def _session(caller: str) -> Session:
     if _current is None:
-        raise UsageError(
+        raise BadValueError(
             f"tune.{caller} was called outside of a trial",
             hint="call it in the function that is given to Tuner; a process that a trial started has no trial of its own",
             code="outside-of-a-trial",
@@ -122,7 +122,7 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
     """
     session = _session("report")
     if checkpoint is not None and not hasattr(checkpoint, "as_directory"):
-        raise UsageError(
+        raise BadValueError(
             f"tune.report(checkpoint={checkpoint!r:.100}) is a {type(checkpoint).__name__}, not a Checkpoint",
             hint="write checkpoint=tune.Checkpoint.from_directory(folder)",
             code="bad-value",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from windlass.core.errors import UsageError
+from windlass.tune.errors import BadTypeError, BadValueError
 from windlass.tune.trial import ONE_CPU, Resources
 
 __all__ = ["PlacementGroupFactory", "Shape", "read_shape", "resource_name", "resources_of"]
@@ -20,12 +21,12 @@ class PlacementGroupFactory:
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK", **options: object) -> None:
         if options:
             message = f"PlacementGroupFactory does not take {', '.join(options)}"
-            raise UsageError(message, hint="it takes bundles and a strategy", code="unknown-argument")
+            raise BadTypeError(message, hint="it takes bundles and a strategy", code="unknown-argument")
         if strategy not in _STRATEGIES:
             message = f"strategy={strategy!r} is not one of {', '.join(_STRATEGIES)}"
-            raise UsageError(message, hint="PACK, say", code="bad-value")
+            raise BadValueError(message, hint="PACK, say", code="bad-value")
         if not bundles:
-            raise UsageError("PlacementGroupFactory([]) has no bundle", hint="write [{'CPU': 1}]", code="bad-value")
+            raise BadValueError("PlacementGroupFactory([]) has no bundle", hint="write [{'CPU': 1}]", code="bad-value")
         self.bundles = [_read_bundle(bundle) for bundle in bundles]
         self.strategy = strategy
 
@@ -33,6 +34,11 @@ class PlacementGroupFactory:
     def head_bundle_is_empty(self) -> bool:
         """Whether the trial's own process needs nothing."""
         return not self.bundles[0]
+
+    @property
+    def head_cpus(self) -> float:
+        """CPUs of the first bundle."""
+        return self.to_resources().head_cpus
 
     @property
     def required_resources(self) -> dict[str, float]:
@@ -44,7 +50,8 @@ class PlacementGroupFactory:
         return Resources(bundles=tuple(self.bundles), strategy=self.strategy)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PlacementGroupFactory) and self.to_resources() == other.to_resources()
+        theirs = other.to_resources() if isinstance(other, PlacementGroupFactory) else other
+        return isinstance(theirs, Resources) and self.to_resources() == theirs
 
     def __hash__(self) -> int:
         return hash(self.to_resources())
@@ -74,7 +81,7 @@ def read_shape(shape: Any) -> Resources:
     if hasattr(shape, "bundles") and hasattr(shape, "strategy"):  # Ray's own class
         return PlacementGroupFactory(shape.bundles, shape.strategy).to_resources()
     hint = "write {'cpu': 2, 'gpu': 1} or PlacementGroupFactory([{'CPU': 1}, {'GPU': 1}])"
-    raise UsageError(f"resources cannot be a {type(shape).__name__}: {shape!r}", hint=hint, code="bad-value")
+    raise BadValueError(f"resources cannot be a {type(shape).__name__}: {shape!r}", hint=hint, code="bad-value")
 
 
 def resources_of(
@@ -99,7 +106,7 @@ def _answer(ask: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any
         code = getattr(ask, "__code__", None)
         place = f" ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})" if code else ""
         name = f"{getattr(ask, '__qualname__', repr(ask))}{place}"
-        raise UsageError(
+        raise BadValueError(
             f"the function of a trial's resources, {name}, failed with {type(error).__name__}: {error}",
             hint=f"its configuration has {', '.join(map(repr, config)) or 'no names'}",
             code="resources-failed",
@@ -115,7 +122,7 @@ def _read_bundle(bundle: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, amount in bundle.items():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount < float("inf"):
-            raise UsageError(f"{name}={amount!r} is not an amount", hint=f"write {{'{name}': 1}}", code="bad-value")
+            raise BadValueError(f"{name}={amount!r} is not an amount", hint=f"write {{'{name}': 1}}", code="bad-value")
         if amount:
             found[resource_name(name)] = float(amount)
     return found

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.trainable.parameters import Parameters
 from windlass.tune.trainable.shape import PlacementGroupFactory, Shape, read_shape
 
@@ -97,7 +97,9 @@ def _as_wrapped(trainable: Any, what: str) -> Wrapped:
         return trainable
     if not callable(trainable):
         hint = "pass a function of the configuration, or a subclass of tune.Trainable"
-        raise UsageError(f"{what} cannot wrap a {type(trainable).__name__}: {trainable!r}", hint=hint, code="bad-value")
+        raise BadValueError(
+            f"{what} cannot wrap a {type(trainable).__name__}: {trainable!r}", hint=hint, code="bad-value"
+        )
     return Wrapped(trainable)
 
 

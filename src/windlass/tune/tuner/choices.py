@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Any
 
-from windlass.core.errors import UsageError
 from windlass.core.names import nearest
+from windlass.tune.errors import BadValueError
 from windlass.tune.executors.protocol import Executor
 from windlass.tune.schedulers.protocol import Scheduler
 from windlass.tune.searchers.protocol import Searcher
@@ -79,7 +79,7 @@ def make_executor(choice: Any) -> Executor:
         return RayExecutor()
     near = nearest(choice, EXECUTORS)
     hint = f"did you mean {near!r}?" if near else f"there are {', '.join(EXECUTORS)}"
-    raise UsageError(f"no executor is named {choice!r}", hint=hint, code="unknown-executor")
+    raise BadValueError(f"no executor is named {choice!r}", hint=hint, code="unknown-executor")
 
 
 def _checked(choice: Any, what: str, methods: tuple[str, ...], home: str) -> Any:
@@ -91,4 +91,4 @@ def _checked(choice: Any, what: str, methods: tuple[str, ...], home: str) -> Any
         hint = f"import it from {'windlass' + module.removeprefix('ray')} instead of {module}"
     if isinstance(choice, type):
         hint = f"make one: {choice.__name__}()"
-    raise UsageError(f"this is no {what}: {choice!r:.100}", hint=hint, code="bad-value")
+    raise BadValueError(f"this is no {what}: {choice!r:.100}", hint=hint, code="bad-value")

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from windlass.core.errors import UsageError
 from windlass.tune.arguments import refuses_unknown
+from windlass.tune.errors import BadValueError
 
 __all__ = ["CheckpointConfig", "FailureConfig", "ResumeConfig", "RunConfig", "SyncConfig", "TuneConfig"]
 
@@ -334,4 +335,4 @@ def _check_choice(name: str, value: str, choices: Sequence[str]) -> str:
 
 
 def _refusal(message: str, hint: str, code: str = "bad-value") -> UsageError:
-    return UsageError(message, hint=hint, code=code)
+    return BadValueError(message, hint=hint, code=code)

@@ -1,12 +1,18 @@
-"""The goal of a sweep: its metrics and modes, which may be named in one place only."""
+"""The goal of a sweep: its metrics and modes, each of which may be named in one place only.
+
+As in Ray Tune, the metric may be named in one place and the mode in another, and where nothing is decided by them one
+of the two may be named alone: readers of the results complete it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.controller.settings import Half
+from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.protocol import Goal
+from windlass.tune.trial import ANONYMOUS_METRIC
 from windlass.tune.tuner.configs import TuneConfig
 
 __all__ = ["resolve_goal"]
@@ -15,54 +21,70 @@ Place = tuple[str, tuple[str, ...], tuple[str, ...]]
 """Who names metrics, their names, their modes."""
 
 
-def resolve_goal(config: TuneConfig, scheduler: Any, searcher: Any) -> Goal:
-    """What the sweep is for; empty where nothing names a metric.
+def resolve_goal(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Goal, Half]:
+    """What the sweep is for; an empty goal where nothing, or only a half that decides nothing, is named.
 
     Raises:
-        UsageError: two places name a metric (`metric-named-twice`; a searcher may say the same as TuneConfig), or one names it without a mode (`mode-missing`).
+        BadValueError: two places name a metric or a mode (`metric-named-twice`; a searcher may say the same as
+            TuneConfig), or something decides by a metric that has no mode (`mode-missing`).
     """
     stated = ("TuneConfig", config.metrics, config.modes)
     searching, scheduling = _of_searcher(searcher), _of_scheduler(scheduler)
     naming = [place for place in (stated, searching, scheduling) if place[1] or place[2]]
-    if not naming:
-        return Goal()
-    where, metrics, modes = naming[0]
-    for other in naming[1:]:
-        is_same = other[1:] == (tuple(metrics), tuple(modes))
-        if (where == "TuneConfig" and other is scheduling) or (len(metrics) == 1 and not is_same):
-            raise _twice(naming[0], other)
-    return _goal(where, metrics, modes)
+    for number, place in enumerate(naming):
+        for other in naming[number + 1 :]:
+            _check_apart(place, other, may_repeat=other is searching or (place is searching and len(place[1]) == 1))
+    where, metrics = next(((place[0], place[1]) for place in naming if place[1]), ("", ()))
+    modes = next((place[2] for place in naming if place[2]), ())
+    decides = _decides(scheduler, searcher)
+    if metrics and decides and not modes:
+        message = f"{where} names the metric {metrics[0]!r} without a mode, and {decides} compares trials by it"
+        raise BadValueError(message, hint="add mode='min' or mode='max'", code="mode-missing")
+    if modes and decides and not metrics:
+        metrics = (ANONYMOUS_METRIC,)
+    if not (metrics and modes):
+        return Goal(), Half(metric=next(iter(metrics), ""), mode=next(iter(modes), ""))
+    return _goal(metrics, modes), Half()
 
 
-def _twice(first: Place, other: Place) -> UsageError:
+def _check_apart(place: Place, other: Place, *, may_repeat: bool) -> None:
+    for own, others in ((place[1], other[1]), (place[2], other[2])):
+        if own and others and (own != others or not may_repeat):
+            raise _twice(place, other)
+
+
+def _twice(first: Place, other: Place) -> BadValueError:
     names = " and ".join(f"{place} ({', '.join(said) or 'a mode'})" for place, said, _ in (first, other))
     hint = f"name metric and mode in TuneConfig alone, and leave them out of {other[0]}"
-    return UsageError(f"two places name the metric: {names}", hint=hint, code="metric-named-twice")
+    return BadValueError(f"two places name the metric: {names}", hint=hint, code="metric-named-twice")
 
 
-def _goal(where: str, metrics: Sequence[str], modes: Sequence[str]) -> Goal:
-    if not metrics:
-        message = f"{where} says mode={modes[0]!r} of no metric"
-        raise UsageError(message, hint="add metric='loss', say", code="metric-not-named")
-    if not modes:
-        message = f"{where} names the metric {metrics[0]!r} without a mode"
-        raise UsageError(message, hint="add mode='min' or mode='max'", code="mode-missing")
+def _goal(metrics: Sequence[str], modes: Sequence[str]) -> Goal:
     each = modes if len(modes) == len(metrics) else [modes[0]] * len(metrics)
     return Goal(metrics=tuple(metrics), is_max=tuple(mode == "max" for mode in each))
 
 
-def _of_searcher(searcher: Any) -> Place:
-    from windlass.tune.searchers.registry import own_goal  # lazy: plain search has no goal of its own
+def _decides(scheduler: Any, searcher: Any) -> str:
+    """What needs a metric and its mode, by name; empty without."""
+    inner = getattr(scheduler, "base_scheduler", scheduler)
+    if type(inner).__name__ != "FIFO":
+        return type(inner).__name__
+    plugin = getattr(getattr(searcher, "searcher", searcher), "plugin", None)
+    if plugin is not None:
+        return type(plugin).__name__
+    return type(searcher).__name__ if searcher.learns else ""
 
+
+def _of_searcher(searcher: Any) -> Place:
     inner = getattr(searcher, "searcher", searcher)
-    plain = type(searcher).__name__ == "BasicVariantGenerator"
-    goal = None if plain else own_goal(searcher)
-    if goal is None:
+    if type(searcher).__name__ == "BasicVariantGenerator":
         return type(inner).__name__, (), ()
-    return type(inner).__name__, goal.metrics, tuple("max" if is_max else "min" for is_max in goal.is_max)
+    from windlass.tune.searchers.registry import own_names  # lazy: plain search has no goal of its own
+
+    return (type(inner).__name__, *own_names(searcher))
 
 
 def _of_scheduler(scheduler: Any) -> Place:
     inner = getattr(scheduler, "base_scheduler", scheduler)
-    modes = () if inner.mode is None or inner.metric is None else (inner.mode,)
-    return type(inner).__name__, () if inner.metric is None else (inner.metric,), modes
+    names = ((name,) if name is not None else () for name in (inner.metric, inner.mode))
+    return (type(inner).__name__, *names)  # type: ignore[return-value]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from windlass.core.errors import UsageError
 from windlass.tune.controller.controller import Controller, Ending
+from windlass.tune.errors import BadValueError
 from windlass.tune.executors.protocol import Executor, Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.results.grid import ResultGrid
@@ -67,7 +67,7 @@ def _check_honoured(setup: Setup, executor: Executor) -> None:
     for name, is_refused in refusals.items():
         if is_refused:
             message = f"{name} cannot be honoured by the executor {executor.name}"
-            raise UsageError(message, hint=f"leave out {name}, or take executor='local'", code="not-honoured")
+            raise BadValueError(message, hint=f"leave out {name}, or take executor='local'", code="not-honoured")
 
 
 class _Companions:

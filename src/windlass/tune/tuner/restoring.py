@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.errors import UsageError
 from windlass.tune.controller.opening import Beginning, Extension, read_beginning
 from windlass.tune.controller.settings import Resume, Settings
 from windlass.tune.controller.stream import no_sweep
+from windlass.tune.errors import BadValueError, MismatchError
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.registry import resolve_trainable
@@ -93,11 +94,14 @@ def make_restored(
     )
 
 
-def restoring(setup: Setup, resume: ResumeConfig, more: Mapping[str, Any] | None) -> dict[str, Any]:
+def restoring(
+    setup: Setup, resume: ResumeConfig, more: Mapping[str, Any] | None, note: Callable[[str], object]
+) -> dict[str, Any]:
     """What `Controller.restore` is told.
 
     Args:
         more: an extension: fields of `Settings`, and `space` and `stop` where they change; None: none.
+        note: takes a sentence for people if it changes nothing; it is left out then.
     """
     modes: dict[str, Any] = {name: str(getattr(resume, name)) for name in ("finished", "unfinished", "errored")}
     found: dict[str, Any] = {"resume": None if resume == ResumeConfig() else Resume(**modes)}
@@ -107,18 +111,24 @@ def restoring(setup: Setup, resume: ResumeConfig, more: Mapping[str, Any] | None
         if setup.settings.time_budget_s:  # of a TimeoutStopper
             settings.setdefault("time_budget_s", setup.settings.time_budget_s)
         space = describe(setup.space) if "space" in more else None
-        found["extend"] = Extension(settings=settings, space=space, stopper=stopper)
+        extension = Extension(settings=settings, space=space, stopper=stopper)
+        beginning = read_beginning(setup.folder, setup.settings)
+        unchanged = beginning.unchanged(extension) if beginning is not None else ""
+        if unchanged:
+            note(unchanged)
+        else:
+            found["extend"] = extension
     return found
 
 
 def _check_same_code(created: Mapping[str, Any], code: Any) -> None:
     if "file" in created["trainable"]:
         message = f"the sweep {created['name']} was declared in {created['trainable']['file']}"
-        raise PreconditionError(message, hint=f"windlass sweep resume {created['name']}", code="other-trainable")
+        raise MismatchError(message, hint=f"windlass sweep resume {created['name']}", code="other-trainable")
     ran = str(created["trainable"]["type"]).rpartition(":")[2]
     if ran != name_of(code):
         message = f"the sweep {created['name']} ran the trainable {ran}, not {name_of(code)}"
-        raise PreconditionError(message, hint=f"restore it with {ran}", code="other-trainable")
+        raise MismatchError(message, hint=f"restore it with {ran}", code="other-trainable")
 
 
 def _check_same_settings(beginning: Beginning, tuning: TuneConfig, run: RunConfig) -> None:
@@ -155,7 +165,7 @@ def _check_same_settings(beginning: Beginning, tuning: TuneConfig, run: RunConfi
 
 
 def _only_new(said: str, beginning: Beginning, value: object) -> UsageError:
-    return UsageError(
+    return BadValueError(
         f"{said} is for a new sweep; {beginning.settings.name} has {value!r}",
         hint="leave it out; Tuner.extend changes samples, limits, stop condition and space",
         code="not-honoured",
@@ -168,7 +178,9 @@ def _space(beginning: Beginning, param_space: Any, *, is_extended: bool) -> Mapp
     before, now = (json.dumps(space, sort_keys=True) for space in (beginning.space, describe(param_space)))
     if before != now and not is_extended:
         hint = "leave out param_space; to change it, call Tuner.extend"
-        raise UsageError(f"the sweep {beginning.created['name']} searches another space", hint=hint, code="other-space")
+        raise BadValueError(
+            f"the sweep {beginning.created['name']} searches another space", hint=hint, code="other-space"
+        )
     if before != now:
         _check_names(beginning, param_space)
     found: Mapping[str, Any] = param_space

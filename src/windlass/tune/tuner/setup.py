@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import UsageError
 from windlass.tune.controller.settings import Keep, Settings
+from windlass.tune.errors import BadValueError
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.registry import resolve_trainable
@@ -66,7 +66,7 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
     check_trainable(code)
     space = _read_space(param_space)
     scheduler, searcher = make_scheduler(tuning.scheduler), _limited(make_searcher(tuning.search_alg), tuning)
-    goal = resolve_goal(tuning, scheduler, searcher)
+    goal, half = resolve_goal(tuning, scheduler, searcher)
     _check_together(code, scheduler, searcher, goal, run)
     if hasattr(inner := getattr(searcher, "searcher", searcher), "check_options"):
         inner.check_options()
@@ -77,7 +77,7 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
     stopper, timeout_s = without_timeouts(as_stopper(run.stop))
     name = run.name or _fresh_name(name_of(code))
     folder, storage = place_of(name, run)
-    settings = _settings(name, goal, tuning, run, code, shape)
+    settings = replace(_settings(name, goal, tuning, run, code, shape), half=half)
     if timeout_s:
         settings = replace(settings, time_budget_s=min(timeout_s, settings.time_budget_s or timeout_s))
     _check_prices(settings)
@@ -138,7 +138,7 @@ def _check_prices(settings: Settings) -> None:
         return
     priced, needed = (", ".join(sorted(names)) for names in (settings.prices, shape.total))
     message = f"max_cost={settings.max_cost:g} is never reached: prices are of {priced}, and trials need {needed}"
-    raise UsageError(message, hint="prices={'GPU': 2.5, 'CPU': 0.04}, per hour", code="bad-value")
+    raise BadValueError(message, hint="prices={'GPU': 2.5, 'CPU': 0.04}, per hour", code="bad-value")
 
 
 def _described(code: Any, space: Mapping[str, Any], work: Work, stopper: Stopper | None) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def place_of(name: str, run: RunConfig) -> tuple[SweepFolder, str]:
         if run.sync_config is not None and run.sync_config.sync_artifacts:
             message = f"sync_artifacts=True cannot be honoured with storage_path={stated!r}"
             hint = "report what is to be kept in a checkpoint: checkpoints go to the bucket"
-            raise UsageError(message, hint=hint, code="not-honoured")
+            raise BadValueError(message, hint=hint, code="not-honoured")
         return SweepFolder(default_storage() / name), f"{stated.rstrip('/')}/{name}/checkpoints"
     root = Path(stated.removeprefix("file://")).expanduser().absolute() if stated else default_storage()
     folder = SweepFolder(root / name)
@@ -170,7 +170,7 @@ def default_storage() -> Path:
     """`<WINDLASS_HOME>/sweeps`."""
     from windlass.runs.home import Home  # lazy: only the default needs it
 
-    return Home.default().path / "sweeps"
+    return Home.default().sweeps
 
 
 def _fresh_name(name: str) -> str:
@@ -181,7 +181,7 @@ def _read_space(param_space: Any) -> Mapping[str, Any]:
     space = param_space.to_dict() if hasattr(param_space, "to_dict") else param_space
     if space is not None and not isinstance(space, Mapping):
         hint = 'write {"lr": tune.loguniform(1e-4, 1e-1)}'
-        raise UsageError(f"param_space is a {type(space).__name__}, not a dictionary", hint=hint, code="bad-value")
+        raise BadValueError(f"param_space is a {type(space).__name__}, not a dictionary", hint=hint, code="bad-value")
     _check_choices(space or {}, ())
     plain: Mapping[str, Any] = _plain(space or {})
     return plain
@@ -219,7 +219,7 @@ def _limited(searcher: Searcher, tuning: TuneConfig) -> Searcher:
     if tuning.max_concurrent_trials and limit and limit != tuning.max_concurrent_trials:
         message = f"max_concurrent_trials={tuning.max_concurrent_trials}, and {type(searcher).__name__} says {limit}"
         hint = "leave out one of the two"
-        raise UsageError(message, hint=hint, code="limit-twice")
+        raise BadValueError(message, hint=hint, code="limit-twice")
     return searcher
 
 
@@ -227,7 +227,7 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, goal: Goal, run: R
     name = type(scheduler).__name__
     if scheduler.needs_saving and not can_save(code):
         hint = "override save_checkpoint and load_checkpoint"
-        raise UsageError(f"{name} pauses trials, and {name_of(code)} cannot save", hint=hint, code="cannot-save")
+        raise BadValueError(f"{name} pauses trials, and {name_of(code)} cannot save", hint=hint, code="cannot-save")
     if name != "FIFO":
         from windlass.tune.schedulers.registry import check_pairing  # lazy: first in, first out goes with everything
 
@@ -238,10 +238,10 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, goal: Goal, run: R
         if not is_class(code):
             hint = "report checkpoints in the function: tune.report(metrics, checkpoint=...)"
             message = f"{setting} is for classes, and {name_of(code)} is a function"
-            raise UsageError(message, hint=hint, code="not-honoured")
+            raise BadValueError(message, hint=hint, code="not-honoured")
         if not can_save(code):
             hint = "override save_checkpoint and load_checkpoint"
-            raise UsageError(f"{setting} is set, and {name_of(code)} cannot save", hint=hint, code="cannot-save")
+            raise BadValueError(f"{setting} is set, and {name_of(code)} cannot save", hint=hint, code="cannot-save")
 
 
 def _saves_at_end(code: Any, run: RunConfig) -> bool:

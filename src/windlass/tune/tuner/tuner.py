@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.tuner.configs import ResumeConfig, RunConfig, TuneConfig
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Tuner:
 
         if trainable is None:
             hint = "pass a function of the configuration, or a subclass of tune.Trainable"
-            raise UsageError("Tuner() has nothing to tune", hint=hint, code="missing-argument")
+            raise BadValueError("Tuner() has nothing to tune", hint=hint, code="missing-argument")
         self._run = run_config or RunConfig()
         self._setup = make_setup(trainable, param_space, tune_config or TuneConfig(), self._run)
         self._restoring: dict[str, Any] | None = None
@@ -83,7 +84,7 @@ class Tuner:
         """
         if (resume_errored and restart_errored) or (resume_config is not None and (resume_errored or restart_errored)):
             message = "resume_errored, restart_errored and resume_config exclude each other"
-            raise UsageError(message, hint="give one of them", code="bad-value")
+            raise BadValueError(message, hint="give one of them", code="bad-value")
         errored = "resume" if resume_errored else "restart" if restart_errored else "skip"
         resume = resume_config or ResumeConfig(unfinished="resume" if resume_unfinished else "skip", errored=errored)
         return cls._of_folder(path, trainable, param_space, resume, tune_config, run_config, None)
@@ -154,7 +155,7 @@ class Tuner:
             run=made._run,
             is_extended=more is not None,
         )
-        made._restoring = restoring(made._setup, resume, more)
+        made._restoring = restoring(made._setup, resume, more, note=lambda text: sys.stderr.write(f"{text}\n"))
         made._results = ResultGrid(folder.path)
         return made
 
@@ -188,5 +189,5 @@ class Tuner:
             UsageError: it was neither.
         """
         if self._results is None:
-            raise UsageError("the sweep has not run yet", hint="call fit() first", code="not-run-yet")
+            raise BadValueError("the sweep has not run yet", hint="call fit() first", code="not-run-yet")
         return self._results

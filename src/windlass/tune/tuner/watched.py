@@ -37,6 +37,9 @@ SHOULD_CHECKPOINT = "should_checkpoint"
 class LiveTrial:
     """A trial of a running sweep, with the names that callbacks know from Ray Tune's `Trial`."""
 
+    PENDING, RUNNING, PAUSED = Status.PENDING, Status.RUNNING, Status.PAUSED
+    TERMINATED, ERROR = Status.TERMINATED, Status.ERROR
+
     def __init__(self, trial: Trial, trainable_name: str, name_of: Callable[[Any], str] | None, folder: str) -> None:
         self._trial = trial
         self._name_of = name_of

@@ -111,14 +111,16 @@ class HeadView:
         progress, core = self.view.progress, controller.core
         settings, table = core.settings, core.state.table
         goal = settings.goal
-        progress.name, progress.began_at = settings.name, core.at
+        progress.name, progress.began_at = settings.name, core.at - core.state.meters.seconds
         progress.metric = progress.metric or next(iter(goal.metrics), "")
         progress.mode = progress.mode or ("max" if goal.is_max[:1] == (True,) else "min")
         progress.total = progress.total or settings.max_trials
         progress.counts = dict(table.counts)
-        over = (trial for trial in table.trials.values() if trial.status.is_over and trial.best is not None)
+        over = (trial for trial in table.trials.values() if trial.status.is_over)
         sign = -1.0 if progress.mode == "max" else 1.0
-        best = heapq.nsmallest(_NUM_BEST, over, key=lambda trial: sign * (trial.best or 0.0))
+        best = heapq.nsmallest(
+            _NUM_BEST, over, key=lambda trial: (trial.best is None, sign * (trial.best or 0.0), -trial.number)
+        )
         progress.adopt([_row_of(trial) for trial in table.live.values()], [_row_of(trial) for trial in best])
         self._position = controller.folder.head_journal.stat().st_size
 
@@ -126,4 +128,4 @@ class HeadView:
 def _row_of(trial: Trial) -> TrialRow:
     why = trial.why if trial.status in (Status.PENDING, Status.PAUSED) else ""
     values = trial.assigned or trial.config
-    return TrialRow(trial.id, values, trial.status, trial.iteration, trial.last or {}, trial.best, why=why)
+    return TrialRow(trial.id, values, trial.status, trial.iteration, trial.last or {}, trial.best, trial.place, why)

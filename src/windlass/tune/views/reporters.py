@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 
 __all__ = ["CLIReporter", "JupyterNotebookReporter", "ProgressReporter", "ViewSettings", "settings_of"]
 
@@ -79,7 +79,7 @@ class CLIReporter(ProgressReporter):
         overwrite: bool = True,
     ) -> None:
         if mode not in (None, "min", "max"):
-            raise UsageError(
+            raise BadValueError(
                 f"mode {mode!r} is not one of min, max", hint="pass mode='min' or mode='max'", code="bad-value"
             )
         self._metrics = _as_names(metric_columns)
@@ -143,7 +143,7 @@ def settings_of(reporter: object | None) -> ViewSettings:
     own = [name for name in ("report", "should_report", "display") if getattr(type(reporter), name, None)]
     if not isinstance(reporter, ProgressReporter) or own:
         what = f"its own {own[0]}()" if own else "no settings of ours"
-        raise UsageError(
+        raise BadValueError(
             f"progress_reporter={type(reporter).__name__} has {what}, which is not supported",
             hint="use CLIReporter(metric_columns=[...]), or a callback with on_trial_result for output of your own",
             code="not-honoured",
@@ -159,5 +159,5 @@ def _as_names(columns: Columns) -> dict[str, str] | None:
 
 def _add(columns: Mapping[str, str], name: str, heading: str | None) -> dict[str, str]:
     if name in columns:
-        raise UsageError(f"column {name!r} is there already", hint="leave the second one out", code="bad-value")
+        raise BadValueError(f"column {name!r} is there already", hint="leave the second one out", code="bad-value")
     return {**columns, name: heading or name}

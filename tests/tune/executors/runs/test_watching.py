@@ -187,3 +187,24 @@ def test_a_run_that_was_never_made_whole_is_lost(story: Story, home: Path) -> No
     ended = Watch(start, Run(folder, Home(home)), Home(home), ("acc",)).poll()[-1]
     assert isinstance(ended, Ended)
     assert ended.how is End.LOST
+
+
+def test_another_head_that_reads_everything_at_once_tells_the_same_times(story: Story) -> None:
+    """Its reader goes by file, and the reports come before the records that say when the attempt began."""
+    story.code.close()
+    story.code = JournalWriter(story.folder.journal, "a.report", SystemClock())
+    first = story.watch("acc")
+    story.begin()
+    seen = first.poll()
+    for step in (1, 2):
+        story.metrics(step, acc=step)
+        seen += first.poll()
+    story.end("succeeded", "ok")
+    seen += first.poll()
+    times = [
+        [event.metrics["time_total_s"] for event in found if isinstance(event, Reported)]
+        for found in (seen, story.watch("acc").poll())
+    ]
+    assert times[0] == times[1]
+    assert len(times[0]) == 2
+    assert times[0][0] > 5.0

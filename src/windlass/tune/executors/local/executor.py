@@ -10,7 +10,7 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from windlass.tune.executors.local.reattaching import (
     remove,
 )
 from windlass.tune.executors.local.slots import Slot, Slots
-from windlass.tune.executors.local.template_process import TemplateProcess
+from windlass.tune.executors.local.template_process import IMPORT_LIMIT_S, TemplateProcess, ready_template
 from windlass.tune.executors.local.watching import LOOK_EVERY_S, Watching
 from windlass.tune.executors.local.wire import Wire
 from windlass.tune.executors.output import claim_all, log_names, remove_pending
@@ -81,6 +81,7 @@ class Local:
         linger_s: float | None = None,
         quiet_factor: float | None = None,
         quiet_floor_s: float | None = None,
+        import_limit_s: float | None = None,
     ) -> None:
         """Describe it; nothing starts yet.
 
@@ -91,6 +92,7 @@ class Local:
             linger_s: seconds for which workers of a detached sweep wait for the next head; 60.
             quiet_factor: a trial that has not reported for so many of its usual steps is noted with its stack; 20.
             quiet_floor_s: but never before so many seconds, or ten times that before its first report; 60.
+            import_limit_s: seconds that the import of the trainable's module and of `preload` may take; 600.
         """
         stated = {
             "resources": resources,
@@ -99,6 +101,7 @@ class Local:
             "linger_s": linger_s,
             "quiet_factor": quiet_factor,
             "quiet_floor_s": quiet_floor_s,
+            "import_limit_s": import_limit_s,
         }
         self._stated = {name: value for name, value in stated.items() if value is not None}
         self._work: Work | None = None
@@ -108,6 +111,7 @@ class Local:
         self._deadlines: dict[str, float] = {}  # when the worker of a slot is killed, unless its trial ends before
         self._events: list[Event] = []
         self._template: TemplateProcess | None = None
+        self._is_asked: Callable[[], bool] = bool
         self._places: Places
         self._watching: Watching
         self._data: dict[str, Any] = {}
@@ -129,17 +133,16 @@ class Local:
         self._watching = Watching(work.folder, work.options)
         self._start_template()
 
+    def end_opening_when(self, is_asked: Callable[[], bool]) -> None:
+        """See the protocol."""
+        self._is_asked = is_asked
+
     def _start_template(self) -> TemplateProcess:
         facts: dict[str, Any] = {"is_detached": self._is_detached, "linger_s": self._option("linger_s", _LINGER_S)}
         if self._is_detached:
             facts["sockets"] = make_sockets_folder()
-        template = TemplateProcess(self._data, facts)
-        if template.start():
-            template.leave((), 0.0)
-            template.end()
-            template = TemplateProcess(self._data, facts)
-            template.start(imports_here=False)
-        self._template = template
+        limit_s = self._option("import_limit_s", IMPORT_LIMIT_S)
+        self._template = template = ready_template(self._data, facts, limit_s, self._is_asked)
         if self._is_detached:
             self._places.guard(template.pid)
         self._selector.register(template.wire, selectors.EVENT_READ, template)

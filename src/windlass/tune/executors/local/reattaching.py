@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windlass.core.json_text import decode_json, read_json
 from windlass.core.process import ProcessId, is_alive
 from windlass.tune.executors.channel import Message
 from windlass.tune.executors.local.detached import registration_path, spool_path
@@ -51,7 +51,7 @@ def read_registrations(folder: str) -> Iterator[Registration]:
     """Every worker that registered in a sweep's folder, dead ones included."""
     for path in sorted(Path(folder, "spools").glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            yield _registration(json.loads(path.read_bytes()))
+            yield _registration(read_json(path))
 
 
 def _registration(data: Mapping[str, Any]) -> Registration:
@@ -87,7 +87,7 @@ def read_spool(folder: str, slot: str) -> list[Message]:
         lines = spool_path(folder, slot).read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in lines[:-1]]
+    return [decode_json(line) for line in lines[:-1]]
 
 
 def remove(folder: str, registration: Registration) -> None:

@@ -21,6 +21,7 @@ import time
 import traceback
 from typing import Any, NoReturn
 
+from windlass.core.json_text import decode_json
 from windlass.supervise.linux import become_subreaper, die_with_parent, set_process_name
 from windlass.supervise.memory import count_oom_kills
 from windlass.tune.executors.local.worker_process import serve
@@ -100,7 +101,7 @@ class Template:
             *lines, rest = self._received.split(b"\n")
             self._received = rest
             for line in lines:
-                self._obey(json.loads(line))
+                self._obey(decode_json(line))
         return bool(piece)
 
     def _obey(self, message: dict[str, Any]) -> None:

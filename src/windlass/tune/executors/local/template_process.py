@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -9,18 +10,22 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.process import send_signal
 from windlass.tune.executors.channel import Message
 from windlass.tune.executors.local.wire import Wire
+from windlass.tune.executors.protocol import OpeningInterruptedError
 
-__all__ = ["TemplateProcess"]
+__all__ = ["IMPORT_LIMIT_S", "TemplateProcess", "ready_template"]
 
 _MODULE = "windlass.tune.executors.local.template"
 _END_S = 10.0
+_LOOK_EVERY_MS = 250
+IMPORT_LIMIT_S = 600.0
+"""How long the import of a trainable's module may take: on a slow shared disk a large library needs minutes."""
 
 
 class TemplateProcess:
@@ -37,11 +42,18 @@ class TemplateProcess:
         self.wire: Wire
         self.pid = 0
 
-    def start(self, *, imports_here: bool = True) -> str:
+    def start(
+        self, *, imports_here: bool = True, limit_s: float = IMPORT_LIMIT_S, is_asked: Callable[[], bool] = bool
+    ) -> str:
         """Start it and wait until it has imported everything; returns why it is not safe to fork from, if it is not.
 
+        Args:
+            limit_s: how long the imports may take.
+            is_asked: whether this process was asked to end; called about four times a second.
+
         Raises:
-            UsageError: the trainable's module, or one of `preload`, cannot be imported there.
+            UsageError: the trainable's module, or one of `preload`, cannot be imported there, or takes too long.
+            OpeningInterruptedError: this process was asked to end.
         """
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
@@ -55,7 +67,7 @@ class TemplateProcess:
         self.wire = Wire(ours)
         prepare = {"type": "prepare", "work": self._work, "facts": self._facts, "sys_path": _sys_path()}
         self.wire.send({**prepare, "imports_here": imports_here})
-        answer = self._wait_for_answer()
+        answer = self._wait_for_answer(time.monotonic() + limit_s, limit_s, is_asked)
         if answer["type"] == "broken":
             self.leave((), 0.0)
             self.end()
@@ -66,12 +78,23 @@ class TemplateProcess:
             )
         return str(answer["unsafe"])
 
-    def _wait_for_answer(self) -> Message:
+    def _wait_for_answer(self, deadline: float, limit_s: float, is_asked: Callable[[], bool]) -> Message:
         assert self._process is not None
         while True:
+            if is_asked():
+                self._kill()
+                raise OpeningInterruptedError("asked to end while the trainable's module was imported")
+            if time.monotonic() > deadline:
+                self._kill()
+                raise UsageError(
+                    f"the trainable's module, or one of `preload`, is not imported after {limit_s:g} s",
+                    hint="run it by itself: `python -X importtime -m MODULE`; to wait longer: "
+                    f"executor=tune.executors.Local(import_limit_s={2 * limit_s:g})",
+                    code="trainable-not-importable",
+                )
             poller = select.poll()
             poller.register(self.wire, select.POLLIN | (select.POLLOUT if self.wire.has_unsent else 0))
-            poller.poll()
+            poller.poll(_LOOK_EVERY_MS)
             self.wire.flush()
             for message in self.wire.receive():
                 return dict(message)
@@ -82,6 +105,14 @@ class TemplateProcess:
                     hint="run the trainable's module by itself: `python -m MODULE`",
                     code="template-ended",
                 )
+
+    def _kill(self) -> None:
+        """End it with what its imports have started."""
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self.wire.close()
 
     def fork(self, connection: socket.socket, order: Mapping[str, Any]) -> None:
         """Ask for a worker that has this socket; `forked` and, one day, `exited` will come by the wire."""
@@ -116,6 +147,23 @@ class TemplateProcess:
         if self._process is not None:
             self._process.returncode = 0  # it is not ours to wait for: it outlives us
             self.wire.close()
+
+
+def ready_template(
+    work: dict[str, Any], facts: dict[str, Any], limit_s: float, is_asked: Callable[[], bool]
+) -> TemplateProcess:
+    """A template that was started; where it is not safe to fork from what it imported, workers import it themselves.
+
+    Raises:
+        UsageError, OpeningInterruptedError: see `TemplateProcess.start`.
+    """
+    template = TemplateProcess(work, facts)
+    if template.start(limit_s=limit_s, is_asked=is_asked):
+        template.leave((), 0.0)
+        template.end()
+        template = TemplateProcess(work, facts)
+        template.start(imports_here=False, limit_s=limit_s, is_asked=is_asked)
+    return template
 
 
 def _enlarge(end: socket.socket) -> None:

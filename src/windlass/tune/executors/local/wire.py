@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import array
-import json
 import socket
 from collections.abc import Sequence
 from typing import Any
 
+from windlass.core.json_text import decode_json
 from windlass.tune.executors.channel import Message, encode_line
 
 __all__ = ["Wire"]
@@ -93,7 +93,7 @@ class Wire:
             return []
         lines = bytes(self._received[:end])
         del self._received[: end + 1]
-        found: list[Any] = json.loads(b"[" + lines.replace(b"\n", b",") + b"]")
+        found: list[Any] = decode_json(b"[" + lines.replace(b"\n", b",") + b"]")
         return found
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from windlass.core.json_text import decode_json
 from windlass.tune.executors.channel import Message, to_message
 from windlass.tune.executors.protocol import Order, Start
 from windlass.tune.executors.ray.mailbox import Numbered
@@ -141,7 +142,7 @@ class Slot:
         """The messages that are new; orders up to `taken` are done with."""
         while self._orders and self._orders[0][0] <= taken:
             self._orders.popleft()
-        found = [json.loads(line) for number, line in messages if number > self.heard]
+        found = [decode_json(line) for number, line in messages if number > self.heard]
         if messages:
             self.heard = max(self.heard, messages[-1][0])
         return found

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windlass.core.json_text import decode_json
 from windlass.tune.executors.channel import Message
 from windlass.tune.executors.output import Output, log_names
 from windlass.tune.executors.ray.mailbox import Mailbox, Numbered
@@ -92,7 +93,7 @@ class MailboxChannel:
         order = self._mailbox.next_order(timeout_s)
         if order is None:
             return None
-        message: Message = json.loads(order)
+        message: Message = decode_json(order)
         if message["type"] == "start":
             self._mailbox.forget()
             self.trial, self.attempt, self.is_over = message["trial"], message["attempt"], False
@@ -163,7 +164,7 @@ class SlotActor:
             from windlass.tune.executors.work_data import rebuild_work  # lazy: so that errors are told to trials
             from windlass.tune.executors.worker import Worker
 
-            data = json.loads(work)
+            data = decode_json(work)
             if self._disk is not None:
                 data |= self._disk.places()
             for module in data["preload"]:

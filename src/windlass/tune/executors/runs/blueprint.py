@@ -11,7 +11,8 @@ from pathlib import Path
 
 from windlass import config
 from windlass.core.errors import PreconditionError
-from windlass.core.files import read_json, write_json
+from windlass.core.files import write_json
+from windlass.core.json_text import read_json
 from windlass.core.names import new_token
 from windlass.launch import Options, Prepared
 from windlass.plan import Plan, make_plan

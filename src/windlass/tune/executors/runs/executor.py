@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from windlass.core.errors import PreconditionError, UnreachableError, WindlassError
-from windlass.core.files import read_json, write_json
+from windlass.core.files import write_json
+from windlass.core.json_text import read_json
 from windlass.launch import Prepared, Run, control
 from windlass.launch.start import start_run
 from windlass.runs.home import Home

@@ -79,13 +79,14 @@ class Watch:
         return self._facts.state.is_terminal
 
     def _take_in(self, records: list[Record]) -> Iterator[Event]:
+        for record in records:  # first: the file of reports is read before the one that says when the attempt began
+            if record.kind != events.METRICS:
+                self._facts.apply(record)
         for record in records:
             if record.kind == events.METRICS:
                 yield from self._begin()
                 yield from self._metrics(record.data, record.at)
-                continue
-            self._facts.apply(record)
-            if record.kind == events.PROCESS_STARTED:
+            elif record.kind == events.PROCESS_STARTED:
                 yield from self._begin()
             elif record.kind == events.CHECKPOINT:
                 yield from self._begin()
@@ -134,12 +135,10 @@ class Watch:
         yield Reported(trial=self.start.trial, attempt=self.start.attempt, metrics=values)
 
     def _ran_s(self, now: float) -> float:
-        """How long the run has been running, all its attempts together; queues do not count."""
+        """How long the run had been running by then, all its attempts together; queues do not count."""
         attempts = [attempt for task in self._facts.tasks.values() for attempt in task.attempts.values()]
-        begun = [attempt for attempt in attempts if attempt.started_at]
-        return sum(
-            attempt.running_s if attempt.end is not None else max(0.0, now - attempt.started_at) for attempt in begun
-        )
+        passed = [(attempt, max(0.0, now - attempt.started_at)) for attempt in attempts if attempt.started_at]
+        return sum(seconds if attempt.end is None else min(seconds, attempt.running_s) for attempt, seconds in passed)
 
     def _saved(self, data: Mapping[str, Any]) -> Event:
         iteration = data["step"] if data["step"] > 0 else self._iteration

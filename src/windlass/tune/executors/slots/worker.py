@@ -12,7 +12,7 @@ from pathlib import Path
 
 from windlass import report
 from windlass.core.errors import PreconditionError, UsageError, WindlassError
-from windlass.core.files import read_json
+from windlass.core.json_text import read_json
 from windlass.tune.executors.protocol import Work
 from windlass.tune.executors.slots.channel import FileChannel
 from windlass.tune.executors.slots.places import SLOT_VARIABLE, SWEEP_VARIABLE, SlotPlaces

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.errors import UsageError
 from windlass.tune.draws import draw
+from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.optuna.searcher import OptunaSearcher
 from windlass.tune.searchers.protocol import Goal, Suggestion
 from windlass.tune.space.tree import Pick
@@ -65,7 +65,7 @@ class BOHB(OptunaSearcher):
     def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
         """See the protocol."""
         if len(goal.metrics) > 1:
-            raise UsageError(
+            raise BadValueError(
                 f"BOHB has one goal, not {len(goal.metrics)}: {', '.join(goal.metrics)}",
                 hint="use TPE or NSGA2 for several",
                 code="searcher-goals",

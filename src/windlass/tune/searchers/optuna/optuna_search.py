@@ -7,13 +7,15 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadTypeError, BadValueError
+from windlass.tune.searchers.optuna.distributions import check_searchable, plain_distribution
 from windlass.tune.searchers.optuna.given import as_space
 from windlass.tune.searchers.optuna.searcher import OptunaSearcher
 from windlass.tune.searchers.protocol import Goal, Suggestion
 from windlass.tune.space import Space
 
 if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
     from optuna.trial import Trial
 
@@ -57,14 +59,19 @@ class OptunaSearch(OptunaSearcher):
             UsageError: arguments that do not go together.
         """
         if storage is not None:
-            raise UsageError(
+            raise BadValueError(
                 f"OptunaSearch(storage={storage!r}): the sweep's journal keeps everything",
                 hint="leave storage out",
                 code="searcher-option",
             )
+        if metric is None and mode is not None and not isinstance(mode, str):
+            message = f"OptunaSearch has the modes {', '.join(mode)} and no metrics"
+            raise BadValueError(
+                message, hint="name one metric per mode: metric=['loss', 'size']", code="searcher-goals"
+            )
         points, rewards = list(points_to_evaluate or ()), evaluated_rewards
         if rewards is not None and len(rewards) != len(points):
-            raise UsageError(
+            raise BadValueError(
                 f"OptunaSearch has {len(points)} points_to_evaluate and {len(rewards)} evaluated_rewards",
                 hint="give one reward per point",
                 code="searcher-option",
@@ -82,7 +89,7 @@ class OptunaSearch(OptunaSearcher):
         self._by_run: DefineByRun | None = None
         if self.own_space is not None:
             if not Space(space).is_fixed:
-                raise UsageError(
+                raise BadValueError(
                     "OptunaSearch has a space of its own, and param_space draws values too",
                     hint="give the space in one place",
                     code="space-twice",
@@ -96,6 +103,19 @@ class OptunaSearch(OptunaSearcher):
             configs = [dict(point) for point, _ in self._known]
             rewards = [list(value) if isinstance(value, Sequence) else [value] for _, value in self._known]
             self.add_known(configs, [dict(zip(goal.metrics, values, strict=True)) for values in rewards])
+
+    @staticmethod
+    def convert_search_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, BaseDistribution]:
+        """The distributions of Optuna of what a space draws, by name (`a/b` for nested ones).
+
+        Raises:
+            BadValueError: it has a grid, or a kind that Optuna has no distribution for (`space-not-searchable`).
+        """
+        found = {}
+        for node in Space(space).parameters:
+            check_searchable(node, "OptunaSearch")
+            found[f"{prefix}/{node.name}" if prefix else node.name] = plain_distribution(node)
+        return found
 
     def make_sampler(self, seed: int) -> BaseSampler:
         """The one that was given, reseeded, or TPE."""
@@ -112,7 +132,7 @@ class OptunaSearch(OptunaSearcher):
         captor = _Captor(trial)
         constants = self._by_run(captor) or {}
         if not isinstance(constants, Mapping):
-            raise UsageError(
+            raise BadTypeError(
                 f"the function given as space returned {constants!r}",
                 hint="return a mapping of constants, or nothing",
                 code="searcher-option",

@@ -6,7 +6,7 @@ import difflib
 import inspect
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.missing import library
 from windlass.tune.searchers.optuna.searcher import OptunaSearcher
 from windlass.tune.space.tree import Pick
@@ -42,7 +42,7 @@ class _Named(OptunaSearcher):
         for option in self.options:
             if option not in known:
                 near = difflib.get_close_matches(option, known, 1)
-                raise UsageError(
+                raise BadValueError(
                     f"{self.name} has no option `{option}`",
                     hint=f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known)}",
                     code="searcher-option",
@@ -104,7 +104,7 @@ class CMAES(_Named):
         """See above."""
         library("cmaes", self.name)
         if len(self.goal.metrics) > 1:
-            raise UsageError(
+            raise BadValueError(
                 f"CMAES has one goal, not {len(self.goal.metrics)}: {', '.join(self.goal.metrics)}",
                 hint="use NSGA2 or TPE for several",
                 code="searcher-goals",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from windlass.core.errors import UsageError
 from windlass.tune.draws import draw_int
+from windlass.tune.errors import BadValueError
+from windlass.tune.searchers.by_hand import DrivenByHand
 from windlass.tune.searchers.defaults import SearcherDefaults, flat
 from windlass.tune.searchers.missing import library
 from windlass.tune.searchers.optuna.distributions import check_searchable, distribution_of, to_param, to_value
@@ -37,7 +38,7 @@ class _Held:
     study_attrs: dict[str, Any]
 
 
-class OptunaSearcher(SearcherDefaults):
+class OptunaSearcher(DrivenByHand, SearcherDefaults):
     """Asks a sampler for configurations and tells it their results; subclasses say which sampler.
 
     Attributes:
@@ -73,7 +74,7 @@ class OptunaSearcher(SearcherDefaults):
 
         goal = goal if goal.metrics else own_goal(self) or goal
         if not goal.metrics:
-            raise UsageError(
+            raise BadValueError(
                 f"{self.name} learns from results, and no metric is named",
                 hint='TuneConfig(metric="loss", mode="min", ...)',
                 code="metric-missing",
@@ -120,8 +121,16 @@ class OptunaSearcher(SearcherDefaults):
         """The sampler itself."""
         raise NotImplementedError
 
-    def suggest(self, number: int) -> Suggestions:
-        """See the protocol."""
+    @overload
+    def suggest(self, number: int) -> Suggestions: ...
+
+    @overload
+    def suggest(self, number: str) -> dict[str, Any] | str | None: ...
+
+    def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
+        """See the protocol; with an id as text it is driven by hand."""
+        if isinstance(number, str):
+            return self.suggest_by_hand(number)
         for held in self._held:
             if held.number == number:
                 return held.suggestion
@@ -206,7 +215,7 @@ class OptunaSearcher(SearcherDefaults):
         self._drop()
         for config, result in zip(configs, results, strict=True):
             if self.space.locate(config) is None:
-                raise UsageError(
+                raise BadValueError(
                     f"a known point is not in the space: {config!r}",
                     hint="give every parameter, within its bounds",
                     code="preset-unknown",
@@ -248,7 +257,7 @@ class OptunaSearcher(SearcherDefaults):
         known = {node.name: node for node in self._nodes.values()}
         unknown = sorted(set(named) - set(known))
         if unknown:
-            raise UsageError(
+            raise BadValueError(
                 f"{self.name} has `{unknown[0]}` fixed, which the space does not have",
                 hint=f"it has {', '.join(f'`{name}`' for name in known)}",
                 code="preset-unknown",

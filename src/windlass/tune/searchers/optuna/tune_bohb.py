@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.core.errors import UsageError
+from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.optuna.bohb import BOHB
 from windlass.tune.searchers.protocol import Goal
 from windlass.tune.space import describe, read_space
@@ -45,7 +45,7 @@ class TuneBOHB(BOHB):
             UsageError: a space of ConfigSpace, or an option that has no meaning here.
         """
         if space is not None and not isinstance(space, Mapping):
-            raise UsageError(
+            raise BadValueError(
                 f"TuneBOHB takes a space of windlass, not {type(space).__name__}",
                 hint="write it with tune.uniform and the like, as param_space",
                 code="searcher-option",
@@ -53,7 +53,7 @@ class TuneBOHB(BOHB):
         options = dict(bohb_config or {})
         unknown = sorted(set(options) - set(_TAKEN))
         if unknown:
-            raise UsageError(
+            raise BadValueError(
                 f"TuneBOHB(bohb_config=...) has no option `{unknown[0]}`",
                 hint=f"it has {', '.join(_TAKEN)}",
                 code="searcher-option",

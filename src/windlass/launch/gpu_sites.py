@@ -1,0 +1,62 @@
+"""Where there are GPUs, for an experiment that wants some on a machine without any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from windlass.core.errors import Problem, SpecError, WindlassError
+from windlass.plan import Site
+from windlass.runs.home import Home
+
+__all__ = ["gpu_sites_named"]
+
+_MAX_SITES = 4
+
+
+@contextmanager
+def gpu_sites_named(sites: list[Site], home: Home) -> Iterator[None]:
+    """Add to the hint of what does not fit on a machine without GPUs which sites have some.
+
+    Raises:
+        SpecError: what the block raised.
+    """
+    try:
+        yield
+    except SpecError as error:
+        if not any(site.machine is not None and site.machine.num_gpus == 0 for site in sites):
+            raise
+        raise SpecError(_named(problem, home) for problem in error.problems) from error
+
+
+def _named(problem: Problem, home: Home) -> Problem:
+    if problem.code != "does-not-fit" or " GPU" not in problem.message:
+        return problem
+    own, shipped = _sites(home)
+    if own:
+        places = ", ".join(f"`--on {name}`" for name in own[:_MAX_SITES])
+        return replace(problem, hint=f"sites with GPUs: {places}; {problem.hint}")
+    known = ", ".join(shipped[:_MAX_SITES])
+    return replace(
+        problem,
+        hint=f"you have added no site with GPUs; `windlass site add NAME` does, and windlass knows {known}, ...; {problem.hint}",
+    )
+
+
+def _sites(home: Home) -> tuple[list[str], list[str]]:
+    """The sites with GPUs: those that the person added, and those that windlass ships."""
+    from windlass.sites import find_site, site_names  # lazy: only a mistake needs profiles
+    from windlass.sites.store import sites_folder
+
+    own: list[str] = []
+    shipped: list[str] = []
+    for name in site_names(home.path):
+        try:
+            profile = find_site(name, home.path)
+        except WindlassError:  # a broken profile is its own error when it is used
+            continue
+        if any(partition.gpus for partition in profile.partitions.values()):
+            is_own = (sites_folder(home.path) / f"{name}.yaml").exists()
+            (own if is_own else shipped).append(name)
+    return own, shipped

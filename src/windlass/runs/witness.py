@@ -1,0 +1,185 @@
+"""What lies beside a run's journal and says that records are missing from it: verdicts, manifests, logs, job folders.
+
+A journal file that was emptied, cut or removed reads like one whose writer never came so far. So before a task without
+an end counts as open, its job's folder is asked for the verdict and `out` for the manifest that only a success has; and
+before a client acts on a task, the numbers of its jobs and attempts are compared with the folders that they made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from windlass.core.errors import WindlassError
+from windlass.record import events
+from windlass.record.causes import Cause
+from windlass.record.frames import Record, read_frames
+from windlass.record.journal import SUFFIX, JournalReader
+from windlass.record.manifest import manifest_path, read_manifest
+from windlass.record.state import RunFacts, State, Task
+from windlass.record.verdict import VERDICT, read_verdict
+
+__all__ = ["complete", "missing_records"]
+
+_JOB = re.compile(r"(.+)-([0-9]+)")
+_WRITER = "witness"
+
+
+def complete(path: Path, facts: RunFacts, reader: JournalReader) -> None:
+    """Give tasks without an end the one that is kept beside the journal, and note what is missing; costs two stats each.
+
+    Args:
+        path: the run's folder.
+        reader: what `facts` was read with; it looks again, past what a network file system remembers, before anything
+            counts as missing.
+    """
+    names = _open_tasks(path, facts)
+    if not any(_has_witness(path, facts.tasks.get(name), name) for name in names):
+        return
+    for record in reader.poll(is_fresh=True):
+        facts.apply(record)
+    for name in _open_tasks(path, facts):
+        _complete_task(path, facts, name)
+
+
+def missing_records(path: Path, facts: RunFacts) -> list[str]:
+    """What the run's folder shows that its journal does not know, by file; empty when nothing is missing.
+
+    Of a run whose jobs may still write it can be ahead of a reader: ask when they are gone.
+    """
+    found = list(facts.damage)
+    if facts.num_damaged:
+        found.append(f"journal/: {facts.num_damaged} damaged records were passed over")
+    for name, task in sorted(facts.tasks.items()):
+        found += [line for line in _cut_behind_verdict(path, task) if not any(said.startswith(line) for said in found)]
+        if task.state is State.SUCCEEDED and name not in facts.outputs and _lacks_outputs(path, name):
+            manifest = manifest_path(path / "out" / name, is_beside=True).name
+            found.append(f"{_files(path, name)}: no record of the outputs of {name}, which out/{manifest} lists")
+        newest = max(task.attempts, default=0)
+        found += [
+            f"{_files(path, name)}: no record of attempt {number}, whose log is in logs/{number}/{name}"
+            for number in _logged_attempts(path, name)
+            if number > newest
+        ]
+    for name, number in _job_folders(path):
+        is_ours = name in facts.tasks or not facts.run
+        if is_ours and (name not in facts.tasks or number not in facts.tasks[name].jobs):
+            found.append(f"journal/client-*{SUFFIX}: no record of job {number} of {name}, whose folder is in jobs/")
+    return found
+
+
+def _open_tasks(path: Path, facts: RunFacts) -> list[str]:
+    """Tasks that have no end on record; where the record of the run itself is lost, those whose jobs have folders."""
+    if facts.run:
+        return [name for name, task in facts.tasks.items() if task.end is None]
+    names = dict.fromkeys([*facts.tasks, *(name for name, _ in _job_folders(path))])
+    return [name for name in names if name not in facts.tasks or facts.tasks[name].end is None]
+
+
+def _has_witness(path: Path, task: Task | None, name: str) -> bool:
+    return _verdict_of(path, task, name) is not None or manifest_path(path / "out" / name, is_beside=True).exists()
+
+
+def _verdict_of(path: Path, task: Task | None, name: str) -> Record | None:
+    """The copy of the newest job's verdict; an older job's says nothing of the task."""
+    number = task.newest_job if task is not None else 0
+    if not number:
+        number = max((number for found, number in _job_folders(path) if found == name), default=0)
+    folder = path / "jobs" / f"{name}-{number}"
+    return read_verdict(folder) if (folder / VERDICT).exists() else None
+
+
+def _complete_task(path: Path, facts: RunFacts, name: str) -> None:
+    verdict = _verdict_of(path, facts.tasks.get(name), name)
+    if verdict is not None:
+        facts.apply(verdict)
+        facts.damage.append(
+            f"{_shortage(path, verdict)}; the verdict of {name} is from jobs/{name}-{verdict.data['job']}/{VERDICT}"
+        )
+    manifest = manifest_path(path / "out" / name, is_beside=True)
+    if not manifest.exists() or (verdict is not None and verdict.data["verdict"] != str(State.SUCCEEDED)):
+        return
+    _take_outputs(path, facts, name)
+    if verdict is not None:
+        return
+    job = max((number for found, number in _job_folders(path) if found == name), default=1)
+    data = {
+        "task": name,
+        "job": job,
+        "attempt": 0,
+        "verdict": str(State.SUCCEEDED),
+        "cause": str(Cause.OK),
+        "message": "",
+    }
+    facts.apply(Record(events.TASK_ENDED, _WRITER, 1, manifest.stat().st_mtime, data))
+    facts.damage.append(
+        f"{_files(path, name)}: no record of the end of {name}; out/{manifest.name} says that it succeeded"
+    )
+
+
+def _take_outputs(path: Path, facts: RunFacts, name: str) -> None:
+    """Know a task's outputs from their manifest, which is written for a success alone."""
+    if name in facts.outputs:
+        return
+    try:
+        manifest = read_manifest(path / "out" / name, is_beside=True)
+    except (WindlassError, OSError):
+        return  # `windlass verify` names what is wrong with it
+    data = {
+        "task": name,
+        "attempt": 0,
+        "num_files": len(manifest.entries),
+        "bytes": manifest.num_bytes,
+        "digest": manifest.digest,
+    }
+    facts.apply(Record(events.OUTPUTS, _WRITER, 1, 0.0, data))
+
+
+def _lacks_outputs(path: Path, name: str) -> bool:
+    """Whether there is a manifest of outputs that no record names; looks again, for it may be there by now."""
+    if not manifest_path(path / "out" / name, is_beside=True).exists():
+        return False
+    records = JournalReader(path / "journal", skip=(events.METRICS,)).poll(is_fresh=True)
+    return not any(record.kind == events.OUTPUTS and record.data["task"] == name for record in records)
+
+
+def _cut_behind_verdict(path: Path, task: Task) -> Iterator[str]:
+    """Whether the file that says how the task ended is shorter than it was then."""
+    verdict = _verdict_of(path, task, task.name)
+    if verdict is not None and _num_records(path, verdict.writer) < verdict.seq:
+        yield _shortage(path, verdict)
+
+
+def _shortage(path: Path, verdict: Record) -> str:
+    """Such as `journal/train.0.wj: 3 of its 17 records are left`."""
+    file, num_left = path / "journal" / (verdict.writer + SUFFIX), _num_records(path, verdict.writer)
+    what = "the file is missing" if not file.exists() else f"{num_left} of its {verdict.seq} records are left"
+    return f"journal/{file.name}: {what}"
+
+
+def _num_records(path: Path, writer: str) -> int:
+    try:
+        return len(read_frames((path / "journal" / (writer + SUFFIX)).read_bytes())[0])
+    except OSError:
+        return 0
+
+
+def _files(path: Path, task: str) -> str:
+    """The files of a task's supervisors, or the one that there should be."""
+    names = sorted(found.name for found in (path / "journal").glob(f"{task}.*{SUFFIX}"))
+    return ", ".join(f"journal/{name}" for name in names) or f"journal/{task}.0{SUFFIX} is missing"
+
+
+def _logged_attempts(path: Path, task: str) -> list[int]:
+    folders = (path / "logs").glob(f"*/{task}")
+    return sorted(int(found.parent.name) for found in folders if found.parent.name.isdecimal())
+
+
+def _job_folders(path: Path) -> list[tuple[str, int]]:
+    try:
+        names = sorted(found.name for found in (path / "jobs").iterdir() if found.is_dir())
+    except OSError:
+        return []
+    matches = [_JOB.fullmatch(name) for name in names]
+    return [(found[1], int(found[2])) for found in matches if found is not None]

@@ -1,0 +1,58 @@
+"""What the kernel wrote down about processes that it killed for want of memory.
+
+Source: the kernel's Documentation/ABI/testing/dev-kmsg; mm/oom_kill.c, "Killed process %d (%s)".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from windlass.core.process import ProcessId
+
+__all__ = ["killed_for_memory", "killed_in"]
+
+_LOG = "/dev/kmsg"
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The machine's own PID namespace (include/uapi/linux/nsfs.h); the kernel's log has its numbers."""
+
+_RECORD = re.compile(rb"[0-9]+,[0-9]+,([0-9]+),[^;]*;.*Killed process ([0-9]+) ")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def killed_for_memory(processes: Iterable[ProcessId]) -> ProcessId | None:
+    """The first of some processes that the kernel killed for want of memory; None also where its log cannot be read."""
+    if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:
+        return None
+    try:
+        descriptor = os.open(_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        return killed_in(_records(descriptor), processes)
+    finally:
+        os.close(descriptor)
+
+
+def _records(descriptor: int) -> Iterable[bytes]:
+    while True:
+        try:
+            yield os.read(descriptor, 8192)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # overwritten while it was read: the next read goes on with the oldest there is
+            continue
+        except OSError:
+            return
+
+
+def killed_in(records: Iterable[bytes], processes: Iterable[ProcessId]) -> ProcessId | None:
+    """The same by the records of a log; a kill before a process began was of another one with its number."""
+    known = {process.pid: process for process in processes}
+    for record in records:
+        found = _RECORD.match(record)
+        process = known.get(int(found[2])) if found is not None else None
+        if found is not None and process is not None and int(found[1]) / 1e6 >= process.start_ticks / _TICKS_PER_S - 1:
+            return process
+    return None

@@ -1,0 +1,194 @@
+"""Schedules of the learning rate as data; importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from windlass.config import Doc, Finding, Range
+from windlass.train.duration import Duration
+from windlass.train.targets.config import TargetConfig
+
+__all__ = [
+    "AnySchedule",
+    "ConstantConfig",
+    "CosineConfig",
+    "ExponentialConfig",
+    "HalfCosineConfig",
+    "InverseSqrtConfig",
+    "LinearConfig",
+    "PartConfig",
+    "PowerConfig",
+    "ScheduleConfig",
+    "ScheduleTarget",
+    "SequentialConfig",
+    "WSDConfig",
+    "WSDSConfig",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Warm:
+    warmup: Annotated[Duration, Doc("Linear rise from `warmup_from` to the peak.")] = Duration(value=0, unit="steps")
+    warmup_from: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the start.")] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstantConfig(_Warm):
+    """The peak, after warm-up."""
+
+    kind: Literal["constant"] = "constant"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CosineConfig(_Warm):
+    """Half a cosine down to `final` of the peak."""
+
+    kind: Literal["cosine"] = "cosine"
+    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.1
+    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearConfig(_Warm):
+    """A straight line down to `final` of the peak."""
+
+    kind: Literal["linear"] = "linear"
+    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.0
+    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WSDConfig(_Warm):
+    """Warm-up, stable, decay. Source: Hu et al. 2024, "MiniCPM", section 4."""
+
+    kind: Literal["wsd"] = "wsd"
+    decay: Annotated[Duration, Doc("Length of the decay at the end.")]
+    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.0
+    shape: Annotated[Literal["linear", "cosine", "sqrt"], Doc("Of the decay.")] = "linear"
+    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InverseSqrtConfig(_Warm):
+    """The peak times sqrt(warm-up / step)."""
+
+    kind: Literal["inverse-sqrt"] = "inverse-sqrt"
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        if self.warmup.value == 0:
+            yield "warmup", "the peak times sqrt(0 / step) is nothing", "wrong-value", "give it a warm-up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfCosineConfig(_Warm):
+    """The second half of a cosine: from halfway between the peak and `final`, down to `final`."""
+
+    kind: Literal["half-cosine"] = "half-cosine"
+    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end.")] = 0.1
+    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExponentialConfig(_Warm):
+    """The same factor every step, from `begin` to `final`; rising where `begin` is smaller, as a range test wants."""
+
+    kind: Literal["exponential"] = "exponential"
+    begin: Annotated[float, Range(above=0, max=1), Doc("Share of the peak after the warm-up.")] = 1.0
+    final: Annotated[float, Range(above=0, max=1), Doc("Share of the peak at the end.")] = 0.01
+    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerConfig(_Warm):
+    """The peak times (position / warm-up) ** exponent, then a linear decay. Source: Shen et al. 2024, "Power scheduler"."""
+
+    kind: Literal["power"] = "power"
+    exponent: Annotated[float, Range(max=0), Doc("Below zero; the larger, the faster it falls.")] = -0.51
+    decay: Annotated[Duration | None, Doc("Length of a linear decay at the end; null: none.")] = None
+    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak after that decay.")] = 0.0
+    over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        if self.warmup.value == 0:
+            yield "warmup", "a power of position / 0 has no value", "wrong-value", "give it a warm-up"
+        if self.final and self.decay is None:
+            message = f"final {self.final} is where the decay ends, and there is no decay"
+            yield "final", message, "ignored-setting", "give `decay`, or leave out `final`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WSDSConfig(_Warm):
+    """Several periods, each stable and then decaying to `final`; the next begins at the peak again.
+
+    Each period ends with a model that can be used, and the next one goes on from it. Source: Wen et al. 2024,
+    "Understanding warmup-stable-decay learning rates", section 4 (WSD-S).
+    """
+
+    kind: Literal["wsd-s"] = "wsd-s"
+    periods: Annotated[tuple[Duration, ...], Doc("Lengths of the periods; the warm-up is in the first.")]
+    decay: Annotated[Duration | None, Doc("Length of the decay at the end of each period.")] = None
+    decay_share: Annotated[
+        float | None, Range(above=0, max=1), Doc("The same as a share of each period; give one of the two.")
+    ] = None
+    peaks: Annotated[tuple[float, ...], Doc("Share of the peak in each period; empty: all of it.")] = ()
+    final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end of each period.")] = 0.0
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        if not self.periods:
+            yield "periods", "there are no periods", "wrong-value", "write lengths such as [1000steps, 2000steps]"
+        for place, period in enumerate(self.periods):
+            if not period.value:
+                yield f"periods.{place}", "this period has no length", "wrong-value", "give it one, or remove it"
+        if (self.decay is None) == (self.decay_share is None):
+            both = "both `decay` and `decay_share` are set" if self.decay else "the periods have no decay"
+            yield "decay", both, "wrong-value", "give one of `decay` and `decay_share`"
+        if self.peaks and len(self.peaks) != len(self.periods):
+            message = f"{len(self.peaks)} peaks for {len(self.periods)} periods"
+            yield "peaks", message, "wrong-value", f"write {len(self.periods)}, or leave them out"
+        for place, peak in enumerate(self.peaks):
+            if not self.final < peak:
+                message = f"a peak of {peak} does not decay to {self.final}"
+                yield f"peaks.{place}", message, "out-of-range", f"write more than {self.final}"
+
+
+PartConfig: TypeAlias = (
+    ConstantConfig
+    | CosineConfig
+    | HalfCosineConfig
+    | LinearConfig
+    | ExponentialConfig
+    | PowerConfig
+    | InverseSqrtConfig
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialConfig:
+    """Schedules one after another; each begins anew where the one before ended."""
+
+    kind: Literal["sequential"] = "sequential"
+    parts: Annotated[tuple[PartConfig, ...], Doc("The schedules.")]
+    lengths: Annotated[tuple[Duration, ...], Doc("Of all parts but the last.")]
+
+    def check(self) -> Iterator[Finding]:
+        """What no single field can see."""
+        num_parts, num_lengths = len(self.parts), len(self.lengths)
+        if not num_parts:
+            yield "parts", "there are no parts", "wrong-value", "list one schedule or more"
+        elif num_lengths != num_parts - 1:
+            message = f"{num_lengths} lengths for {num_parts} parts"
+            yield "lengths", message, "wrong-value", f"write {num_parts - 1}: the last part lasts to the run's end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleTarget(TargetConfig):
+    """A schedule of your own: a function of the step that gives a share of the peak."""
+
+
+ScheduleConfig: TypeAlias = PartConfig | WSDConfig | WSDSConfig | SequentialConfig
+AnySchedule: TypeAlias = ScheduleConfig | ScheduleTarget

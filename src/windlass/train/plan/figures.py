@@ -1,0 +1,60 @@
+"""How large a model is and what a token costs: of a decoder from its settings, of one's own by making it without weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.model.config import ModelConfig
+from windlass.train.model.flops import ParameterCounts, count_parameters, flops_per_token
+from windlass.train.recipe import Recipe
+
+__all__ = ["Figures", "figures_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Of a recipe's model.
+
+    Attributes:
+        flops_per_token: forward and backward, for a row of the recipe's length.
+        vocab_size: None where nothing says it.
+        is_own: whether it is a model of the user's own: then nothing is known of what its layers keep.
+    """
+
+    counts: ParameterCounts
+    flops_per_token: float
+    vocab_size: int | None
+    is_own: bool = False
+
+
+def figures_of(recipe: Recipe) -> Figures:
+    """Costs nothing for a decoder; a model of the user's own is made on the meta device, else on the CPU.
+
+    Raises:
+        SpecError: the user's code fails, or torch is not installed where it needs it.
+    """
+    length = recipe.data.sequence_length
+    if isinstance(recipe.model, ModelConfig):
+        each = flops_per_token(recipe.model, length)
+        return Figures(counts=count_parameters(recipe.model), flops_per_token=each, vocab_size=recipe.model.vocab_size)
+    try:
+        import torch  # lazy: costs seconds, and a decoder needs none of it
+    except ModuleNotFoundError as error:
+        message = f"model: {recipe.model.target} cannot be counted: torch is not installed here"
+        raise SpecError([Problem(message, "extra-missing", hint='pip install "windlass[train]"')]) from error
+    from windlass.train.targets.model import build_own_model, flops_of, own_vocab_size
+
+    try:
+        model = build_own_model(recipe, recipe.model, device=torch.device("meta"))
+    except SpecError:  # code that reads a value while it builds cannot do without one
+        model = build_own_model(recipe, recipe.model)
+    total = sum(parameter.numel() for parameter in model.parameters())
+    tables = {id(module.weight): module.weight for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    embedding = sum(weight.numel() for weight in tables.values())
+    return Figures(
+        counts=ParameterCounts(total=total, active=total, embedding=embedding),
+        flops_per_token=flops_of(model, length),
+        vocab_size=own_vocab_size(recipe.model, model),
+        is_own=True,
+    )

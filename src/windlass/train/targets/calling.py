@@ -1,0 +1,154 @@
+"""Code that a recipe names: its arguments checked, its defaults written out, and the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from typing import Any
+
+from windlass.config.decode import Decoder
+from windlass.config.document import Branch, Entry, Items, Tree, tree_of_data
+from windlass.config.path import join_path
+from windlass.config.shape import fields_of
+from windlass.core.errors import Place, Problem, SpecError, WindlassError
+from windlass.train.reference import place_of_error
+from windlass.train.targets.config import TargetConfig
+from windlass.train.targets.signature import Signature, read_signature
+
+__all__ = ["OFFERS", "Checked", "call_target", "check_target", "whole_target"]
+
+OFFERS: Mapping[str, tuple[str, ...]] = {
+    "callback": (),
+    "loader": (
+        *("share", "world", "seed", "recipe"),
+        *("batch_tokens", "sequence_length", "microbatch_tokens", "vocab_size"),
+    ),
+    "model": ("seed", "recipe"),
+    "train_module": ("model", "optimizer", "world", "seed", "loss", "max_grad_norm", "skip", "recipe"),
+    "optim": ("params", "lr", "weight_decay", "model"),
+    "schedule": ("step", "tokens", "progress", "duration", "recipe"),
+    "source": (),
+}
+"""What windlass passes to a target of each part, where its signature has a parameter of that name."""
+
+
+class Checked:
+    """A target's arguments as they were checked.
+
+    Attributes:
+        problems: what is wrong with them; empty where they can be called.
+        args: all of them as plain data, defaults written out.
+        values: what to call it with.
+        origins: path of each argument that was written to its place.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.args: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, Place] = {}
+        self.signature: Signature | None = None
+
+
+def check_target(config: TargetConfig, part: str, where: str, origins: Mapping[str, Place] | None = None) -> Checked:
+    """Import a target and hold its `args` against its signature; calls nothing.
+
+    Args:
+        part: a key of `OFFERS`.
+        where: path of the part in the recipe, for errors.
+        origins: path to place of what was written.
+    """
+    found = Checked()
+    places = origins or {}
+    here = places.get(f"{where}.target") or places.get(where)
+    try:
+        signature = read_signature(config.target, OFFERS[part])
+    except WindlassError as error:
+        for problem in error.problems:
+            message = f"{where}.target: {problem.message}"
+            found.problems.append(Problem(message, problem.code, here or problem.place, problem.hint))
+        return found
+    found.signature = signature
+    known, extra = dict(config.args), dict[str, Any]()
+    for name in config.args:
+        if name in signature.given:
+            place = places.get(join_path((*where.split("."), "args", name)), here)
+            message = f"`{where}.args.{name}` is what windlass passes to {config.target}"
+            found.problems.append(Problem(message, "unknown-key", place, "leave it out"))
+            known.pop(name)
+    fields = fields_of(signature.schema)
+    if signature.takes_any:
+        extra = {name: known.pop(name) for name in list(known) if name not in fields}
+    path = (*where.split("."), "args")
+    tree = _placed(tree_of_data(known, ""), path, places, here or Place(where))
+    decoder = Decoder(signature.schema)
+    made = decoder.decode(tree, path)
+    found.problems += [_of_target(problem, config) for problem in decoder.problems]
+    found.origins = {name: place for name, place in decoder.origins.items() if place.source}
+    if not found.problems:
+        found.args = {**signature.written(made), **extra}
+        found.values = {**{name: getattr(made, name) for name in fields}, **extra}
+    return found
+
+
+def _of_target(problem: Problem, config: TargetConfig) -> Problem:
+    """Say whose argument it is."""
+    if problem.code in ("unknown-key", "missing-key"):
+        return Problem(f"{problem.message}, of {config.target}", problem.code, problem.place, problem.hint)
+    return problem
+
+
+def _placed(tree: Tree, path: tuple[str, ...], origins: Mapping[str, Place], outer: Place) -> Tree:
+    """The tree with the places where its parts were written."""
+    place = origins.get(join_path(path), outer)
+    if isinstance(tree, Branch):
+        entries = tuple(_entry(entry, (*path, entry.key), origins, place) for entry in tree.entries)
+        return Branch(entries, place)
+    if isinstance(tree, Items):
+        items = (_placed(item, (*path, str(number)), origins, place) for number, item in enumerate(tree.items))
+        return Items(tuple(items), place)
+    return type(tree)(tree.value, tree.text, place)
+
+
+def _entry(entry: Entry, path: tuple[str, ...], origins: Mapping[str, Place], outer: Place) -> Entry:
+    tree = _placed(entry.tree, path, origins, outer)
+    return Entry(entry.key, tree.place, tree)
+
+
+def whole_target(config: TargetConfig, part: str, where: str) -> Callable[..., Any]:
+    """The target with its arguments in place, to be called with what windlass passes.
+
+    Raises:
+        SpecError: it cannot be imported, or its arguments are wrong.
+    """
+    checked = check_target(config, part, where)
+    if checked.problems or checked.signature is None:
+        raise SpecError(checked.problems)
+    signature = checked.signature
+
+    def call(**offered: object) -> object:
+        given = {name: offered[name] for name in signature.given if name in offered}
+        try:
+            return signature.call(**given, **checked.values)
+        except WindlassError:
+            raise
+        except Exception as error:
+            kind = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
+            message = f"{where}: {config.target} failed: {kind}"
+            place = place_of_error(error, config.target)
+            raise SpecError([Problem(message, "recipe-failed", place, "-v shows the traceback")]) from error
+
+    return call
+
+
+def call_target(config: TargetConfig, part: str, where: str, **offered: object) -> object:
+    """What the target makes; a dataclass with a method `build` is built.
+
+    Raises:
+        SpecError: it cannot be imported or fails; names the line of the user's own code.
+    """
+    made = whole_target(config, part, where)(**offered)
+    build = getattr(made, "build", None)
+    if is_dataclass(made) and callable(build):
+        return build()
+    return made

@@ -1,0 +1,85 @@
+"""A model of the user's own: built, and asked how it wants to be called and what it costs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.targets.calling import call_target
+
+if TYPE_CHECKING:
+    from windlass.train.recipe import Recipe
+    from windlass.train.targets.config import ModelTarget
+
+__all__ = ["ForwardForm", "build_own_model", "flops_of", "form_of", "own_vocab_size"]
+
+
+def build_own_model(recipe: Recipe, config: ModelTarget, *, device: torch.device | None = None) -> nn.Module:
+    """Call the target; random numbers that it draws follow from the recipe's seed, the same on every process.
+
+    Args:
+        device: where new tensors are made; None: the CPU, with their first values.
+
+    Raises:
+        SpecError: it fails, or makes no module.
+    """
+    with torch.random.fork_rng(devices=[]), torch.device(device or "cpu"):
+        torch.manual_seed(recipe.seed)
+        made = call_target(config, "model", "model", seed=recipe.seed, recipe=recipe)
+    if isinstance(made, nn.Module):
+        return made
+    message = f"model: {config.target} makes a {type(made).__name__}, which is no torch.nn.Module"
+    raise SpecError([Problem(message, "recipe-wrong", hint="return the module")])
+
+
+class ForwardForm:
+    """How a model is called.
+
+    Attributes:
+        gives: sums: with labels it gives sums of losses itself, as Decoder; logits: it gives those, or something that
+            has them as `logits`.
+        takes_documents: whether it has a parameter `documents_BT`.
+    """
+
+    def __init__(self, gives: Literal["sums", "logits"], takes_documents: bool) -> None:
+        self.gives, self.takes_documents = gives, takes_documents
+
+
+def form_of(model: nn.Module) -> ForwardForm:
+    """By the names of the parameters of its forward."""
+    names = inspect.signature(type(model).forward).parameters
+    return ForwardForm("sums" if "labels_BT" in names else "logits", "documents_BT" in names)
+
+
+def own_vocab_size(config: ModelTarget, model: nn.Module | None = None) -> int | None:
+    """Of the argument `vocab_size`, else of that attribute of the model or its config; None where nothing says it."""
+    found: Any = config.args.get("vocab_size")
+    for holder in (model, getattr(model, "config", None)):
+        found = getattr(holder, "vocab_size", None) if found is None else found
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
+
+def flops_of(model: nn.Module, length: int) -> float:
+    """Forward and backward for each token: what its `flops_per_token(length)` says, else six for each weight of a product.
+
+    Embeddings that are only looked up do not count; attention over the row does not either, as nothing says that there is one.
+    """
+    own = getattr(model, "flops_per_token", None)
+    if callable(own):
+        return float(own(length))
+    looked_up = {id(weight) for weight in _embeddings(model)}
+    matrices = [weight for weight in model.parameters() if weight.dim() > 1 and id(weight) not in looked_up]
+    return float(sum(6 * weight.numel() for weight in matrices))
+
+
+def _embeddings(model: nn.Module) -> Iterator[nn.Parameter]:
+    """Weights of embeddings that are no head as well."""
+    heads = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and id(module.weight) not in heads:
+            yield module.weight

@@ -1,0 +1,93 @@
+"""The parts of a recipe that are the user's own code: found, checked, and named by their content."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from windlass.core.errors import Place, Problem, WindlassError
+from windlass.train.data.config import LoaderTarget, SourceTarget
+from windlass.train.optim.config import OptimTarget
+from windlass.train.optim.schedule_config import ScheduleTarget
+from windlass.train.reference import load_reference
+from windlass.train.targets.calling import check_target
+from windlass.train.targets.config import ModelTarget, ModuleTarget, TargetConfig
+
+if TYPE_CHECKING:
+    from windlass.train.recipe import Recipe
+
+__all__ = ["code_of", "complete", "targets_of"]
+
+R = TypeVar("R", bound="Recipe")
+
+
+def targets_of(recipe: Recipe) -> Iterator[tuple[str, str, TargetConfig]]:
+    """(path in the recipe, part as `OFFERS` names it, config) of each."""
+    if isinstance(recipe.model, ModelTarget):
+        yield "model", "model", recipe.model
+    if isinstance(recipe.train_module, ModuleTarget):
+        yield "train_module", "train_module", recipe.train_module
+    if isinstance(recipe.optim, OptimTarget):
+        yield "optim", "optim", recipe.optim
+    if isinstance(recipe.schedule, ScheduleTarget):
+        yield "schedule", "schedule", recipe.schedule
+    if isinstance(recipe.data, LoaderTarget):
+        yield "data", "loader", recipe.data
+    else:
+        for number, source in enumerate(recipe.data.sources):
+            if isinstance(source, SourceTarget):
+                yield f"data.sources.{number}", "source", source
+    for name, config in recipe.callbacks.items():
+        if isinstance(config, TargetConfig) and getattr(config, "enabled", True):
+            yield f"callbacks.{name}", "callback", config
+
+
+def complete(recipe: R, origins: Mapping[str, Place]) -> tuple[R, list[Problem], dict[str, Place]]:
+    """The recipe with every argument of every target written out, what is wrong with them, and where each was written.
+
+    Imports the code that the recipe names, and calls none of it.
+    """
+    problems: list[Problem] = []
+    places: dict[str, Place] = {}
+    for where, part, config in targets_of(recipe):
+        checked = check_target(config, part, where, origins)
+        problems += checked.problems
+        places |= checked.origins
+        if not checked.problems:
+            recipe = _put(recipe, where.split("."), replace(config, args=checked.args))
+    return recipe, problems, places
+
+
+def _put(value: Any, path: list[str], new: object) -> Any:
+    """A copy of the value with what stands at a path replaced."""
+    if not path:
+        return new
+    first, *rest = path
+    if isinstance(value, tuple):
+        return tuple(_put(item, rest, new) if str(at) == first else item for at, item in enumerate(value))
+    if isinstance(value, Mapping):
+        # a name of a callback may have dots of its own
+        key = next(name for name in value if ".".join(path) == name)
+        return {**value, key: new}
+    return replace(value, **{first: _put(getattr(value, first), rest, new)})
+
+
+def code_of(recipe: Recipe) -> dict[str, dict[str, str]]:
+    """Path of each part to its `target`, and the `sha256` of the file that defines it where it has one."""
+    return {
+        where: {"target": config.target, "sha256": digest_of(config.target)} for where, _, config in targets_of(recipe)
+    }
+
+
+def digest_of(target: str) -> str:
+    """Of the source file that defines a target; empty where none can be read."""
+    try:
+        found: Any = load_reference(target)
+        file = inspect.getsourcefile(inspect.unwrap(found) if callable(found) else found)
+        return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except (WindlassError, TypeError, OSError):
+        return ""

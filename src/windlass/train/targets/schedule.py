@@ -1,0 +1,64 @@
+"""A schedule of the user's own, as the function that the trainer calls."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from windlass.core.errors import Problem, SpecError
+from windlass.train.optim.lengths import Rates, Unit, convert
+from windlass.train.reference import load_reference
+from windlass.train.targets.calling import OFFERS, whole_target
+
+if TYPE_CHECKING:
+    from windlass.train.optim.schedule_config import ScheduleTarget
+    from windlass.train.recipe import Recipe
+
+__all__ = ["own_schedule"]
+
+
+def own_schedule(recipe: Recipe, config: ScheduleTarget, rates: Rates) -> Callable[[int, int], float]:
+    """Step and tokens to a share of the peak.
+
+    A function is called for every step. Of a class one object is made, and that is called for every step. Each takes
+    those of `step`, `tokens`, `progress`, `duration` and `recipe` that it names.
+
+    Raises:
+        SpecError: it fails at the first step, or gives no number.
+    """
+    offered = {"duration": recipe.duration, "recipe": recipe}
+    call = whole_target(config, "schedule", "schedule")
+    if isinstance(load_reference(config.target), type):
+        call = _named_alone(call(**offered), config)
+
+    def factor(step: int, tokens: int) -> float:
+        progress = _progress(recipe, rates, step, tokens)
+        found = call(step=step, tokens=tokens, progress=progress, **offered)
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found) or found < 0:
+            message = f"schedule: {config.target} gives {found!r} at step {step}, which is no share of the peak"
+            raise SpecError([Problem(message, "wrong-value", hint="return a number from 0 on; 1 is the peak")])
+        return float(found)
+
+    factor(1, rates.batch_tokens or 0)
+    return factor
+
+
+def _named_alone(made: object, config: ScheduleTarget) -> Callable[..., object]:
+    if not callable(made):
+        message = f"schedule: {config.target} makes a {type(made).__name__} that cannot be called"
+        raise SpecError([Problem(message, "recipe-wrong", hint="give the class a `__call__(self, step)`")])
+    names = [name for name in inspect.signature(made).parameters if name in OFFERS["schedule"]]
+
+    def call(**offered: object) -> object:
+        return made(**{name: offered[name] for name in names})
+
+    return call
+
+
+def _progress(recipe: Recipe, rates: Rates, step: int, tokens: int) -> float:
+    """Share of the run's length, this step included."""
+    unit: Unit = "tokens" if recipe.duration.unit == "tokens" else "steps"
+    total = convert(recipe.duration, unit, rates)
+    return min(1.0, (tokens if unit == "tokens" else step) / total) if total else 1.0
