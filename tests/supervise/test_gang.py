@@ -175,6 +175,21 @@ def test_a_replica_that_was_ready_and_is_gone_does_not_open_the_barrier() -> Non
     assert scene.step() is Step.RUN
 
 
+def test_a_replica_that_was_killed_in_a_job_of_a_scheduler_is_the_next_jobs_to_start() -> None:
+    """Nobody starts it again in this one: where it is, is not what ended it."""
+    scene = Scene(incarnation="1.0", max_links=3, per_job_s=3600.0)
+    scene.run()
+    scene.core.on_disconnected(1, scene.now)
+    scene.core.roster.on_gone(1, scene.now, "all processes of replica 1")
+    scene.after(1)
+    scene.end(0, "sibling-failed")
+    assert scene.cause() == "killed"
+    end = scene.ledger.last(events.ATTEMPT_ENDED)["end"]
+    assert (end["message"], end["needs_new_job"]) == ("killed from outside: all processes of replica 1", True)
+    assert scene.core.is_over
+    assert scene.core.order.code == EXIT_RESUMABLE
+
+
 def test_a_lost_replica_is_named_after_its_time_to_come_back() -> None:
     scene = Scene()
     scene.run()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.core.clock import FakeClock, SystemClock
+from windlass.core.clock import FakeClock
 from windlass.record.redact import Redactor
 from windlass.supervise import channel as channel_module
 from windlass.supervise import linux
@@ -290,7 +290,7 @@ def finish(channel: Channel, path: Path, queue: list[bytes]) -> None:
         os.write(channel.write_fd, piece)
     channel = channel.close_writer()
     pump = new_pump(channel, path)
-    assert pump.drain(SystemClock().monotonic() + 5).is_eof
+    assert pump.drain(FakeClock().monotonic() + 5).is_eof
     pump.close()
     channel.close()
 

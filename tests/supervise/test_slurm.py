@@ -280,9 +280,14 @@ def test_a_batch_script_that_began_and_was_killed_could_start(reason: str) -> No
     found = cause_of_end("FAILED", reason, has_begun=True)
     assert found is not None
     assert (found.cause, found.message) == (Cause.KILLED, f"its batch script was killed (Slurm: FAILED, {reason})")
-    other = cause_of_end("FAILED", "3:0", has_begun=True)
-    assert other is not None
-    assert other.cause is Cause.UNKNOWN
+
+
+@pytest.mark.parametrize("reason", ["NonZeroExitCode", "3:0", "exit code 137:0"])
+def test_supervisors_that_began_and_left_no_word_were_killed(reason: str) -> None:
+    """They say how their work ended before their batch script can fail, and Slurm has lost no node."""
+    found = cause_of_end("FAILED", reason, has_begun=True)
+    assert found is not None
+    assert (found.cause, found.message) == (Cause.KILLED, f"its supervisors were killed (Slurm: FAILED, {reason})")
 
 
 NO_ACCOUNTING = (1, "", "Slurm accounting storage is disabled")

@@ -162,14 +162,14 @@ def test_a_worker_that_never_joins_is_named_and_user_code_does_not_start(stage: 
     program = stage.write("python", f'#!/bin/sh\n[ "$WINDLASS_RANK" = 1 ] && exec sleep 600\nexec {PYTHON} "$@"\n')
     program.chmod(0o755)
     path = f"{stage.code}:{os.path.dirname(PYTHON)}:/usr/bin:/bin"
-    spec = stage.python("print('user code ran')", nodes=3, cluster="ray", ready_timeout="30s", vars={"PATH": path})
+    spec = stage.python("print('user code ran')", nodes=3, cluster="ray", ready_timeout="75s", vars={"PATH": path})
     run = stage.launch(spec | {"retry": {"interrupted": 0}})
     assert stage.end(run, _LONG_S) is State.FAILED
     (end,) = stage.ends(run)
     assert (end.cause, end.rank) == ("never-ready", 0), stage.story(run)
     host = end.host
     assert end.message == (
-        f"2 of 3 nodes joined Ray within 30 s; missing: replica 1 ({host}); joined: replica 0 ({host}), replica 2 ({host})"
+        f"2 of 3 nodes joined Ray within 75 s; missing: replica 1 ({host}); joined: replica 0 ({host}), replica 2 ({host})"
     )
     assert "user code ran" not in stage.log(run)
 

@@ -25,6 +25,7 @@ class End:
         message: one line for people.
         tail: the last lines printed, redacted.
         traceback: the Python traceback found in the log, redacted.
+        needs_new_job: whether a replica is gone that this start of a scheduler's job does not start again.
     """
 
     cause: str
@@ -35,6 +36,7 @@ class End:
     tail: tuple[str, ...] = ()
     traceback: str = ""
     at: float = 0.0
+    needs_new_job: bool = False
 
     def to_data(self) -> dict[str, Any]:
         """The JSON form, defaults left out."""

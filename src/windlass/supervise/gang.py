@@ -18,8 +18,9 @@ from windlass.record import events
 from windlass.record.causes import EXIT_RESUMABLE, Cause, cause_of
 from windlass.record.retry import decide, end_of_chain
 from windlass.record.state import Attempt, End, State, Task
+from windlass.supervise import gang_ends
 from windlass.supervise.deadlines import Deadlines
-from windlass.supervise.gang_ends import are_heads_over, end_of, failures, first_failure, have_heads_succeeded, host_of
+from windlass.supervise.gang_ends import end_of, failures, first_failure, host_of
 from windlass.supervise.messages import (
     Command,
     HandOver,
@@ -47,9 +48,6 @@ In a scheduler's job also for a notice: it may signal the code a moment before i
 
 CHECKPOINT_WAIT_S = 600.0
 """`stop --checkpoint` waits so long for code that said it listens, before SIGTERM."""
-
-_ENDS_LINK = frozenset({Cause.WALLTIME, Cause.NODE_LOST, Cause.NODE_UNHEALTHY, Cause.PREEMPTED, Cause.NEVER_READY})
-"""After these the nodes of a scheduler's job are not to be used again; nobody starts a replica there that is gone."""
 
 
 class GangCore:
@@ -136,7 +134,7 @@ class GangCore:
         attempt, self.predecessor = task.attempts[self.predecessor], 0
         is_ended = attempt.end is not None
         for number, other in left_open(task, self._gang.incarnation):
-            left = End(str(Cause.NODE_LOST), rank=other, message="nobody was left to say how it ended")
+            left = End(str(cause), rank=other, message="nobody was left to say how it ended")
             self._ledger.append(events.PROCESS_ENDED, attempt=number, rank=other, end=left.to_data())
         if is_ended:
             return self._follow(attempt, now)
@@ -298,7 +296,7 @@ class GangCore:
 
     def _run(self, now: float) -> list[Command]:
         ended = self.roster.ended(self.order.attempt)
-        if have_heads_succeeded(ended, self._gang.num_heads):
+        if gang_ends.have_heads_succeeded(ended, self._gang.num_heads):
             return self._dismiss_workers(ended, now)
         bad = failures(ended, self._gang.num_heads)
         lost = self.roster.lost(now)
@@ -312,10 +310,10 @@ class GangCore:
             first = first_failure(bad)
             return self._stop(cause_of(first.cause), first.message, now, end=first)
         if lost:
-            rank, killer = lost[0], self.roster.killed.get(lost[0])
-            cause = Cause.NODE_LOST if killer is None else Cause.KILLED
-            message = f"replica {rank} was lost" if killer is None else f"killed from outside: {killer}"
-            return self._stop(cause, message, now, rank=rank, host=self._host(rank))
+            end = gang_ends.end_of_lost(
+                self.roster, lost[0], self._host(lost[0]), is_scheduled=bool(self._gang.incarnation)
+            )
+            return self._stop(cause_of(end.cause), end.message, now, end=end)
         if len(ended) == self._gang.num_replicas:
             return self._finish(End(str(Cause.OK)), now)
         return []
@@ -382,7 +380,7 @@ class GangCore:
             if len(ended) == self._gang.num_replicas and all(end.cause == Cause.OK for end in ended.values()):
                 return self._finish(End(str(Cause.OK)), now)
             return self._finish(self._first_end(ended), now)
-        is_killing = now >= self._kill_at or are_heads_over(ended, self._gang.num_heads)
+        is_killing = now >= self._kill_at or gang_ends.are_heads_over(ended, self._gang.num_heads)
         level = StopLevel.KILL if is_killing else StopLevel.TERM if now >= self._term_at else StopLevel.ASK
         if level > self.order.level:
             return self._set(now, level=level)
@@ -448,7 +446,7 @@ class GangCore:
             return False
         was_gathered_here = not newest.started_at and self._is_gate_open
         is_ours = newest.incarnation == self._gang.incarnation or was_gathered_here
-        if is_ours and cause_of(newest.end.cause) in _ENDS_LINK:
+        if is_ours and gang_ends.ends_link(newest.end):
             return True
         return self._deadlines.is_link_too_short(now)
 

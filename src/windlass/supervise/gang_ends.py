@@ -14,7 +14,19 @@ from windlass.record.state import Attempt, End
 from windlass.supervise.messages import Status
 from windlass.supervise.roster import Roster
 
-__all__ = ["are_heads_over", "end_of", "failures", "first_failure", "have_heads_succeeded", "host_of"]
+__all__ = [
+    "are_heads_over",
+    "end_of",
+    "end_of_lost",
+    "ends_link",
+    "failures",
+    "first_failure",
+    "have_heads_succeeded",
+    "host_of",
+]
+
+_ENDS_LINK = frozenset({Cause.WALLTIME, Cause.NODE_LOST, Cause.NODE_UNHEALTHY, Cause.PREEMPTED, Cause.NEVER_READY})
+"""After these the nodes of a scheduler's job are not to be used again; nobody starts a replica there that is gone."""
 
 
 def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
@@ -43,6 +55,11 @@ def _precedence(end: End) -> tuple[bool, float, int]:
     return (end.cause == Cause.SIBLING_FAILED or kind_of(cause_of(end.cause)) is Kind.DONE, end.at, end.rank)
 
 
+def ends_link(end: End) -> bool:
+    """Whether the next attempt needs another job of the scheduler's."""
+    return end.needs_new_job or cause_of(end.cause) in _ENDS_LINK
+
+
 def have_heads_succeeded(ended: Mapping[int, End], num_heads: int) -> bool:
     """Whether the task is done and only workers are left; False where there are no heads."""
     return num_heads > 0 and all(rank in ended and ended[rank].cause == Cause.OK for rank in range(num_heads))
@@ -57,6 +74,18 @@ def host_of(attempt: Attempt | None, rank: int) -> str:
     """The machine of a replica, as it told when its process started; empty: not known."""
     replica = attempt.replicas.get(rank) if attempt is not None else None
     return replica.host if replica is not None else ""
+
+
+def end_of_lost(roster: Roster, rank: int, host: str, *, is_scheduled: bool) -> End:
+    """How an attempt ends that lost a replica.
+
+    Args:
+        is_scheduled: whether it runs in a scheduler's job, where nobody starts the replica again.
+    """
+    killed = roster.killed.get(rank)
+    cause = Cause.NODE_LOST if killed is None else Cause.KILLED
+    message = f"replica {rank} was lost" if killed is None else f"killed from outside: {killed}"
+    return End(str(cause), rank=rank, host=host, message=message, needs_new_job=is_scheduled)
 
 
 def end_of(told: Status, roster: Roster, attempt: int, machine_of: Callable[[int], str]) -> End:

@@ -21,7 +21,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.files import write_new
 from windlass.core.json_text import read_json
 
-__all__ = ["LOCAL", "START_MARK", "Incarnation", "as_written", "enter_link", "link_path"]
+__all__ = ["LOCAL", "START_MARK", "Incarnation", "as_written", "enter_link", "link_path", "output_path"]
 
 START_MARK = "WINDLASS_START"
 """Variable with what a batch script says of its own start, which no other start says."""
@@ -40,6 +40,7 @@ class Incarnation:
         skew_s: how far this machine's clock was from that of the first replica when both began.
         mark: what the batch script said of this start; empty where the scheduler tells starts apart.
         is_unknown_restart: whether the scheduler does not know that it had given this job's id to a start before.
+        output_begin: size of the batch job's output when the start began, in bytes.
     """
 
     name: str = ""
@@ -50,6 +51,7 @@ class Incarnation:
     skew_s: float = 0.0
     mark: str = ""
     is_unknown_restart: bool = False
+    output_begin: int = 0
 
     def folder(self, job_folder: Path) -> Path:
         """Where its guards and pulses are."""
@@ -64,6 +66,11 @@ def link_path(job_folder: Path, link: int) -> Path:
     return job_folder / f"link-{link}.json"
 
 
+def output_path(job_folder: Path, job_id: str) -> Path:
+    """What the batch script of a link, and srun in it, prints; that of a task of an array is elsewhere."""
+    return job_folder / f"slurm-{job_id}.out"
+
+
 def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incarnation | None:
     """This start of a Slurm job as a link; None when another job is that link already. Idempotent.
 
@@ -76,6 +83,7 @@ def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incar
     if read_json(path)["id"] != job_id:
         return None
     number = int(environ.get("SLURM_RESTART_COUNT", "0"))
+    output = output_path(job_folder, job_id)
     found = Incarnation(
         name=f"{job_id}.{number}",
         link=link,
@@ -83,6 +91,7 @@ def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incar
         began_at=now,
         ends_at=float(environ.get("SLURM_JOB_END_TIME", "0")),
         mark=environ.get(START_MARK, ""),
+        output_begin=output.stat().st_size if output.exists() else 0,
     )
     while True:
         found.folder(job_folder).mkdir(mode=0o700, exist_ok=True)

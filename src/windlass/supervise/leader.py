@@ -18,7 +18,7 @@ from windlass.supervise.election import Leadership, publish_claim
 from windlass.supervise.gang import Gang, GangCore
 from windlass.supervise.gate import Gate
 from windlass.supervise.guard import is_gone, killed_replica
-from windlass.supervise.incarnation import LOCAL, Incarnation
+from windlass.supervise.incarnation import LOCAL, Incarnation, output_path
 from windlass.supervise.job import JobDocument
 from windlass.supervise.ledger import JournalLedger
 from windlass.supervise.messages import Command, Order, Phase, Status, Step
@@ -34,6 +34,9 @@ __all__ = ["Leader"]
 _ENTRIES_EVERY_S = 5.0
 _REPEAT_PER_REPLICA_S = 0.01
 """An order is repeated with every tick, to a big gang less often: at most 100 replicas answer within a second."""
+
+_ASK_SRUN_AFTER_S = 3.0
+"""When a whole job is killed its replicas do not die at one moment; the one that dies last is no witness."""
 
 _THIS_MACHINE = "127.0.0.1"
 
@@ -167,12 +170,22 @@ class Leader:
             self._look_for_entries()
 
     def _look_for_the_gone(self, now: float) -> None:
-        """Where all replicas are on one machine, the dead need not be waited for."""
+        """Replicas that are known to be dead need not be waited for."""
+        missed = self.core.roster.missed(now, _ASK_SRUN_AFTER_S)
+        if missed and self._incarnation.name and self._job.chain.scheduler == "slurm":
+            self._look_at_srun(missed, now)
         if not self._job.is_on_one_machine:
             return
         for rank in self.core.roster.absent:
             if is_gone(self._folder, rank):
                 self.core.roster.on_gone(rank, now, killed_replica(self._folder, rank))
+
+    def _look_at_srun(self, missed: list[int], now: float) -> None:
+        from windlass.supervise.srun_output import SrunOutput  # lazy: only Slurm's jobs have one
+
+        path = output_path(self._folder, self._incarnation.job_id)
+        for rank in SrunOutput(path, self._incarnation.output_begin).killed().intersection(missed):
+            self.core.roster.on_gone(rank, now, f"all processes of replica {rank}")
 
     def _look_at_gate(self, now: float) -> None:
         self._ledger.poll()

@@ -237,12 +237,13 @@ class Links:
                 self._note(f"the job could not be requeued: {error}")
 
     def end_job(self) -> None:
-        """The last thing of all, where a node was lost: the step waits for that one's replica until the walltime is over.
+        """The last thing of all, where a replica was lost: the step waits for that one's replica until the walltime is over.
 
         A node that died and is back before the scheduler missed it, or whose daemon lost its job, ends no step.
         """
         newest = self._ledger.task().newest_attempt
-        was_lost = newest is not None and newest.end is not None and cause_of(newest.end.cause) in _NODE_CAUSES
+        end = newest.end if newest is not None else None
+        was_lost = end is not None and (end.needs_new_job or cause_of(end.cause) in _NODE_CAUSES)
         if self._scheduler is None or not was_lost or len(self._job.replicas) == 1:
             return
         try:

@@ -75,7 +75,11 @@ class Roster:
 
     def lost(self, now: float) -> list[int]:
         """Replicas that have been gone for too long, in order."""
-        return sorted(rank for rank, since in self._lost_at.items() if now >= since + LOST_AFTER_S)
+        return self.missed(now, LOST_AFTER_S)
+
+    def missed(self, now: float, for_s: float) -> list[int]:
+        """Replicas that were here and have been gone for so long, in order."""
+        return sorted(rank for rank, since in self._lost_at.items() if now >= since + for_s)
 
     def notice(self) -> Status | None:
         """The first replica, by rank, whose node was told to go."""

@@ -53,6 +53,9 @@ _ENDS = {
 _SIGNALLED = re.compile(r"(?:exit code )?0:([1-9]\d*)")
 """An exit code of Slurm's whose second part is the signal that ended the batch script; source: sacct(1), ExitCode."""
 
+_ITSELF = re.compile(r"NonZeroExitCode|(?:exit code )?[1-9]\d*:\d+")
+"""Slurm's reason, or exit code, of a batch script that ended by itself."""
+
 _FAILED_BY = {
     "BadConstraints": Cause.UNSCHEDULABLE,
     "InvalidAccount": Cause.UNSCHEDULABLE,
@@ -172,7 +175,8 @@ def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> En
     Args:
         reason: Slurm's reason, or for FAILED its exit code as sacct says it, `3:0`.
         has_begun: whether a supervisor of ours ran in it. Slurm calls it JobLaunchFailure, too, when a signal ends a
-            batch script that runs (22.05, `job_complete` of slurmctld/job_mgr.c).
+            batch script that runs (22.05, `job_complete` of slurmctld/job_mgr.c). Its supervisors say how their work
+            ended before the script can fail, so where this is asked they could not.
     """
     word = state.partition(" ")[0].rstrip("+")
     if word not in _ENDS:
@@ -180,6 +184,8 @@ def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> En
     cause = _FAILED_BY.get(reason, Cause.UNKNOWN) if word == "FAILED" else _ENDS[word]
     if has_begun and word == "FAILED" and (reason == "JobLaunchFailure" or _SIGNALLED.fullmatch(reason)):
         cause = Cause.KILLED
+    if has_begun and word == "FAILED" and _ITSELF.fullmatch(reason):
+        return Ended(Cause.KILLED, f"its supervisors were killed (Slurm: {word}, {reason})")
     said = f"{word}, {reason}" if reason not in ("", "None") else word
     return Ended(cause, f"{_WORDS.get(cause, 'its batch script failed')} (Slurm: {said})")
 

@@ -137,6 +137,24 @@ def test_a_job_whose_step_daemon_was_killed_is_gone_after_the_run(either_stage: 
     assert any("slurmstepd" in note[4] for note in run.facts.notes)
 
 
+# --- a replica ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_replica_all_of_whose_processes_were_killed_is_no_lost_node(either_stage: SlurmStage, rank: int) -> None:
+    """Slurm does not start a task again, so the next link goes on."""
+    stage = either_stage
+    run = start(stage)
+    stage.wait_for_line(run, "step 6")
+    newest = run.facts.task("main").newest_attempt
+    assert newest is not None
+    here = set(stage.lab.hosts.processes(newest.replicas[rank].host))
+    for pid in here.intersection(stage.inhabitants(run)):
+        send_signal(pid, signal.SIGKILL)
+    expect_success(stage, run, "killed")
+    assert stage.ends(run)[0].message == f"killed from outside: all processes of replica {rank}"
+
+
 # --- a person --------------------------------------------------------------------------------------------------------
 
 
