@@ -11,7 +11,7 @@ from windlass.supervise.beaker import clean_environment, enter_start, hand_over_
 from windlass.supervise.beaker_scheduler import BeakerScheduler
 from windlass.supervise.delivery import read_delivery
 from windlass.supervise.job import Chain, JobDocument, ReplicaCommand, SecretUse
-from windlass.supervise.scheduler import SchedulerError, scheduler_of
+from windlass.supervise.scheduler import PastLink, SchedulerError, scheduler_of
 
 ALONE = {"BEAKER_WORKLOAD_ID": "01W", "BEAKER_JOB_ID": "01A"}
 
@@ -134,7 +134,7 @@ def test_beaker_is_asked_for_nothing_from_inside(tmp_path: Path) -> None:
     assert isinstance(scheduler, BeakerScheduler)
     assert scheduler.queued() == {}
     assert scheduler.why_told_to_go()[0] is Cause.PREEMPTED
-    assert not scheduler.has_heard("01A")
-    assert scheduler.how_ended("01A", 0.0) == (Cause.UNKNOWN, "")
+    assert not scheduler.has_heard(PastLink("01A", 0.0, ""))
+    assert scheduler.how_ended(PastLink("01A", 0.0, "")) == (Cause.UNKNOWN, "")
     with pytest.raises(SchedulerError):
         scheduler.queue(2, [])

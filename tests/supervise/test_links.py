@@ -18,7 +18,8 @@ from windlass.supervise.job import Chain, Fencing, JobDocument, ReplicaCommand
 from windlass.supervise.ledger import JournalLedger
 from windlass.supervise.links import Links
 from windlass.supervise.messages import Status
-from windlass.supervise.scheduler import SchedulerError
+from windlass.supervise.scheduler import PastLink, SchedulerError
+from windlass.supervise.slurm_jobs import mark_of
 
 
 class FakeScheduler:
@@ -35,6 +36,7 @@ class FakeScheduler:
         self.fails = ""
         self.is_heard = True
         self.refuses_exclusion = False
+        self.asked_of: PastLink | None = None
 
     def _check(self) -> None:
         if self.fails:
@@ -68,15 +70,16 @@ class FakeScheduler:
         self._check()
         return self.why.pop(0) if len(self.why) > 1 else self.why[0]
 
-    def has_heard(self, job_id: str) -> bool:
+    def has_heard(self, past: PastLink) -> bool:
         self._check()
         return self.is_heard
 
     def let_go(self, ids: Sequence[str]) -> None:
         self._check()
 
-    def how_ended(self, job_id: str, began_at: float) -> tuple[Cause, str]:
+    def how_ended(self, past: PastLink) -> tuple[Cause, str]:
         self._check()
+        self.asked_of = past
         return self.ended
 
 
@@ -285,6 +288,31 @@ def test_a_start_that_the_scheduler_forgot_was_killed_by_it(tmp_path: Path) -> N
         assert scene.links.look_at_predecessor(1, now) is None
     found = scene.links.look_at_predecessor(1, 22.0)
     assert found == (Cause.KILLED, "Slurm forgot start 0 of its job, and started the job again")
+
+
+def test_a_link_that_got_the_id_of_an_earlier_one_is_not_that_one(tmp_path: Path) -> None:
+    """The controller forgot link 1, and what it says of the id is about this link."""
+    scene = Scene(tmp_path, link=3, is_unknown_restart=True)
+    scene.ledger.append(events.LINK_STARTED, job=1, link=1, backend_id="103", incarnation="103.0", host="n0")
+    scene.begin(1, "103.0")
+    for now in (0.0, 1.0, 19.0):
+        assert scene.links.look_at_predecessor(1, now) is None
+    found = scene.links.look_at_predecessor(1, 22.0)
+    assert found == (Cause.KILLED, "Slurm forgot its job, and gave the id 103 to the job of link 3")
+    assert scene.scheduler.asked_of is None
+
+
+def test_a_link_of_an_earlier_job_is_asked_for_by_the_mark_of_that_job(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, mark="of job 2")
+    scene.links._job = replace(scene.job, job=2)
+    scene.ledger.append(events.JOB_INTENDED, job=2, token="other", backend="slurm", resets_budgets=False)
+    scene.clock.sleep(5.0)
+    scene.ledger.append(events.LINK_STARTED, job=1, link=4, backend_id="55", incarnation="55.0", host="n0")
+    began_at = scene.clock.now()
+    scene.begin(1, "55.0")
+    for now in (0.0, 1.0, 5.0):
+        scene.links.look_at_predecessor(1, now)
+    assert scene.scheduler.asked_of == PastLink("55", began_at, mark_of("token"), "", 4)
 
 
 @pytest.mark.parametrize(("signal", "cause"), [("SIGTERM", "preempted"), ("SIGUSR1", "walltime")])

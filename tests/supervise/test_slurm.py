@@ -12,7 +12,7 @@ from windlass.core.errors import WaitTimeoutError
 from windlass.core.process import Completed
 from windlass.record.causes import Cause
 from windlass.supervise.job import Chain, JobDocument, Queue, ReplicaCommand
-from windlass.supervise.scheduler import SchedulerError, scheduler_of
+from windlass.supervise.scheduler import PastLink, SchedulerError, scheduler_of
 from windlass.supervise.slurm import SlurmScheduler, read_why, submission_environment
 from windlass.supervise.slurm_jobs import cause_of_end, comment_of, mark_of, read_listing
 
@@ -58,7 +58,7 @@ JobId=7 JobName=demo.train.1
    PreemptEligibleTime=2026-11-21T08:24:12 PreemptTime={preempted}
    ReqNodeList=(null) ExcNodeList={excluded}
    NodeList=n[1-2]
-   Comment=windlass:0123.1\x20
+   Comment={comment}\x20
 """
 # The same of 24.11, which says more on the lines between.
 SHOWN_NEW = """\
@@ -73,6 +73,7 @@ JobId=7 JobName=demo.train.1
    PreemptEligibleTime=2026-11-21T08:24:12 PreemptTime={preempted}
    SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-21T08:24:12 Scheduler=Backfill
    ReqNodeList=(null) ExcNodeList={excluded}
+   Comment={comment}
    SubmitLine=sbatch --parsable --comment=JobState=FAILED /run/x 1
    TresPerTask=cpu=1
 """
@@ -80,6 +81,7 @@ JobId=7 JobName=demo.train.1
 
 def shown(text: str = SHOWN, **changes: str) -> str:
     facts = {"state": "RUNNING", "reason": "None", "restarts": "0", "run_time": "00:01:00", "limit": "1-00:00:00"}
+    facts["comment"] = comment_of(MARK, 1)
     return text.format(**{**facts, "preempted": "None", "excluded": "(null)", **changes})
 
 
@@ -91,9 +93,14 @@ def row(number: str, link: int, state: str, mark: str = MARK, reason: str = "Non
     return [number, state, reason, "N/A", "N/A", "(null)", "demo.train.1", comment_of(mark, link)]
 
 
-def accounted(*rows: str) -> str:
-    """Rows of sacct from numbers and states."""
-    return "".join(f"{row}|0:0|100|n[1-2]\n" for row in rows)
+def accounted(*states: str, number: str = "5", name: str = "demo.train.1", start: str = "1000", at: int = 900) -> str:
+    """Rows of sacct for one id: submissions at `at` and each 10 s later."""
+    rows = [(number, name, state, "0:0", str(at + 10 * k), start, "n[1-2]") for k, state in enumerate(states)]
+    return "".join("|".join(row) + "\n" for row in rows)
+
+
+def past(number: str = "5", began_at: float = 1000.0, link: int = 1, mark: str = MARK) -> PastLink:
+    return PastLink(number, began_at, mark, "demo.train.1", link)
 
 
 class Programs:
@@ -193,18 +200,19 @@ def test_avoiding_keeps_what_a_link_avoids_already() -> None:
 
 
 def test_a_requeue_names_this_job() -> None:
-    slurm, programs = scheduler()
+    slurm, programs = scheduler(scontrol=shown())
     slurm.requeue()
-    assert programs.asked == [("scontrol", "requeue", "7")]
+    assert programs.asked[-1] == ("scontrol", "requeue", "7")
 
 
 def test_a_task_of_an_array_is_named_by_its_number_in_it() -> None:
-    programs = Programs(squeue=listed(row("7_1", 1, "TIMEOUT", mark="0" * 20), row("7_3", 1, "NODE_FAIL")))
+    rows = listed(row("7_1", 1, "TIMEOUT", mark="0" * 20), row("7_3", 1, "NODE_FAIL"))
+    programs = Programs(squeue=rows, scontrol=shown(comment=comment_of("0" * 20, 1)) + "\n" + shown())
     environ = {**ENVIRONMENT, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}
     slurm = SlurmScheduler(JOB, environ=environ, runner=programs)
     slurm.requeue()
-    assert programs.asked == [("scontrol", "requeue", "7_3")]
-    assert slurm.how_ended("7", 0.0)[0] is Cause.NODE_LOST
+    assert programs.asked == [("scontrol", "show", "job", "7_3"), ("scontrol", "requeue", "7_3")]
+    assert slurm.how_ended(past("7"))[0] is Cause.NODE_LOST
 
 
 @pytest.mark.parametrize("text", [SHOWN, SHOWN_NEW])
@@ -243,13 +251,16 @@ def test_a_controller_that_is_away_gives_no_reason() -> None:
 
 def test_how_a_link_ended_is_asked_of_the_controller_and_then_of_accounting() -> None:
     slurm, programs = scheduler(squeue=listed(row("5", 1, "TIMEOUT", reason="TimeLimit")))
-    assert slurm.how_ended("5", 0.0)[0] is Cause.WALLTIME
+    assert slurm.how_ended(past())[0] is Cause.WALLTIME
     assert [asked[0] for asked in programs.asked] == ["squeue"]
     gone = (1, "", "slurm_load_jobs error: Invalid job id specified")
-    slurm, _ = scheduler(squeue=gone, sacct=accounted("5|REQUEUED", "5|PREEMPTED", "5|PENDING", "6|FAILED"))
-    assert slurm.how_ended("5", 0.0)[0] is Cause.PREEMPTED
+    slurm, _ = scheduler(
+        squeue=gone, sacct=accounted("REQUEUED", "PREEMPTED", "PENDING") + accounted("FAILED", number="6")
+    )
+    assert slurm.how_ended(past(began_at=912.0))[0] is Cause.PREEMPTED
+    assert slurm.how_ended(past(began_at=950.0)) == (Cause.UNKNOWN, "")
     slurm, _ = scheduler(squeue=gone, sacct=(1, "", "Slurm accounting storage is disabled"))
-    assert slurm.how_ended("5", 0.0) == (Cause.UNKNOWN, "")
+    assert slurm.how_ended(past()) == (Cause.UNKNOWN, "")
 
 
 @pytest.mark.parametrize(
@@ -291,23 +302,22 @@ def test_supervisors_that_began_and_left_no_word_were_killed(reason: str) -> Non
 
 
 NO_ACCOUNTING = (1, "", "Slurm accounting storage is disabled")
-BEGAN_AT = 1000.0
 
 
 @pytest.mark.parametrize(
     ("started", "reasons", "sacct", "cause"),
     [
         ("1000", "none\n", NO_ACCOUNTING, Cause.CANCELLED),
-        ("1000", "none\nfan broken\n", accounted("5|CANCELLED by 0"), Cause.CANCELLED),
-        ("1000", "none\n", accounted("5|CANCELLED by 1000"), Cause.CANCELLED),
-        ("1000", "none\n", accounted("5|CANCELLED"), Cause.KILLED),
+        ("1000", "none\nfan broken\n", accounted("CANCELLED by 0"), Cause.CANCELLED),
+        ("1000", "none\n", accounted("CANCELLED by 1000"), Cause.CANCELLED),
+        ("1000", "none\n", accounted("CANCELLED"), Cause.KILLED),
         ("1000", "none\nDuplicate jobid\n", NO_ACCOUNTING, Cause.KILLED),
-        ("1000", "none\nDuplicate jobid\n", accounted("5|CANCELLED by 0"), Cause.KILLED),
-        ("1000", "Prolog error\n", accounted("5|CANCELLED by 1000"), Cause.CANCELLED),
+        ("1000", "none\nDuplicate jobid\n", accounted("CANCELLED by 0"), Cause.KILLED),
+        ("1000", "Prolog error\n", accounted("CANCELLED by 1000"), Cause.CANCELLED),
         ("1010", "none\n", NO_ACCOUNTING, Cause.KILLED),
-        ("1010", "none\n", accounted("5|CANCELLED by 0"), Cause.KILLED),
+        ("1010", "none\n", accounted("CANCELLED by 0"), Cause.KILLED),
         ("1002", "none\n", NO_ACCOUNTING, Cause.CANCELLED),
-        ("1000", "none\n", accounted("5|RUNNING"), Cause.UNKNOWN),
+        ("1000", "none\n", accounted("RUNNING"), Cause.UNKNOWN),
     ],
 )
 def test_a_cancel_is_a_persons_unless_slurm_did_it_itself(
@@ -316,12 +326,12 @@ def test_a_cancel_is_a_persons_unless_slurm_did_it_itself(
     """`started`: when Slurm says that the job began which it cancelled; code of ours began at 1000."""
     entry = ["5", "CANCELLED", "None", started, "1011", "n[1-2]", "demo.train.1", comment_of(MARK, 1)]
     slurm, programs = scheduler(squeue=listed(entry), sinfo=reasons, sacct=sacct)
-    assert slurm.how_ended("5", BEGAN_AT)[0] is cause
+    assert slurm.how_ended(past())[0] is cause
     gone = (1, "", "slurm_load_jobs error: Invalid job id specified")
     if sacct is not NO_ACCOUNTING:
-        state = str(sacct).split("|")[1]
-        slurm, _ = scheduler(squeue=gone, sinfo=reasons, sacct=f"5|{state}|0:0|{started}|n[1-2]\n")
-        assert slurm.how_ended("5", BEGAN_AT)[0] is cause
+        state = str(sacct).split("|")[2]
+        slurm, _ = scheduler(squeue=gone, sinfo=reasons, sacct=accounted(state, start=started))
+        assert slurm.how_ended(past())[0] is cause
     assert programs.environments[0]["SLURM_TIME_FORMAT"] == "%s"
 
 
@@ -370,3 +380,74 @@ def test_the_mark_does_not_tell_the_token() -> None:
 
 def test_without_modules_the_path_is_the_one_there_is() -> None:
     assert submission_environment({"PATH": "/bin"}) == {"PATH": "/bin"}
+
+
+# --- ids that were given again ---------------------------------------------------------------------------------------
+
+OTHERS = "f" * 20
+
+
+@pytest.mark.parametrize("other", [("", 0), (OTHERS, 1), (MARK, 3)])
+def test_another_job_that_has_the_id_now_is_not_taken_for_a_link(other: tuple[str, int]) -> None:
+    """A stranger's, one of another job of ours, and another link of this one; its own end is not ours."""
+    mark, link = other
+    entry = row("5", link, "TIMEOUT", mark=mark, reason="TimeLimit")
+    entry[-1] = entry[-1] if mark else "somebody else"
+    slurm, _ = scheduler(squeue=listed(entry), sacct=NO_ACCOUNTING)
+    assert slurm.how_ended(past()) == (Cause.UNKNOWN, "")
+    slurm, _ = scheduler(squeue=listed(entry), sacct=accounted("PREEMPTED"))
+    assert slurm.how_ended(past())[0] is Cause.PREEMPTED
+
+
+def test_accounting_of_another_job_with_the_id_says_nothing_of_a_link() -> None:
+    gone = (1, "", "slurm_load_jobs error: Invalid job id specified")
+    earlier, later = accounted("CANCELLED by 7", name="theirs", at=500), accounted("FAILED", name="theirs", at=1100)
+    slurm, _ = scheduler(squeue=gone, sacct=earlier + accounted("PREEMPTED") + later)
+    assert slurm.how_ended(past())[0] is Cause.PREEMPTED
+    next_link = accounted("CANCELLED by 1000", at=1060)  # a link of this very job that got the id
+    slurm, _ = scheduler(squeue=gone, sacct=accounted("TIMEOUT") + next_link)
+    assert slurm.how_ended(past())[0] is Cause.WALLTIME
+    slurm, _ = scheduler(squeue=gone, sacct=earlier + later)
+    assert slurm.how_ended(past()) == (Cause.UNKNOWN, "")
+
+
+def test_who_cancelled_a_link_is_not_who_cancelled_another_job_of_its_id() -> None:
+    entry = ["5", "CANCELLED", "None", "1000", "1011", "n[1-2]", "demo.train.1", comment_of(MARK, 1)]
+    theirs = accounted("CANCELLED by 7", name="theirs", at=500) + accounted("CANCELLED by 8", name="theirs", at=1500)
+    slurm, _ = scheduler(squeue=listed(entry), sinfo="none\n", sacct=theirs + accounted("CANCELLED"))
+    assert slurm.how_ended(past())[0] is Cause.KILLED
+    slurm, _ = scheduler(squeue=listed(entry), sinfo="none\n", sacct=theirs)
+    assert slurm.how_ended(past())[0] is Cause.UNKNOWN
+
+
+@pytest.mark.parametrize("comment", ["(null)", comment_of(OTHERS, 1), comment_of(MARK, 2)])
+def test_nothing_is_asked_of_another_job_that_has_our_id(comment: str) -> None:
+    """Neither ended, nor put back into the queue, nor believed."""
+    programs = Programs(scontrol=shown(state="COMPLETING", comment=comment), sinfo="idle\n")
+    slurm = SlurmScheduler(JOB, link=1, environ=ENVIRONMENT, runner=programs)
+    assert slurm.end_this_start() == ""
+    assert slurm.why_told_to_go() == slurm.why_told_to_go(has_time=True) == (Cause.UNKNOWN, "")
+    with pytest.raises(SchedulerError, match="does not know job 7 of ours"):
+        slurm.requeue()
+    programs.answers["scontrol"] = shown(state="CANCELLED", comment=comment)
+    assert not slurm.has_heard(past("7"))
+    assert {asked[:2] for asked in programs.asked} == {("scontrol", "show")}
+
+
+def test_only_our_own_links_are_kept_away_from_nodes() -> None:
+    slurm, programs = scheduler(scontrol=shown(comment=comment_of(OTHERS, 1)))
+    slurm.avoid(["8"], ["n3"])
+    assert programs.asked == [("scontrol", "show", "job", "8")]
+
+
+def test_only_jobs_of_ours_that_wait_are_let_go() -> None:
+    rows = [
+        row("11", 1, "PENDING"),
+        row("12_3", 1, "PENDING", mark=OTHERS),
+        row("13", 1, "RUNNING"),
+        row("14", 1, "PENDING"),
+    ]
+    rows[3][-1] = "somebody else"
+    slurm, programs = scheduler(squeue=listed(*rows))
+    slurm.let_go(["11", "12_3", "13", "14", "15"])
+    assert programs.asked[-1] == ("scontrol", "release", "11", "12_3")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windlass.record.causes import Cause
-from windlass.supervise.scheduler import SchedulerError
+from windlass.supervise.scheduler import PastLink, SchedulerError
 
 __all__ = ["BeakerScheduler"]
 
@@ -41,10 +41,10 @@ class BeakerScheduler:
         """A signal from Beaker announces that it takes the machines: for another job, or since somebody cancelled."""
         return Cause.PREEMPTED, "Beaker takes its machines, for another job or since the experiment was cancelled"
 
-    def has_heard(self, job_id: str) -> bool:
+    def has_heard(self, past: PastLink) -> bool:
         """Nobody here knows."""
         return False
 
-    def how_ended(self, job_id: str, began_at: float) -> tuple[Cause, str]:
+    def how_ended(self, past: PastLink) -> tuple[Cause, str]:
         """Nobody here knows; a client asks Beaker."""
         return Cause.UNKNOWN, ""

@@ -5,7 +5,8 @@ start has a name of its own, below which its guards keep their files, and the fi
 its id into `link-<n>.json`; any other leaves before it has done anything.
 
 A controller that lost its newest state counts no restart when it starts a job again that it had started, and gives ids
-again. So the batch script gives each start a mark of its own, and a start takes the first name that no other has.
+again, also to a later link of this very job. So the batch script gives each start a mark of its own, and a start takes
+the first name that no other has; what such a name begins with, the id, says nothing of the links before it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause
 from windlass.supervise.errands import Answer
-from windlass.supervise.scheduler import Scheduler, SchedulerError
+from windlass.supervise.scheduler import PastLink, Scheduler, SchedulerError
 
 __all__ = ["UNCERTAIN", "QueueLinks", "WhatBecameOfIt"]
 
@@ -71,14 +71,12 @@ class WhatBecameOfIt:
     """How an earlier job ended, and whether nothing of it goes on.
 
     Attributes:
-        began_at: wall time at which code of ours began in it.
         is_quiet: whether no sign of life of it comes any more, so that its end is certain.
         known: what the scheduler said of its end before, cause and message; None: it is asked.
     """
 
     scheduler: Scheduler
-    job_id: str
-    began_at: float
+    past: PastLink
     is_quiet: bool
     known: tuple[str, str] | None
 
@@ -90,7 +88,7 @@ class WhatBecameOfIt:
 
     def _how_ended(self) -> tuple[str, str]:
         try:
-            cause, message = self.scheduler.how_ended(self.job_id, self.began_at)
+            cause, message = self.scheduler.how_ended(self.past)
         except SchedulerError:
             return str(Cause.UNKNOWN), ""
         return str(cause), message
@@ -98,6 +96,6 @@ class WhatBecameOfIt:
     def _has_heard(self) -> bool:
         """Whether all its nodes have told the scheduler that it is over; one without a cable has not."""
         try:
-            return self.scheduler.has_heard(self.job_id)
+            return self.scheduler.has_heard(self.past)
         except SchedulerError:
             return False

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable
 
+from windlass.core.errors import PreconditionError
 from windlass.record import events
 from windlass.record.causes import Cause, cause_of
 from windlass.record.retry import Decision, end_of_chain
@@ -26,7 +27,8 @@ from windlass.supervise.job import JobDocument
 from windlass.supervise.ledger import JournalLedger
 from windlass.supervise.link_orders import UNCERTAIN, QueueLinks, WhatBecameOfIt
 from windlass.supervise.messages import Status
-from windlass.supervise.scheduler import Scheduler, SchedulerError, scheduler_of
+from windlass.supervise.scheduler import PastLink, Scheduler, SchedulerError, scheduler_of
+from windlass.supervise.slurm_jobs import mark_of
 
 __all__ = ["Links"]
 
@@ -76,7 +78,7 @@ class Links:
         read: Callable[[Path, str], Mapping[str, bytes]] = read_pulses,
     ) -> None:
         self._job, self._folder, self._incarnation, self._ledger = job, job_folder, incarnation, ledger
-        self._scheduler = scheduler or scheduler_of(job)
+        self._scheduler = scheduler or scheduler_of(job, incarnation.link)
         self._errands = errands or PromptErrands()
         self._watch = PulseWatch(job_folder, incarnation.name, job.fencing.quiet_s, read)
         self._settled = PulseWatch(job_folder, incarnation.name, _NUM_MISSED * job.fencing.renew_s, read)
@@ -316,14 +318,38 @@ class Links:
         job_id, _, restart = attempt.incarnation.partition(".")
         if self._scheduler is None or not job_id:
             self._past = (Cause.UNKNOWN, "", is_quiet)
-        elif job_id == self._incarnation.job_id:  # the same job, started again: it says nothing of its earlier start
-            self._past = (*self._end_of_earlier_start(restart), is_quiet)
+        elif job_id == self._incarnation.job_id:  # what the scheduler says of this id is not about the earlier start
+            self._past = (*self._end_of_earlier_start(attempt, restart), is_quiet)
         else:
             said = None if known is None else (str(known[0]), known[1])
-            question = WhatBecameOfIt(self._scheduler, job_id, attempt.started_at, is_quiet, said)
+            question = WhatBecameOfIt(self._scheduler, self._past_link(attempt, job_id), is_quiet, said)
             self._errands.send(question.ask, self._on_past)
 
-    def _end_of_earlier_start(self, restart: str) -> tuple[Cause, str]:
+    def _past_link(self, attempt: Attempt, job_id: str) -> PastLink:
+        """An earlier link of this job, or one of an earlier job of the task."""
+        job = self._ledger.task().jobs.get(attempt.job)
+        is_own = attempt.job == self._job.job
+        mark = self._job.chain.mark if is_own else mark_of(job.token) if job is not None else ""
+        name = self._job.queue.name if is_own else self._name_of_job(attempt.job)
+        link = self._link_of(attempt)
+        began_at = job.links[link].started_at if job is not None and link else attempt.started_at
+        return PastLink(job_id, began_at, mark, name, link)
+
+    def _name_of_job(self, number: int) -> str:
+        with contextlib.suppress(OSError, PreconditionError):
+            return JobDocument.read(self._folder.with_name(f"{self._job.task}-{number}") / "job.json").queue.name
+        return ""
+
+    def _link_of(self, attempt: Attempt) -> int:
+        """Which link of its job began an attempt; 0: not known, as of a link that was started again."""
+        job = self._ledger.task().jobs.get(attempt.job)
+        links = job.links.items() if job is not None else ()
+        return next((number for number, link in links if link.incarnation == attempt.incarnation), 0)
+
+    def _end_of_earlier_start(self, attempt: Attempt, restart: str) -> tuple[Cause, str]:
+        own = self._incarnation
+        if attempt.job != self._job.job or self._link_of(attempt) not in (0, own.link):
+            return Cause.KILLED, f"Slurm forgot its job, and gave the id {own.job_id} to the job of link {own.link}"
         if self._incarnation.is_unknown_restart:
             return Cause.KILLED, f"Slurm forgot start {restart} of its job, and started the job again"
         return Cause.UNKNOWN, f"start {restart} of its job ended without a word"

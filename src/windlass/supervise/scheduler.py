@@ -8,11 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError
 from windlass.record.causes import Cause
 from windlass.supervise.job import JobDocument
 
-__all__ = ["Scheduler", "SchedulerError", "scheduler_of"]
+__all__ = ["PastLink", "Scheduler", "SchedulerError", "scheduler_of"]
+
+
+@dataclass(frozen=True)
+class PastLink:
+    """An earlier link, with what tells it from another job of the same id: a controller may give ids again.
+
+    Attributes:
+        job_id: the scheduler's own.
+        began_at: wall time at which code of ours began in it.
+        mark: of its job, see `Chain.mark`.
+        name: of its job in the queue; empty: not known.
+        link: its number; 0: not known.
+    """
+
+    job_id: str
+    began_at: float
+    mark: str
+    name: str = ""
+    link: int = 0
 
 
 class SchedulerError(UnreachableError):
@@ -57,19 +77,19 @@ class Scheduler(Protocol):
                 most.
         """
 
-    def has_heard(self, job_id: str) -> bool:
-        """Whether every node of a job that is over has told so; False when nobody knows; raises SchedulerError."""
+    def has_heard(self, past: PastLink) -> bool:
+        """Whether every node of a link that is over has told so; False when nobody knows; raises SchedulerError."""
 
-    def how_ended(self, job_id: str, began_at: float) -> tuple[Cause, str]:
-        """How an earlier link ended, with words; (Cause.UNKNOWN, "") when nobody knows.
-
-        Args:
-            began_at: wall time at which code of ours began in it.
-        """
+    def how_ended(self, past: PastLink) -> tuple[Cause, str]:
+        """How an earlier link ended, with words; (Cause.UNKNOWN, "") when nobody knows."""
 
 
-def scheduler_of(job: JobDocument) -> Scheduler | None:
-    """The scheduler that a job's chain is queued in; None for a job that is one process tree."""
+def scheduler_of(job: JobDocument, link: int = 0) -> Scheduler | None:
+    """The scheduler that a job's chain is queued in; None for a job that is one process tree.
+
+    Args:
+        link: number of the link that asks; 0: not known.
+    """
     if job.chain.scheduler == "beaker":
         from windlass.supervise.beaker_scheduler import BeakerScheduler  # lazy: as below
 
@@ -78,4 +98,4 @@ def scheduler_of(job: JobDocument) -> Scheduler | None:
         return None
     from windlass.supervise.slurm import SlurmScheduler  # lazy: a local job never needs it
 
-    return SlurmScheduler(job)
+    return SlurmScheduler(job, link=link)

@@ -10,25 +10,28 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Callable
 
 from windlass.core.errors import PreconditionError, WaitTimeoutError
 from windlass.core.process import Completed, run
 from windlass.record.causes import Cause
 from windlass.supervise.job import JobDocument
-from windlass.supervise.scheduler import SchedulerError
+from windlass.supervise.scheduler import PastLink, SchedulerError
 from windlass.supervise.slurm_cancels import cancelled_by, judge_cancel
 from windlass.supervise.slurm_jobs import (
+    ACCOUNTED,
     LISTING_OF_ALL,
+    Accounted,
     Ended,
     SlurmJob,
     cause_of_end,
     comment_of,
     mark_of,
-    newest_end,
     program_path,
+    read_accounted,
+    read_comment,
     read_listing,
+    time_of,
 )
 
 __all__ = ["PATH_BEFORE_SETUP", "SlurmScheduler", "comment_of", "mark_of", "submission_environment"]
@@ -46,8 +49,6 @@ _EARLY_S = 60.0
 _LATER_START_S = 3.0
 """Slurm's times are of whole seconds, and of another machine's clock."""
 
-_SACCT = ("sacct", "-X", "-D", "-n", "-P")
-_NUM_COLUMNS = 5
 _READS = frozenset({"squeue", "scontrol", "sacct"})
 """Programs whose times are wanted in seconds since 1970; a variable for sbatch would go on into the job."""
 
@@ -63,12 +64,24 @@ Runner = Callable[[Sequence[str], Mapping[str, str]], Completed]
 
 
 class SlurmScheduler:
-    """See `windlass.supervise.scheduler.Scheduler`."""
+    """See `windlass.supervise.scheduler.Scheduler`.
+
+    A controller that lost its memory gives ids again. So an id alone is nobody's: what Slurm says of one counts only
+    with our mark, or from accounting with our name and a submission before our start.
+
+    Args:
+        link: number of the link that asks; 0: not known, and the mark is enough.
+    """
 
     def __init__(
-        self, job: JobDocument, *, environ: Mapping[str, str] | None = None, runner: Runner | None = None
+        self,
+        job: JobDocument,
+        *,
+        link: int = 0,
+        environ: Mapping[str, str] | None = None,
+        runner: Runner | None = None,
     ) -> None:
-        self._job = job
+        self._job, self._link = job, link
         self._environ = os.environ if environ is None else environ
         self._runner = runner
         self._made_at = time.time()
@@ -101,11 +114,19 @@ class SlurmScheduler:
 
     def let_go(self, ids: Sequence[str]) -> None:
         """See `Scheduler.let_go`."""
-        if ids:
-            self._ask(["scontrol", "release", *ids], is_satisfied=_HAD_NONE)
+        if not ids:
+            return
+        held = [entry for entry in self._listing("--jobs=" + ",".join(ids)) if entry.is_waiting and entry.mark]
+        ours = [number for number in ids if number in {entry.id for entry in held}]
+        if ours:
+            self._ask(["scontrol", "release", *ours], is_satisfied=_HAD_NONE)
 
     def requeue(self) -> None:
         """See `Scheduler.requeue`."""
+        if not self._show_own():
+            raise SchedulerError(
+                f"Slurm does not know job {self._own_id} of ours", hint="`windlass ps --reconcile` goes on"
+            )
         self._ask(["scontrol", "requeue", self._own_id])
 
     def end_this_start(self) -> str:
@@ -114,7 +135,7 @@ class SlurmScheduler:
         Raises:
             SchedulerError: nobody knows.
         """
-        text = self._ask(["scontrol", "show", "job", self._own_id], is_satisfied=_HAD_NONE)
+        text = self._show_own()
         state, restarts = _field(text, "JobState"), int(self._environ.get("SLURM_RESTART_COUNT", "0"))
         if state not in _LIVES or int(_field(text, "Restarts") or 0) > restarts:
             return ""
@@ -127,85 +148,99 @@ class SlurmScheduler:
         if not hosts:
             return
         for number in ids:
-            known = _field(self._ask(["scontrol", "show", "job", number]), "ExcNodeList")
+            text = self._show(number, self._job.chain.mark)
+            if not text:
+                continue
+            known = _field(text, "ExcNodeList")
             named = set(_split_hosts(known)) | {*hosts}
             self._ask(["scontrol", "update", f"JobId={number}", "ExcNodeList=" + ",".join(sorted(named))])
 
     def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
         """See `Scheduler.why_told_to_go`."""
         try:
-            argv = ["scontrol", "show", "job", self._own_id]
-            text = self._ask(argv, timeout_s=_TIMEOUT_S if has_time else _NOTICE_TIMEOUT_S)
+            text = self._show_own(timeout_s=_TIMEOUT_S if has_time else _NOTICE_TIMEOUT_S)
+            if not text:
+                return _UNKNOWN
             restarts = int(self._environ.get("SLURM_RESTART_COUNT", "0"))
             why = read_why(text, restarts, self._job.queue.signal_before_s)
             if why[0] is not Cause.CANCELLED or not has_time:
                 return why
-            shown = SlurmJob(self._environ.get("SLURM_JOB_ID", ""), "", nodes=_field(text, "NodeList"))
-            found = self._judge(replace(shown, start=_field(text, "StartTime")), self._made_at)
+            number, queue = self._environ.get("SLURM_JOB_ID", ""), self._job.queue
+            own = PastLink(number, self._made_at, self._job.chain.mark, queue.name, self._link)
+            found = self._judge(
+                SlurmJob(number, "", start=_field(text, "StartTime"), nodes=_field(text, "NodeList")), own
+            )
         except SchedulerError:
             return _UNKNOWN
         return found.cause, found.message
 
-    def has_heard(self, job_id: str) -> bool:
+    def has_heard(self, past: PastLink) -> bool:
         """See `Scheduler.has_heard`."""
-        text = self._ask(["scontrol", "show", "job", job_id])
+        text = self._show(past.job_id, past.mark, past.link)
         nodes = _field(text, "NodeList")
         if not nodes or _field(text, "JobState") in _LIVES:
             return False
         states = self._ask(["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%T"]).split()
         return bool(states) and not any(state.endswith("*") or state.startswith(_SILENT) for state in states)
 
-    def how_ended(self, job_id: str, began_at: float) -> tuple[Cause, str]:
+    def how_ended(self, past: PastLink) -> tuple[Cause, str]:
         """See `Scheduler.how_ended`."""
         for ask in (self._end_in_listing, self._end_in_accounting):
             try:
-                found = ask(job_id, began_at)
+                found = ask(past)
             except SchedulerError:
                 continue
             if found is not None:
                 return found.cause, found.message
         return _UNKNOWN
 
-    def _end_in_listing(self, job_id: str, began_at: float) -> Ended | None:
-        entries = self._listing("--jobs=" + job_id)  # of a task of an array it may be the number of the whole array
-        ours = [entry for entry in entries if entry.mark == self._job.chain.mark] or entries
+    def _end_in_listing(self, past: PastLink) -> Ended | None:
+        entries = self._listing(
+            "--jobs=" + past.job_id
+        )  # of a task of an array it may be the number of the whole array
+        ours = [entry for entry in entries if _is_of(entry.mark, entry.link, past.mark, past.link)]
         ended = ours[0].how_ended(has_begun=True) if ours else None
         if ended is None or ended.cause is not Cause.CANCELLED:
             return ended
-        return self._judge(replace(ours[0], id=job_id), began_at)
+        return self._judge(ours[0], past)
 
-    def _end_in_accounting(self, job_id: str, began_at: float) -> Ended | None:
-        rows = self._accounted(job_id)
-        ended = newest_end(((row[1], row[2]) for row in rows), has_begun=True)
-        if ended is None or ended.cause is not Cause.CANCELLED:
+    def _end_in_accounting(self, past: PastLink) -> Ended | None:
+        row = self._accounted(past)
+        ended = cause_of_end(row.state, row.code, has_begun=True) if row is not None else None
+        if row is None or ended is None or ended.cause is not Cause.CANCELLED:
             return ended
-        state, _, start, nodes = rows[-1][1:]
-        return self._judge(SlurmJob(job_id, state, start=start, nodes=nodes), began_at)
+        return self._judge(SlurmJob(past.job_id, row.state, start=row.start, nodes=row.nodes), past)
 
-    def _judge(self, job: SlurmJob, began_at: float) -> Ended:
+    def _judge(self, job: SlurmJob, past: PastLink) -> Ended:
         """How a cancelled job of ours ended; raises SchedulerError while accounting does not know that it is over.
 
         Args:
             job: as Slurm remembers it.
-            began_at: when code of ours began in it.
         """
         try:
-            states = [row[1] for row in self._accounted(job.id)]
+            row = self._accounted(past)
         except SchedulerError:  # there is no accounting
             by = None
         else:
-            by = cancelled_by(states)
+            by = cancelled_by([row.state] if row is not None else [])
             if by is None:
-                raise SchedulerError(f"accounting does not say yet who ended job {job.id}", hint="it is asked again")
+                raise SchedulerError(
+                    f"accounting does not say yet who ended job {past.job_id}", hint="it is asked again"
+                )
         reasons = self._reasons(job.nodes)
-        is_later = job.started_at > began_at + _LATER_START_S
+        is_later = job.started_at > past.began_at + _LATER_START_S
         return judge_cancel(by=by, reasons=reasons, has_begun=True, is_later_start=is_later, nodes=job.nodes)
 
-    def _accounted(self, job_id: str) -> list[list[str]]:
-        """Rows of accounting: number, state, exit code, start, nodes; of each time that the job was started."""
-        columns = "--format=JobIDRaw,State,ExitCode,Start,NodeList"
-        rows = [line.split("|") for line in self._ask([*_SACCT, "--jobs=" + job_id, columns]).splitlines()]
-        return [row for row in rows if len(row) == _NUM_COLUMNS and row[0] == job_id]
+    def _accounted(self, past: PastLink) -> Accounted | None:
+        """What accounting says of a link: its last submission before code of ours began in it.
+
+        A job that is put back into the queue is submitted anew, and so is another one that gets its id.
+        """
+        rows = read_accounted(self._ask([*ACCOUNTED, "--jobs=" + past.job_id]))
+        latest = past.began_at + _LATER_START_S
+        ours = [row for row in rows if row.id == past.job_id and past.name in ("", row.name)]
+        ours = [row for row in ours if time_of(row.submitted) <= latest]
+        return max(ours, key=lambda row: time_of(row.submitted), default=None)
 
     def _reasons(self, nodes: str) -> list[str]:
         """Why nodes of a list are out of use."""
@@ -218,6 +253,18 @@ class SlurmScheduler:
     def _own_id(self) -> str:
         array, task = self._environ.get("SLURM_ARRAY_JOB_ID"), self._environ.get("SLURM_ARRAY_TASK_ID")
         return f"{array}_{task}" if array else self._environ.get("SLURM_JOB_ID", "")
+
+    def _show_own(self, *, timeout_s: float = _TIMEOUT_S) -> str:
+        return self._show(self._own_id, self._job.chain.mark, self._link, timeout_s=timeout_s)
+
+    def _show(self, job_id: str, mark: str, link: int = 0, *, timeout_s: float = _TIMEOUT_S) -> str:
+        """What the controller says of a link; empty where it knows none of that id, or only somebody else's job."""
+        text = self._ask(["scontrol", "show", "job", job_id], is_satisfied=_HAD_NONE, timeout_s=timeout_s)
+        for record in re.split(r"(?m)^(?=JobId=)", text):  # one for each task of an array
+            said = re.search(r"(?m)^\s*Comment=(.*)$", record)
+            if said is not None and _is_of(*read_comment(said[1]), mark, link):
+                return record
+        return ""
 
     def _listing(self, which: str) -> list[SlurmJob]:
         return read_listing(self._ask([*LISTING_OF_ALL, which], is_satisfied=_HAD_NONE))
@@ -282,6 +329,11 @@ def _why_completing(reason: str) -> tuple[Cause, str]:
     if failed is not None and failed.cause is not Cause.UNKNOWN:
         return failed.cause, failed.message
     return Cause.CANCELLED, "it was cancelled in Slurm"
+
+
+def _is_of(mark: str, link: int, wanted: str, wanted_link: int) -> bool:
+    """Whether a comment's mark and link are those of a link of ours; 0: any link of it."""
+    return bool(wanted) and mark == wanted and wanted_link in (0, link)
 
 
 def _field(text: str, name: str) -> str:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause
 
 __all__ = [
+    "ACCOUNTED",
     "LISTING",
     "LISTING_OF_ALL",
+    "Accounted",
     "Ended",
     "SlurmJob",
     "cause_of_end",
     "comment_of",
     "mark_of",
-    "newest_end",
     "program_path",
+    "read_accounted",
+    "read_comment",
     "read_listing",
+    "time_of",
 ]
 
 LISTING = "\x1e%i\x1f%T\x1f%r\x1f%S\x1f%e\x1f%N\x1f%j\x1f%k"
@@ -29,6 +32,10 @@ A comment may hold a line feed, a bar or a blank; Slurm accepts none of these tw
 
 LISTING_OF_ALL = ("squeue", "--noheader", "--array", "--states=all", "--format=" + LISTING)
 """The question itself: array tasks apart, with jobs that ended as long as the controller remembers them."""
+
+_COLUMNS = ("JobIDRaw", "JobName", "State", "ExitCode", "Submit", "Start", "NodeList")
+ACCOUNTED = ("sacct", "-X", "-D", "-n", "-P", "--format=" + ",".join(_COLUMNS))
+"""The question to accounting: a row for each submission of an id, those that came before it was given again too."""
 
 _PREFIX = "windlass:"
 _MARK_DIGITS = 20
@@ -131,13 +138,31 @@ class SlurmJob:
 
     @property
     def started_at(self) -> float:
-        """When it started, since 1970; 0: Slurm does not say. A time without a zone is one of this machine."""
-        from datetime import datetime  # lazy: it takes 2 ms, and few ask
+        """When it started, since 1970; 0: Slurm does not say."""
+        return time_of(self.start)
 
-        try:
-            return float(self.start) if self.start.isdigit() else datetime.fromisoformat(self.start).timestamp()
-        except ValueError:
-            return 0.0
+
+@dataclass(frozen=True)
+class Accounted:
+    """A submission of a job as accounting remembers it; of an id that was given again there are several."""
+
+    id: str
+    name: str
+    state: str
+    code: str
+    submitted: str
+    start: str
+    nodes: str
+
+
+def time_of(said: str) -> float:
+    """A time of Slurm's, in seconds since 1970; 0: it says none. One without a zone is of this machine."""
+    from datetime import datetime  # lazy: it takes 2 ms, and few ask
+
+    try:
+        return float(said) if said.isdigit() else datetime.fromisoformat(said).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def mark_of(token: str) -> str:
@@ -164,9 +189,15 @@ def read_listing(text: str) -> list[SlurmJob]:
         fields = piece.rstrip("\n").split("\x1f")
         if len(fields) == _NUM_FIELDS:
             number, state, reason, start, end, nodes, name, comment = (_said(field) for field in fields)
-            mark, link = _read_comment(comment)
+            mark, link = read_comment(comment)
             found.append(SlurmJob(number, state, reason, start, end, nodes, name, mark, link))
     return found
+
+
+def read_accounted(text: str) -> list[Accounted]:
+    """The rows in an answer of sacct to `ACCOUNTED`; what is none of them is passed over."""
+    rows = [line.split("|") for line in text.splitlines()]
+    return [Accounted(*row) for row in rows if len(row) == len(_COLUMNS)]
 
 
 def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> Ended | None:
@@ -190,16 +221,11 @@ def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> En
     return Ended(cause, f"{_WORDS.get(cause, 'its batch script failed')} (Slurm: {said})")
 
 
-def newest_end(states: Iterable[tuple[str, str]], *, has_begun: bool = False) -> Ended | None:
-    """The last of some (state, reason) pairs that is an end."""
-    ends = [found for found in (cause_of_end(*pair, has_begun=has_begun) for pair in states) if found is not None]
-    return ends[-1] if ends else None
-
-
 def _said(field: str) -> str:
     return "" if field in ("(null)", "N/A", "Unknown", "None") else field
 
 
-def _read_comment(comment: str) -> tuple[str, int]:
+def read_comment(comment: str) -> tuple[str, int]:
+    """Mark and link number in a job's comment; ("", 0): it has none of ours."""
     match = _COMMENT.search(comment)
     return (match.group(1), int(match.group(2))) if match else ("", 0)

@@ -418,8 +418,11 @@ def test_accounting_says_whether_a_person_cancelled_a_job(
     monkeypatch.setattr("windlass.backends.slurm.failed_start._DRAINED_WITHIN_S", 0.0)
     site = Site(tmp_path, has_accounting=True)
     job = site.submit()
-    squeue, sinfo = listing(row("11", 1, "CANCELLED", nodes="n1")), Answer(0, "none\n", "")
-    site.answers(squeue=squeue, sinfo=sinfo, sacct=Answer(0, f"{state}\n", ""))
+    entry = row("11", 1, "CANCELLED", nodes="n1")
+    squeue, sinfo, name = listing(entry), Answer(0, "none\n", ""), entry[6]
+    rows = [("theirs", "CANCELLED by 7", 500), (name, "TIMEOUT", 600), (name, state, 700), ("theirs", "CANCELLED", 900)]
+    sacct = "".join(f"11|{whose}|{said}|0:0|{submitted}|1000|n1\n" for whose, said, submitted in rows)
+    site.answers(squeue=squeue, sinfo=sinfo, sacct=Answer(0, sacct, ""))
     assert site.seen(job)[1] == cause
 
 

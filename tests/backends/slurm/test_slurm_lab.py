@@ -22,7 +22,9 @@ from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.record.causes import Cause
 from windlass.record.state import State
 from windlass.supervise.job import JobDocument
+from windlass.supervise.scheduler import PastLink
 from windlass.supervise.slurm import SlurmScheduler
+from windlass.supervise.slurm_jobs import comment_of, mark_of
 from windlass.testing.conformance import JobBench
 
 pytestmark = pytest.mark.system
@@ -257,13 +259,17 @@ def test_the_scheduler_of_a_running_job_tends_its_links(
     third = slurm.queued()[3]
     slurm.cancel([third])
     slurm.cancel([third])
-    assert slurm.how_ended(third, float("inf"))[0] is Cause.CANCELLED
+    chain, name = document.chain, document.queue.name
+    assert slurm.how_ended(PastLink(third, float("inf"), chain.mark, name, 3))[0] is Cause.CANCELLED
+    assert slurm.how_ended(PastLink(third, float("inf"), chain.mark, name, 2))[0] is Cause.UNKNOWN
     backend.cancel(job)
     assert slurm.queued() == {}
-    assert slurm.how_ended(job.backend_id, float("inf"))[0] is Cause.CANCELLED
+    assert slurm.how_ended(PastLink(job.backend_id, float("inf"), chain.mark, name, 1))[0] is Cause.CANCELLED
 
 
 def test_slurm_says_why_a_job_must_go_and_how_it_ended(at_slurm: SlurmLab, bench: JobBench) -> None:
+    mark = mark_of("token")
+    comment = f"--comment={comment_of(mark, 1)}"
     low = at_slurm.command(
         "sbatch",
         "--parsable",
@@ -271,18 +277,21 @@ def test_slurm_says_why_a_job_must_go_and_how_it_ended(at_slurm: SlurmLab, bench
         "--partition=low",
         "--nodes=4",
         "--no-requeue",
+        comment,
         "--wrap",
         "sleep 300",
     )
     at_slurm.wait_for_state(low, "RUNNING")
-    slurm = SlurmScheduler(bench.job("true"), environ={"SLURM_JOB_ID": low, **at_slurm.env, "PATH": "/usr/bin:/bin"})
+    job = bench.job("true")
+    job = dataclasses.replace(job, chain=dataclasses.replace(job.chain, mark=mark))
+    slurm = SlurmScheduler(job, environ={"SLURM_JOB_ID": low, **at_slurm.env, "PATH": "/usr/bin:/bin"})
     assert slurm.why_told_to_go() == (Cause.UNKNOWN, "")
     high = at_slurm.command(
-        "sbatch", "--parsable", "--output=/dev/null", "--nodes=4", "--exclusive", "--wrap", "sleep 300"
+        "sbatch", "--parsable", "--output=/dev/null", "--nodes=4", "--exclusive", comment, "--wrap", "sleep 300"
     )
     until(lambda: slurm.why_told_to_go()[0] is Cause.PREEMPTED, "a preemption")
     at_slurm.wait_for_state(low, "PREEMPTED")
-    assert slurm.how_ended(low, float("inf"))[0] is Cause.PREEMPTED
+    assert slurm.how_ended(PastLink(low, float("inf"), mark))[0] is Cause.PREEMPTED
     at_slurm.command("scancel", high)
     at_slurm.wait_for_state(high, "CANCELLED")
-    assert slurm.how_ended(high, float("inf"))[0] is Cause.CANCELLED
+    assert slurm.how_ended(PastLink(high, float("inf"), mark))[0] is Cause.CANCELLED

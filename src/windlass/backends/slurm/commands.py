@@ -14,7 +14,17 @@ from windlass.core.errors import PreconditionError
 from windlass.sites import Profile
 from windlass.supervise.job import Queue
 from windlass.supervise.slurm_cancels import cancelled_by
-from windlass.supervise.slurm_jobs import LISTING_OF_ALL, Ended, SlurmJob, cause_of_end, program_path, read_listing
+from windlass.supervise.slurm_jobs import (
+    ACCOUNTED,
+    LISTING_OF_ALL,
+    Ended,
+    SlurmJob,
+    cause_of_end,
+    program_path,
+    read_accounted,
+    read_listing,
+    time_of,
+)
 
 __all__ = ["Past", "SlurmCommands", "completion_file", "read_completions", "read_past"]
 
@@ -122,12 +132,18 @@ class SlurmCommands:
         lines = self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out.splitlines()
         return sorted({line.strip() for line in lines} - {"", "none"})
 
-    def cancelled_by(self, job_id: str) -> int | None:
-        """Number of the user who cancelled a job, or NOBODY; None: accounting does not know, or there is none."""
+    def cancelled_by(self, job_id: str, name: str) -> int | None:
+        """Number of the user who cancelled a job, or NOBODY; None: accounting does not know, or there is none.
+
+        Args:
+            name: of the job; a controller that lost its memory may have given its id to others, before or after.
+        """
         if not self.profile.scheduler.accounting:
             return None
-        answer = self._run("sacct", "-X", "-D", "-n", "-P", f"--jobs={job_id}", "--format=State")
-        return cancelled_by(answer.out.splitlines())
+        answer = self._run(*ACCOUNTED, f"--jobs={job_id}")
+        ours = [row for row in read_accounted(answer.out) if row.name == name]
+        newest = max(ours, key=lambda row: time_of(row.submitted), default=None)
+        return cancelled_by([newest.state] if newest is not None else [])
 
     def release(self, ids: Sequence[str]) -> None:
         """Let jobs that are held by us go on to wait for room; one that is over is none to complain about."""

@@ -38,7 +38,7 @@ def how_ended(commands: SlurmCommands, job: SlurmJob | Past, folder: Path) -> En
         return ended
     for pause_s in (0.0, _DRAINED_WITHIN_S):
         time.sleep(pause_s)
-        by, reasons = commands.cancelled_by(job.id), commands.reasons(job.nodes)
+        by, reasons = commands.cancelled_by(job.id, job.name), commands.reasons(job.nodes)
         found = judge_cancel(
             by=by, reasons=reasons, has_begun=has_begun, is_later_start=is_number_of_another, nodes=job.nodes
         )

@@ -244,13 +244,14 @@ class ChainWatch:
             self._fail(f"{writer} waits for its predecessor since {since:.1f} s, and nothing of it is left")
 
     def _check_process(self, record: Record) -> None:
-        """Only the start of the job that began a process says how it ended."""
+        """Only the start of the job that began a process says how it ended; a later one says what its job died of."""
         writer = record.writer.split(".", 2)
         if len(writer) < 3:
             return  # a client
         attempt = self._monitor.facts.task(record.data["task"]).attempts[record.data["attempt"]]
-        known = attempt.replicas[record.data["rank"]].incarnation
-        if known and known != writer[2] and record.data["end"].get("cause") != Cause.NODE_LOST:
+        known, end = attempt.replicas[record.data["rank"]].incarnation, record.data["end"]
+        has_seen = bool(end.get("host") or end.get("code")) or end.get("cause") == Cause.OK
+        if known and known != writer[2] and has_seen:
             self._fail(f"{record.writer} says how the process of rank {record.data['rank']} in start {known} ended")
 
     def _check_cause(self, record: Record) -> None:

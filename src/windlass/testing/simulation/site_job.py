@@ -47,7 +47,7 @@ class SiteJob:
         link = self.slurm.links.get(int(incarnation.job_id))
         restart = str(link.restart) if link is not None else incarnation.name.rpartition(".")[2]
         environ = {"SLURM_JOB_ID": incarnation.job_id, "SLURM_RESTART_COUNT": restart, "PATH": "/usr/bin"}
-        return SlurmScheduler(self.document, environ=environ, runner=self.slurm.runner(node))
+        return SlurmScheduler(self.document, link=incarnation.link, environ=environ, runner=self.slurm.runner(node))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -133,6 +133,7 @@ def _show(slurm: VirtualSlurm, link: SlurmLink) -> str:
         f"Reason={link.reason} Dependency=(null)\n   Requeue=0 Restarts={link.restart + (link.state == 'REQUEUED')} BatchFlag=1\n   "
         f"RunTime={_time(run_s)} TimeLimit={_time(limit_s) if limit_s else 'UNLIMITED'}\n   "
         f"PreemptTime={preempted}\n   ExcNodeList={','.join(sorted(link.exclude)) or '(null)'}\n"
+        f"   Comment={link.comment}\n"
     )
 
 
@@ -150,7 +151,8 @@ def _sacct(slurm: VirtualSlurm, words: list[str]) -> str:
         return ""
     state = link.state if link.is_over or link.state == RUNNING else "PENDING"
     by = f" by {link.by}" if state == "CANCELLED" and link.by >= 0 else ""
-    return f"{link.id}|{state}{by}|0:0|{_start(link)}|{','.join(node.name for node in link.nodes)}\n"
+    nodes, submitted = ",".join(node.name for node in link.nodes), int(WALL_START + link.submitted_at)
+    return f"{link.id}|{link.name}|{state}{by}|0:0|{submitted}|{_start(link)}|{nodes}\n"
 
 
 def _sinfo(slurm: VirtualSlurm, words: list[str]) -> str:
