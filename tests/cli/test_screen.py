@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import struct
@@ -14,8 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_catalogue import LEAVES
-from tests.cli.test_looking import bad_run, good_run
+from tests.cli.test_looking import bad_run, good_run, plan_as
+from tests.runs.journals import RunScript
 from windlass.cli.screen import fold
+from windlass.cli.verbs.ps import _fitted
+from windlass.core.clock import FakeClock
+from windlass.runs.home import Home
+from windlass.testing.beaker import FakeBeaker
 
 PROGRAM = str(Path(sys.executable).with_name("windlass"))
 WIDTH = 80
@@ -87,3 +93,104 @@ def test_no_page_is_wrapped_within_a_word(home: Path, tmp_path: Path, monkeypatc
         "launch e.yaml",
     ):
         assert broken(on_terminal(*line.split())) == [], line
+
+
+LONG = "--note " + "a-word " * 20
+
+
+@pytest.mark.system
+def test_pages_of_mason_and_gantry_fold(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("BEAKER_TOKEN", raising=False)
+    Path("train.py").write_text("")
+    line = """\
+git init -q -b main . && git add . && git -c user.name=t -c user.email=t@t commit -qm one
+git remote add origin https://github.com/me/play && git update-ref refs/remotes/origin/main HEAD
+git config branch.main.remote origin && git config branch.main.merge refs/heads/main"""
+    subprocess.run(["/bin/sh", "-ec", line], check=True)
+    mason = ["mason", "--cluster", "ai2/triton", "--gpus", "0", "--pure_docker_mode", "--user", "me"]
+    for words in (
+        [*mason, "--emit", "plan", "--", "python", "train.py", *LONG.split()],
+        [*mason, "--on", "local", "--emit", "plan", "--", "python", "train.py", *LONG.split()],
+        ["gantry", "run", "--on", "local", "--emit", "plan", "--", "python", "train.py", *LONG.split()],
+    ):
+        lines = on_terminal(*words)
+        assert broken(lines) == [], words
+        assert any("a-word" in line for line in lines), lines
+
+
+@pytest.mark.system
+def test_pages_of_ckpt_fold(home: Path, tmp_path: Path) -> None:
+    for name, loss in (("a", 0.5), ("b", 0.25)):
+        rows = [{"step": step, "train/loss": loss / step} for step in range(1, 4)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = on_terminal("ckpt", "compare-loss", f"{tmp_path}/a.jsonl", f"{tmp_path}/b.jsonl")
+    assert broken(lines) == []
+    assert any("parts at step 1" in line for line in lines), lines
+
+
+@pytest.mark.system
+def test_pages_of_beaker_fold(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BEAKER_ADDR", raising=False)
+    task = {"name": "a-task-with-a-long-name", "image": {"beaker": "me/image"}, "command": ["true"]}
+    task |= {"result": {"path": "/results"}, "context": {"priority": "normal"}}
+    (tmp_path / "spec.json").write_text(json.dumps({"version": "v2", "description": "a-word " * 20, "tasks": [task]}))
+    with FakeBeaker(tmp_path / "beaker") as fake:
+        for name, value in fake.environ.items():
+            monkeypatch.setenv(name, value)
+        on_terminal("beaker", "submit", f"{tmp_path}/spec.json", "--name", "an-experiment-with-a-rather-long-name")
+        for line in ("show me/an-experiment-with-a-rather-long-name", "config check"):
+            lines = on_terminal("beaker", *line.split())
+            assert broken(lines) == [], line
+            assert len(lines) > 4, lines
+
+
+CELLS = [
+    ("baseline-3kq8vm2x", "running", "lab/gpu", "2x8 gpu", "1/2 tasks, step 300", "5m ago", "5m12s", "1", ""),
+    ("hello-7hq2mx4p", "failed", "local", "1 cpu", "step 10", "2d ago", "12s", "3", "user-error"),
+]
+
+
+@pytest.mark.parametrize(
+    ("width", "header"),
+    [
+        (0, "RUN STATE SITE SHAPE PROGRESS CREATED TOOK TRIES NOTE"),
+        (120, "RUN STATE SITE SHAPE PROGRESS CREATED TOOK TRIES NOTE"),
+        (98, "RUN STATE SITE SHAPE PROGRESS CREATED TOOK NOTE"),
+        (90, "RUN STATE SITE SHAPE PROGRESS CREATED NOTE"),
+        (80, "RUN STATE SITE SHAPE PROGRESS NOTE"),
+        (70, "RUN STATE SITE PROGRESS NOTE"),
+        (20, "RUN STATE SITE SHAPE PROGRESS CREATED TOOK TRIES NOTE"),
+    ],
+)
+def test_a_narrow_terminal_gets_fewer_columns_of_ps(width: int, header: str) -> None:
+    lines = _fitted(CELLS, width)
+    assert " ".join(lines[0].split()) == header
+    if width >= 70:
+        assert all(len(line) <= width for line in lines)
+    assert lines[2].endswith("user-error")
+
+
+def test_a_note_is_cut_before_a_column_is_left_out() -> None:
+    cells = [*CELLS, (*CELLS[0][:-1], "waits for 4 GPUs of this machine, which other runs hold")]
+    lines = _fitted(cells, 120)
+    assert lines[0].split()[-2:] == ["TRIES", "NOTE"]
+    assert lines[3].endswith("...")
+    assert len(lines[3]) == 120
+
+
+@pytest.mark.system
+def test_a_run_is_one_line_of_ps(home: Path) -> None:
+    bad_run(Path(home))
+    plan_as(
+        good_run(Path(home)), site={"name": "lab", "partition": "gpu"}, tasks=[{"name": "a", "nodes": 2, "gpus": 8}]
+    )
+    for number in range(3):
+        run = RunScript(Home(home), f"digits-{number:08d}", FakeClock(1_000_000.0)).submit().end().close()
+        plan_as(
+            run, notes=[f"trial {number:05d} of sweep digits-7hq2mx4p"], tasks=[{"name": "a", "nodes": 1, "gpus": 0}]
+        )
+    lines = on_terminal("ps", "--all")
+    assert [line.split()[0] for line in lines] == ["RUN", "hello-aaaaaaaa", "hello-bbbbbbbb", "digits-7hq2mx4p"]
+    assert max(map(len, lines)) <= WIDTH

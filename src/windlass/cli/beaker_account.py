@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass.cli.completing import complete_secret
-from windlass.cli.screen import emit, printable, tell
+from windlass.cli.screen import emit, emit_page, printable, tell
 from windlass.cli.verb import Family, examples_page, verb
 
 __all__ = ["config_command", "secret_command", "workspace_command"]
@@ -121,11 +121,11 @@ def config_check_command() -> None:
     account = read_account()
     for note in account.notes:
         tell(f"note: {printable(note)}")
-    emit(f"config     {account.path or 'none'}")
-    emit(f"token      from {account.source}")
-    emit(f"addresses  {account.agent_address}, {account.rpc_address}")
-    emit(f"workspace  {account.default_workspace or 'none'}")
-    emit(f"user       {BeakerService(account).user()}")
+    emit_page(f"config     {account.path or 'none'}")
+    emit_page(f"token      from {account.source}")
+    emit_page(f"addresses  {account.agent_address}, {account.rpc_address}")
+    emit_page(f"workspace  {account.default_workspace or 'none'}")
+    emit_page(f"user       {BeakerService(account).user()}")
 
 
 for _member in (secret_ls_command, secret_push_command):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windlass.cli.screen import emit, tell
+from windlass.cli.screen import emit, emit_page, tell
 from windlass.compat.elsewhere.destination import destination_at
 from windlass.compat.elsewhere.findings import with_options
 from windlass.compat.gantry import Invocation, prepare
@@ -41,7 +41,7 @@ def run_elsewhere(invocation: Invocation) -> int:
     if is_dry:
         from windlass.plan import page  # lazy: only where it is shown
 
-        emit(page(prepared.plan).rstrip("\n"))
+        emit_page(page(prepared.plan).rstrip("\n"))
         return 0
     run = prepared.launch(log=tell)
     tell(f"{run.id}  {run.folder.path}")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from windlass.cli.screen import emit, tell
+from windlass.cli.screen import emit, emit_page, tell
 from windlass.runs.home import Home
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run_elsewhere(launch: MasonLaunch, *, environ: Mapping[str, str] = os.enviro
     if launch.own.emit == "plan":
         from windlass.plan import page  # lazy: only this option
 
-        emit(page(prepared.plan).rstrip("\n"))
+        emit_page(page(prepared.plan).rstrip("\n"))
         return 0
     run = prepared.launch(log=tell)
     tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")

@@ -12,7 +12,19 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-__all__ = ["emit", "emit_json", "emit_page", "fold", "is_coloured", "paint", "printable", "table", "tell", "write_raw"]
+__all__ = [
+    "emit",
+    "emit_json",
+    "emit_page",
+    "fold",
+    "is_coloured",
+    "page_width",
+    "paint",
+    "printable",
+    "table",
+    "tell",
+    "write_raw",
+]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -45,7 +57,7 @@ def emit(text: str = "") -> None:
 
 def emit_page(text: str = "") -> None:
     """A line of a page for people: on a terminal it is folded between words."""
-    sys.stdout.write(fold(text, _width(sys.stdout)) + "\n")
+    sys.stdout.write(fold(text, page_width()) + "\n")
 
 
 def tell(text: str = "", *, folds: bool = True) -> None:
@@ -57,6 +69,11 @@ def tell(text: str = "", *, folds: bool = True) -> None:
     sys.stdout.flush()
     sys.stderr.write((fold(text, _width(sys.stderr)) if folds else text) + "\n")
     sys.stderr.flush()
+
+
+def page_width() -> int:
+    """Columns of the terminal that shows a page; 0 where there is none, and nothing is folded or cut."""
+    return _width(sys.stdout)
 
 
 def _width(stream: TextIO) -> int:

@@ -10,7 +10,7 @@ import click
 from windlass.cli.beaker_account import config_command, secret_command, workspace_command
 from windlass.cli.beaker_files import export_command, import_command
 from windlass.cli.beaker_logs import fetch_command, logs_command
-from windlass.cli.screen import emit, emit_json, printable, table, tell
+from windlass.cli.screen import emit, emit_json, emit_page, printable, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.core.errors import UsageError
 
@@ -80,7 +80,7 @@ def show_command(experiment: str, is_json: bool) -> None:
         emit_json("windlass.beaker.show/1", as_data(seen, jobs))
         return
     for line in page(seen, jobs):
-        emit(printable(line))
+        emit_page(printable(line))
 
 
 @verb("windlass beaker why 01J8XYZ", name="why")
@@ -91,7 +91,7 @@ def why_command(experiment: str) -> None:
     seen = service.get(experiment)
     reasons = service.why(seen.id)
     for reason in reasons:
-        emit(printable(reason))
+        emit_page(printable(reason))
     if not reasons:
         tell(f"it waits for nothing: {seen.status.replace('_', ' ')}")
 
@@ -127,7 +127,7 @@ def groups_command(experiments: tuple[str, ...], group: str, workspace: str) -> 
         tell("no groups yet: windlass beaker groups --add GROUP EXPERIMENT...")
         return
     for line in table(("name", "id", "description"), rows):
-        emit(line)
+        emit_page(line)
 
 
 def _service() -> BeakerService:

@@ -9,7 +9,7 @@ import click
 
 from windlass.cli.completing import complete_file, complete_folder
 from windlass.cli.phrases import count, size
-from windlass.cli.screen import emit, emit_json, table, tell
+from windlass.cli.screen import emit, emit_json, emit_page, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 
 __all__ = ["ckpt_command"]
@@ -63,7 +63,7 @@ def ls_command(folder: str, is_json: bool) -> None:
     kinds = {True: "permanent", False: "ephemeral"}
     cells = [(str(one.step), f"{one.tokens:,}", kinds[one.is_permanent], one.path) for one in found]
     for line in table(("step", "tokens", "kind", "path"), cells):
-        emit(line)
+        emit_page(line)
 
 
 @verb("windlass ckpt verify checkpoints/first/step-100", name="verify")
@@ -79,7 +79,7 @@ def verify_command(checkpoint: str, is_json: bool) -> None:
     if is_json:
         emit_json("windlass.checkpoint/1", {"path": files.path, "files": found})
         return
-    emit(f"{files.path} is whole: {count(len(found), 'file')}, {size(sum(found.values()))}")
+    emit_page(f"{files.path} is whole: {count(len(found), 'file')}, {size(sum(found.values()))}")
 
 
 @verb(
@@ -210,7 +210,7 @@ def diff_command(a: str, b: str, is_json: bool) -> None:
     if is_json:
         emit_json("windlass.checkpoint-diff/1", found.to_data())
         return
-    emit(str(found))
+    emit_page(str(found))
 
 
 @verb(
@@ -231,7 +231,7 @@ def compare_loss_command(a: str, b: str, metrics: tuple[str, ...], tolerance: fl
     if is_json:
         emit_json("windlass.loss-comparison/1", found.to_data())
         return
-    emit(str(found))
+    emit_page(str(found))
 
 
 for _member in (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from windlass.cli.screen import emit, printable, tell
+from windlass.cli.screen import emit, emit_page, printable, tell
 from windlass.cli.verb import CONTEXT_SETTINGS, examples_page
 from windlass.core.errors import SpecError, UsageError
 
@@ -159,7 +159,7 @@ def _show(words: tuple[str, ...], arguments: Arguments) -> int:
     if launch.own.emit == "plan":
         from windlass.cli.mason_page import page  # lazy: only this option
 
-        emit(page(launch))
+        emit_page(page(launch))
         _warn(launch)
     else:
         emit(json.dumps(launch.spec, indent=2, ensure_ascii=False))

@@ -13,7 +13,7 @@ from windlass.cli.completing_runs import complete_experiments
 from windlass.cli.finding import looked_at, reconciled
 from windlass.cli.moments import as_moment
 from windlass.cli.phrases import ago, brief, count, duration
-from windlass.cli.screen import emit_json, emit_page, paint, printable, table, tell
+from windlass.cli.screen import emit_json, emit_page, page_width, paint, printable, table, tell
 from windlass.cli.verb import json_option, verb
 from windlass.cli.verdict import STATE_STYLES
 from windlass.core.errors import UsageError
@@ -29,6 +29,10 @@ _LIMIT = 20
 _LIVE = tuple(str(state) for state in State if not state.is_terminal)
 _STATES = (*(str(state) for state in State), UNKNOWN)
 _NOTE_WIDTH = 60
+_LEAST_NOTE_WIDTH = 12
+_HEADER = ("run", "state", "site", "shape", "progress", "created", "took", "tries", "note")
+_LEFT_OUT = ("tries", "took", "created", "shape", "site")
+"""Columns that a narrow terminal does without, the first of these first."""
 _SILENT_S = 60.0
 
 
@@ -73,7 +77,8 @@ def ps_command(
     """List runs, the newest first; those of an EXPERIMENT, or all.
 
     `*` and `?` in its name stand for any letters. It changes nothing, unless you give --reconcile, which cron may call:
-    runs that need something are named, with what.
+    runs that need something are named, with what. A terminal that is too narrow gets shorter notes, then fewer columns:
+    tries, took, created, shape and site are left out, in this order.
     """
     if experiment and name not in ("", experiment):
         message = f"both `{experiment}` and `--name {name}` say which experiment"
@@ -145,11 +150,25 @@ def _print(lines: Sequence[Sequence[Row]], home: Home, needs: Mapping[str, str])
         _columns(rows[0], home, now, needs.get(rows[0].id, "")) if len(rows) == 1 else _trials(rows, now)
         for rows in lines
     ]
-    texts = table(("run", "state", "site", "shape", "progress", "created", "took", "tries", "note"), cells)
+    texts = _fitted(cells, page_width())
     emit_page(paint(texts[0], "bold"))
     for text, rows in zip(texts[1:], lines, strict=True):
         style = STATE_STYLES.get(State(rows[0].state)) if len(rows) == 1 and rows[0].state != UNKNOWN else None
         emit_page(text.replace(f" {rows[0].state} ", f" {paint(rows[0].state, style)} ", 1) if style else text)
+
+
+def _fitted(cells: Sequence[Sequence[str]], width: int) -> list[str]:
+    """The table with each run in one line of `width` columns: notes are cut, then columns left out; 0: as it is."""
+    needed = min(_LEAST_NOTE_WIDTH, max(len("note"), *(len(row[-1]) for row in cells)))
+    for number in range(len(_LEFT_OUT) + 1) if width else ():
+        kept = [at for at, name in enumerate(_HEADER[:-1]) if name not in _LEFT_OUT[:number]]
+        rows = [[row[at] for at in kept] for row in cells]
+        header = [_HEADER[at] for at in kept]
+        room = width - len(table([*header, "|"], [[*row, "|"] for row in rows])[0]) + 1
+        if room >= needed:
+            notes = [brief(row[-1], room) for row in cells]
+            return table([*header, _HEADER[-1]], [[*row, note] for row, note in zip(rows, notes, strict=True)])
+    return table(_HEADER, cells)
 
 
 def _columns(row: Row, home: Home, now: float, need: str) -> tuple[str, ...]:
