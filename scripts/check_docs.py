@@ -1,6 +1,6 @@
-"""Hold docs to code: a page for every error slug and the reverse, no dead link, and console blocks that run.
+"""Hold docs to code: a page for every error slug and the reverse, a whole index, no dead link, console blocks that run.
 
-python -m scripts.check_docs             slugs and links
+python -m scripts.check_docs             slugs, index and links
 python -m scripts.check_docs --execute   and every block that begins with ```console exec
 """
 
@@ -18,6 +18,9 @@ from scripts.tree import ROOT, python_files, tracked_files
 SOURCE = ROOT / "src" / "windlass"
 PAGES = ROOT / "docs" / "errors"
 NOT_PAGES = {"README.md", "TEMPLATE.md"}
+INDEX = ROOT / "docs" / "README.md"
+# Folders with an index of their own.
+INDEXED_ELSEWHERE = ("docs/errors/", "docs/decisions/")
 # Every page of an error answers both questions.
 SECTIONS = ("## What it means", "## What to do")
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
@@ -29,7 +32,7 @@ FENCED = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 def main(arguments: list[str]) -> int:
     """Exit 1 when something is wrong; print what and where."""
     pages = [path for path in tracked_files() if path.suffix == ".md"]
-    problems = check_slugs() + [problem for page in pages for problem in check_links(page)]
+    problems = check_slugs() + check_index(pages) + [problem for page in pages for problem in check_links(page)]
     num_blocks = 0
     if "--execute" in arguments:
         for page in pages:
@@ -131,6 +134,17 @@ def check_links(page: Path) -> list[str]:
         elif anchor and path.suffix == ".md" and anchor not in anchors(path):
             problems.append(f"{page.relative_to(ROOT)}: no heading for {target}")
     return problems
+
+
+def check_index(pages: list[Path]) -> list[str]:
+    """Pages of docs/ that docs/README.md does not link to."""
+    linked = {(INDEX.parent / target.partition("#")[0]).resolve() for target in LINK.findall(INDEX.read_text())}
+    missing = [page.relative_to(ROOT).as_posix() for page in pages if page != INDEX and page.resolve() not in linked]
+    return [
+        f"docs/README.md: no link to {name}"
+        for name in missing
+        if name.startswith("docs/") and not name.startswith(INDEXED_ELSEWHERE)
+    ]
 
 
 def anchors(page: Path) -> set[str]:

@@ -1,9 +1,9 @@
 """Run the console blocks of a page and compare what they print with what the page shows.
 
 A block that begins with ```console exec is run. Lines with `$ ` are commands, the lines below a command are what
-it must print (stdout and stderr together), and `...` stands for anything; `> ` continues a command. The blocks of one
-page share one scratch folder and one WINDLASS_HOME and continue where the last one stood; a command that fails must
-show `(exit N)` last. ```console exec train marks blocks that need torch: they run in the development environment.
+it must print (stdout and stderr together), and `...` stands for anything; `> ` continues a command, and `>` alone is
+an empty line of it. The blocks of one page share one scratch folder and one WINDLASS_HOME and continue where the last
+one stood; a command that fails must show `(exit N)` last. ```console exec train marks blocks that need torch: they run in the development environment.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from scripts.tree import ROOT
 __all__ = ["run_page"]
 
 BLOCK = re.compile(r"^```console exec(?P<train> train)?\n(?P<lines>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+CONTINUED = re.compile(r"\A>( |\Z)")
 EXIT = re.compile(r"\(exit (\d+)\)\Z")
 TIMEOUT_S = 300
 WITH_TORCH = {"PATH": f"{ROOT / '.venv-dev' / 'bin'}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
@@ -85,8 +86,8 @@ def read_steps(text: str) -> Iterator[Step]:
                 if step is not None:
                     yield step
                 step = Step(command=line[2:], line=number, needs_torch=block["train"] is not None)
-            elif step is not None and not step.shown and (step.command.endswith("\\") or line.startswith("> ")):
-                step.command += "\n" + line.removeprefix("> ")
+            elif step is not None and not step.shown and (step.command.endswith("\\") or CONTINUED.match(line)):
+                step.command += "\n" + CONTINUED.sub("", line)
             elif step is not None:
                 step.shown.append(line.rstrip())
         if step is not None:

@@ -44,7 +44,8 @@ They are replaced in `run` and in variables; `$${` is a literal `${`.
 | token | stands for |
 |---|---|
 | `${params.NAME}`, `${params.NAME.INNER}` | a parameter |
-| `${name}`, `${nodes}`, `${gpus_per_node}`, `${num_gpus}`, `${procs_per_node}` | the task's name and its shape at the place where it runs |
+| `${name}` | the experiment's name |
+| `${nodes}`, `${gpus_per_node}`, `${num_gpus}`, `${procs_per_node}` | the task's shape at the place where it runs |
 | `${num_gpus - 2 * nodes}`, `${repeat(2, nodes)}` | calculated from the shape and from whole parameters: `+ - * // %`, parentheses, `min`, `max`, `ceil_div`, `repeat` (a list) |
 | `${out}`, `${checkpoints}`, `${code}` | the task's folders, the run's own checkout |
 | `${tasks.NAME.out}`, `${tasks.NAME.checkpoints}` | folders of a task that this one comes `after` |

@@ -37,6 +37,17 @@ def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert check_docs.check_links(page) == ["page.md: dead link to gone.md", "page.md: no heading for other.md#three"]
 
 
+def test_a_page_that_the_index_lacks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_docs, "ROOT", tmp_path)
+    monkeypatch.setattr(check_docs, "INDEX", tmp_path / "docs" / "README.md")
+    names = ("README.md", "docs/README.md", "docs/a.md", "docs/guides/b.md", "docs/guides/c.md", "docs/errors/d.md")
+    pages = [tmp_path / name for name in names]
+    for page in pages:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text("[a](a.md), [b](guides/b.md#part)\n")
+    assert check_docs.check_index(pages) == ["docs/README.md: no link to docs/guides/c.md"]
+
+
 def test_a_page_has_both_sections() -> None:
     text = add_error_pages.page("x-y", "it is wrong", "mend it")
     assert text == "# x-y\n\n## What it means\n\nIt is wrong.\n\n## What to do\n\nMend it.\n"

@@ -40,6 +40,10 @@ def test_a_command_over_two_lines(page: Path) -> None:
     assert run(page, "$ echo one \\\n>   two\none two") == (1, [])
 
 
+def test_an_empty_line_within_a_command(page: Path) -> None:
+    assert run(page, "$ cat <<END\n> one\n>\n> 2 > 1\n> END\none\n\n2 > 1") == (1, [])
+
+
 def test_pages_have_a_home_of_their_own(page: Path) -> None:
     assert run(page, "$ test ! -e $WINDLASS_HOME && basename $WINDLASS_HOME\nhome") == (1, [])
 

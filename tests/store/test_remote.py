@@ -219,3 +219,6 @@ def test_a_lacking_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(PreconditionError, match="`s3:` needs a library that is not installed") as caught:
         RemoteStore("s3://bucket/store")
     assert caught.value.hint == "pip install 'windlass[data]'"
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(PreconditionError, match="the store `/shared/store` needs a library that is not installed"):
+        RemoteStore("/shared/store")

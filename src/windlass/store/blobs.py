@@ -140,7 +140,7 @@ def file_system(url: str) -> tuple[Any, str]:
             options["config_kwargs"] = {"read_timeout": 60, "connect_timeout": 20, "retries": {"total_max_attempts": 1}}
         system, path = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError) as error:  # fsspec's word for a scheme that nobody here knows
-        raise lacks_extra(scheme, error) from error
+        raise lacks_extra(url, error) from error
     if scheme == "s3":
         system.retries = 2  # the rest is ours: `retry` knows how far it came
     return system, path.rstrip("/")

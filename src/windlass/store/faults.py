@@ -55,10 +55,12 @@ def is_passing(error: BaseException) -> bool:
     )
 
 
-def lacks_extra(scheme: str, error: ImportError | ValueError) -> PreconditionError:
-    """The error for a kind of remote place whose library is not installed."""
+def lacks_extra(url: str, error: ImportError | ValueError) -> PreconditionError:
+    """The error for a store or source whose library is not installed."""
+    scheme, colon, _ = url.partition(":")
+    what = f"`{scheme}:`" if colon else f"the store `{url}`"
     return PreconditionError(
-        f"`{scheme}:` needs a library that is not installed ({getattr(error, 'name', '') or error})",
+        f"{what} needs a library that is not installed ({getattr(error, 'name', '') or error})",
         hint="pip install 'windlass[data]'",
         code="extra-missing",
     )
