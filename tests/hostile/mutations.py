@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
-__all__ = ["mutated"]
+__all__ = ["mutated", "mutated_words"]
 
 _VALUES: tuple[Any, ...] = (
     None,
@@ -43,6 +44,34 @@ _PIECES = (
     b"Infinity",
 )
 
+_WORD = re.compile(rb"([A-Za-z0-9_.-]+)")
+_WORDS = (
+    b"9" * 6000,
+    b"9" * 400,
+    b"-1",
+    b"0",
+    b"1e999",
+    b"nan",
+    b"file:///etc/passwd",
+    b"..",
+    b"../../x",
+    "\u00b2".encode(),
+    b"\xff\xfe",
+    b"\0",
+    b"[" * 5000,
+    b"a[" * 5000,
+    b" " * 5000,
+    b"0001-01-01T00:00:00",
+    b"9999-12-31T23:59:59",
+    b"2001-99-99",
+    b"&a [*a]",
+    b"0x",
+    b"None",
+    b"=",
+    b"|",
+    b"\n",
+)
+
 
 def mutated(content: bytes, rng: random.Random) -> bytes:
     """A changed copy; a document of JSON is mostly changed in its values, so that it gets past the parser."""
@@ -55,6 +84,17 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
             value = _value_changed(value, rng)
         return json.dumps(value).encode()
     return _bytes_changed(content, rng)
+
+
+def mutated_words(content: bytes, rng: random.Random) -> bytes:
+    """A changed copy of a text: words of it replaced, doubled or taken away, or bytes changed."""
+    words = _WORD.split(content)  # every other one is a word
+    if rng.random() < 0.2 or len(words) < 3:
+        return _bytes_changed(content, rng)
+    for _ in range(rng.choice((1, 1, 1, 2, 5))):
+        place = 2 * rng.randrange(len(words) // 2) + 1
+        words[place] = rng.choice((b"", words[place] * 2, rng.choice(words), *_WORDS))
+    return b"".join(words)
 
 
 def _value_changed(value: Any, rng: random.Random) -> Any:

@@ -25,7 +25,7 @@ __all__ = [
     "trial_data",
 ]
 
-_COLOURS = {"running": "green", "interrupted": "yellow", "over": "dim", "": "dim"}
+_COLOURS = {"running": "green", "interrupted": "yellow", "over": "dim", "damaged": "red", "": "dim"}
 
 
 _HEADLESS = {"interrupted": "it has no head", "": "its head has not begun"}

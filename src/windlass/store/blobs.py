@@ -85,10 +85,24 @@ class _Answer(Protocol):
     def __exit__(self, *details: object) -> None: ...
 
 
-def open_http(url: str, headers: Mapping[str, str], *, method: str = "GET") -> _Answer:
-    """Ask an HTTP server; proxies of the environment are used. Raises URLError, HTTPError."""
-    request = urllib.request.Request(url, method=method, headers={"User-Agent": f"windlass/{VERSION}", **headers})  # noqa: S310 - callers allow http(s) only
-    answer: _Answer = urllib.request.build_opener(_Redirects).open(request, timeout=_HTTP_TIMEOUT_S)
+def open_http(
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    method: str = "GET",
+    form: bytes | None = None,
+    timeout_s: float = _HTTP_TIMEOUT_S,
+) -> _Answer:
+    """Ask an HTTP server; proxies of the environment are used. Raises URLError, HTTPError.
+
+    Args:
+        form: sent with POST.
+        timeout_s: of the connection, and of each read.
+    """
+    method = method if form is None else "POST"
+    known = {"User-Agent": f"windlass/{VERSION}", **headers}
+    request = urllib.request.Request(url, data=form, method=method, headers=known)  # noqa: S310 - callers allow http(s) only
+    answer: _Answer = urllib.request.build_opener(_Redirects).open(request, timeout=timeout_s)
     return answer
 
 

@@ -58,6 +58,7 @@ _LIVES = ("COMPLETING", "RUNNING", "SUSPENDED")
 _SILENT = ("down", "fail", "unk", "reboot", "power")
 """Beginnings of the states of nodes that may not have answered; a `*` behind a state says so too."""
 _SCRIPT_FAILED = "NonZeroExitCode"
+_ID = re.compile(r"[0-9]{1,20}")
 _HAD_NONE = re.compile(r"invalid job id|already complet|job/step already", re.IGNORECASE)
 
 Runner = Callable[[Sequence[str], Mapping[str, str]], Completed]
@@ -96,7 +97,10 @@ class SlurmScheduler:
             raise SchedulerError(f"task {self._job.task} does not say how links are queued")
         if exclude:
             argv.insert(1, "--exclude=" + ",".join(sorted({*self._job.queue.exclude, *exclude})))
-        return self._ask(argv).strip().split(";")[0]
+        said = self._ask(argv).strip().split(";")[0]
+        if not _ID.fullmatch(said):
+            raise SchedulerError(f"`sbatch` named no job: {said[:80]!r}", hint="it is asked again")
+        return said
 
     def queued(self) -> Mapping[int, str]:
         """See `Scheduler.queued`."""
@@ -137,7 +141,7 @@ class SlurmScheduler:
         """
         text = self._show_own()
         state, restarts = _field(text, "JobState"), int(self._environ.get("SLURM_RESTART_COUNT", "0"))
-        if state not in _LIVES or int(_field(text, "Restarts") or 0) > restarts:
+        if state not in _LIVES or _count(_field(text, "Restarts")) > restarts:
             return ""
         if state != "COMPLETING":
             self.cancel([self._own_id])
@@ -313,7 +317,7 @@ def read_why(text: str, restarts: int, signal_before_s: float) -> tuple[Cause, s
         return ended.cause, ended.message
     if reason == "NodeDown":
         return Cause.NODE_LOST, "Slurm lost a node of it"
-    if int(_field(text, "Restarts") or 0) > restarts:
+    if _count(_field(text, "Restarts")) > restarts:
         return Cause.PREEMPTED, "Slurm puts it back into the queue"
     left_s = _seconds(_field(text, "TimeLimit")) - _seconds(_field(text, "RunTime"))
     if reason == "TimeLimit" or left_s <= signal_before_s + _EARLY_S:
@@ -341,9 +345,14 @@ def _field(text: str, name: str) -> str:
     return "" if match is None or match.group(1) == "(null)" else match.group(1)
 
 
+def _count(text: str) -> int:
+    """A number; 0 for what is none."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
+
+
 def _seconds(text: str) -> float:
     """Slurm's `2-03:04:05`; infinite for UNLIMITED and what is no time."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9}):(\d{1,9}):(\d{1,9})", text)
     if match is None:
         return float("inf")
     days, hours, minutes, seconds = (int(piece or 0) for piece in match.groups())

@@ -20,7 +20,7 @@ NOBODY = -1
 """In place of a user's number, where accounting knows of the end and names no user."""
 
 _ROOT = 0
-_BY = re.compile(r"CANCELLED by (\d+)")
+_BY = re.compile(r"CANCELLED by ([0-9]{1,10})(?![0-9])")
 _REFUSALS = {
     "Duplicate jobid": "it takes the id for that of an earlier job; a controller that lost its memory gives ids again",
     "Prolog error": "the site's prolog failed there",

@@ -60,7 +60,7 @@ def load_first_state(trainer: Trainer[Any]) -> str:
 
 def _changed_code(code: Mapping[str, Mapping[str, str]], path: str) -> Iterator[str]:
     """What is another part of the user's own now than when the checkpoint was written; training goes on with it."""
-    before = Reader.open(open_files(path)).read_json(CONFIG_FILE).get("code", {})
+    before = Reader.open(open_files(path)).read_object(CONFIG_FILE).get("code") or {}
     name = path.rstrip("/").rpartition("/")[2]
     for where, own in code.items():
         old = before.get(where)

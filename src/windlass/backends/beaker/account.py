@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from windlass.config.foreign_text import load_foreign_yaml
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, Place, PreconditionError
 from windlass.core.files import write_atomic
@@ -141,7 +142,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_FILE)
-        data = yaml.safe_load(content.decode())
+        data = load_foreign_yaml(content.decode(), source=str(path))
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise PreconditionError(f"{path} cannot be read: {said}", hint=hint, code="beaker-config") from error

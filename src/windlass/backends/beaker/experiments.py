@@ -10,7 +10,8 @@ from windlass.backends.beaker.connection import Connection
 from windlass.backends.beaker.names import fresh_name, work_of
 from windlass.backends.beaker.seen import EventSeen, JobSeen, Seen, Workload
 from windlass.backends.beaker.waiting import reasons_of, slots_in_use
-from windlass.core.errors import NotFoundError, PreconditionError
+from windlass.config.foreign_text import load_foreign_yaml
+from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.client import BeakerClient
@@ -199,7 +200,11 @@ class Experiments(Connection):
             experiment_id=client.experiment.resolve_experiment_id(experiment)
         )
         text = client.rpc("GetExperimentYamlSpec", request).experiment_spec
-        data = yaml.safe_load(text)
+        try:
+            data = load_foreign_yaml(text, source=f"experiment {experiment}")
+        except yaml.YAMLError as error:
+            message = f"Beaker's spec of experiment {experiment} is not YAML: {error}"
+            raise UnreachableError(message, hint="try again in a while", code="beaker-unreachable") from error
         return dict(data) if isinstance(data, dict) else {}
 
     def _listed(self, client: BeakerClient, wanted: set[str], workspace: str) -> dict[str, Seen]:

@@ -35,6 +35,7 @@ _SHORTEST_S = 0.5
 _CANNOT_RUN = 127
 _PAST_COLUMNS = ("JobID", "JobName", "State", "ExitCode", "NodeList")
 _PAST_SINCE = "now-60days"
+_ID = re.compile(r"[0-9]{1,20}")
 _NO_NODES = "None assigned"
 
 
@@ -113,7 +114,7 @@ class SlurmCommands:
         """
         answer = self.door.run(argv, stdin=script, timeout_s=_TIMEOUT_S, env=env)
         number = answer.out.strip().partition(";")[0].rpartition("\n")[2]
-        if answer.code or not number.isdigit():
+        if answer.code or not _ID.fullmatch(number):
             raise refusal(answer, queue, self.profile)
         return number
 

@@ -26,7 +26,7 @@ __all__ = [
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_]*)=")
 _CONFIG = re.compile(r"^\s*([A-Za-z][A-Za-z0-9_\[\]]*)\s*=\s?(.*?)\s*$")
-_GPUS = re.compile(r"gpu(?::([^:,()\s]+))?:(\d+)")
+_GPUS = re.compile(r"gpu(?::([^:,()\s]+))?:([0-9]{1,6})(?![0-9])")
 _NOTHING = {"", "(null)", "N/A", "n/a", "NONE", "None"}
 _MIB = 1 << 20
 
@@ -222,7 +222,7 @@ def priorities_of(
 
 def parse_time(text: str) -> float | None:
     """Seconds of `1-02:03:04`, `02:03:04` or `03:04`; None for no limit. Source: sbatch(1), --time."""
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    match = re.fullmatch(r"(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})", text)
     if match is None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
@@ -254,5 +254,5 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _count(text: str) -> int:
     """A number; 0 for UNLIMITED and whatever else."""
-    match = re.match(r"\d+", text)
+    match = re.match(r"[0-9]{1,18}(?![0-9])", text)
     return int(match.group()) if match else 0

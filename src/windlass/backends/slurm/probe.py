@@ -77,7 +77,7 @@ ask folders sh -c 'for v in SCRATCH PSCRATCH WORK PROJECT PROJECTDIR HOME TMPDIR
   echo "/tmp $(df -PT /tmp | tail -n 1 | awk "{print \$2, \$5}") /tmp"'
 ask network sh -c 'ls /sys/class/net; ls /sys/class/infiniband 2>/dev/null; true'
 """
-_SECTION = re.compile(r"^@@windlass begin (\S+)\n(.*?)\n?^@@windlass end (\d+)$", re.MULTILINE | re.DOTALL)
+_SECTION = re.compile(r"^@@windlass begin (\S+)\n(.*?)\n?^@@windlass end (\d{1,3})$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from windlass.compat.elsewhere.destination import Destination
@@ -11,6 +10,7 @@ from windlass.compat.elsewhere.relocation import Relocation, escaped
 from windlass.compat.gantry.environment import CONDA_FILES, PROJECT_FILES, manager_of
 from windlass.compat.gantry.recipe import Recipe
 from windlass.compat.gantry.request import Request
+from windlass.config.foreign_text import load_toml
 from windlass.spec import Env, Image, SecretUse
 
 __all__ = ["env_there"]
@@ -59,9 +59,9 @@ def _extras(recipe: Recipe, folder: Path, findings: Findings) -> tuple[str, ...]
     if recipe.uv_extras or recipe.uv_all_extras is False:
         return tuple(recipe.uv_extras or ())
     try:
-        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+        project = load_toml((folder / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
         return tuple(project.get("optional-dependencies", {}))
-    except (OSError, tomllib.TOMLDecodeError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         findings.refuse(f"pyproject.toml cannot be read: {error}", "name the extras: `--uv-extra NAME`")
         return ()
 

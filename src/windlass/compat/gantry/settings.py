@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
+from windlass.config.foreign_text import load_toml
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, PreconditionError
 from windlass.core.names import nearest
@@ -34,10 +34,10 @@ def read_settings(folder: Path) -> Settings:
     """
     path = folder / "pyproject.toml"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("gantry", {})
+        table = load_toml(path.read_text(encoding="utf-8")).get("tool", {}).get("gantry", {})
     except (FileNotFoundError, NotADirectoryError):
         return Settings()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError, OSError) as error:
+    except (ValueError, AttributeError, OSError) as error:
         hint = "it is TOML: https://toml.io"
         raise PreconditionError(f"{path} cannot be read: {error}", hint=hint, code="bad-settings") from error
     place = Place(f"{path}: [tool.gantry]")

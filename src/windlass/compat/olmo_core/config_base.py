@@ -10,6 +10,7 @@ import typing
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from windlass.config.foreign_text import load_foreign_yaml
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
 
@@ -94,7 +95,7 @@ def _parsed(text: str) -> Any:
     import yaml  # lazy: only an override needs it
 
     try:
-        return yaml.safe_load(text)
+        return load_foreign_yaml(text, source="<override>")
     except yaml.YAMLError:
         return text
 

@@ -9,6 +9,7 @@ Source: https://huggingface.co/docs/hub/api. HF_ENDPOINT and HF_TOKEN are those 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,10 @@ from windlass.store.fetching import retry
 __all__ = ["list_hub"]
 
 _ENDPOINT = "https://huggingface.co"
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MAX_BYTES = 256 << 20
+"""Of a list of files; a million of them take about 200 MB."""
 
 
 def list_hub(name: str, source: str) -> Listing:
@@ -36,11 +41,15 @@ def list_hub(name: str, source: str) -> Listing:
     headers = _authorisation()
     address = f"{endpoint}/api/{kind}/{repository}/revision/{quote(revision, safe='')}?blobs=true"
     answer = _ask(address, headers)
-    commit, siblings = str(answer.get("sha", "")), answer.get("siblings", [])
-    if not commit:
+    commit, siblings = answer.get("sha"), answer.get("siblings", [])
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise UnreachableError(f"{address} named no commit", hint="is HF_ENDPOINT right?", code="remote-failed")
     prefix = f"{endpoint}/{'datasets/' if kind == 'datasets' else ''}{repository}/resolve/{commit}"
-    files = [_file(each, prefix, commit, headers) for each in siblings]
+    try:
+        files = [_file(each, prefix, commit, headers) for each in siblings]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        message = f"{address} does not list files as the hub does: {error!r:.200}"
+        raise UnreachableError(message, hint="is HF_ENDPOINT right?", code="remote-failed") from error
     if inner:
         single = [file for file in files if file.path == inner]
         if single:
@@ -82,13 +91,19 @@ def _parts(name: str, source: str) -> tuple[str, str, str, str]:
 
 
 def _file(sibling: dict[str, Any], prefix: str, commit: str, headers: dict[str, str]) -> RemoteFile:
-    path = str(sibling["rfilename"])
+    """One entry of the list; raises KeyError, TypeError, ValueError or AttributeError for what is none."""
+    path = sibling["rfilename"]
     stored = sibling.get("lfs") or {}
-    size = stored.get("size", sibling.get("size"))
-    blob = HttpBlob(
-        url=f"{prefix}/{quote(path)}", size_bytes=-1 if size is None else int(size), tag=commit, headers=headers
-    )
-    return RemoteFile(path=path, blob=blob, sha256=str(stored.get("sha256", "")))
+    size, sha256 = stored.get("size", sibling.get("size", -1)), stored.get("sha256", "")
+    size = -1 if size is None else size
+    if type(size) is not int or size < -1:
+        raise ValueError(f"{size!r} is not a size")
+    if not isinstance(sha256, str) or (sha256 and not _SHA256.fullmatch(sha256)):
+        raise ValueError(f"{sha256!r} is not a sha256")
+    if not path or path.startswith("/") or "\0" in path or ".." in path.split("/"):
+        raise ValueError(f"{path!r} is not a path in the repository")
+    blob = HttpBlob(url=f"{prefix}/{quote(path)}", size_bytes=size, tag=commit, headers=headers)
+    return RemoteFile(path=path, blob=blob, sha256=sha256)
 
 
 def _authorisation() -> dict[str, str]:
@@ -107,7 +122,12 @@ def _ask(address: str, headers: dict[str, str]) -> dict[str, Any]:
 
     def ask() -> None:
         with open_http(address, headers) as answer:
-            answers.append(decode_json(answer.read()))
+            content = answer.read(_MAX_BYTES + 1)
+        try:
+            answers.append(decode_json(content, max_bytes=_MAX_BYTES))
+        except ValueError as error:
+            message = f"{address} does not answer as the hub does: {error}"
+            raise UnreachableError(message, hint="is HF_ENDPOINT right?", code="remote-failed") from error
 
     retry(address, ask)
     if not isinstance(answers[-1], dict):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
 from typing import cast
 
+from windlass.config.foreign_text import load_toml
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.pin.environment.project import normalize
@@ -44,8 +44,8 @@ def locked_packages(text: str, file_name: str) -> tuple[LockedPackage, ...]:
             for name, version, marker in _REQUIREMENT.findall(text)
         )
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tables = load_toml(text)
+    except ValueError as error:
         raise PreconditionError(
             f"{file_name} is not valid TOML: {error}", hint="uv lock", code="lock-broken"
         ) from error

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import cast
 
+from windlass.config.foreign_text import load_toml
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.names import nearest
@@ -72,8 +72,8 @@ def normalize(name: str) -> str:
 def read_toml(path: Path, *, code: str, hint: str) -> dict[str, object]:
     """The tables of a TOML file, or an error that names the place."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return load_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise PreconditionError(f"{path} is not valid TOML: {error}", hint=hint, code=code) from error
 
 

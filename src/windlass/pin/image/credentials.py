@@ -6,7 +6,6 @@ Source: Docker CLI reference, "docker login", "Credential stores"; containers-au
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -92,6 +91,6 @@ def _decoded(entry: Mapping[str, object]) -> Login | None:
         return Login(user="", password=str(entry["identitytoken"]))
     try:
         user, _, password = base64.b64decode(str(entry.get("auth", ""))).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # of base64, of UTF-8, or of letters that base64 has not
         return None
     return Login(user=user, password=password) if user else None

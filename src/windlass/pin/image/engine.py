@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -94,13 +94,23 @@ class Engine:
         """
         if self.kind == "buildah":
             asked = {name: self.call("inspect", "--type", "image", name) for name in names}
-            return {name: _of_buildah(decode_json(done.stdout)) for name, done in asked.items() if done.code == 0}
+            return {name: self._facts(done, _of_buildah) for name, done in asked.items() if done.code == 0}
         found: dict[str, ImageFacts] = {}
         for name in names:  # what is missing is left out of the answer, so that one call cannot tell which is which
             done = self.call("image", "inspect", name)
             if done.code == 0:
-                found[name] = _of_docker(decode_json(done.stdout)[0])
+                found[name] = self._facts(done, lambda answer: _of_docker(answer[0]))
         return found
+
+    def _facts(self, done: Completed, read: Callable[[Any], ImageFacts]) -> ImageFacts:
+        try:
+            return read(decode_json(done.stdout))
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+            raise UnreachableError(
+                f"`{self.program} {' '.join(done.argv[1:3])}` does not answer as {self.kind} does: {error!r:.200}",
+                hint=f"run it by hand; {_VARIABLES[self.kind]} names another program",
+                code="engine-unreachable",
+            ) from error
 
     def find(self, name: str) -> ImageFacts | None:
         """What is known of one image; None where it is not there."""
@@ -181,13 +191,27 @@ def _of_docker(data: Mapping[str, Any]) -> ImageFacts:
     config = data.get("Config") or data.get("ContainerConfig") or {}
     return ImageFacts(
         image_id=_full(data["Id"]),
-        digests=tuple(data.get("RepoDigests") or ()),
-        tags=tuple(data.get("RepoTags") or ()),
-        labels=config.get("Labels") or {},
-        workdir=config.get("WorkingDir") or "/",
+        digests=_texts(data.get("RepoDigests") or ()),
+        tags=_texts(data.get("RepoTags") or ()),
+        labels=_labels(config),
+        workdir=_text(config.get("WorkingDir") or "/"),
         platform=f"{data.get('Os', 'linux')}/{data.get('Architecture', '')}",
         size_bytes=int(data.get("Size") or 0),
     )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.60} is not a text")
+    return value
+
+
+def _texts(values: Iterable[object]) -> tuple[str, ...]:
+    return tuple(_text(value) for value in values)
+
+
+def _labels(config: Mapping[str, Any]) -> Mapping[str, str]:
+    return {name: _text(value) for name, value in (config.get("Labels") or {}).items()}
 
 
 def _of_buildah(data: Mapping[str, Any]) -> ImageFacts:
@@ -199,8 +223,8 @@ def _of_buildah(data: Mapping[str, Any]) -> ImageFacts:
         image_id=_full(data["FromImageID"]),
         digests=(f"{name}@{digest}",) if name and digest else (),
         tags=(str(data.get("FromImage", "")),),
-        labels=config.get("Labels") or {},
-        workdir=config.get("WorkingDir") or "/",
+        labels=_labels(config),
+        workdir=_text(config.get("WorkingDir") or "/"),
         platform=f"{image.get('os', 'linux')}/{image.get('architecture', '')}",
     )
 

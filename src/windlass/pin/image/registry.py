@@ -10,7 +10,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from windlass.core.errors import AccessError, NotFoundError, UnreachableError
 from windlass.core.json_text import decode_json
@@ -27,7 +27,10 @@ _KINDS = (
 )
 _ACCEPT = ", ".join(_KINDS)
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HUB_HOST = "registry-1.docker.io"
+_MAX_BYTES = 8 << 20
+"""Of one answer; registries take manifests of 4 MiB at most (specification, "Pushing Manifests")."""
 
 
 def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
@@ -39,8 +42,7 @@ def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
         UnreachableError: it does not answer, or not as a registry (`registry-unreachable`).
     """
     host = _HUB_HOST if reference.registry == "docker.io" else reference.registry
-    is_loopback = re.match(r"(?:localhost|127\.[0-9.]+)(?::|\Z)", host) is not None
-    address = f"{'http' if is_loopback else 'https'}://{host}/v2/{reference.repository}/manifests/"
+    address = f"{_scheme(host)}://{host}/v2/{reference.repository}/manifests/"
     address += reference.digest or reference.tag or "latest"
     login = find_login(reference.registry)
     status, headers, body = _get(address, {"Accept": _ACCEPT}, reference, timeout_s)
@@ -57,7 +59,15 @@ def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
         )
     if status != 200:
         raise _unreachable(reference, f"it answered {status}")
-    return headers.get("docker-content-digest") or f"sha256:{hashlib.sha256(body).hexdigest()}"
+    digest = headers.get("docker-content-digest") or f"sha256:{hashlib.sha256(body).hexdigest()}"
+    if not _DIGEST.fullmatch(digest):
+        raise _unreachable(reference, f"its digest is {digest[:80]!r}, not `sha256:` and 64 hex digits")
+    return digest
+
+
+def _scheme(host: str) -> str:
+    """Only this machine is asked without TLS."""
+    return "http" if re.match(r"(?:localhost|127\.[0-9.]+)(?::|\Z)", host) else "https"
 
 
 def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s: float) -> str:
@@ -71,6 +81,8 @@ def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s:
     scope = asked.get("scope") or f"repository:{reference.repository}:pull"
     wanted = {"service": asked.get("service", ""), "scope": scope}
     realm = asked.get("realm", "")
+    if not _is_address(realm):
+        raise _unreachable(reference, f"its token server has the address {realm[:80]!r}, not an https one")
     if login is not None and not login.user:
         form = urlencode(
             {"grant_type": "refresh_token", "client_id": "windlass", "refresh_token": login.password} | wanted
@@ -83,26 +95,43 @@ def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s:
         raise _no_access(reference, login)
     try:
         answer = decode_json(body)
-        return f"Bearer {answer.get('token') or answer['access_token']}"
+        token = answer.get("token") or answer["access_token"]
     except (ValueError, KeyError, AttributeError) as error:
         raise _unreachable(reference, "its token server answered without a token") from error
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        raise _unreachable(reference, "its token server answered with a token that is not plain text")
+    return f"Bearer {token}"
+
+
+def _is_address(realm: str) -> bool:
+    """Whether a token server may be asked: a registry must not send us to `file:`, nor a login over plain HTTP."""
+    try:
+        parts = urlsplit(realm)
+        return bool(parts.hostname) and parts.scheme in ("https", _scheme(parts.netloc))
+    except ValueError:
+        return False
 
 
 def _get(
     address: str, headers: Mapping[str, str], reference: Reference, timeout_s: float, form: bytes | None = None
 ) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body; a form is sent with POST."""
-    from urllib.error import HTTPError  # lazy: brings ssl, and an engine mostly knows the answer
-    from urllib.request import Request, urlopen  # lazy: as above
+    from http.client import HTTPException  # lazy: brings ssl, and an engine mostly knows the answer
+    from urllib.error import HTTPError  # lazy: as above
+
+    from windlass.store.blobs import open_http  # lazy: as above
 
     try:
-        request = Request(address, data=form, headers=dict(headers))  # noqa: S310 - http(s)
-        with urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 - as above
-            return answer.status, {name.lower(): value for name, value in answer.headers.items()}, answer.read()
+        with open_http(address, headers, form=form, timeout_s=timeout_s) as answer:
+            body = answer.read(_MAX_BYTES + 1)
+            if len(body) > _MAX_BYTES:
+                raise _unreachable(reference, f"it answered with more than {_MAX_BYTES >> 20} MiB")
+            return answer.status, {name.lower(): value for name, value in answer.headers.items()}, body
     except HTTPError as error:
         return error.code, {name.lower(): value for name, value in error.headers.items()}, b""
-    except (OSError, ValueError) as error:
-        raise _unreachable(reference, str(getattr(error, "reason", "") or error)) from error
+    except (OSError, ValueError, HTTPException) as error:
+        why = str(getattr(error, "reason", "") or error) or type(error).__name__
+        raise _unreachable(reference, why) from error
 
 
 def _no_access(reference: Reference, login: Login | None) -> AccessError:

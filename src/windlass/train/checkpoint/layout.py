@@ -130,9 +130,9 @@ class Layout:
                     section: {name: _tensor_from_data(entry, names) for name, entry in entries.items()}
                     for section, entries in data["tensors"].items()
                 },
-                values=data["values"],
+                values={section: dict(values.items()) for section, values in data["values"].items()},
             )
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"it is no layout: {error!r}") from error
 
 

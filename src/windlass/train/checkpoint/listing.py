@@ -62,7 +62,7 @@ def _read(folder: Files) -> Committed | None:
             tokens=int(told["tokens"]),
             is_permanent=bool(told["is_permanent"]),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise damaged(folder, TRAINER_FILE, str(error)) from error
 
 

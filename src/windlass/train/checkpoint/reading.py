@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from windlass.core.json_text import decode_json
+from windlass.core.json_text import decode_json, decode_object
 from windlass.record.manifest import FOLDER_MANIFEST, Manifest
 from windlass.train.checkpoint.cuts import Cut, cuts_of, runs_of
 from windlass.train.checkpoint.files import Files
@@ -46,7 +46,7 @@ def read_marker(files: Files) -> Manifest:
         ) from error
     try:
         return Manifest.from_data(decode_json(content))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(files, FOLDER_MANIFEST, str(error)) from error
 
 
@@ -104,9 +104,23 @@ class Reader:
             raise damaged(self.files, name, "it has other content (sha256)")
         return content
 
-    def read_json(self, name: str) -> Any:
-        """The value of a small file."""
-        return decode_json(self.read_file(name))
+    def read_object(self, name: str) -> dict[str, Any]:
+        """The object in a small file.
+
+        Raises:
+            CheckpointError: it is not part of the checkpoint, or damaged.
+        """
+        try:
+            return decode_object(self.read_file(name))
+        except ValueError as error:
+            raise damaged(self.files, name, str(error)) from error
+
+    def read_trainer(self) -> dict[str, Any]:
+        """The trainer's file, whose `state` is an object; raises CheckpointError as `read_object`."""
+        found = self.read_object(TRAINER_FILE)
+        if not isinstance(found.get("state"), dict):
+            raise damaged(self.files, TRAINER_FILE, "it holds no `state`")
+        return found
 
     def names(self) -> list[str]:
         """All files of the checkpoint but the marker."""
@@ -177,16 +191,32 @@ class Reader:
                 raise damaged(self.files, entry.path, f"it has {size} bytes instead of {entry.size}")
 
     def _check_layout(self) -> None:
-        """Every piece lies in a file of this checkpoint, so that nothing is read from elsewhere."""
+        """Every piece lies in its tensor and in a file of this checkpoint, so that nothing is read from elsewhere."""
+        for name, sums in self.layout.files.items():
+            if name not in self._entries or len(sums.crc32) != -(-self._entries[name].size // BLOCK_BYTES):
+                raise damaged(self.files, LAYOUT_FILE, f"its checksums are not those of {name!r}")
         for section, entries in self.layout.tensors.items():
             for name, entry in entries.items():
                 if entry.dtype not in DTYPES:
                     raise damaged(self.files, LAYOUT_FILE, f"`{section}.{name}` is of an unknown type {entry.dtype!r}")
+                if not _fills(entry):
+                    raise damaged(self.files, LAYOUT_FILE, f"`{section}.{name}` is not filled by its pieces")
                 for piece in entry.pieces:
                     file = self._entries.get(piece.file)
                     end = piece.start + piece.box.num_elements * item_bytes(entry.dtype)
                     if file is None or piece.file not in self.layout.files or not 0 <= piece.start <= end <= file.size:
                         raise damaged(self.files, LAYOUT_FILE, f"`{section}.{name}` lies outside of {piece.file!r}")
+
+
+def _fills(entry: TensorEntry) -> bool:
+    """Whether the pieces of a tensor lie in it, and have as many elements together."""
+    for piece in entry.pieces:
+        places = (piece.box.offsets, piece.box.shape, entry.shape)
+        if len({len(place) for place in places}) != 1:
+            return False
+        if any(offset < 0 or size < 0 or offset + size > whole for offset, size, whole in zip(*places, strict=True)):
+            return False
+    return sum(piece.box.num_elements for piece in entry.pieces) == Box.whole(entry.shape).num_elements
 
 
 def _blocks(content: bytearray) -> Iterator[memoryview]:

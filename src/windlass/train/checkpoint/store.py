@@ -17,7 +17,7 @@ from windlass.train.checkpoint.leftovers import Draft, begin_draft, drop, recove
 from windlass.train.checkpoint.listing import EXTRA_FOLDER, folder_name, list_committed, list_damaged, small_files
 from windlass.train.checkpoint.pending import PendingSave
 from windlass.train.checkpoint.protocol import Committed
-from windlass.train.checkpoint.reading import TRAINER_FILE, Reader
+from windlass.train.checkpoint.reading import Reader
 from windlass.train.checkpoint.saving import Save
 from windlass.train.checkpoint.shards import Part
 from windlass.train.checkpoint.sharing import Holding, share_out
@@ -142,7 +142,7 @@ class FolderStore:
 
         def take() -> Mapping[str, Any]:
             fill(reader, loose, is_strict=is_strict, elsewhere=elsewhere)
-            told: Mapping[str, Any] = reader.read_json(TRAINER_FILE)["state"]
+            told: Mapping[str, Any] = reader.read_trainer()["state"]
             return told
 
         return self.agreement.together(take) or {}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import PreconditionError
-from windlass.core.json_text import decode_json
+from windlass.core.errors import PreconditionError, Problem, SpecError
+from windlass.core.json_text import decode_object
 from windlass.train.data.tokenizer import SpecialIds
 from windlass.train.hf.byte_tokenizer import byte_tokenizer_files
 
@@ -56,17 +56,21 @@ def companions_in(folder: Path) -> Companions:
     """Those in a folder of Hugging Face."""
     names = [*_TOKENIZER_FILES, _GENERATION]
     files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
-    return _with_ids(files, (folder / _CONFIG).read_bytes())
+    return _with_ids(files, (folder / _CONFIG).read_bytes(), str(folder / _CONFIG))
 
 
 def kept(small: Mapping[str, bytes]) -> Companions:
     """Those that an import kept; the keys are names of files."""
     files = {name: content for name, content in small.items() if is_companion(name)}
-    return _with_ids(files, small.get(_CONFIG, b"{}"))
+    return _with_ids(files, small.get(_CONFIG, b"{}"), KEPT_BELOW + _CONFIG)
 
 
-def _with_ids(files: Mapping[str, bytes], config: bytes) -> Companions:
-    stated = decode_json(config)
+def _with_ids(files: Mapping[str, bytes], config: bytes, source: str) -> Companions:
+    try:
+        stated = decode_object(config)
+    except ValueError as error:
+        problem = Problem(f"{source} cannot be read: {error}", "hf-files", hint="copy it again")
+        raise SpecError([problem]) from error
     return Companions(files=files, ids={name: stated[name] for name in _IDS if name in stated})
 
 

@@ -11,7 +11,7 @@ from windlass.core.json_text import read_json
 from windlass.train.hf.families import FAMILIES, Architecture, architecture_of
 from windlass.train.hf.rope import RopeProblem, read_rope, write_rope
 from windlass.train.hf.settings import REMEDY, setting_problems
-from windlass.train.model.config import AttentionConfig, ModelConfig, MoEConfig
+from windlass.train.model.config import AttentionConfig, ModelConfig, MoEConfig, RopeConfig
 
 __all__ = ["from_hf", "model_of_folder", "read_config", "to_hf", "validated"]
 
@@ -152,28 +152,36 @@ def from_hf(data: Mapping[str, Any], *, source: str = "config.json") -> ModelCon
         rope, window_rope = read_rope(known, full)
     except RopeProblem as problem:
         raise SpecError([Problem(str(problem), "hf-setting", Place(source), REMEDY)]) from problem
-    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         message = f"the rotary embedding cannot be read: {error}"
         raise SpecError([Problem(message, "hf-setting", Place(source), REMEDY)]) from error
+    try:
+        model = _model(known, full, rope, window_rope)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        message = f"a setting is of another type than transformers writes: {error!r:.200}"
+        raise SpecError([Problem(message, "hf-setting", Place(source), "copy config.json again")]) from error
+    return validated(model, source)
+
+
+def _model(
+    known: Architecture, full: Mapping[str, Any], rope: RopeConfig, window_rope: RopeConfig | None
+) -> ModelConfig:
     attention = _attention(known, full)
-    return validated(
-        ModelConfig(
-            d_model=full["hidden_size"],
-            num_layers=full["num_hidden_layers"],
-            vocab_size=full["vocab_size"],
-            hidden=full["intermediate_size"],
-            attention=attention,
-            max_length=full["max_position_embeddings"],
-            norm=known.norm,
-            norm_eps=float(full["rms_norm_eps"]),
-            rope=rope,
-            window_rope=window_rope if attention.window is not None else None,
-            moe=_experts(known, full),
-            is_tied=full.get("tie_word_embeddings", False),
-            init_std=float(full.get("initializer_range", 0.02)),
-            family=known.family,
-        ),
-        source,
+    return ModelConfig(
+        d_model=full["hidden_size"],
+        num_layers=full["num_hidden_layers"],
+        vocab_size=full["vocab_size"],
+        hidden=full["intermediate_size"],
+        attention=attention,
+        max_length=full["max_position_embeddings"],
+        norm=known.norm,
+        norm_eps=float(full["rms_norm_eps"]),
+        rope=rope,
+        window_rope=window_rope if attention.window is not None else None,
+        moe=_experts(known, full),
+        is_tied=full.get("tie_word_embeddings", False),
+        init_std=float(full.get("initializer_range", 0.02)),
+        family=known.family,
     )
 
 

@@ -89,6 +89,8 @@ _KNOWN = frozenset(
         "vocab_size",
     }
 )
+_MAX_LAYERS, _MAX_SIZE = 100_000, 1 << 31
+"""Far above any model: each layer is looked at before a weight is."""
 _REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
 
 
@@ -96,7 +98,8 @@ def setting_problems(data: Mapping[str, Any], source: str) -> Iterator[Problem]:
     """What keeps a config.json from being a model of ours, setting by setting."""
     for key in _REQUIRED:
         value = data.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        most = _MAX_LAYERS if key == "num_hidden_layers" else _MAX_SIZE
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             yield Problem(f"`{key}` is {value!r}, not a count", "hf-setting", Place(source), "copy config.json again")
     for key, value in sorted(data.items()):
         neutral = _NEUTRAL.get(key)

@@ -16,7 +16,7 @@ from windlass.record.manifest import FOLDER_MANIFEST
 from windlass.train.checkpoint.files import Files, open_files
 from windlass.train.checkpoint.layout import Box
 from windlass.train.checkpoint.listing import EXTRA_FOLDER, list_committed
-from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, Reader
+from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, Reader, damaged
 from windlass.train.checkpoint.tensors import DTYPES
 from windlass.train.errors import CheckpointError
 from windlass.train.hf.companions import KEPT_BELOW, Companions, companions_in, kept
@@ -45,9 +45,12 @@ class StoredCheckpoint:
         """Look at it. Raises CheckpointError for one that is unfinished, damaged or without a model."""
         self._reader = Reader.open(open_files(path))
         self.source = self._reader.files.path
-        self.record: Mapping[str, Any] = self._reader.read_json(CONFIG_FILE)
-        trainer = self._reader.read_json(TRAINER_FILE)
-        self.step, self.tokens = int(trainer["step"]), int(trainer["tokens"])
+        self.record: Mapping[str, Any] = self._reader.read_object(CONFIG_FILE)
+        trainer = self._reader.read_trainer()
+        try:
+            self.step, self.tokens = int(trainer["step"]), int(trainer["tokens"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise damaged(self._reader.files, TRAINER_FILE, f"{error!r:.200}") from error
         self.trainer: Mapping[str, Any] = trainer["state"]
         self._model_config: ModelConfig | None = None
 

@@ -57,6 +57,10 @@ class _Misfit(ValueError):
         self.setting, self.value = setting, value
 
 
+_MAX_LAYERS = 100_000
+"""Far above any model: each layer is looked at before a weight is."""
+
+
 def from_olmo_core(data: Mapping[str, Any], *, source: str = "config.json") -> ModelConfig:
     """The model that a config.json of OLMo-core describes.
 
@@ -73,7 +77,7 @@ def from_olmo_core(data: Mapping[str, Any], *, source: str = "config.json") -> M
     except _Misfit as misfit:
         message = f"`{misfit.setting}: {misfit.value}` of OLMo-core has no place in our decoder"
         raise SpecError([Problem(message, "olmo-core-setting", Place(source), _REMEDY)]) from misfit
-    except (KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         message = f"{source} describes no model of OLMo-core: {error!r}"
         raise SpecError([Problem(message, "olmo-core-setting", Place(source), _REMEDY)]) from error
     return validated(found, source)
@@ -152,6 +156,8 @@ class _Layer:
 
 def _layers(model: Mapping[str, Any]) -> Iterator[_Layer]:
     overrides = model.get("block_overrides") or {}
+    if not 1 <= model["n_layers"] <= _MAX_LAYERS:
+        raise _Misfit("n_layers", model["n_layers"])
     for index in range(model["n_layers"]):
         block = overrides.get(str(index), overrides.get(index, model["block"]))
         mixer = block.get("sequence_mixer", block.get("attention"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windlass.core.errors import PreconditionError
 from windlass.record.frames import Record
 from windlass.tune.controller import records
 from windlass.tune.controller.records import STATUS_AFTER
@@ -165,11 +166,22 @@ class History:
         return self.settings.half if self.settings is not None else Half()
 
     def add(self, record: Record) -> None:
-        """Take in the next record; kinds of later versions are passed over."""
+        """Take in the next record; kinds of later versions are passed over.
+
+        Raises:
+            PreconditionError: it is damaged (`sweep-journal-damaged`).
+        """
         self.last_at = record.at
         take = _TAKERS.get(record.kind)
         if take is not None:
-            take(self, record, record.data)
+            try:
+                take(self, record, record.data)
+            except (LookupError, TypeError, ValueError, AttributeError, OverflowError, StopIteration) as error:
+                raise PreconditionError(
+                    f"record {record.seq} of the sweep's journal ({record.kind}) is damaged: {error!r:.200}",
+                    hint="take `journal/head.wj` of the sweep's folder from a backup",
+                    code="sweep-journal-damaged",
+                ) from error
 
     def _change(self, trial: TrialHistory, status: Status, why: str = "") -> None:
         self.counts[trial.status] -= 1
@@ -245,6 +257,8 @@ def _attempt(trial: TrialHistory, number: int) -> AttemptHistory:
 
 def _reported(history: History, record: Record, data: Data) -> None:
     trial = history.trials[data["trial"]]
+    if type(data["metrics"]) is not dict:
+        raise TypeError("metrics that are no mapping")
     report = Report(record.at, data["attempt"], data["metrics"], data.get("saved", ""))
     trial.last, trial.iteration = report.metrics, report.iteration
     history.num_reports += 1

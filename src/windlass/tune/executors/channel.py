@@ -11,13 +11,33 @@ import socket
 from dataclasses import fields
 from typing import Any, Protocol
 
-from windlass.core.json_text import decode_json
+from windlass.core.json_text import decode_object
 from windlass.tune.executors.protocol import End, Ended, Event, Go, Halt, Order, Reported, Saved, Start, Started
 from windlass.tune.trial import Resources
 
-__all__ = ["Channel", "ChannelClosed", "Leave", "Message", "SocketChannel", "encode_line", "from_message", "to_message"]
+__all__ = [
+    "MAX_LINE_BYTES",
+    "BadMessageError",
+    "Channel",
+    "ChannelClosed",
+    "Leave",
+    "Message",
+    "SocketChannel",
+    "decode_line",
+    "encode_line",
+    "from_message",
+    "read_hello",
+    "to_message",
+]
 
 Message = dict[str, Any]
+
+MAX_LINE_BYTES = 256 << 20
+"""Of one message; a trainable that is pickled into it has some megabytes."""
+
+
+class BadMessageError(ValueError):
+    """A line or a record that is no message of ours."""
 
 
 class ChannelClosed(Exception):
@@ -62,6 +82,16 @@ _TYPES: dict[str, type] = {
     "saved": Saved,
     "ended": Ended,
 }
+_KINDS = (
+    ("trial", str),
+    ("attempt", int),
+    ("metrics", dict),
+    ("saved", str),
+    ("iteration", int),
+    ("path", str),
+    ("error", str),
+    ("kind", str),
+)
 _NAMES = {type_: name for name, type_ in _TYPES.items()}
 _FIELDS = {type_: tuple(field.name for field in fields(type_)) for type_ in _NAMES}
 
@@ -76,16 +106,40 @@ def to_message(value: Start | Order | Event) -> Message:
     return message
 
 
-def from_message(message: Message) -> Any:
-    """The value of a message; raises KeyError for one that has no value, such as `leave`."""
-    arguments = message.copy()
-    type_ = _TYPES[arguments.pop("type")]
-    if type_ is Ended:
-        arguments["how"] = End(arguments["how"])
-    elif type_ is Start:
-        shape = arguments["resources"]
-        arguments["resources"] = Resources(bundles=tuple(shape["bundles"]), strategy=shape["strategy"])
-    return type_(**arguments)
+def decode_line(line: bytes | bytearray) -> Message:
+    """The message of one line; raises BadMessageError where there is none."""
+    try:
+        message = decode_object(line, max_bytes=MAX_LINE_BYTES)
+    except ValueError as error:
+        raise BadMessageError(f"{bytes(line[:80])!r} is no message: {error}") from error
+    if not isinstance(message.get("type"), str):
+        raise BadMessageError(f"{bytes(line[:80])!r} is no message: it has no type")
+    return message
+
+
+def read_hello(message: Message) -> tuple[int, int]:
+    """The process of a worker and its descriptor for stacks; raises BadMessageError."""
+    pid, stacks = message.get("pid"), message.get("stacks")
+    if type(pid) is not int or type(stacks) is not int:
+        raise BadMessageError(f"{message!r:.200} is no greeting of a worker")
+    return pid, stacks
+
+
+def from_message(message: Any) -> Any:
+    """The value of a message; raises BadMessageError for one that has no value, such as `leave`."""
+    try:
+        arguments = message.copy()
+        type_ = _TYPES[arguments.pop("type")]
+        if any(name in arguments and not isinstance(arguments[name], kind) for name, kind in _KINDS):
+            raise TypeError("a value of another type than the protocol's")
+        if type_ is Ended:
+            arguments["how"] = End(arguments["how"])
+        elif type_ is Start:
+            shape = arguments["resources"]
+            arguments["resources"] = Resources(bundles=tuple(shape["bundles"]), strategy=shape["strategy"])
+        return type_(**arguments)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadMessageError(f"{message!r:.200} is no message of the protocol: {error!r:.100}") from error
 
 
 class SocketChannel:
@@ -110,8 +164,12 @@ class SocketChannel:
             if end >= 0:
                 line = bytes(self._received[:end])
                 del self._received[: end + 1]
-                message: Message = decode_json(line)
-                return message
+                try:
+                    return decode_line(line)
+                except BadMessageError as error:
+                    raise ChannelClosed(str(error)) from error
+            if len(self._received) > MAX_LINE_BYTES:
+                raise ChannelClosed(f"a message is longer than {MAX_LINE_BYTES} bytes")
             if not self._fill(timeout_s):
                 return None
 

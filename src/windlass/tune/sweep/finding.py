@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.core.errors import NotFoundError, UsageError
+from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.core.files import is_locked
 from windlass.core.names import nearest
 from windlass.runs.home import Home
@@ -28,7 +28,8 @@ class SweepRow:
     """One line of `windlass sweep ls`.
 
     Attributes:
-        state: running (a head lives), interrupted (none does, and it is not over), over, or empty where it never began.
+        state: running (a head lives), interrupted (none does, and it is not over), over, damaged (its journal
+            cannot be read), or empty where it never began.
         counts: trials by status.
     """
 
@@ -109,8 +110,17 @@ def has_head(folder: Path) -> bool:
 def list_sweeps(home: Home | None = None) -> list[SweepRow]:
     """All sweeps of this home, the newest first; reads every journal."""
     home = home or Home.default()
-    rows = [row_of(sweeps_folder(home) / name) for name in sweep_names(home)]
+    rows = [_row_or_damage(sweeps_folder(home) / name) for name in sweep_names(home)]
     return sorted(rows, key=lambda row: row.created_at, reverse=True)
+
+
+def _row_or_damage(folder: Path) -> SweepRow:
+    """One sweep in a line; one whose journal is damaged hides no other."""
+    try:
+        return row_of(folder)
+    except PreconditionError as error:
+        at = folder.stat().st_mtime
+        return SweepRow(name=folder.name, folder=folder, state="damaged", counts={}, created_at=at, why=error.message)
 
 
 def row_of(folder: Path) -> SweepRow:

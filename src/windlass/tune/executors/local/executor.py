@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from windlass.tune.arguments import refuses_unknown
-from windlass.tune.executors.channel import Leave, Message, from_message, to_message
+from windlass.tune.executors.channel import BadMessageError, Leave, Message, from_message, read_hello, to_message
 from windlass.tune.executors.local.deaths import explain
 from windlass.tune.executors.local.places import Places
 from windlass.tune.executors.local.reattaching import (
@@ -41,7 +41,6 @@ from windlass.tune.executors.protocol import (
     Order,
     Reported,
     Room,
-    Saved,
     SlotJoined,
     SlotLost,
     Start,
@@ -369,8 +368,11 @@ class Local:
             self._read(slot)
 
     def _read(self, slot: Slot) -> None:
-        for message in slot.wire.receive():
-            self._on_message(slot, message)
+        try:
+            for message in slot.wire.receive():
+                self._on_message(slot, message)
+        except BadMessageError:
+            slot.wire.is_closed = True
         if slot.wire.is_closed:
             self._forget_socket(slot)
 
@@ -384,23 +386,19 @@ class Local:
         type_ = message["type"]
         if type_ == "hello":
             is_new = not slot.pid
-            slot.pid, slot.stacks = message["pid"], message["stacks"]
+            slot.pid, slot.stacks = read_hello(message)
             if is_new and slot.running is not None:
                 self._tell_started(slot)
             return
-        if slot.running != (message["trial"], message["attempt"]):
+        event = from_message(message)
+        if slot.running != (event.trial, event.attempt):
             return
-        trial, attempt = slot.running
-        if type_ == "reported":
-            self._watching.heard(trial)
-            metrics, saved = message["metrics"], message["saved"]
-            self._events.append(Reported(trial=trial, attempt=attempt, metrics=metrics, saved=saved))
-        elif type_ == "saved":
-            iteration, path = message["iteration"], message["path"]
-            self._events.append(Saved(trial=trial, attempt=attempt, iteration=iteration, path=path))
-        elif type_ == "ended":
-            how, error, kind = End(message["how"]), message["error"], message["kind"]
-            self._end(slot, Ended(trial=trial, attempt=attempt, how=how, error=error, kind=kind))
+        if isinstance(event, Ended):
+            self._end(slot, event)
+            return
+        if isinstance(event, Reported):
+            self._watching.heard(event.trial)
+        self._events.append(event)
 
     def _end(self, slot: Slot, ended: Ended) -> None:
         """An attempt is over; that of a single worker when its process is gone."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.core.json_text import decode_json, read_json
+from windlass.core.json_text import read_json
 from windlass.core.process import ProcessId, is_alive
-from windlass.tune.executors.channel import Message
+from windlass.tune.executors.channel import BadMessageError, Message, decode_line, from_message
 from windlass.tune.executors.local.detached import registration_path, spool_path
 from windlass.tune.trial import Resources
 
@@ -24,6 +24,16 @@ __all__ = ["Registration", "connect", "end_worker", "make_sockets_folder", "read
 _END_S = 10.0
 _PAUSE_S = 0.005
 _MAX_FOLDER = 70
+_MAX_DIGITS = 12
+_KINDS = (
+    ("slot", str),
+    ("process", str),
+    ("template", str),
+    ("socket", str),
+    ("variables", dict),
+    ("is_single", bool),
+    ("stacks", int),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +60,17 @@ class Registration:
 def read_registrations(folder: str) -> Iterator[Registration]:
     """Every worker that registered in a sweep's folder, dead ones included."""
     for path in sorted(Path(folder, "spools").glob("*.json")):
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             yield _registration(read_json(path))
 
 
 def _registration(data: Mapping[str, Any]) -> Registration:
+    """What a file says; raises ValueError, KeyError, TypeError or AttributeError where it is damaged."""
+    is_whole = all(type(data[name]) is kind for name, kind in _KINDS) and data["slot"].isdecimal()
+    if not is_whole or len(data["slot"]) > _MAX_DIGITS:
+        raise ValueError("a value is of another type")
+    if type(data["trial"] or "") is not str or type(data["attempt"] or 0) is not int:
+        raise ValueError("its trial is none")
     shape = data["resources"] or {"bundles": [], "strategy": "PACK"}
     return Registration(
         slot=data["slot"],
@@ -82,12 +98,19 @@ def connect(registration: Registration) -> socket.socket | None:
 
 
 def read_spool(folder: str, slot: str) -> list[Message]:
-    """What a dead worker said that no head heard; a torn last line is none."""
+    """What a dead worker said that no head heard; a torn last line is none, nor is a damaged one."""
     try:
         lines = spool_path(folder, slot).read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return [decode_json(line) for line in lines[:-1]]
+    found = []
+    for line in lines[:-1]:
+        with contextlib.suppress(BadMessageError):
+            message = decode_line(line)
+            if message["type"] != "hello":
+                from_message(message)
+            found.append(message)
+    return found
 
 
 def remove(folder: str, registration: Registration) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import socket
 from collections.abc import Sequence
 from typing import Any
 
 from windlass.core.json_text import decode_json
-from windlass.tune.executors.channel import Message, encode_line
+from windlass.tune.executors.channel import MAX_LINE_BYTES, BadMessageError, Message, decode_line, encode_line
 
 __all__ = ["Wire"]
 
@@ -19,7 +20,7 @@ class Wire:
     """Reads whole lines, and keeps what cannot be written yet.
 
     Attributes:
-        is_closed: the other side is gone, and everything it said was read.
+        is_closed: the other side is gone, or said what is no message; everything before that was read.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -73,7 +74,7 @@ class Wire:
                 return
             del self._unsent[:sent]
 
-    def receive(self) -> list[Any]:
+    def receive(self) -> list[Message]:
         """Every message that is there; sets `is_closed` at the end."""
         try:
             while True:
@@ -90,10 +91,23 @@ class Wire:
             self.is_closed = True
         end = self._received.rfind(b"\n")
         if end < 0:
+            self.is_closed = self.is_closed or len(self._received) > MAX_LINE_BYTES
             return []
         lines = bytes(self._received[:end])
         del self._received[: end + 1]
-        found: list[Any] = decode_json(b"[" + lines.replace(b"\n", b",") + b"]")
+        with contextlib.suppress(ValueError):
+            found: list[Any] = decode_json(b"[" + lines.replace(b"\n", b",") + b"]")
+            if all(type(message) is dict and type(message.get("type")) is str for message in found):
+                return found
+        return self._whole_ones(lines)
+
+    def _whole_ones(self, lines: bytes) -> list[Message]:
+        """The messages before one that is none, behind which nothing can be believed."""
+        found: list[Message] = []
+        try:
+            found.extend(map(decode_line, lines.split(b"\n")))
+        except BadMessageError:
+            self.is_closed = True
         return found
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from windlass.core.clock import SystemClock
 from windlass.core.errors import UnreachableError, WindlassError
@@ -21,7 +21,7 @@ from windlass.launch import Prepared, control
 from windlass.record.frames import Record
 from windlass.record.journal import JournalReader, read_journal
 from windlass.runs.home import Home
-from windlass.tune.executors.channel import Leave, Message, from_message, to_message
+from windlass.tune.executors.channel import BadMessageError, Leave, Message, from_message, to_message
 from windlass.tune.executors.protocol import (
     Ended,
     Event,
@@ -204,11 +204,11 @@ class SlotsExecutor:
         """What heads told the life of a slot that counts now to start."""
         records = read_journal(self._places.orders(slot.name)) if slot.incarnation else []
         messages = [
-            record.data["message"]
+            record.data.get("message")
             for record in records
-            if record.kind == ORDER and record.data["to"] == slot.incarnation
+            if record.kind == ORDER and record.data.get("to") == slot.incarnation
         ]
-        return [from_message(message) for message in messages if message["type"] == "start"]
+        return [from_message(message) for message in messages if _is_a(message, "start")]
 
     # --- what workers say
 
@@ -246,21 +246,25 @@ class SlotsExecutor:
             self._said.append(end_with(slot, f"slot {name} was started again on {record.data.get('host', 'a node')}"))
         slot.release()
         slot.incarnation, slot.is_gone, slot.heard_at = incarnation, False, time.monotonic()
-        slot.host, slot.pid = str(record.data.get("host", "")), int(record.data.get("pid", 0))
+        slot.host, slot.pid = str(record.data.get("host", "")), _number(record.data.get("pid"))
         self._said.append(SlotJoined(slot=name, host=slot.host))
 
     def _welcome_back(self, slot: Slot, record: Record) -> None:
         """A worker that was silent for too long is heard again: it is of use once its old attempt is over."""
-        is_free = not slot.stale or (record.kind == SAID and record.data["message"]["type"] == "ended")
+        is_free = not slot.stale or (record.kind == SAID and _is_a(record.data.get("message"), "ended"))
         if slot.is_gone and is_free:
             slot.is_gone, slot.stale = False, False
             self._said.append(SlotJoined(slot=slot.name, host=slot.host))
 
     def _event(self, record: Record, slot: Slot) -> Started | Ended | None:
-        message = dict(record.data["message"])
-        if message["type"] == "started":
-            message |= {"slot": slot.name, "host": slot.host, "pid": slot.pid}
-        event: Started | Ended | None = from_message(message)
+        """What a worker says; None for a record that holds no message."""
+        message: Any = record.data.get("message")
+        if _is_a(message, "started"):
+            message = {**message, "slot": slot.name, "host": slot.host, "pid": slot.pid}
+        try:
+            event: Started | Ended | None = from_message(message)
+        except BadMessageError:
+            return None
         return event
 
     # --- the runs behind the slots
@@ -310,3 +314,13 @@ class SlotsExecutor:
 
     def _tell(self, slot: Slot, message: Message) -> None:
         slot.tell(message, self._places, self._head, self._clock)
+
+
+def _number(value: Any) -> int:
+    """A process's number; 0 for what is none."""
+    return value if type(value) is int else 0
+
+
+def _is_a(message: Any, type_: str) -> bool:
+    """Whether it is a message of a type."""
+    return isinstance(message, dict) and message.get("type") == type_
