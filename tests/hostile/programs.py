@@ -20,7 +20,7 @@ from tests.hostile.mutations import mutated, mutated_words
 from tests.hostile.trying import Target, write
 from windlass.backends.beaker.account import _read as read_account
 from windlass.backends.door import Answer
-from windlass.backends.slurm.commands import SlurmCommands, read_completions, read_past
+from windlass.backends.slurm.commands import SlurmCommands, completion_file, read_completions, read_past
 from windlass.backends.slurm.probe import profile_of, sections_of
 from windlass.backends.slurm.reasons import can_start, why_it_waits, why_suspended
 from windlass.config import load

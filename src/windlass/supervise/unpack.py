@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import check_locks, fsync_directory, write_atomic
+from windlass.core.tar import bounded_members
 from windlass.supervise.delivery import check_private, remove_delivery
 from windlass.supervise.parcel import Inflow, unpack
 
@@ -44,7 +45,7 @@ def receive_folders(source: BinaryIO) -> dict[str, Any]:
             fresh[key] = _fresh_folder(target)
             check_locks(fresh[key])
         try:
-            with tarfile.open(fileobj=inflow, mode="r|") as archive:  # type: ignore[call-overload]
+            with tarfile.open(fileobj=inflow, mode="r|", tarinfo=bounded_members()) as archive:  # type: ignore[call-overload]
                 for member in archive:
                     key, _, path = member.name.partition("/")
                     if key in fresh and path:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from http.client import BadStatusLine
+from typing import Any, Self
 
 import pytest
 
@@ -109,4 +110,57 @@ def test_what_is_not_there_and_what_is_broken(monkeypatch: pytest.MonkeyPatch) -
         fetch("r.io/x:1")
     serve(monkeypatch, {address: [(503, {}, b"")]})
     with pytest.raises(UnreachableError, match="it answered 503"):
+        fetch("r.io/x:1")
+
+
+class Opened:
+    """What `open_http` returns: an endless body."""
+
+    status = 200
+    headers: Mapping[str, str] = {}
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        pass
+
+    def read(self, size: int = -1) -> bytes:
+        assert 0 <= size <= 16 << 20, "the whole of an endless answer"
+        self.num_bytes += size
+        return b"x" * size
+
+
+def test_an_endless_answer_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.store.blobs.open_http", lambda *_, **__: Opened())
+    with pytest.raises(UnreachableError, match="answered with more than 8 MiB"):
+        fetch("127.0.0.1:5000/x:1")
+
+
+def test_an_answer_that_is_not_http_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_http(*_: object, **__: object) -> Opened:
+        raise BadStatusLine("SSH-2.0-OpenSSH_9.2")
+
+    monkeypatch.setattr("windlass.store.blobs.open_http", open_http)
+    with pytest.raises(UnreachableError, match=r"SSH-2\.0-OpenSSH"):
+        fetch("127.0.0.1:5000/x:1")
+
+
+@pytest.mark.parametrize("realm", ["file:///etc/passwd", "http://auth.io/token", "ftp://auth.io/x", "", "//auth.io"])
+def test_a_registry_sends_no_login_elsewhere_than_to_https(monkeypatch: pytest.MonkeyPatch, realm: str) -> None:
+    challenge = {"www-authenticate": f'Bearer realm="{realm}",service="s"'}
+    login = Login(user="ann", password="secret")
+    server = serve(monkeypatch, {"https://r.io/v2/x/manifests/1": [(401, challenge, b"")]}, login)
+    with pytest.raises(UnreachableError, match="not an https one"):
+        fetch("r.io/x:1")
+    assert len(server.asked) == 1
+
+
+def test_a_digest_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [(200, {"docker-content-digest": "sha256:../../x"}, b"{}")]
+    serve(monkeypatch, {"https://r.io/v2/x/manifests/1": answers})
+    with pytest.raises(UnreachableError, match="64 hex digits"):
         fetch("r.io/x:1")

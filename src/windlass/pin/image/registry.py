@@ -26,7 +26,8 @@ _KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _ACCEPT = ", ".join(_KINDS)
-_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_CHALLENGE = re.compile(r'\b(\w{1,64})="([^"]*)"')
+_MAX_CHALLENGE = 8192
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HUB_HOST = "registry-1.docker.io"
 _MAX_BYTES = 8 << 20
@@ -77,7 +78,7 @@ def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s:
         if login is None:
             raise _no_access(reference, login)
         return basic
-    asked = dict(_CHALLENGE.findall(challenge))
+    asked = dict(_CHALLENGE.findall(challenge[:_MAX_CHALLENGE]))
     scope = asked.get("scope") or f"repository:{reference.repository}:pull"
     wanted = {"service": asked.get("service", ""), "scope": scope}
     realm = asked.get("realm", "")
