@@ -38,7 +38,7 @@ from windlass.runs.home import Home
 from windlass.sites.profile import Profile
 from windlass.supervise.job import Chain, JobDocument, Queue, ReplicaCommand
 from windlass.supervise.parcel import parcel_line
-from windlass.supervise.scheduler import SchedulerError
+from windlass.supervise.scheduler import PastLink, SchedulerError
 from windlass.supervise.slurm import SlurmScheduler
 from windlass.supervise.slurm_jobs import LISTING, read_listing
 from windlass.supervise.unpack import receive_folders
@@ -161,10 +161,12 @@ for _word, _value in {
     _LINE = _LINE.replace(_word, _value)
 _LISTED = (_LINE + "\n").encode() * 3
 _PAST = b"12|play|CANCELLED by 1000|0:9|n1\n13|play|FAILED|3:0|None assigned\n"
+_ACCOUNTED = b"12|play|CANCELLED by 0|0:9|1700000000|1700000001|n1\n"
 _COMPLETED = b"JobId=12 UserId=u(1) Name=play JobState=FAILED NodeList=n1 ExitCode=0:9\n"
 _SHOWN = (
     b"JobId=12 JobName=play JobState=COMPLETING Reason=None Dependency=(null) Restarts=1 ExcNodeList=n[1-2],m3\n"
     b"   RunTime=00:01:02 TimeLimit=2-03:04:05 StartTime=1700000000 PreemptTime=None NodeList=n[1-2],m3\n"
+    b"   Comment=windlass:" + _MARK.encode() + b".2\n"
 )
 _CONFIG = b"JobCompType             = jobcomp/filetxt\nJobCompLoc              = /var/log/jobs\nKillWait = 30 sec\n"
 _PROBED = b"".join(
@@ -253,7 +255,7 @@ def _client(folder: Path, text: str) -> None:
     commands.jobs()
     commands.past(["play"])
     commands.reasons("n1")
-    commands.cancelled_by("12")
+    commands.cancelled_by("12", "play")
     assert re.fullmatch(r"[0-9]{1,20}", commands.submit(["sbatch"], Queue()))
 
 
@@ -271,21 +273,22 @@ def _scheduler(folder: Path, rng: random.Random) -> None:
         checkpoints=str(folder),
         chain=Chain(mark=_MARK, submit=("sbatch", "--parsable", "x-${link}")),
     )
-    good = {"squeue": _LISTED, "scontrol": _SHOWN, "sacct": b"12|CANCELLED by 0|0:9|1700000000|n1\n", "sinfo": b"idle*"}
+    good = {"squeue": _LISTED, "scontrol": _SHOWN, "sacct": _ACCOUNTED, "sinfo": b"idle*"}
 
     def answer(argv: Sequence[str], _: Mapping[str, str]) -> Completed:
         content = mutated_words(good.get(argv[0], b"34;cluster"), rng)
         return Completed(tuple(argv), 0, content.decode(errors="replace"), "")
 
-    asked = SlurmScheduler(job, environ={"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "0"}, runner=answer)
+    past = PastLink(job_id="12", began_at=1.7e9, mark=_MARK, name="play", link=2)
+    asked = SlurmScheduler(job, link=2, environ={"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "0"}, runner=answer)
     for ask in (
         lambda: asked.queue(3, ["n1"]),
         asked.queued,
         asked.end_this_start,
         lambda: asked.avoid(["12"], ["n7"]),
         lambda: asked.why_told_to_go(has_time=True),
-        lambda: asked.has_heard("12"),
-        lambda: asked.how_ended("12", 1.7e9),
+        lambda: asked.has_heard(past),
+        lambda: asked.how_ended(past),
     ):
         with contextlib.suppress(SchedulerError):
             ask()
@@ -371,7 +374,7 @@ PROGRAMS: dict[str, Target] = {
     "logins": _reads(_logins, json.dumps(_LOGINS).encode()),
     "squeue": _words(_listing, _LISTED),
     "sacct": _words(_accounting, _PAST + _COMPLETED + _CONFIG),
-    "slurm client": _words(_client, b"1234;cluster\n" + _LISTED + _PAST),
+    "slurm client": _words(_client, b"1234;cluster\n" + _LISTED + _PAST + _ACCOUNTED),
     "slurm in a job": _scheduler,
     "slurm probe": _words(lambda _, text: profile_of(sections_of(text), "here", today="2026-01-01"), _PROBED),
     "beaker account": _reads(lambda folder, content: read_account(write(folder / "c.yml", content)), _ACCOUNT),

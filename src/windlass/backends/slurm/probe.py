@@ -36,6 +36,7 @@ __all__ = ["SCRIPT", "Section", "probe", "profile_of", "sections_of"]
 _TIMEOUT_S = 180.0
 _NOT_THERE = 127
 _MIN_PYTHON = (3, 9)
+_MAX_DIGITS = 6
 _NETWORK_FILE_SYSTEMS = frozenset(
     {
         "nfs",
@@ -246,7 +247,7 @@ def _software(
 
 
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdecimal())
+    return tuple(int(part) for part in text.split(".") if part.isdecimal() and len(part) < _MAX_DIGITS)
 
 
 def _containers(sections: Mapping[str, Section], base: Containers) -> Containers:
