@@ -1,14 +1,16 @@
-"""Members of tar archives that others made, within limits.
+"""Tar archives that others made, read from front to end within limits.
 
 tarfile calls itself for each extension header (a long name, a PAX header) and reads each whole into memory, so that an
-archive of some kilobytes ends in RecursionError, or asks for gigabytes; and it lets errors of numbers out.
+archive of some kilobytes ends in RecursionError, or asks for gigabytes. It goes on to read at the end of a file for as
+long as a header says, for years, and it lets errors of numbers out.
 """
 
 from __future__ import annotations
 
 import tarfile
+from typing import Any, Protocol
 
-__all__ = ["bounded_members"]
+__all__ = ["open_stream"]
 
 _EXTENSIONS = (
     tarfile.GNUTYPE_LONGNAME,
@@ -19,17 +21,47 @@ _EXTENSIONS = (
 )
 _MAX_EXTENSIONS = 8
 _MAX_EXTENSION_BYTES = 1 << 20
+_MAX_READS_AT_END = 64
+"""tarfile fills its last block, which takes a few."""
 
 
-def bounded_members() -> type[tarfile.TarInfo]:
-    """The class of members for `tarfile.open(tarinfo=...)`, for one archive.
+class _Source(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
-    What is beyond the limits, a sparse file, and a header that cannot be understood raise `tarfile.ReadError`.
+
+def open_stream(source: _Source) -> tarfile.TarFile:
+    """A plain tar that is read once, from front to end; the caller closes it.
+
+    Raises:
+        tarfile.TarError: here and while it is read: it is no tar, has headers beyond the limits, headers that cannot be
+            understood or a sparse file, or ends before a member does.
     """
+    stream: Any = _Ending(source)
+    return tarfile.open(fileobj=stream, mode="r|", tarinfo=_bounded_members())
+
+
+class _Ending:
+    """A file whose end is not read again and again."""
+
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+        self._num_reads_at_end = 0
+
+    def read(self, size: int) -> bytes:
+        """See `io.RawIOBase`."""
+        piece = self._source.read(size)
+        self._num_reads_at_end += not piece
+        if self._num_reads_at_end > _MAX_READS_AT_END:
+            raise tarfile.ReadError("it ends before its last file does")
+        return piece
+
+
+def _bounded_members() -> type[tarfile.TarInfo]:
+    """The class of members, for one archive."""
     num_extensions = 0
 
     class Member(tarfile.TarInfo):
-        """See `bounded_members`."""
+        """See `_bounded_members`."""
 
         @classmethod
         def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:

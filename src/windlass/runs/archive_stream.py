@@ -17,7 +17,7 @@ from typing import IO
 
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.process import run
-from windlass.core.tar import bounded_members
+from windlass.core.tar import open_stream
 
 __all__ = ["check_name", "damaged", "member", "open_for_reading", "open_for_writing"]
 
@@ -81,7 +81,7 @@ def open_for_reading(path: Path, scratch: Path) -> Iterator[tarfile.TarFile]:
             raw: IO[bytes] | gzip.GzipFile = file
             if head.startswith(_GZIP_MAGIC):
                 raw = stack.enter_context(gzip.GzipFile(fileobj=file))
-            yield stack.enter_context(tarfile.open(fileobj=raw, mode="r|", tarinfo=bounded_members()))
+            yield stack.enter_context(open_stream(raw))
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise damaged(path, str(error)) from error
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from pathlib import Path
 
 from windlass.core.files import write_atomic
@@ -14,14 +16,15 @@ from windlass.supervise.messages import WriteControl
 
 __all__ = ["ControlFile"]
 
+_NUM_NAMES = 8
+
 
 class ControlFile:
     """The requests of one replica to its code, in a folder of its own on this machine; `report` reads them."""
 
     def __init__(self, job: JobDocument, rank: int, incarnation: Incarnation) -> None:
         self._job, self._rank, self._incarnation = job, rank, incarnation
-        root = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the folder below is random and ours alone
-        self._path = Path(root, f"windlass-{os.getuid()}-{job.token[:12]}-{rank}", "control.json")
+        self._path = _folder(job, rank) / "control.json"
 
     def write(self, command: WriteControl) -> str:
         """Tell the code; returns why that cannot be done, or an empty string."""
@@ -33,6 +36,8 @@ class ControlFile:
         }
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_ours(self._path.parent):
+                raise PermissionError(errno.EPERM, "the folder is another user's")
             write_atomic(self._path, json.dumps(content).encode(), is_durable=False)
         except OSError as error:
             return f"the code cannot be told to save or stop through {self._path}: {error.strerror or error}"
@@ -66,3 +71,31 @@ class ControlFile:
         if self._incarnation.name:
             ours["WINDLASS_LINK"] = str(self._incarnation.link)
         return ours
+
+
+def _folder(job: JobDocument, rank: int) -> Path:
+    """Where the file is: the same for every supervisor of a replica, and a name that another user cannot take first.
+
+    All users of the machine see names, so that of one replica must not tell those of the others. A name that was seen
+    and removed may be taken by somebody else when the next attempt begins: then another one is used.
+    """
+    root = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the folder below is random and ours alone
+    for number in range(_NUM_NAMES):
+        path = Path(root, f"windlass-{os.getuid()}-{_name(job, rank, number)}")
+        if not os.path.lexists(path) or _is_ours(path):
+            break
+    return path
+
+
+def _name(job: JobDocument, rank: int, number: int) -> str:
+    if job.num_replicas == 1 and number == 0:  # nobody connects to such a task, and nothing follows from a part
+        return f"{job.token[:12]}-{rank}"
+    import hashlib  # lazy: OpenSSL takes 4 ms, which tasks of several replicas spend on their connections anyway
+
+    return hashlib.sha256(f"windlass control {job.token}.{rank}.{number}".encode()).hexdigest()[:20]
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether it is a folder of this user's that no other may enter."""
+    found = os.lstat(path)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

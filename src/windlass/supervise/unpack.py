@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from windlass.core.errors import PreconditionError
 from windlass.core.files import check_locks, fsync_directory, write_atomic
-from windlass.core.tar import bounded_members
+from windlass.core.tar import open_stream
 from windlass.supervise.delivery import check_private, remove_delivery
 from windlass.supervise.parcel import Inflow, unpack
 
@@ -45,7 +45,7 @@ def receive_folders(source: BinaryIO) -> dict[str, Any]:
             fresh[key] = _fresh_folder(target)
             check_locks(fresh[key])
         try:
-            with tarfile.open(fileobj=inflow, mode="r|", tarinfo=bounded_members()) as archive:  # type: ignore[call-overload]
+            with open_stream(inflow) as archive:
                 for member in archive:
                     key, _, path = member.name.partition("/")
                     if key in fresh and path:
