@@ -141,7 +141,7 @@ def test_a_sweep_outlives_a_node_and_its_head(cluster: HostsRay, tmp_path: Path)
     assert {attempt.host for trial in after.trials.values() for attempt in trial.attempts} >= {"h2", "h3", "h4"}
     assert _outcome(after) == _outcome(local)
     assert not _actors(cluster)
-    assert not cluster.hosts.run("h4", ["find", "/tmp/windlass-slots", "-mindepth", "1"]).stdout
+    assert not cluster.hosts.run("h4", ["find", "/tmp", "-path", "/tmp/windlass-slots-*/*"]).stdout
 
 
 def _running(history: History) -> dict[str, int]:

@@ -175,3 +175,14 @@ def test_a_checkpoint_that_cannot_be_read_costs_only_itself(disk: SlotDisk, tmp_
     assert carrier.failed() == [reported(), ENDED]
     carrier.tell(Start(trial="t", attempt=2, config={}, resources=ONE_CPU, restore_from=made))
     assert carrier.failed() is None
+
+
+def test_a_root_that_another_user_may_write_to_is_not_used(tmp_path: Path) -> None:
+    root = tmp_path / "node"
+    root.mkdir()
+    root.chmod(0o777)
+    disk = SlotDisk("slot", root)
+    assert disk.path.parent != root
+    assert disk.path.parent.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "link").symlink_to(root)
+    assert SlotDisk("slot", tmp_path / "link").path.parent.name.startswith("link-")

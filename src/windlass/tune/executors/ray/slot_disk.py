@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -19,10 +20,10 @@ _OWNER = ".owner"
 
 
 class SlotDisk:
-    """The folder `<tmp>/windlass-slots/<slot>`; goes with the slot, or with the next one on the same node."""
+    """The folder `<tmp>/windlass-slots-<uid>/<slot>`; goes with the slot, or with the next one on the same node."""
 
     def __init__(self, slot: str, root: Path | None = None) -> None:
-        root = root or Path(tempfile.gettempdir(), "windlass-slots")
+        root = _private(root or Path(tempfile.gettempdir(), f"windlass-slots-{os.getuid()}"))
         _sweep(root)
         self.path = root / slot
         self.path.mkdir(parents=True, mode=0o700)
@@ -80,6 +81,15 @@ class SlotDisk:
 def _order(checkpoint: Path) -> tuple[int, ...]:
     """Iteration and attempt; see `folder.checkpoint_name`."""
     return tuple(int(part) for part in checkpoint.name.split("-"))
+
+
+def _private(root: Path) -> Path:
+    """The folder of all slots of this user; another one where somebody else has made it, who could put code into it."""
+    with contextlib.suppress(FileExistsError):
+        root.mkdir(mode=0o700, parents=True)
+    found = root.lstat()
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return root if is_ours else Path(tempfile.mkdtemp(prefix=f"{root.name}-", dir=root.parent))
 
 
 def _sweep(root: Path) -> None:
