@@ -9,9 +9,10 @@ import time
 import click
 import pytest
 
-from windlass.cli import phrases, screen
+from windlass.cli import screen
 from windlass.cli.moments import as_duration, as_moment
 from windlass.cli.progress import Progress, describe_end
+from windlass.core import phrases
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.state import End

@@ -139,7 +139,7 @@ CODE = [
         "snapshot-credential", "2 files look like credentials and are not put into a snapshot: .env, k.pem",
         "list them in .gitignore (values that a run needs belong in `windlass secret set`)"),
     Bad("a large file in a snapshot", shell(REPO + " && truncate -s 150M big.bin"), lambda t: pin_code(t / "repo", snapshot=True),
-        "snapshot-large-file", "1 files are over 100 MB and are not put into a snapshot: big.bin (150MiB)",
+        "snapshot-large-file", "1 file is over 100 MB and is not put into a snapshot: big.bin (150MiB)",
         "list them in .gitignore, and name them below `data:` when the run needs them"),
     Bad("a pipe where a file was", shell(REPO + " && rm a.py && mkfifo a.py"), lambda t: pin_code(t / "repo", snapshot=True),
         "special-file", "{t}/repo/a.py is neither a file, a folder nor a link", "remove it or list it in .gitignore: a.py"),

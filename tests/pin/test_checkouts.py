@@ -82,6 +82,6 @@ def test_lfs_pointers_without_git_lfs_are_refused(repo: Path, sh: Shell, monkeyp
     monkeypatch.setattr("windlass.pin.code.worktree.shutil.which", lambda name: None)
     with pytest.raises(PreconditionError) as caught:
         pin_code(repo)
-    assert caught.value.message == "git-lfs is not installed, and 1 files are only LFS pointers: model.bin"
+    assert caught.value.message == "git-lfs is not installed, and 1 file is only an LFS pointer: model.bin"
     (repo / "model.bin").write_text("the real content, which a snapshot stores itself")
     assert pin_code(repo, snapshot=True).dirty_files == ("model.bin",)

@@ -27,7 +27,7 @@ def test_a_file_in_its_place_is_named(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PreconditionError, match=r"left, and one checkpoint takes 1000000000000.0 GB") as error:
+    with pytest.raises(PreconditionError, match=r"left, and one checkpoint takes 888178.4 PiB") as error:
         ensure_folder(str(tmp_path), ALONE, need_bytes=10**21)
     assert error.value.code == "checkpoint-no-space"
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 
-from windlass.cli.phrases import ago
 from windlass.cli.screen import printable, tell
 from windlass.core.errors import UnreachableError, WindlassError
+from windlass.core.phrases import ago
 from windlass.runs.home import Home
 from windlass.runs.pending import Outlook, Pending
 from windlass.runs.store import RunFolder, find

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from windlass.cli.phrases import count, size
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import WindlassError
 from windlass.core.files import file_system, lock, write_atomic
+from windlass.core.phrases import count, size
 from windlass.core.process import boot_id, run
 from windlass.core.version import VERSION
 from windlass.runs.home import Home, cache_directory

@@ -6,8 +6,8 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 
-from windlass.cli.phrases import count, size
 from windlass.core.errors import WindlassError
+from windlass.core.phrases import count, size
 from windlass.pin.code import CodePin
 from windlass.plan import Plan
 from windlass.plan.page import environment_text, image_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.cli.phrases import duration
+from windlass.core.phrases import duration
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.state import End

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from windlass.cli.phrases import brief
 from windlass.cli.screen import paint, printable, table
+from windlass.core.phrases import brief
 from windlass.runs.provenance import Chain, Node
 
 __all__ = ["provenance_page"]

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from windlass.cli.error_pages import codes
 from windlass.cli.next_steps import next_step
-from windlass.cli.phrases import ago, count, duration, local_time, number, size
 from windlass.cli.progress import describe_end
 from windlass.cli.screen import paint, printable
 from windlass.cli.verdict import STATE_STYLES, first_failure
+from windlass.core.phrases import ago, count, duration, local_time, number, size
 from windlass.record.state import Attempt, End, RunFacts, State, Task
 from windlass.runs import metrics
 from windlass.runs.pending import Pending

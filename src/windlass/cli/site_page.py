@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from windlass.cli.phrases import duration, size
 from windlass.cli.screen import paint, printable, table
 from windlass.config import to_data
+from windlass.core.phrases import duration, size
 from windlass.launch.check_history import CheckRun
 from windlass.sites import Profile
 from windlass.sites.consistency import stale_sources, unknown_facts

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windlass.cli.phrases import ago, number
 from windlass.cli.screen import paint, printable, table
 from windlass.core.json_text import read_json
+from windlass.core.phrases import ago, number
 
 if TYPE_CHECKING:
     from windlass.tune.controller.history import TrialHistory

@@ -7,9 +7,9 @@ from collections.abc import Collection
 
 from windlass.cli.error_pages import codes
 from windlass.cli.next_steps import next_step
-from windlass.cli.phrases import count, duration, number
 from windlass.cli.progress import describe_end
 from windlass.cli.screen import paint, printable, tell
+from windlass.core.phrases import count, duration, number
 from windlass.record.causes import Cause
 from windlass.record.state import Attempt, RunFacts, State
 from windlass.runs import metrics

@@ -11,6 +11,7 @@ import torch
 
 from windlass.config import from_data
 from windlass.core.errors import SpecError, UsageError
+from windlass.core.phrases import count
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 from windlass.train.generate import generate
@@ -79,8 +80,8 @@ def continue_texts(
 def _check_length(num_tokens: int, num_new: int, longest: int) -> None:
     if num_tokens + num_new > longest:
         raise UsageError(
-            f"a prompt of {num_tokens} tokens and {num_new} new ones are more than the {longest} the model is meant for",
-            hint=f"ask for at most {max(0, longest - num_tokens)} new tokens, or shorten the prompt",
+            f"a prompt of {count(num_tokens, 'token')} and {num_new} new ones are more than the {longest} the model is meant for",
+            hint=f"ask for at most {count(max(0, longest - num_tokens), 'new token')}, or shorten the prompt",
             code="bad-value",
         )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from windlass import report
 from windlass.core.errors import PreconditionError
+from windlass.core.phrases import size
 from windlass.train.parallel.world import World
 
 __all__ = ["checkpoint_folder", "ensure_folder", "removing_if_refused"]
@@ -68,12 +69,8 @@ def _problem(folder: Path, need_bytes: int) -> PreconditionError | None:
         )
     if free < need_bytes:
         return PreconditionError(
-            f"{folder} has {_gigabytes(free)} left, and one checkpoint takes {_gigabytes(need_bytes)}",
+            f"{folder} has {size(free)} left, and one checkpoint takes {size(need_bytes)}",
             hint="make room, or set `checkpoint.folder` to a larger disk",
             code="checkpoint-no-space",
         )
     return None
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

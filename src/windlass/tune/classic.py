@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import WindlassError
+from windlass.core.phrases import count
 from windlass.tune.arguments import check_known
 from windlass.tune.errors import BadValueError
 from windlass.tune.experiment import Experiment, read_experiments
@@ -102,9 +103,7 @@ def run(run_or_experiment: Any, **arguments: Any) -> ExperimentAnalysis:
     results = _tuner(trainable, arguments).fit()
     if arguments.get("raise_on_failed_trial", True) and results.num_errors:
         first = results.errors[0]
-        message = (
-            f"{results.num_errors} of {len(results)} trials failed; the first, {first.trial_id}: {first.last_line}"
-        )
+        message = f"{results.num_errors} of {count(len(results), 'trial')} failed; the first, {first.trial_id}: {first.last_line}"
         raise TuneError(message, hint=f"the results are in {results.experiment_path}") from first
     return ExperimentAnalysis(results.experiment_path, assumed_mode="max")
 

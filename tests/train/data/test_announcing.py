@@ -10,6 +10,6 @@ def test_a_line_comes_now_and_then() -> None:
         now[0] = second
         tell(done * 500_000_000, 4_000_000_000)
     assert lines == [
-        "making tokens: 1,000 of 4,000 MB of text\n",
-        "making tokens: 2,000 of 4,000 MB of text\n",
+        "making tokens: 953.7 MiB of 3.7 GiB of text\n",
+        "making tokens: 1.9 GiB of 3.7 GiB of text\n",
     ]

@@ -4,7 +4,7 @@ import pytest
 
 from tests.tune.results.journals import Journal, asha_journal, pbt_journal, random_journal
 from windlass.tune.results import TrialMissingError, explain, explain_wait, lineage, policy_rows
-from windlass.tune.results.why import format_duration, format_value
+from windlass.tune.results.why import format_value
 
 
 def test_a_lost_worker_and_the_restart_are_told_in_order() -> None:
@@ -88,22 +88,6 @@ def test_policies_hold_what_the_sources_went_through() -> None:
         for row in rows:
             assert row in everything
         assert rows[-1][0].startswith(f"{int(exploit.trial)}_lr=")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0.00s"),
-        (9.999, "10.00s"),
-        (12.04, "12.0s"),
-        (247, "4:07"),
-        (7449, "2:04:09"),
-        (266649, "3d 02:04:09"),
-        (-1, "0.00s"),
-    ],
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
 
 
 def test_values() -> None:

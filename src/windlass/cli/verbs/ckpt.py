@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from windlass.cli.completing import complete_file, complete_folder
-from windlass.cli.phrases import count, size
 from windlass.cli.screen import emit, emit_json, emit_page, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
+from windlass.core.phrases import count, size
 
 __all__ = ["ckpt_command"]
 

@@ -11,10 +11,10 @@ import click
 
 from windlass.cli.completing import beginning, complete_file, complete_folder
 from windlass.cli.moments import as_duration
-from windlass.cli.phrases import ago, count, size
 from windlass.cli.screen import emit_json, emit_page, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
 from windlass.cli.verbs.data_build import build_command
+from windlass.core.phrases import ago, count, size
 
 if TYPE_CHECKING:
     from windlass.launch.data import Data

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from windlass.cli.completing import complete_experiment
-from windlass.cli.phrases import count, size
 from windlass.cli.planning import PlanFlags, PlanningVerb, planning_options, required_file
 from windlass.cli.screen import emit, emit_json, tell
 from windlass.cli.verb import detach_option, json_option, verb
 from windlass.core.errors import UsageError
+from windlass.core.phrases import count, size
 
 __all__ = ["build_command"]
 

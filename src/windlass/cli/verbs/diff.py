@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from windlass.cli.phrases import brief
 from windlass.cli.screen import emit_json, emit_page, paint, printable, tell
 from windlass.cli.verb import json_option, run_argument, verb
+from windlass.core.phrases import brief
 from windlass.launch.difference import explained
 from windlass.runs.compare import difference_text
 from windlass.runs.home import Home

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import click
 
 from windlass.cli.error_pages import codes, groups, page_of, search, summary_of
-from windlass.cli.phrases import count
 from windlass.cli.screen import emit_json, emit_page, paint
 from windlass.cli.verb import json_option, verb
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.names import nearest
+from windlass.core.phrases import count
 
 __all__ = ["explain_command"]
 

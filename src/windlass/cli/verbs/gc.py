@@ -9,10 +9,10 @@ import click
 
 from windlass.cli.completing import complete_sites
 from windlass.cli.moments import as_duration
-from windlass.cli.phrases import count, size
 from windlass.cli.screen import emit_json, emit_page, tell
 from windlass.cli.verb import json_option, verb
 from windlass.core.errors import PreconditionError, UsageError, WindlassError
+from windlass.core.phrases import count, size
 from windlass.core.units import format_duration
 from windlass.launch.clearing import Kept, Removal, left_overs, old_environments, old_runs, remove
 from windlass.launch.retaining import enforce, half_removed, retained

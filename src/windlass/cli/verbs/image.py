@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.completing import complete_experiment, complete_image
-from windlass.cli.phrases import ago, count, local_time, size
 from windlass.cli.screen import emit_json, emit_page, paint, printable, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, verb
+from windlass.core.phrases import ago, count, local_time, size
 from windlass.runs.home import Home
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import click
 from windlass.cli.completing import complete_folder
 from windlass.cli.completing_runs import complete_tasks
 from windlass.cli.finding import found_run
-from windlass.cli.phrases import count, size
 from windlass.cli.screen import emit_json, emit_page, table, tell
 from windlass.cli.verb import Family, examples_page, json_option, run_argument, verb
 from windlass.core.errors import NotFoundError
+from windlass.core.phrases import count, size
 from windlass.launch.run import Run
 from windlass.runs.home import Home
 

@@ -12,11 +12,11 @@ import click
 from windlass.cli.completing_runs import complete_experiments
 from windlass.cli.finding import looked_at, reconciled
 from windlass.cli.moments import as_moment
-from windlass.cli.phrases import ago, brief, count, duration
 from windlass.cli.screen import emit_json, emit_page, page_width, paint, printable, table, tell
 from windlass.cli.verb import json_option, verb
 from windlass.cli.verdict import STATE_STYLES
 from windlass.core.errors import UsageError
+from windlass.core.phrases import ago, brief, count, duration
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.index import Index

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.core.files import write_atomic
 from windlass.core.names import nearest
+from windlass.core.phrases import count
 from windlass.pin.code.git import Git, Repository, last_lines, open_repository, private_index
 from windlass.pin.code.pinned import CodePin
 from windlass.pin.code.worktree import WorkingTree, changed_files, check_submodules, look_at, name_some, printable
@@ -135,12 +136,12 @@ def _pin_working_tree(repository: Repository, *, snapshot: bool, allow_dirty: bo
 
 def _dirty(repository: Repository, seen: WorkingTree) -> PreconditionError:
     names = changed_files(repository.git, seen)
-    count = "1 file differs" if len(names) == 1 else f"{len(names)} files differ"
+    differing = count(len(names), "file differs", "files differ")
     commit = "commit them (or list what is no code in .gitignore)" if seen.untracked else "commit them"
     if seen.submodules:
         commit += ", first in the submodule"
     return PreconditionError(
-        f"{count} from the last commit in {repository.git.folder}: {name_some(names)}",
+        f"{differing} from the last commit in {repository.git.folder}: {name_some(names)}",
         hint=f"{commit}, or add --snapshot (stores this exact tree) or --allow-dirty (runs in place and records it)",
         code="dirty-tree",
     )

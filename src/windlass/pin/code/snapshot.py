@@ -20,6 +20,7 @@ from pathlib import Path
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError
+from windlass.core.phrases import count
 from windlass.core.units import format_size
 from windlass.pin.code.git import Git, Repository, open_repository, private_index, quote
 from windlass.pin.code.pinned import SNAPSHOT_REFS
@@ -28,6 +29,8 @@ from windlass.pin.code.worktree import check_lfs, index_gitlinks, list_changes, 
 __all__ = ["MAX_FILE_BYTES", "Snapshot", "is_credential_name", "take_snapshot", "unstored_tree"]
 
 MAX_FILE_BYTES = 100_000_000
+_LIKE_CREDENTIALS = ("file looks like a credential and is", "files look like credentials and are")
+_TOO_LARGE = ("file is over 100 MB and is", "files are over 100 MB and are")
 _SNAPSHOT_DATE = "946684800 +0000"  # 2000-01-01; any fixed date serves
 _IDENTITY = {
     "GIT_AUTHOR_NAME": "windlass",
@@ -220,7 +223,7 @@ def _refuse(folder: Path, names: list[str]) -> None:
     secrets = [name for name in present if is_credential_name(name)]
     if secrets:
         raise PreconditionError(
-            f"{len(secrets)} files look like credentials and are not put into a snapshot: {name_some(secrets)}",
+            f"{count(len(secrets), *_LIKE_CREDENTIALS)} not put into a snapshot: {name_some(secrets)}",
             hint="list them in .gitignore (values that a run needs belong in `windlass secret set`)",
             code="snapshot-credential",
         )
@@ -231,7 +234,7 @@ def _refuse(folder: Path, names: list[str]) -> None:
             large.append(f"{name} ({format_size(status.st_size // 2**20 * 2**20)})")
     if large:
         raise PreconditionError(
-            f"{len(large)} files are over 100 MB and are not put into a snapshot: {name_some(large)}",
+            f"{count(len(large), *_TOO_LARGE)} not put into a snapshot: {name_some(large)}",
             hint="list them in .gitignore, and name them below `data:` when the run needs them",
             code="snapshot-large-file",
         )

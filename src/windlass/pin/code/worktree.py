@@ -9,6 +9,7 @@ from pathlib import Path
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError
+from windlass.core.phrases import count
 from windlass.pin.code.git import Git, Repository, last_lines, open_repository, private_index, quote, unquote
 
 __all__ = [
@@ -188,7 +189,7 @@ def check_lfs(git: Git, tree: str) -> None:
     if pointers:
         names = [unquote(line).partition(":")[2] for line in pointers]
         raise PreconditionError(
-            f"git-lfs is not installed, and {len(names)} files are only LFS pointers: {name_some(names)}",
+            f"git-lfs is not installed, and {count(len(names), 'file is only an LFS pointer', 'files are only LFS pointers')}: {name_some(names)}",
             hint="install git-lfs, then `git lfs pull`",
             code="lfs-missing",
         )

@@ -10,6 +10,7 @@ from typing import Literal
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
+from windlass.core.phrases import count
 from windlass.pin.environment.project import Manifest, normalize, read_manifest, read_toml
 from windlass.pin.environment.uv_tool import run_uv
 
@@ -173,7 +174,9 @@ def _check_requirements(path: Path, manifest: Manifest | None) -> set[str]:
             names.add(normalize(name.group(0)))
     if bad:
         shown = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
-        raise PreconditionError(f"{path} has {len(bad)} lines without a hash: {shown}", hint=hint, code="lock-unhashed")
+        raise PreconditionError(
+            f"{path} has {count(len(bad), 'line')} without a hash: {shown}", hint=hint, code="lock-unhashed"
+        )
     return names
 
 

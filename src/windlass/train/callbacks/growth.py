@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from windlass.config import Finding
+from windlass.core.phrases import count
 from windlass.train.duration import Duration
 from windlass.train.progress import Progress, is_reached
 
@@ -21,7 +22,7 @@ def current_value(first: int, at: Sequence[Duration], values: Sequence[int], pro
 def moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) -> Iterator[Finding]:
     """What is wrong with moments and their values; `name` is the field of the values."""
     if len(at) != len(values):
-        message = f"{len(at)} moments for {len(values)} {name}"
+        message = f"{count(len(at), 'moment')} for {len(values)} {name}"
         yield "at", message, "wrong-value", f"write as many of `at` as of `{name}`"
     for place, value in enumerate(values):
         if value < 1:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from windlass.config import ABSENT, join_path, to_data
+from windlass.core.phrases import count
 from windlass.train.hf.mapped import ModelSource
 from windlass.train.hf.sources import StoredCheckpoint, open_model
 
@@ -101,7 +102,7 @@ class CheckpointDiff:
 
     def __str__(self) -> str:
         if self.is_equal:
-            return f"{self.a} and {self.b} are equal in all that both hold: {self.num_equal} weights, and settings"
+            return f"{self.a} and {self.b} are equal in all that both hold: {count(self.num_equal, 'weight')}, and settings"
         return "\n".join([f"- {self.a}", f"+ {self.b}", *self._lines()])
 
     def _lines(self) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.json_text import decode_json
+from windlass.core.phrases import count
 
 __all__ = ["LossComparison", "MetricComparison", "compare_losses", "read_metrics"]
 
@@ -39,10 +40,10 @@ class MetricComparison:
 
     def __str__(self) -> str:
         if self.first_step is None:
-            return f"{self.name}: equal over {self.num_steps} steps, largest difference {self.largest:.3g}"
+            return f"{self.name}: equal over {count(self.num_steps, 'step')}, largest difference {self.largest:.3g}"
         return (
             f"{self.name}: parts at step {self.first_step}: {self.before!r} and {self.after!r}; largest difference "
-            f"{self.largest:.3g} at step {self.largest_step}, of {self.num_steps} steps"
+            f"{self.largest:.3g} at step {self.largest_step}, of {count(self.num_steps, 'step')}"
         )
 
 

@@ -6,6 +6,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from windlass.core.phrases import size
+
 __all__ = ["Announcer"]
 
 _EVERY_S = 10.0
@@ -32,4 +34,4 @@ class Announcer:
         if self._now() - self._last_at < self._every_s:
             return
         self._last_at = self._now()
-        self._write(f"making tokens: {num_done / 1e6:,.0f} of {num_bytes / 1e6:,.0f} MB of text\n")
+        self._write(f"making tokens: {size(num_done)} of {size(num_bytes)} of text\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from windlass.core.phrases import count as counted
 from windlass.train.data.corpus import Corpus, Part
 from windlass.train.data.manifest import headless_dtype
 from windlass.train.data.tokenizer import SpecialIds
@@ -41,7 +42,7 @@ def open_headless(
         TrainingError: a file is missing, cut, of another type or vocabulary (`tokens-broken`, `token-outside`); names it.
     """
     if masks and len(masks) != len(paths):
-        message = f"{name} has {len(paths)} token files and {len(masks)} label masks"
+        message = f"{name} has {counted(len(paths), 'token file')} and {counted(len(masks), 'label mask')}"
         raise TrainingError(message, hint="give `label_mask` one file for each token file", code="tokens-broken")
     kind = np.dtype(headless_dtype(vocab_size) if dtype == "auto" else dtype).newbyteorder("<")
     digest = hashlib.sha256()
@@ -79,7 +80,7 @@ class _Ends:
             hint = "remove it, and documents are found by their end marks"
             raise TrainingError(f"{beside} cannot be read: {error}", hint=hint, code="tokens-broken") from error
         if len(ends_D) and (ends_D[-1] > len(self._tokens_T) or (np.diff(ends_D) < 0).any()):
-            message = f"{beside} has documents outside the {len(self._tokens_T)} tokens of {self._path.name}"
+            message = f"{beside} has documents outside the {counted(len(self._tokens_T), 'token')} of {self._path.name}"
             raise TrainingError(message, hint="it belongs to another file, or a file was cut", code="tokens-broken")
         return ends_D
 
@@ -125,7 +126,7 @@ def _map(path: Path, dtype: np.dtype) -> np.ndarray:
 def _mask(path: Path, of: Path, count: int) -> np.ndarray:
     size = _size(path)
     if size != count:
-        message = f"{path} has {size} booleans for the {count} tokens of {of}"
+        message = f"{path} has {counted(size, 'boolean')} for the {counted(count, 'token')} of {of}"
         raise TrainingError(message, hint="give one byte for each token", code="tokens-broken")
     mask_T: np.ndarray = np.memmap(path, dtype=np.bool_, mode="r").view(np.ndarray)
     return mask_T

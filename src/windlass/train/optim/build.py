@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
 from windlass.core.errors import Problem, SpecError
+from windlass.core.phrases import count
 from windlass.train.optim.config import (
     AdamWConfig,
     DionConfig,
@@ -115,7 +116,7 @@ def _own_optimizer(model: nn.Module, config: OptimTarget, items: Sequence[Assign
     moved = {id(parameter) for group in made.param_groups for parameter in group["params"]}
     left = [item.name for item in items if id(item.parameter) not in moved]
     if left:
-        message = f"optim: {config.target} leaves out {len(left)} parameters, such as {left[0]}"
+        message = f"optim: {config.target} leaves out {count(len(left), 'parameter')}, such as {left[0]}"
         raise SpecError([Problem(message, "ignored-setting", None, "freeze them with `optim.groups`, or take them in")])
     for group in made.param_groups:
         group.setdefault("peak_lr", group["lr"])

@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Literal
 
 from windlass.core.errors import Problem, SpecError
+from windlass.core.phrases import count
 from windlass.train.data.protocol import Share
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def check_model(config: ParallelConfig, model: ModelConfig, *, sequence_length: 
 def _conflicts(config: ParallelConfig, model: ModelConfig) -> Iterator[Problem]:
     stages = config.pipeline.stages
     if config.pipeline.num_groups > model.num_layers:
-        message = f"parallel.pipeline.stages: {config.pipeline.num_groups} groups of {model.num_layers} layers"
+        message = f"parallel.pipeline.stages: {config.pipeline.num_groups} groups of {count(model.num_layers, 'layer')}"
         yield Problem(message, "shape-conflict", hint="take fewer stages, or the schedule 1f1b with one group for each")
     if stages > 1 and model.moe is not None:
         message = f"parallel.pipeline.stages: {stages} stages, and losses of experts stay within one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from windlass.core.phrases import size
 from windlass.train.plan.plan import Plan
 
 __all__ = ["plan_page"]
@@ -13,14 +14,14 @@ _DAY_H = 24.0
 
 def plan_page(plan: Plan) -> Iterator[str]:
     """Its lines, without the warnings."""
-    axes = " x ".join(f"{name} {size}" for name, size in plan.shape.axes) or "one process"
+    axes = " x ".join(f"{name} {degree}" for name, degree in plan.shape.axes) or "one process"
     yield f"{plan.name} on {plan.machine.world} {'process' if plan.machine.world == 1 else 'processes'}: {axes}"
     for name, text in _facts(plan):
         yield f"  {name:<14}{text}"
     yield "memory of a process (estimate)"
     for part in ("weights", "gradients", "optimizer", "gathered", "activations", "logits"):
-        yield f"  {part:<14}{_bytes(getattr(plan.memory, part)):>10}"
-    yield f"  {'total':<14}{_bytes(plan.memory.total):>10}"
+        yield f"  {part:<14}{size(getattr(plan.memory, part)):>10}"
+    yield f"  {'total':<14}{size(plan.memory.total):>10}"
     yield f"at {plan.machine.mfu:.0%} of the peak (model FLOPs utilisation)"
     for speed in plan.speeds:
         fits = f"{speed.memory_share:.0%} of its memory"
@@ -50,8 +51,8 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     total = "" if plan.flops is None else f", {plan.flops:.3g} in all"
     yield "FLOPs", f"{plan.flops_per_token:.3g} a token{total}"
     kept = plan.checkpoints.num_permanent
-    count = "" if kept is None else f", {kept} that stay: {_bytes(kept * plan.checkpoints.bytes_each)}"
-    yield "checkpoints", f"{_bytes(plan.checkpoints.bytes_each)} each{count}"
+    count = "" if kept is None else f", {kept} that stay: {size(kept * plan.checkpoints.bytes_each)}"
+    yield "checkpoints", f"{size(plan.checkpoints.bytes_each)} each{count}"
 
 
 def _data(plan: Plan) -> str:
@@ -59,7 +60,7 @@ def _data(plan: Plan) -> str:
     if facts is None:
         return f"unknown: {plan.data.note}"
     about = "" if facts.is_exact else "about "
-    raw = f", {_bytes(facts.text_bytes)} of text to tokenise" if facts.text_bytes else ""
+    raw = f", {size(facts.text_bytes)} of text to tokenise" if facts.text_bytes else ""
     return f"{about}{_count(facts.tokens)} tokens{raw}; {about}{facts.batches_per_epoch:,} steps an epoch"
 
 
@@ -71,7 +72,7 @@ def _applied(plan: Plan) -> Iterator[str]:
     yield f"applied to a model without weights, as process 0 of {plan.machine.world} on a fake network"
     held = facts.get("bytes_of_process")
     if isinstance(held, int):
-        yield f"  {'weights':<14}{_bytes(held)} in this process"
+        yield f"  {'weights':<14}{size(held)} in this process"
     if facts.get("ran_backward"):
         ran = "one short row, forward and backward"
     else:
@@ -87,17 +88,10 @@ def _count(number: float) -> str:
     return f"{number:.3g}"
 
 
-def _bytes(number: int) -> str:
-    for size, unit, digits in ((2**40, "TiB", 2), (2**30, "GiB", 2), (2**20, "MiB", 1)):
-        if number >= size / 8:
-            return f"{number / size:.{digits}f} {unit}"
-    return f"{number} B"
-
-
 def _time(hours: float | None) -> str:
     if hours is None:
         return "-"
-    for size, unit in ((_DAY_H, "days"), (1.0, "h"), (1 / 60, "min")):
-        if hours >= 2 * size:
-            return f"{round(hours / size):,} {unit}" if hours >= 100 * size else f"{hours / size:.3g} {unit}"
+    for length, unit in ((_DAY_H, "days"), (1.0, "h"), (1 / 60, "min")):
+        if hours >= 2 * length:
+            return f"{round(hours / length):,} {unit}" if hours >= 100 * length else f"{hours / length:.3g} {unit}"
     return f"{hours * 3600:.2g} s"

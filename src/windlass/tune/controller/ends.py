@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from windlass.core.phrases import count
 from windlass.tune.controller.settings import Settings
 from windlass.tune.executors.protocol import End, Ended
 from windlass.tune.trial import Status, Trial
@@ -43,7 +44,9 @@ def after_end(trial: Trial, event: Ended, settings: Settings, *, is_old: bool) -
             return After(Then.GIVEN_UP, why)
         return After(Then.RETRIED, f"to be tried again: {why}") if is_running else After(Then.NOTHING)
     if event.how is End.LOST and _is_spent(trial.num_interruptions, settings.max_interruptions):
-        return After(Then.GIVEN_UP, f"it lost its worker {trial.num_interruptions} times; the last: {event.error}")
+        return After(
+            Then.GIVEN_UP, f"it lost its worker {count(trial.num_interruptions, 'time')}; the last: {event.error}"
+        )
     if event.how is End.DONE and not is_old:
         return After(Then.DONE, "it ended by itself")
     if is_running:

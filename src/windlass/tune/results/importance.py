@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.core.errors import PreconditionError
+from windlass.core.phrases import count
 from windlass.tune.controller.history import History
 from windlass.tune.results.columns import flatten
 from windlass.tune.results.errors import BestTrialError, MetricError
@@ -46,7 +47,8 @@ def importances(
     points = scored_points(history, metric, mode, scope)
     if len(points) < _MIN_TRIALS:
         raise BestTrialError(
-            f"{len(points)} trials have a finite score; importance needs {_MIN_TRIALS}", hint=_reported(history)
+            f"{count(len(points), 'trial has', 'trials have')} a finite score; importance needs {_MIN_TRIALS}",
+            hint=_reported(history),
         )
     names = [name for name in points[0][0] if len({repr(values.get(name)) for values, _ in points}) > 1]
     raw = _by_ranks(points, names) if method == "ranks" else _by_optuna(points, names, method)

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from windlass.core.phrases import count, duration
 from windlass.tune.controller.history import AttemptHistory, DecisionMade, History, TrialHistory
 from windlass.tune.results.columns import flatten
 from windlass.tune.results.errors import TrialMissingError
 from windlass.tune.results.lineages import lineage
 from windlass.tune.trial import Status
 
-__all__ = ["explain", "explain_wait", "find_trial", "format_duration", "format_value"]
+__all__ = ["explain", "explain_wait", "find_trial", "format_value"]
 
 _WORDS = {
     "stop": "stopped",
@@ -54,11 +55,11 @@ def explain(history: History, trial: str) -> list[str]:
     """
     found = find_trial(history, trial)
     entries = sorted(_entries(history, found), key=lambda entry: entry[0])
-    width = max((len(format_duration(at - history.created_at)) for at, _ in entries), default=0)
+    width = max((len(duration(at - history.created_at)) for at, _ in entries), default=0)
     lines = [_headline(history, found), *_values(found)]
     for at, text in entries:
         first, *more = text.split("\n")
-        lines.append(f"  {format_duration(at - history.created_at):>{width}}  {first}")
+        lines.append(f"  {duration(at - history.created_at):>{width}}  {first}")
         lines.extend(f"  {'':>{width}}  {line}" for line in more)
     if not found.status.is_over and found.status is not Status.RUNNING:
         lines.append(f"  waits: {_wait_of(history, found)}")
@@ -66,7 +67,7 @@ def explain(history: History, trial: str) -> list[str]:
 
 
 def _headline(history: History, trial: TrialHistory) -> str:
-    reports = f"{len(trial.reports)} report{'s' * (len(trial.reports) != 1)}"
+    reports = count(len(trial.reports), "report")
     goal = history.goal.metrics[0] if history.goal.metrics else ""
     value = (trial.last or {}).get(goal)
     newest = f", {goal} {format_value(value)}" if value is not None else ""
@@ -109,7 +110,7 @@ def _attempt_entries(trial: TrialHistory, attempt: AttemptHistory) -> Iterator[t
     why = f": {start.why}" if start and start.why and start.why not in told else ""
     yield attempt.chosen_at, f"attempt {attempt.number} chosen to run {source}{why}"
     if attempt.started_at is not None:
-        waited = format_duration(attempt.started_at - attempt.chosen_at)
+        waited = duration(attempt.started_at - attempt.chosen_at)
         place = " ".join(filter(None, (attempt.slot, attempt.host and f"on {attempt.host}")))
         yield attempt.started_at, f"attempt {attempt.number} runs in {place}, process {attempt.pid}, after {waited}"
     if attempt.ended_at is not None and attempt.how == "halted":
@@ -163,7 +164,7 @@ def _wait_of(history: History, trial: TrialHistory) -> str:
     if trial.status is Status.PAUSED:
         return "for its scheduler to let it go on"
     running = history.counts[Status.RUNNING]
-    return f"for a slot; {running} trials run" if running else "for a slot; none has joined"
+    return f"for a slot; {count(running, 'trial')} running" if running else "for a slot; none has joined"
 
 
 def explain_wait(history: History) -> list[str]:
@@ -173,19 +174,6 @@ def explain_wait(history: History) -> list[str]:
         if trial.status in (Status.PENDING, Status.PAUSED):
             reasons[trial.status, _wait_of(history, trial)] += 1
     return [f"{count} {status}: {reason}" for (status, reason), count in reasons.most_common()]
-
-
-def format_duration(seconds: float) -> str:
-    """`0.34s`, `12.0s`, `4:07`, `2:04:09` or `3d 02:04:09`."""
-    seconds = max(seconds, 0.0)
-    if seconds < 60:
-        return f"{seconds:.2f}s" if seconds < 10 else f"{seconds:.1f}s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d {hours:02}:{minutes:02}:{rest:02}"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def format_value(value: object) -> str:

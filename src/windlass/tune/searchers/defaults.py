@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.core.phrases import count
 from windlass.tune.errors import BadTypeError, BadValueError
 from windlass.tune.searchers.protocol import Goal, Nothing, Suggestion, Suggestions
 from windlass.tune.space import Space
@@ -89,7 +90,7 @@ class SearcherDefaults:
         del results
         if configs:
             raise BadValueError(
-                f"{type(self).__name__} does not learn from the {len(configs)} known points",
+                f"{type(self).__name__} does not learn from {count(len(configs), 'known point')}",
                 hint="give them to a searcher that does, such as TPE",
                 code="searcher-not-learning",
             )

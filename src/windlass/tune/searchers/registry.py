@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.core.errors import PreconditionError
+from windlass.core.phrases import count
 from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.plugin import Adapted
 from windlass.tune.searchers.protocol import Goal, Searcher
@@ -149,7 +150,7 @@ def own_goal(searcher: Any) -> Goal | None:
         return None
     if len(metrics) != len(modes):
         raise BadValueError(
-            f"the searcher has {len(metrics)} metrics and {len(modes)} modes",
+            f"the searcher has {count(len(metrics), 'metric')} and {count(len(modes), 'mode')}",
             hint="give one mode per metric",
             code="searcher-goals",
         )

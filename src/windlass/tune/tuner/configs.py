@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from windlass.core.errors import UsageError
+from windlass.core.phrases import count
 from windlass.tune.arguments import refuses_unknown
 from windlass.tune.errors import BadValueError
 
@@ -102,7 +103,9 @@ class TuneConfig:
         for name, price in (self.prices or {}).items():
             _check_limit(f"prices[{name!r}]", price, _is_amount, "a number", "per unit and hour of a resource")
         if len(self.modes) > 1 and len(self.modes) != len(self.metrics):
-            raise _refusal(f"{len(self.metrics)} metrics and {len(self.modes)} modes", "give one mode per metric")
+            raise _refusal(
+                f"{count(len(self.metrics), 'metric')} and {count(len(self.modes), 'mode')}", "give one mode per metric"
+            )
 
     @property
     def metrics(self) -> tuple[str, ...]:

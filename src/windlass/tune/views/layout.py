@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.core.phrases import count, duration
 from windlass.tune.results.columns import AUTO_FILLED
-from windlass.tune.results.why import format_duration, format_value
+from windlass.tune.results.why import format_value
 from windlass.tune.trial import Status
 from windlass.tune.views.progress import Progress, TrialRow
 from windlass.tune.views.reporters import ViewSettings
@@ -38,13 +39,14 @@ class Table:
 def count_line(progress: Progress, *, reports_per_s: float | None = None) -> str:
     """Trials by status, slots, reports and their rate in one line."""
     found = progress.num_trials
-    of = f" of {progress.total}" if progress.total > found else ""
+    trials = f"{found} of {count(progress.total, 'trial')}" if progress.total > found else count(found, "trial")
     counts = ", ".join(f"{progress.counts[status]} {_WORDS[status]}" for status in _ORDER if progress.counts[status])
-    slots = f"; {progress.num_slots} slots" if progress.num_slots else ""
+    slots = f"; {count(progress.num_slots, 'slot')}" if progress.num_slots else ""
     rate = f" ({reports_per_s:.3g}/s)" if reports_per_s is not None else ""
-    lost = f"; {progress.num_interruptions} interruptions" if progress.num_interruptions else ""
-    elapsed = format_duration(progress.newest_at - progress.began_at)
-    return f"{found}{of} trials: {counts or 'none yet'}{slots}; {progress.num_reports} reports{rate}{lost}; {elapsed}"
+    lost = f"; {count(progress.num_interruptions, 'interruption')}" if progress.num_interruptions else ""
+    reports = count(progress.num_reports, "report")
+    elapsed = duration(progress.newest_at - progress.began_at)
+    return f"{trials}: {counts or 'none yet'}{slots}; {reports}{rate}{lost}; {elapsed}"
 
 
 def best_line(progress: Progress, settings: ViewSettings) -> str:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from windlass.core.clock import Clock, SystemClock
+from windlass.core.phrases import count
 from windlass.tune.controller import records
 from windlass.tune.results.why import format_value
 from windlass.tune.views.layout import Table, best_line, count_line, failure_lines, fit, trial_table, wait_lines
@@ -199,7 +200,7 @@ def _rich_table(table: Table) -> Any:
 
 
 def _hidden(table: Table) -> str | None:
-    return f"and {table.num_hidden} more trials" if table.num_hidden > 0 else None
+    return f"and {count(table.num_hidden, 'more trial')}" if table.num_hidden > 0 else None
 
 
 class _Lines:

@@ -48,7 +48,7 @@ def test_all_bundles_of_a_trial_count() -> None:
         (need({"GPU": 1.5}), "above one, only whole ones"),
         (need({"GPU": 0.6}, {"GPU": 0.6}, {"GPU": 0.6}), "it needs 1.8 GPU, and this machine has 2"),
         (need({"CPU": 1.0}, {"CPU": 1.0}, strategy="STRICT_SPREAD"), "wants 2 machines, and this is one"),
-        (need({"memory": 9e9}), "it needs 9 GB of memory, and this machine has 8 GB of"),
+        (need({"memory": 9e9}), "it needs 8.4 GiB of memory, and this machine has 7.5 GiB of"),
     ],
 )
 def test_what_never_fits_says_why(resources: Resources, words: str) -> None:

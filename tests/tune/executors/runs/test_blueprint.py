@@ -100,7 +100,7 @@ def test_room_is_the_sweeps_concurrency(prepared: Prepared, tmp_path: Path) -> N
     assert executor.room(ONE_CPU).fit is Fit.NOW
     executor.start(start("00000", lr=1))
     room = executor.room(ONE_CPU)
-    assert (room.fit, room.why) == (Fit.LATER, "1 runs go on, as many as the sweep has at once")
+    assert (room.fit, room.why) == (Fit.LATER, "1 run goes on, as many as the sweep has at once")
 
 
 def test_a_halt_before_the_launch_launches_nothing(prepared: Prepared, tmp_path: Path) -> None:

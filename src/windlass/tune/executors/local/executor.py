@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from windlass.core.phrases import count
 from windlass.tune.arguments import refuses_unknown
 from windlass.tune.executors.channel import BadMessageError, Leave, Message, from_message, read_hello, to_message
 from windlass.tune.executors.local.deaths import explain
@@ -264,7 +265,7 @@ class Local:
         """Whether a trial of this shape fits beside those that run."""
         found = self._places.room(resources)
         if found.fit is Fit.NOW and self._slots.num_running >= self._limit:
-            return Room(Fit.LATER, f"{self._slots.num_running} of {self._limit} slots run a trial")
+            return Room(Fit.LATER, f"{self._slots.num_running} of {count(self._limit, 'slot')} in use")
         return found
 
     def start(self, start: Start) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from windlass.core.phrases import size
 from windlass.tune.executors.protocol import Fit, Room
 from windlass.tune.trial import Resources
 
@@ -176,4 +177,4 @@ def _steps(amount: float) -> int:
 
 def _text(steps: int, name: str) -> str:
     amount = steps / _STEPS
-    return f"{amount / 1e9:.3g} GB of" if name == "memory" and amount >= 1e6 else f"{amount:g}"
+    return f"{size(amount)} of" if name == "memory" and amount >= 1e6 else f"{amount:g}"

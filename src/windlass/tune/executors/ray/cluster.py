@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.core.phrases import count
 from windlass.tune.executors.protocol import Fit, Room
 from windlass.tune.executors.ray.shapes import describe, left_after
 from windlass.tune.trial import Resources
@@ -63,7 +64,7 @@ def answer(resources: Resources, sight: Sight, free: Sequence[Mapping[str, float
     shape = describe(resources)
     present = [node.total for node in sight.nodes]
     if left_after(resources, present) is not None:
-        return Room(Fit.LATER, f"{shape} is not free on the {len(present)} node(s) of the Ray cluster")
+        return Room(Fit.LATER, f"{shape} is not free on the {count(len(present), 'node')} of the Ray cluster")
     if left_after(resources, [*present, *sight.permitted]) is not None:
         return Room(Fit.LATER, f"{shape} waits for nodes that Ray's autoscaler may add")
     if left_after(resources, [*present, *sight.lost]) is not None or not present:

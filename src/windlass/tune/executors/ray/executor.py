@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.phrases import count
 from windlass.tune.executors.channel import from_message
 from windlass.tune.executors.output import claim_all, log_names, remove_pending
 from windlass.tune.executors.protocol import End, Ended, Event, Order, Room, SlotJoined, SlotLost, Start, Work
@@ -190,7 +191,7 @@ class RayExecutor:
     def waiting_for(self) -> str:
         """What the slots that are not up yet wait for."""
         starting = [slot for slot in self._pool.slots.values() if not slot.is_up]
-        return f"{len(starting)} slot(s) are being started by Ray" if starting else ""
+        return f"{count(len(starting), 'slot is', 'slots are')} being started by Ray" if starting else ""
 
     def _check_detachable(self) -> None:
         if self._connection.is_own_cluster:

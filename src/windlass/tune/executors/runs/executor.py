@@ -16,6 +16,7 @@ from typing import ClassVar
 from windlass.core.errors import PreconditionError, UnreachableError, WindlassError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
+from windlass.core.phrases import count
 from windlass.launch import Prepared, Run, control
 from windlass.launch.start import start_run
 from windlass.runs.home import Home
@@ -99,7 +100,7 @@ class RunsExecutor:
             return Room(Fit.LATER, self._trouble)
         num_runs = len(self._watches) + len(self._queue)
         if num_runs >= self._capacity:
-            return Room(Fit.LATER, f"{num_runs} runs go on, as many as the sweep has at once")
+            return Room(Fit.LATER, f"{count(num_runs, 'run goes on', 'runs go on')}, as many as the sweep has at once")
         return Room(Fit.NOW)
 
     def start(self, start: Start) -> None:
@@ -175,7 +176,7 @@ class RunsExecutor:
         if self._trouble:
             return self._trouble
         reasons = [watch.waits_for for watch in self._watches.values() if watch.waits_for]
-        return f"{len(reasons)} of {len(self._watches)} runs wait: {reasons[0]}" if reasons else ""
+        return f"{len(reasons)} of {count(len(self._watches), 'run')} waiting: {reasons[0]}" if reasons else ""
 
     # --- runs
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from windlass.core.clock import SystemClock
 from windlass.core.errors import UnreachableError, WindlassError
 from windlass.core.files import write_json
+from windlass.core.phrases import count
 from windlass.launch import Prepared, control
 from windlass.record.frames import Record
 from windlass.record.journal import JournalReader, read_journal
@@ -113,7 +114,7 @@ class SlotsExecutor:
         if any(slot.is_idle for slot in self._slots.values()):
             return Room(Fit.NOW)
         num_up = sum(1 for slot in self._slots.values() if slot.incarnation and not slot.is_gone)
-        return Room(Fit.LATER, f"{num_up} of {len(self._slots)} slots are up, and none of them is idle")
+        return Room(Fit.LATER, f"{num_up} of {count(len(self._slots), 'slot')} up, none idle")
 
     def start(self, start: Start) -> None:
         """Give an attempt to an idle slot."""
@@ -164,7 +165,7 @@ class SlotsExecutor:
         """Why slots are not up, as their place says it."""
         waiting = [slot for slot in self._slots.values() if not slot.incarnation and not slot.is_gone]
         reasons = [task.reason for slot in waiting for task in slot.run.facts.tasks.values() if task.reason]
-        return f"{len(waiting)} of {len(self._slots)} slots wait: {reasons[0]}" if reasons else ""
+        return f"{len(waiting)} of {count(len(self._slots), 'slot')} not up: {reasons[0]}" if reasons else ""
 
     # --- another head's slots
 
