@@ -238,7 +238,7 @@ def test_data_that_is_here_is_counted_and_data_that_is_not_is_said(tmp_path: Pat
     here = plan_recipe(resolve("tiny", [f"data.sources.0.path={text}"]).recipe, Machine(), apply=False)
     assert here.data.facts is not None
     assert here.data.facts.tokens == 410_000
-    assert "about 410k tokens, 0.4 MiB of text to tokenise; about 100 steps an epoch" in "\n".join(plan_page(here))
+    assert "about 410k tokens, 400.4 KiB of text to tokenise; about 100 steps an epoch" in "\n".join(plan_page(here))
     gone = plan_recipe(resolve("tiny", [f"data.sources.0.path={tmp_path}/gone"]).recipe, Machine(), apply=False)
     assert gone.data.note == f"there is no data at {tmp_path}/gone"
 

@@ -22,7 +22,7 @@ def test_a_failure_shows_the_last_line_of_its_traceback() -> None:
     text = "\n".join(explain(random_journal().history, "00005"))
     assert "ERROR (ValueError)" in text
     assert "ended, it failed with ValueError\n" in text
-    assert "         ValueError: bad lr" in text
+    assert "\n       ValueError: bad lr" in text
 
 
 def test_a_stop_has_the_scheduler_s_reason() -> None:

@@ -107,7 +107,7 @@ def test_not_more_than_so_many_at_once() -> None:
 def test_random_search_learns_nothing_and_says_so() -> None:
     searcher = opened(BasicVariantGenerator())
     searcher.add_known([], [])
-    with pytest.raises(UsageError, match="does not learn from the 1 known point"):
+    with pytest.raises(UsageError, match="does not learn from 1 known point"):
         searcher.add_known([{}], [{}])
 
 

@@ -213,6 +213,18 @@ def test_a_kind_that_the_plug_in_cannot_search_is_refused(tmp_path: Path) -> Non
         sweep(flat_bounds(), tmp_path, {"x": tune.uniform(0, 1), "g": tune.choice([1, 2])})
 
 
+class DuplicateLabel(Exception):
+    """As hyperopt's, which is no ValueError."""
+
+
+def test_what_a_plug_in_raises_of_its_own_names_the_plug_in(tmp_path: Path) -> None:
+    plugin = whole_spaces()
+    plugin.convert_search_space = lambda space: (_ for _ in ()).throw(DuplicateLabel("m/y"))
+    with pytest.raises(ValueError, match="Whole failed with this param_space: DuplicateLabel: m/y") as caught:
+        sweep(plugin, tmp_path)
+    assert caught.value.code == "space-not-searchable"  # type: ignore[attr-defined]
+
+
 def test_a_parameter_without_a_value_is_an_error(tmp_path: Path) -> None:
     plugin = flat_bounds()
     plugin.suggest = lambda trial_id: {"x": 1.0}

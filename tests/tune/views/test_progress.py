@@ -86,7 +86,7 @@ def test_reasons_to_wait_come_and_go() -> None:
 def test_the_lines_of_a_view() -> None:
     progress = fed(random_journal())
     assert count_line(progress, reports_per_s=12.345) == (
-        "8 trials: 1 waiting, 6 done, 1 failed; 26 reports (12.3/s); 1 interruptions; 35.5s"
+        "8 trials: 1 waiting, 6 done, 1 failed; 26 reports (12.3/s); 1 interruption; 36s"
     )
     assert failure_lines(progress, 5) == ["trial 00005 failed: ValueError: bad lr"]
     assert wait_lines(progress) == ["ended: all trials are over"]
