@@ -110,6 +110,28 @@ def test_a_question_over_the_network_is_announced(
     assert windlass("plan", "e.yaml", "--on", "docker", by_digest).err == ""
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mason", "--cluster", "ai2/triton", "--gpus", "0", "--pure_docker_mode", "--user", "me", "--image"),
+        ("gantry", "run", "--docker-image"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_plan_of_another_launcher_s_line_announces_its_question_too(
+    windlass: Windlass, project: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    line = """\
+git remote add origin https://github.com/me/play && git update-ref refs/remotes/origin/main HEAD
+git config branch.main.remote origin && git config branch.main.merge refs/heads/main"""
+    subprocess.run(["/bin/sh", "-ec", line], check=True)
+    monkeypatch.setattr(pinning, "fetch_digest", lambda reference: f"sha256:{'1' * 64}")
+    monkeypatch.setattr(image, "_engine", lambda site: None)
+    done = windlass(*words, "example.org/base:1", "--on", "docker", "--emit", "plan", "--", "python", "train.py")
+    assert done.code == 0, done.err
+    assert "asking the registry example.org for the digest of `example.org/base:1`\n" in done.err
+
+
 class Engine:
     """An engine that has some images."""
 

@@ -35,7 +35,7 @@ def run_elsewhere(invocation: Invocation) -> int:
     is_dry = invocation.emit == "plan" or invocation.is_dry
     options = Options(on=on, is_dry=is_dry, allow_dirty=invocation.recipe.allow_dirty)
     try:
-        prepared = plan(brought.experiment, folder, options)
+        prepared = plan(brought.experiment, folder, options, log=tell)
     except SpecError as error:
         raise with_options(error, {"nodes": "--replicas", "gpus": "--gpus"}) from error
     if is_dry:

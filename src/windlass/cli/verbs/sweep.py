@@ -82,7 +82,7 @@ def launch_command(
     from windlass.cli.sweep_running import go_on  # lazy: after the cheap checks
     from windlass.tune.sweep import SweepHandle, prepare_sweep
 
-    made = prepare_sweep(path, overrides, options, name=name)
+    made = prepare_sweep(path, overrides, options, name=name, log=tell)
     for note in made.example.plan.notes:
         if not note.startswith("context.group="):
             tell(f"  note: {note}")

@@ -112,7 +112,9 @@ def prepare_elsewhere(
         is_dry=is_dry,
     )
     try:
-        prepared = prepare(brought.experiment, Path(launch.folder), options, overrides=own.overrides, home=home)
+        prepared = prepare(
+            brought.experiment, Path(launch.folder), options, overrides=own.overrides, home=home, log=log
+        )
     except SpecError as error:
         raise with_options(error, {"nodes": "--num_nodes", "gpus": "--gpus"}, other="--set") from error
     if _cache(launch) == "here" and not is_dry:  # last: what is refused is refused before minutes of caching

@@ -124,7 +124,9 @@ class Adapted:
             hint = "use what it can search, or another search_alg, such as tune.TPE()"
             message = f"{self._name} refuses this param_space: {error}"
             raise BadValueError(message, hint=hint, code="space-not-searchable") from error
-        except Exception as error:  # of a library that its plug-in was not written for, or of a space that it cannot name
+        except (
+            Exception
+        ) as error:  # of a library that its plug-in was not written for, or of a space that it cannot name
             hint = "see whether Ray Tune itself takes it with this version of the library, or use tune.TPE()"
             message = f"{self._name} failed with this param_space: {type(error).__name__}: {error}"
             raise BadValueError(message, hint=hint, code="space-not-searchable") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,16 +73,18 @@ def prepare_sweep(
     *,
     name: str = "",
     home: Home | None = None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> PreparedSweep:
     """Read a file, pin and plan its experiment, and check its sweep down to a first trial.
 
     Args:
         name: of the sweep; empty makes one of the experiment's.
+        log: gets a line before something is asked over the network.
 
     Raises:
         WindlassError: the file, the space, a pin or the plan of a trial is refused; nothing was left behind.
     """
-    prepared = prepare_file(path, overrides, options, home=home)
+    prepared = prepare_file(path, overrides, options, home=home, log=log)
     sweep, origins = prepared.experiment.sweep, prepared.origins
     if sweep is None:
         problem = Problem(
