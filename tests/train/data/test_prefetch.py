@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -33,6 +35,18 @@ def test_it_is_never_further_ahead_than_asked() -> None:
     assert ahead.next() == 0
     assert len(made) <= 1 + 3 + 1  # taken, waiting, and one in the hand of the thread
     ahead.close()
+
+
+def test_a_program_that_ends_without_closing_ends_the_thread_first() -> None:
+    program = """
+import atexit, itertools, threading
+from windlass.train.data.prefetch import Prefetch
+atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))
+ahead = Prefetch(itertools.count(1), depth=2)
+print(ahead.next())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n['MainThread']\n"
 
 
 def test_an_error_comes_at_its_place() -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 __all__ = ["Prefetch"]
 
 T = TypeVar("T")
+_EXIT_WAIT_S = 10.0
 
 
 class Prefetch(Generic[T]):
     """Runs an iterator in a thread, at most `depth` items ahead.
 
     An error of the iterator comes out of `next`, at its place in the order. `close` ends the thread and waits for it;
-    idempotent.
+    idempotent. A program that ends without `close` ends the thread first: torch aborts the process when a thread of it is
+    killed by the interpreter.
     """
 
     def __init__(self, items: Iterator[T], *, depth: int) -> None:
@@ -24,6 +28,7 @@ class Prefetch(Generic[T]):
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(items,), name="windlass-prefetch", daemon=True)
         self._thread.start()
+        atexit.register(self._close_at_exit)
 
     def next(self) -> T:
         """The next item; blocks until it is there. Raises StopIteration at the end."""
@@ -36,8 +41,16 @@ class Prefetch(Generic[T]):
 
     def close(self) -> None:
         """End the thread; what was made ahead is dropped."""
+        atexit.unregister(self._close_at_exit)
+        self._end(float("inf"))
+
+    def _close_at_exit(self) -> None:
+        self._end(_EXIT_WAIT_S)
+
+    def _end(self, limit_s: float) -> None:
         self._is_closed.set()
-        while self._thread.is_alive():
+        deadline = time.monotonic() + limit_s
+        while self._thread.is_alive() and time.monotonic() < deadline:
             try:
                 self._queue.get(timeout=0.01)  # the thread may wait for room
             except queue.Empty:
