@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windlass.supervise.incarnation import START_MARK, Incarnation, enter_link
+from windlass.supervise.incarnation import OUTPUT, START_MARK, Incarnation, enter_link
 
 
 def entered(folder: Path, link: int = 1, job_id: str = "7", mark: str = "", restart: str = "0") -> Incarnation:
@@ -46,3 +46,15 @@ def test_an_id_that_was_given_again_to_a_later_link_is_another_start_of_that_lin
 def test_another_job_is_not_a_link_that_has_begun(tmp_path: Path) -> None:
     entered(tmp_path, mark="n1/4/5/100")
     assert enter_link(tmp_path, 1, {"SLURM_JOB_ID": "8", START_MARK: "n1/4/6/101"}) is None
+
+
+def test_the_output_of_a_task_of_an_array_is_where_its_script_says(tmp_path: Path) -> None:
+    """Beside the script of the array, in the folder of another job."""
+    elsewhere = tmp_path / "first-1" / "slurm-9_3.out"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("before\n")
+    task = enter_link(tmp_path, 1, {"SLURM_JOB_ID": "12", START_MARK: "n1/4/5/100", OUTPUT: str(elsewhere)})
+    assert task is not None
+    assert (task.output, task.output_begin) == (str(elsewhere), 7)
+    later = entered(tmp_path, link=2, job_id="13", mark="n1/4/5/200")
+    assert (later.output, later.output_begin) == (str(tmp_path / "slurm-13.out"), 0)

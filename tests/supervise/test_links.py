@@ -36,6 +36,7 @@ class FakeScheduler:
         self.fails = ""
         self.is_heard = True
         self.refuses_exclusion = False
+        self.is_job_over, self.num_asked_of_job = False, 0
         self.asked_of: PastLink | None = None
 
     def _check(self) -> None:
@@ -69,6 +70,11 @@ class FakeScheduler:
     def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
         self._check()
         return self.why.pop(0) if len(self.why) > 1 else self.why[0]
+
+    def is_over(self) -> bool:
+        self.num_asked_of_job += 1
+        self._check()
+        return self.is_job_over
 
     def has_heard(self, past: PastLink) -> bool:
         self._check()
@@ -279,6 +285,33 @@ def test_why_it_must_go_is_asked_again_while_it_stops_until_that_is_certain(scen
     assert (told.notice_cause, told.notice) == ("killed", "its batch script was killed")
     scene.scheduler.why = [(Cause.PREEMPTED, "")]
     assert scene.links.explain(status, 9.0) == told
+
+
+def test_whether_its_job_is_over_is_asked_now_and_then_and_no_more_once_it_is(scene: Scene) -> None:
+    scene.scheduler.fails = "no answer"
+    assert not any(scene.links.is_job_over(now) for now in (0.0, 1.0, 19.0))
+    assert scene.scheduler.num_asked_of_job == 1
+    scene.scheduler.fails = ""
+    assert not any(scene.links.is_job_over(now) for now in (20.0, 39.0))
+    scene.scheduler.is_job_over = True
+    assert all(scene.links.is_job_over(now) for now in (40.0, 41.0, 90.0))
+    assert scene.scheduler.num_asked_of_job == 3
+
+
+@pytest.mark.parametrize(
+    ("why", "cause", "message"),
+    [
+        ((Cause.CANCELLED, "it was cancelled in Slurm"), "cancelled", "it was cancelled in Slurm"),
+        ((Cause.UNKNOWN, ""), "killed", "its job is over in Slurm"),
+    ],
+)
+def test_a_job_that_ended_without_a_signal_says_why_as_any_other(
+    scene: Scene, why: tuple[Cause, str], cause: str, message: str
+) -> None:
+    scene.scheduler.is_job_over, scene.scheduler.why = True, [why]
+    assert scene.links.is_job_over(0.0)
+    told = scene.links.explain(Status(0, notice="its job is over in Slurm"), 0.0)
+    assert (told.notice_cause, told.notice) == (cause, message)
 
 
 def test_a_start_that_the_scheduler_forgot_was_killed_by_it(tmp_path: Path) -> None:

@@ -360,6 +360,26 @@ def test_a_start_that_nobody_reports_as_over_is_cancelled_until_it_is_gone() -> 
     assert [asked[0] for asked in programs.asked].count("scancel") == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_over"),
+    [
+        ({}, False),
+        ({"state": "SUSPENDED"}, False),
+        ({"state": "COMPLETING"}, True),
+        ({"state": "CANCELLED"}, True),
+        ({"state": "PENDING"}, True),
+        ({"restarts": "1"}, True),
+        ({"comment": "(null)"}, True),
+    ],
+)
+def test_whether_this_start_is_over_for_slurm(changes: dict[str, str], is_over: bool) -> None:
+    slurm, programs = scheduler(scontrol=shown(**changes))
+    assert slurm.is_over() is is_over
+    programs.answers["scontrol"] = (1, "", "slurm_load_jobs error: Unable to contact slurm controller")
+    with pytest.raises(SchedulerError):
+        slurm.is_over()
+
+
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "REQUEUE_HOLD", "SPECIAL_EXIT", ""])
 def test_a_state_that_is_not_final_is_no_end(state: str) -> None:
     assert cause_of_end(state) is None

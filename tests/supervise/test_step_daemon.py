@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,7 +56,7 @@ def test_a_job_whose_step_lost_its_daemon_is_cancelled_until_it_is_gone(
 ) -> None:
     folder, left = folder_of_job(tmp_path), states(monkeypatch, "?", "RUNNING", "COMPLETING", "", "never asked")
     daemons = StepDaemons({})
-    monkeypatch.setattr(os, "getppid", lambda: 1)
+    monkeypatch.setattr(step_daemon, "parent_of", lambda pid: 1)
     assert daemons.is_step_abandoned
     daemons.end_abandoned_job(folder, 1, "7.0")
     assert left == ["never asked"]
@@ -80,3 +82,22 @@ def test_a_job_whose_batch_script_lost_its_daemon_is_left_once_it_ends(
 @pytest.mark.parametrize("mark", ["", "elsewhere/1/1/1", "nonsense"])
 def test_on_other_nodes_nothing_is_known_of_the_batch_script(mark: str) -> None:
     assert not StepDaemons({START_MARK: mark}).is_batch_abandoned
+
+
+def test_a_child_of_the_task_sees_too_that_its_step_has_no_daemon(tmp_path: Path) -> None:
+    """A supervisor is a child of the guard, which is the task; here the daemon is a process that leaves."""
+    code = (
+        "import os, sys, time\n"
+        "from windlass.supervise.step_daemon import StepDaemons\n"
+        "if os.fork():\n"
+        "    time.sleep(0.5); os._exit(0)\n"
+        "daemons = StepDaemons({})\n"
+        "if not os.fork():\n"
+        "    before = daemons.is_step_abandoned\n"
+        "    while not daemons.is_step_abandoned:\n"
+        "        time.sleep(0.01)\n"
+        "    print(before, True, flush=True); os._exit(0)\n"
+        "os.wait()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False True\n"

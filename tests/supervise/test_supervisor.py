@@ -12,9 +12,10 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import RunFacts, fold
 from windlass.supervise.channel import Channel
+from windlass.supervise.election import Claims
 from windlass.supervise.guard import Held
 from windlass.supervise.job import JobDocument, ReplicaCommand, SecretUse
-from windlass.supervise.messages import Order, Step, WriteControl
+from windlass.supervise.messages import Order, Status, Step, WriteControl
 from windlass.supervise.supervisor import Supervisor
 
 
@@ -121,3 +122,57 @@ def test_output_that_nobody_takes_wakes_nobody(scene: Scene) -> None:
     key.data()
     assert supervisor._selector.select(0) == []
     supervisor._listen_to_output(False)
+
+
+class _Daemons:
+    """Slurm's daemons above a replica."""
+
+    is_step_abandoned = False
+
+
+class _Leader:
+    """A leader whose scheduler says whether the job is over."""
+
+    def __init__(self) -> None:
+        self.num_asked, self.is_over, self.is_closed = 0, False, False
+        self.statuses: list[str] = []
+
+    def is_job_over(self, now: float) -> bool:
+        self.num_asked += 1
+        return self.is_over
+
+    def on_status(self, status: Status) -> None:
+        self.statuses.append(status.notice)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_leader_whose_step_has_no_daemon_is_told_by_itself_that_its_job_is_over(scene: Scene) -> None:
+    """No signal of Slurm's reaches it."""
+    supervisor, daemons, leader = scene.supervisor(), _Daemons(), _Leader()
+    supervisor._daemons, supervisor._leader = daemons, leader  # type: ignore[assignment]
+    supervisor._look_at_job(0.0)
+    assert leader.num_asked == 0
+    daemons.is_step_abandoned = True
+    supervisor._look_at_job(1.0)
+    assert (leader.num_asked, leader.statuses) == (1, [])
+    leader.is_over = True
+    supervisor._look_at_job(2.0)
+    supervisor._look_at_job(3.0)
+    assert leader.num_asked == 2
+    assert [notice.endswith("was killed, and its job is over in Slurm") for notice in leader.statuses] == [True]
+
+
+def test_a_leader_whose_step_has_no_daemon_leaves_its_cause_to_the_next_link(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not told what became of its job, which the next link asks."""
+    supervisor, daemons, leader = scene.supervisor(), _Daemons(), _Leader()
+    daemons.is_step_abandoned = True
+    supervisor._daemons, supervisor._leader = daemons, leader  # type: ignore[assignment]
+    monkeypatch.setattr(supervisor, "_claims", lambda: Claims(has_later_job=True))
+    supervisor._find_leader(0.0)
+    assert leader.is_closed
+    assert supervisor._leader is None
+    assert supervisor._exit_code == 75

@@ -21,6 +21,7 @@ __all__ = [
     "identify",
     "is_alive",
     "is_here",
+    "parent_of",
     "process_world",
     "run",
     "send_signal",
@@ -156,6 +157,12 @@ def identify(pid: int) -> ProcessId | None:
     if found is None or found[0] in "ZX":
         return None
     return ProcessId(pid, found[2], world_id())
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0: the process is gone, or its parent cannot be seen from here."""
+    found = _stat(pid)
+    return 0 if found is None else found[1]
 
 
 def is_alive(process: ProcessId) -> bool:

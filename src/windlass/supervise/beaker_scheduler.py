@@ -41,6 +41,10 @@ class BeakerScheduler:
         """A signal from Beaker announces that it takes the machines: for another job, or since somebody cancelled."""
         return Cause.PREEMPTED, "Beaker takes its machines, for another job or since the experiment was cancelled"
 
+    def is_over(self) -> bool:
+        """Nobody here knows."""
+        return False
+
     def has_heard(self, past: PastLink) -> bool:
         """Nobody here knows."""
         return False

@@ -22,10 +22,13 @@ from windlass.core.dataclass import dataclass
 from windlass.core.files import write_new
 from windlass.core.json_text import read_json
 
-__all__ = ["LOCAL", "START_MARK", "Incarnation", "as_written", "enter_link", "link_path", "output_path"]
+__all__ = ["LOCAL", "OUTPUT", "START_MARK", "Incarnation", "as_written", "enter_link", "link_path"]
 
 START_MARK = "WINDLASS_START"
 """Variable with what a batch script says of its own start, which no other start says."""
+
+OUTPUT = "WINDLASS_BATCH_OUTPUT"
+"""Variable with the file that a batch script's output goes to, where that is not in the job's own folder."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class Incarnation:
         skew_s: how far this machine's clock was from that of the first replica when both began.
         mark: what the batch script said of this start; empty where the scheduler tells starts apart.
         is_unknown_restart: whether the scheduler does not know that it had given this job's id to a start before.
-        output_begin: size of the batch job's output when the start began, in bytes.
+        output: file with what the batch script, and srun in it, prints; empty where there is none.
+        output_begin: size of that file when the start began, in bytes.
     """
 
     name: str = ""
@@ -52,6 +56,7 @@ class Incarnation:
     skew_s: float = 0.0
     mark: str = ""
     is_unknown_restart: bool = False
+    output: str = ""
     output_begin: int = 0
 
     def folder(self, job_folder: Path) -> Path:
@@ -67,11 +72,6 @@ def link_path(job_folder: Path, link: int) -> Path:
     return job_folder / f"link-{link}.json"
 
 
-def output_path(job_folder: Path, job_id: str) -> Path:
-    """What the batch script of a link, and srun in it, prints; that of a task of an array is elsewhere."""
-    return job_folder / f"slurm-{job_id}.out"
-
-
 def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incarnation | None:
     """This start of a Slurm job as a link; None when another job is that link already. Idempotent.
 
@@ -84,7 +84,7 @@ def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incar
     if read_json(path)["id"] != job_id:
         return None
     number = int(environ.get("SLURM_RESTART_COUNT", "0"))
-    output = output_path(job_folder, job_id)
+    output = Path(environ.get(OUTPUT) or job_folder / f"slurm-{job_id}.out")
     found = Incarnation(
         name=f"{job_id}.{number}",
         link=link,
@@ -92,6 +92,7 @@ def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incar
         began_at=now,
         ends_at=float(environ.get("SLURM_JOB_END_TIME", "0")),
         mark=environ.get(START_MARK, ""),
+        output=str(output),
         output_begin=output.stat().st_size if output.exists() else 0,
     )
     while True:

@@ -18,7 +18,7 @@ from windlass.supervise.election import Leadership, publish_claim
 from windlass.supervise.gang import Gang, GangCore
 from windlass.supervise.gate import Gate
 from windlass.supervise.guard import is_gone, killed_replica
-from windlass.supervise.incarnation import LOCAL, Incarnation, output_path
+from windlass.supervise.incarnation import LOCAL, Incarnation
 from windlass.supervise.job import JobDocument
 from windlass.supervise.ledger import JournalLedger
 from windlass.supervise.messages import Command, Order, Phase, Status, Step
@@ -105,6 +105,10 @@ class Leader:
         """Processes of its own, which end with no attempt."""
         return {self._starter.pid} - {0} | (self._links.helpers if self._links is not None else set())
 
+    def is_job_over(self, now: float) -> bool:
+        """See `Links.is_job_over`; False once nothing is left to end."""
+        return self._links is not None and not self.core.is_over and self._links.is_job_over(now)
+
     def _make_links(self, ledger: JournalLedger, selector: selectors.BaseSelector) -> Links:
         from windlass.supervise.errands import ChildErrands  # lazy: on one machine there are no links
         from windlass.supervise.links import Links
@@ -183,8 +187,9 @@ class Leader:
     def _look_at_srun(self, missed: list[int], now: float) -> None:
         from windlass.supervise.srun_output import SrunOutput  # lazy: only Slurm's jobs have one
 
-        path = output_path(self._folder, self._incarnation.job_id)
-        for rank in SrunOutput(path, self._incarnation.output_begin).killed().intersection(missed):
+        for rank in (
+            SrunOutput(Path(self._incarnation.output), self._incarnation.output_begin).killed().intersection(missed)
+        ):
             self.core.roster.on_gone(rank, now, f"all processes of replica {rank}")
 
     def _look_at_gate(self, now: float) -> None:

@@ -48,6 +48,7 @@ _QUICK_S = 0.5
 _WHY_EVERY_S = 1.0
 _WHY_OPEN = frozenset({Cause.UNKNOWN, Cause.CANCELLED})
 
+_JOB_EVERY_S = 20.0
 _SETTLE_S = 20.0
 """What is being asked when the link ends is waited for so long, as for any call then."""
 
@@ -86,6 +87,7 @@ class Links:
         self._past_at = float("-inf")
         self._queued: dict[int, str] = {}
         self._next_at = self._look_at = 0.0
+        self._job_at, self._is_job_over = float("-inf"), False
         self._why: tuple[Cause, str] | None = None
         self._why_at, self._is_why_sure = 0.0, False
         self._said: set[str] = set()
@@ -357,6 +359,26 @@ class Links:
     def _on_past(self, answer: Answer) -> None:
         self._past = (Cause(answer["cause"]), answer["message"], answer["is_certain"])
 
+    def is_job_over(self, now: float) -> bool:
+        """Whether the scheduler has said that this job is over; it is asked every 20 s, in the background.
+
+        For a leader that would not hear of it: the daemon is gone that signals its processes.
+        """
+        if self._scheduler is not None and not self._is_job_over and now >= self._job_at and not self._errands.is_out:
+            self._job_at = now + _JOB_EVERY_S
+            self._errands.send(self._ask_job, self._on_job)
+        return self._is_job_over
+
+    def _ask_job(self) -> Answer:
+        assert self._scheduler is not None
+        try:
+            return {"is_over": self._scheduler.is_over()}
+        except SchedulerError:  # it is asked again
+            return {"is_over": False}
+
+    def _on_job(self, answer: Answer) -> None:
+        self._is_job_over = answer["is_over"]
+
     def explain(self, status: Status, now: float) -> Status:
         """A notice with what the scheduler says it is: asked at once, and again with time where that may not be all."""
         if self._why is None:
@@ -367,7 +389,8 @@ class Links:
             self._errands.send(self._ask_why, self._on_why)
         cause, message = self._why
         if cause is Cause.UNKNOWN:
-            cause = Cause.WALLTIME if "SIGUSR1" in status.notice else Cause.PREEMPTED
+            told = Cause.WALLTIME if "SIGUSR1" in status.notice else Cause.PREEMPTED
+            cause = Cause.KILLED if self._is_job_over else told  # nobody told us: Slurm knows no such job any more
         return replace(status, notice=message or status.notice, notice_cause=str(cause))
 
     @property

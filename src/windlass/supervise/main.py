@@ -22,6 +22,7 @@ from windlass.supervise.incarnation import LOCAL, Incarnation, enter_link
 from windlass.supervise.job import JobDocument
 
 if TYPE_CHECKING:
+    from windlass.supervise.step_daemon import StepDaemons
     from windlass.supervise.warden import Post
 
 __all__ = ["main"]
@@ -117,13 +118,13 @@ def _launcher(command: str, rest: list[str]) -> int:
     return ranks_main(rest, environ)
 
 
-def _guard(folder: Path, rank: int, incarnation: Incarnation) -> int:
+def _guard(folder: Path, rank: int, incarnation: Incarnation, daemons: StepDaemons | None = None) -> int:
     """The guard of one replica; blocks until the replica is not needed any more."""
 
     def supervise(held: object) -> int:
         from windlass.supervise.supervisor import supervise as run  # lazy: the guard stays small
 
-        return run(folder, rank, held, incarnation)  # type: ignore[arg-type]
+        return run(folder, rank, held, incarnation, daemons)  # type: ignore[arg-type]
 
     return guard(incarnation.folder(folder), rank, supervise, _post(folder, rank, incarnation.name))
 
@@ -152,7 +153,7 @@ def _link(folder: Path, link: int) -> int:
 
         stage_for_link(folder)
     rank = int(os.environ["SLURM_PROCID"])
-    code = _guard(folder, rank, incarnation)
+    code = _guard(folder, rank, incarnation, daemons)
     if code != CRASHED or os.environ.get("SLURM_NTASKS") == "1":  # of a crash the leader hears, and ends the job itself
         daemons.end_abandoned_job(folder, rank, incarnation.name)
     return code

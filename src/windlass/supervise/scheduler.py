@@ -77,6 +77,9 @@ class Scheduler(Protocol):
                 most.
         """
 
+    def is_over(self) -> bool:
+        """Whether this start of the job is over for the scheduler, or unknown to it; raises SchedulerError."""
+
     def has_heard(self, past: PastLink) -> bool:
         """Whether every node of a link that is over has told so; False when nobody knows; raises SchedulerError."""
 

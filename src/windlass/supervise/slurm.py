@@ -140,8 +140,8 @@ class SlurmScheduler:
             SchedulerError: nobody knows.
         """
         text = self._show_own()
-        state, restarts = _field(text, "JobState"), int(self._environ.get("SLURM_RESTART_COUNT", "0"))
-        if state not in _LIVES or _count(_field(text, "Restarts")) > restarts:
+        state = _field(text, "JobState")
+        if state not in _LIVES or self._is_later_start(text):
             return ""
         if state != "COMPLETING":
             self.cancel([self._own_id])
@@ -177,6 +177,12 @@ class SlurmScheduler:
         except SchedulerError:
             return _UNKNOWN
         return found.cause, found.message
+
+    def is_over(self) -> bool:
+        """See `Scheduler.is_over`."""
+        text = self._show_own()
+        seen = SlurmJob(self._own_id, _field(text, "JobState"))
+        return not text or seen.is_over or seen.is_waiting or seen.state == "COMPLETING" or self._is_later_start(text)
 
     def has_heard(self, past: PastLink) -> bool:
         """See `Scheduler.has_heard`."""
@@ -257,6 +263,9 @@ class SlurmScheduler:
     def _own_id(self) -> str:
         array, task = self._environ.get("SLURM_ARRAY_JOB_ID"), self._environ.get("SLURM_ARRAY_TASK_ID")
         return f"{array}_{task}" if array else self._environ.get("SLURM_JOB_ID", "")
+
+    def _is_later_start(self, text: str) -> bool:
+        return _count(_field(text, "Restarts")) > int(self._environ.get("SLURM_RESTART_COUNT", "0"))
 
     def _show_own(self, *, timeout_s: float = _TIMEOUT_S) -> str:
         return self._show(self._own_id, self._job.chain.mark, self._link, timeout_s=timeout_s)

@@ -32,7 +32,7 @@ class SrunOutput:
     """The output of one start of a batch job.
 
     Args:
-        path: the file; it may be missing, as for a task of an array, whose output is elsewhere.
+        path: the file; it may be missing.
         begin: the size of the file when this start began; a job that is started again appends to it.
     """
 

@@ -1,7 +1,9 @@
 """Slurm's daemons above a replica: the one of its step, and on the first node the one of the batch script.
 
-They tell Slurm that a task has ended. When one of them is killed, Slurm takes the job for running, and `srun` waits, until
-its walltime is over. So a replica that leaves looks for them, and where one is gone it cancels its own job.
+They tell Slurm that a task has ended, and a task that Slurm ends its job. When one of them is killed, Slurm takes the job
+for running, and `srun` waits, until its walltime is over. So a replica that leaves looks for them, and where one is gone
+it cancels its own job. A leader whose step has no daemon asks now and then whether its job is over, since no `scancel`
+reaches it (`Links.is_job_over`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from windlass.core.process import ProcessId, identify, is_alive
+from windlass.core.process import ProcessId, identify, is_alive, parent_of
 from windlass.supervise.incarnation import START_MARK
 from windlass.supervise.job import JobDocument
 
@@ -25,20 +27,20 @@ _GIVE_UP_AFTER_S = 1800.0
 
 
 class StepDaemons:
-    """The daemons that were there when this process, a task of a step, began.
+    """The daemons that were there when this process, a task of a step, began; its children may use it too.
 
     Args:
         environ: of the task.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._of_step = os.getppid()
+        self._task, self._of_step = os.getpid(), os.getppid()
         self._of_batch = _batch_daemon(environ.get(START_MARK, ""))
 
     @property
     def is_step_abandoned(self) -> bool:
-        """Whether the daemon of this step is gone: this process has another parent."""
-        return os.getppid() != self._of_step
+        """Whether the daemon of this step is gone: the task has another parent."""
+        return parent_of(self._task) not in (0, self._of_step)
 
     @property
     def is_batch_abandoned(self) -> bool:

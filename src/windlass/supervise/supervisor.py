@@ -44,6 +44,7 @@ from windlass.supervise.withholder import Withholder
 
 if TYPE_CHECKING:
     from windlass.supervise.leader import Leader
+    from windlass.supervise.step_daemon import StepDaemons
 
 __all__ = ["Supervisor"]
 
@@ -60,6 +61,7 @@ class Supervisor:
         job_folder: `<run>/jobs/<task>-<k>` with job.json.
         held: what the guard keeps for all supervisors that it starts.
         incarnation: the start of the job that this replica belongs to.
+        daemons: Slurm's own above this replica, where it is a task of one of its steps.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class Supervisor:
         held: Held,
         incarnation: Incarnation = LOCAL,
         clock: Clock | None = None,
+        daemons: StepDaemons | None = None,
     ) -> None:
+        self._daemons = daemons
         self._clock = clock or SystemClock()
         self._folder, self._rank, self._held = job_folder, rank, held
         self._incarnation, self._place = incarnation, incarnation.folder(job_folder)
@@ -138,6 +142,7 @@ class Supervisor:
         now = self._clock.monotonic()
         self._find_leader(now)
         self._look_at_process(now)
+        self._look_at_job(now)
         self._run_commands(self._core.on_tick(now))
         if self._core.order.epoch:
             self._on_order(self._core.order)
@@ -151,6 +156,18 @@ class Supervisor:
             elif number != signal.SIGHUP:
                 name = signal.Signals(number).name
                 self._run_commands(self._core.on_notice(f"{self._host} sent {name} to the supervisor"))
+
+    @property
+    def _is_abandoned(self) -> bool:
+        return self._daemons is not None and self._daemons.is_step_abandoned
+
+    def _look_at_job(self, now: float) -> None:
+        """Ask whether the job is over where the daemon is gone that would tell us; a leader asks for the gang."""
+        if self._leader is None or self._core.notice or not self._is_abandoned:
+            return
+        if self._leader.is_job_over(now):
+            said = f"the slurmstepd of {self._host} was killed, and its job is over in Slurm"
+            self._run_commands(self._core.on_notice(said))
 
     def _listen_to_output(self, is_wanted: bool) -> None:
         """Wake up for output, or not: output that nobody takes would wake us again and again."""
@@ -218,7 +235,11 @@ class Supervisor:
         """
         assert self._leader is not None
         claims = self._claims()
-        if claims.is_superseded:
+        if claims.is_superseded and self._is_abandoned:  # nobody told us what became of the job: the next link asks
+            self._leader.close()
+            self._leader = None
+            self._run_commands(self._core.on_superseded())
+        elif claims.is_superseded:
             self._leader.on_superseded()
         elif self._candidate.must_yield(self._leader.epoch, claims):
             self._leader.close()
@@ -445,10 +466,12 @@ class Supervisor:
             self._note(problem)
 
 
-def supervise(job_folder: Path, rank: int, held: Held, incarnation: Incarnation = LOCAL) -> int:
+def supervise(
+    job_folder: Path, rank: int, held: Held, incarnation: Incarnation = LOCAL, daemons: StepDaemons | None = None
+) -> int:
     """Run a supervisor; a bug of ours is written beside job.json and ends it with 70, so the guard starts it again."""
     try:
-        return Supervisor(job_folder, rank, held, incarnation).run()
+        return Supervisor(job_folder, rank, held, incarnation, daemons=daemons).run()
     except BaseException:
         keep_crash(incarnation.folder(job_folder) / f"supervisor-{rank}.crash")
         raise

@@ -82,7 +82,8 @@ def test_a_task_runs_only_under_its_own_name(tmp_path: Path, num_refused: int, c
     programs, notes = tmp_path / "bin", tmp_path / "notes"
     programs.mkdir()
     scontrol = f'[ "$(grep -c scontrol {notes})" -gt {num_refused} ] || {{ echo "it is away" >&2; exit 1; }}'
-    for name, more in {"srun": "", "python3": "", "sleep": "", "scontrol": scontrol}.items():
+    srun = f'printf %s "$WINDLASS_BATCH_OUTPUT" > {tmp_path}/output'
+    for name, more in {"srun": srun, "python3": "", "sleep": "", "scontrol": scontrol}.items():
         (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {notes}\n{more}\n')
         (programs / name).chmod(0o755)
     (tmp_path / "array.txt").write_text(f"a b /a\nmine {mark_of('t')} /runs/it is mine\n")
@@ -97,6 +98,7 @@ def test_a_task_runs_only_under_its_own_name(tmp_path: Path, num_refused: int, c
     failed = f"python3 -I -S {ARCHIVE} failed /runs/it is mine 1 setup-failed {words}"
     assert said[-1] == failed if code else said[-1].endswith("link /runs/it is mine 1")
     assert sum(line.startswith("srun") for line in said) == (0 if code else 1)
+    assert code or (tmp_path / "output").read_text() == f"{tmp_path}/slurm-9_2.out"
     assert [line for line in said if line.startswith("sleep")] == [
         f"sleep {1 << n}" for n in range(min(num_refused, 6))
     ]

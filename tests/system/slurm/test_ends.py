@@ -169,3 +169,22 @@ def test_a_person_who_cancels_a_link_stops_the_run(either_stage: SlurmStage, how
     assert stage.causes(run) == ["cancelled"]
     until(lambda: run.state.is_terminal, "it stays stopped")
     expect_nothing_left(stage, run)
+
+
+@pytest.mark.parametrize("has_next", [True, False])
+def test_a_person_who_cancels_a_job_without_step_daemons_stops_the_run(
+    either_stage: SlurmStage, has_next: bool
+) -> None:
+    """Slurm calls the job over at once, and no process hears of it: the next link says it, or the leader has to ask."""
+    stage = either_stage
+    run = start(stage, 100_000)
+    stage.wait_for_line(run, "step 3")
+    job_id = stage.job_ids(run)[0]
+    for pid in step_daemons(stage, f"{job_id}.0"):
+        send_signal(pid, signal.SIGKILL)
+    if not has_next:
+        stage.lab.command("scancel", "--state=PENDING", "--user=root")
+    stage.lab.command("scancel", job_id)
+    assert stage.end(run) is State.STOPPED, stage.story(run)
+    assert stage.causes(run) == ["cancelled"]
+    expect_nothing_left(stage, run)

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from windlass.backends.slurm.options import option_lines, share_options, time_option, where_options
 from windlass.backends.slurm.version import SlurmVersion
-from windlass.supervise.incarnation import START_MARK
+from windlass.supervise.incarnation import OUTPUT, START_MARK
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm import PATH_BEFORE_SETUP, comment_of
 from windlass.supervise.slurm_jobs import program_path
@@ -139,6 +139,8 @@ def array_script(
         f'line=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" {shlex.quote(str(folder / ARRAY_LIST))})',
         "name=${line%% *} line=${line#* }",
         "mark=${line%% *} folder=${line#* } link=1",
+        f'{OUTPUT}={shlex.quote(str(folder))}/slurm-"$SLURM_ARRAY_JOB_ID"_"$SLURM_ARRAY_TASK_ID".out',
+        f"export {OUTPUT}",
     ]
     naming = [
         f"for pause_s in {' '.join(map(str, _PAUSES_S))} none; do",
