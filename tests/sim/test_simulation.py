@@ -60,6 +60,7 @@ def test_chains_are_played_with_every_fault_of_a_site() -> None:
     assert len(sites) > NUM_SEEDS // 4
     played = {what for scenario in sites for _, what, _ in scenario.faults.events}
     assert played >= {"partition", "power-cut", "stall", "stall-all", "preempt", "requeue", "scancel", "amnesia"}
+    assert played >= {"deaf", "orphan"}
     assert any(scenario.site is not None and scenario.site.clients_leave_at >= 0 for scenario in sites)
 
 

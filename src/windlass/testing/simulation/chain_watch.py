@@ -157,6 +157,8 @@ class ChainWatch:
         """A record is durable."""
         if record.kind == events.ATTEMPT_ENDED:
             self._check_cause(record)
+        elif record.kind == events.JOB_GONE:
+            self._check_left(f"jobs/{record.data['task']}-{record.data['job']}")
         elif record.kind == events.PROCESS_ENDED:
             self._check_process(record)
         elif record.kind == events.TASK_ENDED:
@@ -217,6 +219,13 @@ class ChainWatch:
         waiting = [link.number for link in self._slurm.of_job(job) if link.state == PENDING]
         if waiting and not self._is_excused(job):
             self._fail(f"{name} ended at {ended_at:.1f} s, and links {waiting} are still queued")
+
+    def _check_left(self, folder: str) -> None:
+        """What is said to be gone from the queue is."""
+        job = self._slurm.jobs[folder]
+        left = [link.id for link in self._slurm.of_job(job) if not link.is_over]
+        if left and not self._is_excused(job):
+            self._fail(f"{folder} is said to be gone, and {left} of it are in the queue")
 
     def _check_gone(self, name: str, ended_at: float) -> None:
         task = self._monitor.facts.task(name)
@@ -295,7 +304,10 @@ class ChainWatch:
         return any("cancelled" in kinds for kinds in starts)
 
     def judge(self) -> None:
-        """At the very end: no more links than were of use."""
+        """At the very end: nothing is left in the queue, and there were no more links than were of use."""
+        left = [link.id for link in self._slurm.links.values() if not link.is_over]
+        if left:
+            self._fail(f"the run has ended, and {left} of it are in the queue")
         for job, queued in self._num_queued.items():
             if not job.document.chain.can_submit:
                 continue

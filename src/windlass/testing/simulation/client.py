@@ -17,6 +17,7 @@ from windlass.record.state import End, RunFacts, State, Task
 from windlass.testing.simulation.backend import LostReplyError, RefusedError, VirtualBackend
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.disk import Crash, Reader, VirtualWriter
+from windlass.testing.simulation.node import WALL_START
 from windlass.testing.simulation.scenario import Scenario
 from windlass.testing.simulation.site_backend import SiteBackend
 
@@ -151,7 +152,7 @@ class Clients:
                 task=name,
                 job=number,
                 token=f"{self._world.random.getrandbits(64):016x}",
-                backend="virtual",
+                backend="slurm" if isinstance(self._backend, SiteBackend) else "virtual",
                 resets_budgets=resets_budgets,
             )
             yield self._pause()
@@ -176,7 +177,8 @@ class Clients:
 
     def _keep(self, client: _Client) -> Steps:
         facts = self._read()
-        if not facts.tasks or (facts.state.is_terminal and not any(map(policy.has_loose_ends, facts.tasks.values()))):
+        has_loose_ends = any(map(policy.has_loose_ends, facts.tasks.values())) or bool(self._left(facts))
+        if not facts.tasks or (facts.state.is_terminal and not has_loose_ends):
             return
         yield from self._lock(client)
         yield from self._keep_locked(client)
@@ -204,6 +206,26 @@ class Clients:
                 self._cluster.monitor.on_observed(f"jobs/{name}-{job.number}", is_gone=truth)
         return seen
 
+    def _left(self, facts: RunFacts) -> list[tuple[str, int]]:
+        """Jobs of tasks that have ended of which something may be left in a queue."""
+        if not isinstance(self._backend, SiteBackend):
+            return []
+        return [(name, job) for name, task in facts.tasks.items() for job in task.jobs_left]
+
+    def has_left(self) -> bool:
+        """Whether nobody has seen yet that nothing is left of some job."""
+        return bool(self._left(self._read()))
+
+    def _after_end(self) -> tuple[str, policy.Action] | None:
+        """As `launch.outlook`: what is to be done about jobs of tasks that have ended."""
+        for name, number in self._left(self._read()):
+            task = self._read().task(name)
+            observed = self._backend.observe(task.jobs[number].backend_id)
+            action = policy.after_end(task, number, observed, WALL_START + self._world.now)
+            if action is not None:
+                return name, action
+        return None
+
     def _next_action(self, seen: dict[str, Observation]) -> tuple[str, policy.Action] | None:
         facts = self._read()
         for name, task in facts.tasks.items():
@@ -211,7 +233,7 @@ class Clients:
             action = policy.reconcile(task, seen.get(name, Observation(state=JobState.UNKNOWN)), budgets)
             if action is not None:
                 return name, action
-        return None
+        return self._after_end()
 
     def _do(self, client: _Client, name: str, action: policy.Action) -> Steps:
         if isinstance(action, policy.Submit):

@@ -175,7 +175,7 @@ class _History:
         facts = self.monitor.facts
         is_quiet = not self._num_wishes and self.clients.are_idle and self.backend.is_quiet
         is_closed = is_quiet and bool(facts.tasks) and facts.state.is_terminal
-        if not is_closed or any(map(policy.has_loose_ends, facts.tasks.values())):
+        if not is_closed or any(map(policy.has_loose_ends, facts.tasks.values())) or self.clients.has_left():
             self._quiet_since = -1.0
         elif self._quiet_since < 0:
             self._quiet_since = self.world.now

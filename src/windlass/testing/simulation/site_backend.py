@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from windlass.backends.door import Answer, LocalDoor
 from windlass.backends.protocol import JobState, Observation
+from windlass.backends.slurm.pulses import signs_of_life
 from windlass.core.errors import WaitTimeoutError
 from windlass.record.causes import Cause
 from windlass.supervise.slurm_cancels import judge_cancel
@@ -16,6 +21,27 @@ from windlass.testing.simulation.slurm import VirtualSlurm
 from windlass.testing.simulation.slurm_commands import submit_link
 
 __all__ = ["SiteBackend"]
+
+
+class _VirtualDoor(LocalDoor):
+    """Answers the one command of `signs_of_life`: how old the pulses of a job are on the server's clock."""
+
+    def __init__(self, cluster: Cluster, job: SiteJob) -> None:
+        super().__init__()
+        self._cluster, self._job = cluster, job
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """What `stat` says."""
+        beats = self._cluster.pulses.get(self._job.folder, {})
+        lines = [f"{int(float(beat))} {path}\n" for path, beat in beats.items()]
+        return Answer(0, f"{int(self._cluster.world.now)} now\n" + "".join(lines), "")
 
 
 class SiteBackend:
@@ -88,17 +114,21 @@ class SiteBackend:
         if self.slurm.is_away or self._cluster.world.now < self.hidden_until:
             return Observation(state=JobState.UNKNOWN)
         links = [link for link in self.slurm.of_job(job) if not link.is_over or link.is_completing]
+        waiting = tuple(str(link.id) for link in links if link.state == PENDING)
         if any(link.state != PENDING for link in links):
-            return Observation(state=JobState.RUNNING)
+            return Observation(state=JobState.RUNNING, waiting=waiting)
         if links:
-            return Observation(state=JobState.QUEUED)
+            return Observation(state=JobState.QUEUED, waiting=waiting)
         past = [link for link in self.slurm.of_job(job) if self._site.has_accounting or self._remembers(link)]
         run = [link for link in past if link.nodes] or past
         ended = self._how_ended(job, run[-1]) if run else None
+        signs = signs_of_life(
+            _VirtualDoor(self._cluster, job), job.document, Path(job.folder), is_known=ended is not None
+        )
         if ended is None:
-            return Observation(state=JobState.GONE, detail="Slurm does not know it any more")
+            return Observation(state=JobState.GONE, detail="Slurm does not know it any more", signs=signs)
         cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)
-        return Observation(state=JobState.GONE, detail=ended.message, cause=cause)
+        return Observation(state=JobState.GONE, detail=ended.message, cause=cause, signs=signs)
 
     def _how_ended(self, job: SiteJob, link: SlurmLink) -> Ended | None:
         """As `backends.slurm.failed_start.how_ended`."""
@@ -110,9 +140,9 @@ class SiteBackend:
         return judge_cancel(by=by, reasons=reasons, has_begun=has_begun, is_later_start=False, nodes="its nodes")
 
     def is_gone(self, backend_id: str) -> bool:
-        """The truth, for the monitor: no link waits or runs."""
+        """The truth, for the monitor: no link waits or runs, nor user code of one that was forgotten."""
         job = self._jobs[backend_id.removeprefix("sj-")]
-        return all(link.is_over for link in self.slurm.of_job(job))
+        return all(link.is_over for link in self.slurm.of_job(job)) and not self.slurm.lives_on(job)
 
     def unqueue(self, backend_id: str) -> None:
         """End the links that wait."""
@@ -130,7 +160,7 @@ class SiteBackend:
             if not link.is_over and link.state in (state, state or link.state):
                 if self.slurm.watch is not None:
                     self.slurm.watch.on_cancelled(link)
-                self.slurm.terminate(link, "CANCELLED", "None")
+                self.slurm.cancel(link)
 
     def sweep(self, backend_id: str) -> None:
         """A site's nodes cannot be swept by a client."""

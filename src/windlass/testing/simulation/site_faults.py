@@ -145,6 +145,17 @@ class SiteFaults(Faults):
         seconds = (1.0, 5.0, 15.0)[number % 3]
         self._world.at(self._slurm.away_until - self._world.now - 0.01, self._slurm.forget, seconds)
 
+    def _deaf(self, number: int) -> None:
+        """The controller forgets for a while that it was told to cancel what waits."""
+        self._slurm.deaf_until = self._until(20.0, 90.0)
+
+    def _orphan(self, number: int) -> None:
+        """The controller forgets a job that runs, and all links behind it; what runs is ended a good while later."""
+        link = self._running(number)
+        if link is not None and not self._slurm.is_away and not any(n.is_cut_from_scheduler for n in link.nodes):
+            self._blame(None, "other")
+            self._slurm.orphan(link, self._until(10.0, 90.0))
+
     def _controller_away(self, number: int) -> None:
         self._slurm.away_until = self._until(*((2.0, 10.0), (30.0, 90.0))[number // 3 % 2])
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from windlass.launch import reconcile
 from windlass.record.causes import Cause
 from windlass.supervise import gang, predecessors, slurm
 from windlass.supervise.deadlines import Deadlines
@@ -131,6 +133,24 @@ def _abandoned_job_not_ended() -> list[Change]:
     return [(SlurmScheduler, "end_this_start", lambda self: "")]
 
 
+def _signs_of_life_ignored() -> list[Change]:
+    """A job that the scheduler does not know is lost, though its replicas give signs of life."""
+    blind: Callable[..., object] = lambda task, seen, *rest, **words: _RECONCILE(  # noqa: E731
+        task, replace(seen, signs=""), *rest, **words
+    )
+    return [(reconcile, "reconcile", blind)]
+
+
+def _leftovers_called_gone() -> list[Change]:
+    """Links that wait after the end of their task are called gone once they were told to go."""
+    hasty: Callable[..., object] = lambda task, job, seen, now: (  # noqa: E731
+        reconcile.NoteGone(job=job) if seen.waiting else _AFTER_END(task, job, seen, now)
+    )
+    return [(reconcile, "after_end", hasty)]
+
+
+_RECONCILE = reconcile.reconcile
+_AFTER_END = reconcile.after_end
 _ENTER = VirtualSlurm._enter
 _TICK = Links.tick
 _WARDEN_TICK = WardenCore.tick
@@ -150,5 +170,7 @@ SITE_MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
     "claims-of-another-start-followed": _claims_of_another_start_followed,
     "every-cancel-is-a-persons": _every_cancel_is_a_persons,
     "abandoned-job-not-ended": _abandoned_job_not_ended,
+    "signs-of-life-ignored": _signs_of_life_ignored,
+    "leftovers-called-gone": _leftovers_called_gone,
 }
 """Every mutant of chains and fences by its name."""

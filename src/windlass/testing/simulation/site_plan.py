@@ -103,6 +103,9 @@ _EVENTS = {
     "kill-client": 2,
 }
 
+_QUEUE_FAULTS = 0.3
+"""Share of the sites whose controller forgets cancels, or a whole job that runs."""
+
 
 def draw_site_events(random: Random) -> tuple[tuple[float, str, int], ...]:
     """What goes wrong and when: often one thing alone, so that its cause can be judged."""
@@ -112,4 +115,9 @@ def draw_site_events(random: Random) -> tuple[tuple[float, str, int], ...]:
     found = [
         (random.uniform(3.0, latest), random.choices(names, weights)[0], random.getrandbits(16)) for _ in range(number)
     ]
+    own = Random(f"queue/{found}")  # of its own, so that the other draws stay what they are
+    if own.random() < _QUEUE_FAULTS:
+        found += [
+            (own.uniform(3.0, latest), what, own.getrandbits(16)) for what in ("deaf", own.choice(("deaf", "orphan")))
+        ]
     return tuple(sorted(found))

@@ -37,6 +37,8 @@ class VirtualSlurm:
     Attributes:
         links: all it knows, by id.
         away_until: until then it answers nobody.
+        deaf_until: until then it forgets that it was told to cancel what waits.
+        orphans: folders of jobs that it forgot while they ran.
         num_landing: submissions on their way whose reply is lost already.
         lost_replies: numbers (from 0) of the submissions whose reply is lost.
     """
@@ -46,6 +48,8 @@ class VirtualSlurm:
         self.links: dict[int, SlurmLink] = {}
         self.jobs: dict[str, SiteJob] = {}
         self.away_until = 0.0
+        self.deaf_until = 0.0
+        self.orphans: set[str] = set()
         self.num_landing = 0
         self.num_submissions = 0
         self.watch: ChainWatch | None = None
@@ -411,6 +415,34 @@ class VirtualSlurm:
             elif link.ended_at > since and link.started_at >= 0 and not link.is_completing:
                 self._forget_end(link)
         self._look_later(0.5)
+
+    def orphan(self, link: SlurmLink, until: float) -> None:
+        """It forgets a job: what runs of it lives on until then."""
+        self.orphans.add(link.job.folder)
+        for guard in self._guards(link, is_reached=False):
+            self.world.at(until - self.world.now, guard.kill_all)
+        for each in self.of_job(link.job):
+            self.world.log("slurm: %d is forgotten, and what runs of it lives on", each.id)
+            if self.watch is not None:
+                self.watch.on_forgotten(each)
+            for node in each.nodes:
+                if self._busy.get(node.name) is each:
+                    del self._busy[node.name]
+            each.start = 0
+            del self.links[each.id]
+
+    def lives_on(self, job: SiteJob) -> bool:
+        """Whether user code runs of a job that it forgot."""
+        guards = [guard for guard in self.cluster.guards.values() if guard.job is job and guard.holds_lock]
+        return job.folder in self.orphans and any(child.runs for guard in guards for child in guard.children)
+
+    def cancel(self, link: SlurmLink) -> None:
+        """`scancel`, which it may forget."""
+        if link.state == PENDING and self.world.now < self.deaf_until:
+            self.world.log("slurm: forgets that %d was cancelled", link.id)
+            self.cluster.monitor.on_fault()
+            return
+        self.terminate(link, "CANCELLED", "None")
 
     def _forget_submission(self, link: SlurmLink) -> None:
         if link.is_completing:

@@ -104,7 +104,7 @@ def _scancel(slurm: VirtualSlurm, words: list[str]) -> str:
     for number in words:
         link = slurm.links.get(int(number))
         if link is not None:
-            slurm.terminate(link, "CANCELLED", "None")
+            slurm.cancel(link)
     return ""
 
 
