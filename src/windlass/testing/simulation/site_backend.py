@@ -18,7 +18,7 @@ from windlass.testing.simulation.scenario import FaultPlan, TaskPlan
 from windlass.testing.simulation.site_job import PENDING, SiteJob, SlurmLink, document_of
 from windlass.testing.simulation.site_plan import SitePlan
 from windlass.testing.simulation.slurm import VirtualSlurm
-from windlass.testing.simulation.slurm_commands import submit_link
+from windlass.testing.simulation.slurm_commands import cancel, submit_link
 
 __all__ = ["SiteBackend"]
 
@@ -142,7 +142,12 @@ class SiteBackend:
     def is_gone(self, backend_id: str) -> bool:
         """The truth, for the monitor: no link waits or runs, nor user code of one that was forgotten."""
         job = self._jobs[backend_id.removeprefix("sj-")]
-        return all(link.is_over for link in self.slurm.of_job(job)) and not self.slurm.lives_on(job)
+        return all(link.is_over for link in self.slurm.of_job(job)) and not self._lives_on(job)
+
+    def _lives_on(self, job: SiteJob) -> bool:
+        """Whether user code runs of a job that the controller forgot."""
+        guards = [guard for guard in self._cluster.guards.values() if guard.job is job and guard.holds_lock]
+        return job.folder in self.slurm.orphans and any(child.runs for guard in guards for child in guard.children)
 
     def unqueue(self, backend_id: str) -> None:
         """End the links that wait."""
@@ -160,7 +165,7 @@ class SiteBackend:
             if not link.is_over and link.state in (state, state or link.state):
                 if self.slurm.watch is not None:
                     self.slurm.watch.on_cancelled(link)
-                self.slurm.cancel(link)
+                cancel(self.slurm, link)
 
     def sweep(self, backend_id: str) -> None:
         """A site's nodes cannot be swept by a client."""

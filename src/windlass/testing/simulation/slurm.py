@@ -431,19 +431,6 @@ class VirtualSlurm:
             each.start = 0
             del self.links[each.id]
 
-    def lives_on(self, job: SiteJob) -> bool:
-        """Whether user code runs of a job that it forgot."""
-        guards = [guard for guard in self.cluster.guards.values() if guard.job is job and guard.holds_lock]
-        return job.folder in self.orphans and any(child.runs for guard in guards for child in guard.children)
-
-    def cancel(self, link: SlurmLink) -> None:
-        """`scancel`, which it may forget."""
-        if link.state == PENDING and self.world.now < self.deaf_until:
-            self.world.log("slurm: forgets that %d was cancelled", link.id)
-            self.cluster.monitor.on_fault()
-            return
-        self.terminate(link, "CANCELLED", "None")
-
     def _forget_submission(self, link: SlurmLink) -> None:
         if link.is_completing:
             return

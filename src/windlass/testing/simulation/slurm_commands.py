@@ -14,7 +14,7 @@ from windlass.testing.simulation.site_job import PENDING, RUNNING, SlurmLink
 if TYPE_CHECKING:
     from windlass.testing.simulation.slurm import VirtualSlurm
 
-__all__ = ["answer", "remembered", "submit_link"]
+__all__ = ["answer", "cancel", "remembered", "submit_link"]
 
 
 class _RefusedError(Exception):
@@ -69,6 +69,15 @@ def submit_link(slurm: VirtualSlurm, folder: str, number: int, exclude: frozense
     raise WaitTimeoutError("`sbatch` did not end")
 
 
+def cancel(slurm: VirtualSlurm, link: SlurmLink) -> None:
+    """End a link, as `scancel` does; the controller may forget that of one that waits."""
+    if link.state == PENDING and slurm.world.now < slurm.deaf_until:
+        slurm.world.log("slurm: forgets that %d was cancelled", link.id)
+        slurm.cluster.monitor.on_fault()
+        return
+    slurm.terminate(link, "CANCELLED", "None")
+
+
 def _land(slurm: VirtualSlurm, folder: str, number: int, exclude: frozenset[str]) -> None:
     slurm.num_landing -= 1
     slurm.cluster.monitor.on_fault()
@@ -104,7 +113,7 @@ def _scancel(slurm: VirtualSlurm, words: list[str]) -> str:
     for number in words:
         link = slurm.links.get(int(number))
         if link is not None:
-            slurm.cancel(link)
+            cancel(slurm, link)
     return ""
 
 
