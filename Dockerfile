@@ -28,7 +28,7 @@ RUN if [ -n "${EXTRAS}" ]; then extras= && for each in $(echo "${EXTRAS}" | sed 
  && uv pip install ${INDEX:+--default-index ${INDEX}} -c /src/requirements/base.txt -r /src/pyproject.toml ${extras}; fi
 
 COPY LICENSE README.md /src/
-COPY docs/errors /src/docs/errors
+COPY docs/errors.toml /src/docs/errors.toml
 COPY src /src/src
 RUN PYTHONPATH=/opt/build uv pip install --no-deps --no-build-isolation /src && windlass version
 

@@ -23,7 +23,7 @@ help:
 	@echo 'make lab    install the Debian packages that system tests need (as root): hosts, ssh, Slurm; starts no service'
 	@echo 'make bench  windlass beside plain subprocess, torchrun, submitit, TorchX, and plain Slurm, as ratios'
 	@echo 'make soak   the long version of the system tests'
-	@echo 'make docs   error pages, links, and every executable console block'
+	@echo 'make docs   error codes, links, and every executable console block'
 	@echo 'make lock   resolve requirements/*.txt again'
 	@echo 'make docker-image   an image with windlass in it: IMAGE=name:tag, DOCKER_ARGS="--build-arg EXTRAS=ray"'
 	@echo 'make clean  remove what make made'

@@ -1,6 +1,6 @@
-"""Hold docs to code: a page for every error slug and the reverse, a whole index, no dead link, console blocks that run.
+"""Hold docs to code: an entry for every error code and the reverse, a whole index, no dead link, console blocks that run.
 
-python -m scripts.check_docs             slugs, index and links
+python -m scripts.check_docs             error codes, index and links
 python -m scripts.check_docs --execute   and every block that begins with ```console exec
 """
 
@@ -13,16 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scripts.console_blocks import run_page
+from scripts.error_reference import PAGE, TABLE, check_table, read_table, reference
 from scripts.tree import ROOT, python_files, tracked_files
+from windlass.cli.error_table import parse
 
 SOURCE = ROOT / "src" / "windlass"
-PAGES = ROOT / "docs" / "errors"
-NOT_PAGES = {"README.md", "TEMPLATE.md"}
 INDEX = ROOT / "docs" / "README.md"
 # Folders with an index of their own.
-INDEXED_ELSEWHERE = ("docs/errors/", "docs/decisions/")
-# Every page of an error answers both questions.
-SECTIONS = ("## What it means", "## What to do")
+INDEXED_ELSEWHERE = ("docs/decisions/",)
 SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*$", re.MULTILINE)
@@ -43,36 +41,27 @@ def main(arguments: list[str]) -> int:
         print(problem)
     if not problems:
         ran = f", {num_blocks} commands ran as shown" if "--execute" in arguments else ""
-        print(f"{len(pages)} pages, {len(error_pages())} of them error pages: slugs and links hold{ran}")
+        print(f"{len(pages)} pages, {len(parse(read_table()))} error codes: codes and links hold{ran}")
     return 1 if problems else 0
 
 
-# ----------------------------------------------------------------------------------------------------------- slugs
-
-
-def error_pages() -> dict[str, Path]:
-    """Slug -> page."""
-    return {page.stem: page for page in sorted(PAGES.glob("*.md")) if page.name not in NOT_PAGES}
+# ----------------------------------------------------------------------------------------------------------- codes
 
 
 def check_slugs() -> list[str]:
-    """Slugs without a page, pages without a slug, pages that do not answer."""
+    """Codes that the table lacks, codes that nothing uses, incomplete entries, and a page that is not current."""
+    table = read_table()
+    listed = parse(table)
     used = used_slugs()
-    pages = error_pages()
     text = "\n".join(path.read_text() for path in python_files(SOURCE))
+    name = TABLE.relative_to(ROOT)
     problems = [
-        f"{where}: error slug {slug!r} has no page docs/errors/{slug}.md"
-        for slug, where in sorted(used.items())
-        if slug not in pages
+        f"{where}: error code {slug!r} is not in {name}" for slug, where in sorted(used.items()) if slug not in listed
     ]
-    for slug, page in pages.items():
-        name = page.relative_to(ROOT)
-        if slug not in used and f'"{slug}"' not in text:
-            problems.append(f"{name}: no code uses the slug {slug!r}")
-        body = page.read_text()
-        problems += [f"{name}: no section {section!r}" for section in SECTIONS if section not in body]
-        if not body.startswith(f"# {slug}\n"):
-            problems.append(f"{name}: does not begin with `# {slug}`")
+    problems += [f"{name}: no code uses {slug!r}" for slug in listed if slug not in used and f'"{slug}"' not in text]
+    problems += check_table(table)
+    if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != reference(table):
+        problems.append(f"{PAGE.relative_to(ROOT)}: not current: python -m scripts.error_reference --write")
     return problems
 
 

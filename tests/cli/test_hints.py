@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Windlass
 from tests.cli.test_catalogue import ENTRIES, command
 from tests.runs.journals import RunScript
-from windlass.cli.error_pages import codes
+from windlass.cli.error_table import codes
 from windlass.cli.other_words import _OF_FAMILY, _VERBS
 from windlass.record.causes import Cause
 from windlass.runs.home import Home

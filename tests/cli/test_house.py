@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Windlass
-from windlass.cli import error_pages
+from windlass.cli import error_table
 from windlass.cli.program import main
 from windlass.core.version import VERSION
 
@@ -41,11 +41,56 @@ def test_doctor_without_git(windlass: Windlass, monkeypatch: pytest.MonkeyPatch,
 def test_explain_lists_and_shows(windlass: Windlass) -> None:
     listed = windlass("explain").out.splitlines()
     assert listed[0] == "How runs end"
-    assert sorted(line.split()[0] for line in listed if line.startswith("  ")) == sorted(error_pages.codes())
-    assert windlass("explain", "[dirty-tree]").out == windlass("explain", "dirty-tree").out
+    assert [line.split()[0] for line in listed if line.startswith("  ")] == list(error_table.codes())
+    shown = windlass("explain", "[dirty-tree]").out
+    assert shown == windlass("explain", "dirty-tree").out
+    entry = error_table.codes()["dirty-tree"]
+    assert shown == f"dirty-tree (Code and git)\n\n{entry.meaning}\n\nWhat to do: {entry.remedy}\n"
     content = json.loads(windlass("explain", "dirty-tree", "--json").out)
-    assert content["schema"] == "windlass.explain/1"
-    assert content["text"].startswith("# dirty-tree\n")
+    assert content["schema"] == "windlass.explain/2"
+    assert (content["code"], content["group"], content["meaning"]) == ("dirty-tree", "code", entry.meaning)
+    assert (content["remedy"], content["more"]) == (entry.remedy, "")
+
+
+def test_explain_shows_the_longer_text_of_a_code(windlass: Windlass) -> None:
+    shown = windlass("explain", "slurm-refused").out
+    assert "\n\nThese commands at the site list what is allowed:\n\n    sinfo -s  " in shown
+    assert json.loads(windlass("explain", "slurm-refused", "--json").out)["more"] in shown
+
+
+def test_explain_lists_groups_and_the_codes_of_one(windlass: Windlass) -> None:
+    listed = [line.split()[0] for line in windlass("explain", "groups").out.splitlines()]
+    assert listed == list(error_table.groups())
+    groups = json.loads(windlass("explain", "groups", "--json").out)["groups"]
+    assert sum(group["codes"] for group in groups.values()) == len(error_table.codes())
+    secrets = windlass("explain", "secrets").out.splitlines()
+    assert secrets[0] == "Secrets"
+    assert len(secrets) == 1 + groups["secrets"]["codes"]
+    assert list(json.loads(windlass("explain", "secrets", "--json").out)["groups"]) == ["secrets"]
+
+
+def test_explain_searches(windlass: Windlass) -> None:
+    found = json.loads(windlass("explain", "--search", "Pyproject EXTRA", "--json").out)
+    assert list(found["codes"]) == ["unknown-extra"]
+    assert found["groups"] == {"environments": ["unknown-extra"]}
+    nothing = windlass("explain", "--search", "zebra")
+    assert nothing.code == 4
+    assert nothing.err.startswith("error: no error code mentions `zebra`")
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("dirty-tre", "did you mean `windlass explain dirty-tree`?"),
+        ("unknown-searchers", "did you mean `windlass explain unknown-searcher`"),
+        ("lustre", "1 code with that word: `windlass explain --search lustre`"),
+        ("zebra", "`windlass explain` lists all codes"),
+    ],
+)
+def test_explain_hints_at_what_was_meant(windlass: Windlass, typed: str, hint: str) -> None:
+    result = windlass("explain", typed)
+    assert result.code == 4
+    assert f"\nhint: {hint}" in result.err
 
 
 def test_version(windlass: Windlass) -> None:

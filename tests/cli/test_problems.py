@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Windlass
 from windlass.cli import problems
-from windlass.cli.error_pages import codes
+from windlass.cli.error_table import codes
 from windlass.core.errors import AccessError, PreconditionError
 
 
@@ -231,4 +231,4 @@ def test_the_documented_codes_are_all_explainable(windlass: Windlass) -> None:
     for code in codes():
         result = windlass("explain", code)
         assert result.code == 0
-        assert result.out.startswith(f"# {code}\n")
+        assert result.out.startswith(f"{code} (")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import add_error_pages, check_committed, check_docs, check_in_job, count_lines
+from scripts import check_committed, check_docs, check_in_job, count_lines, error_reference
 
 SOURCE = """
 class GoneError(WindlassError):
@@ -40,7 +40,7 @@ def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_page_that_the_index_lacks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_docs, "ROOT", tmp_path)
     monkeypatch.setattr(check_docs, "INDEX", tmp_path / "docs" / "README.md")
-    names = ("README.md", "docs/README.md", "docs/a.md", "docs/guides/b.md", "docs/guides/c.md", "docs/errors/d.md")
+    names = ("README.md", "docs/README.md", "docs/a.md", "docs/guides/b.md", "docs/guides/c.md", "docs/decisions/d.md")
     pages = [tmp_path / name for name in names]
     for page in pages:
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -48,9 +48,38 @@ def test_a_page_that_the_index_lacks_is_found(tmp_path: Path, monkeypatch: pytes
     assert check_docs.check_index(pages) == ["docs/README.md: no link to docs/guides/c.md"]
 
 
-def test_a_page_has_both_sections() -> None:
-    text = add_error_pages.page("x-y", "it is wrong", "mend it")
-    assert text == "# x-y\n\n## What it means\n\nIt is wrong.\n\n## What to do\n\nMend it.\n"
+def test_the_reference_of_error_codes_is_made_from_the_table() -> None:
+    entry = {"meaning": "It is wrong.", "remedy": "Correct it.", "more": "    a\n    b\n"}
+    page = error_reference.reference({"groups": {"one": "Group one"}, "one": {"x-y": entry}})
+    assert page.endswith("\n## Group one\n\n### x-y\n\nIt is wrong.\n\nWhat to do: Correct it.\n\n    a\n    b\n")
+
+
+def test_the_table_of_error_codes_is_checked() -> None:
+    entry = {"meaning": "It is wrong.", "remedy": "Correct it."}
+    table: dict[str, dict[str, object]] = {
+        "groups": {"one": "Group one", "two": "Group two"},
+        "one": {"b": entry, "a": entry},
+        "two": {"a": {"meaning": "No stop", "hint": "x"}, "one": entry},
+        "three": {},
+    }
+    assert error_reference.check_table(table) == [
+        "docs/errors.toml: group 'three' has no title",
+        "docs/errors.toml: the codes of 'one' are not in alphabetical order",
+        "docs/errors.toml: a: `meaning` is missing or does not end with a full stop",
+        "docs/errors.toml: a: `remedy` is missing or does not end with a full stop",
+        "docs/errors.toml: a: unknown field `hint`",
+        "docs/errors.toml: a is in the groups 'one' and 'two'",
+        "docs/errors.toml: one is the name of a group",
+    ]
+
+
+def test_codes_that_the_table_lacks_or_nothing_uses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"groups": {"one": "Group one"}, "one": {"never-used": {"meaning": "It is.", "remedy": "Correct it."}}}
+    monkeypatch.setattr(check_docs, "read_table", lambda: table)
+    problems = check_docs.check_slugs()
+    assert "docs/errors.toml: no code uses 'never-used'" in problems
+    assert any(problem.endswith("error code 'dirty-tree' is not in docs/errors.toml") for problem in problems)
+    assert "docs/errors.md: not current: python -m scripts.error_reference --write" in problems
 
 
 @pytest.mark.parametrize("host", check_committed.REGISTRY_HOSTS)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from windlass.cli.error_pages import codes
+from windlass.cli.error_table import codes
 from windlass.cli.next_steps import next_step
 from windlass.cli.progress import describe_end
 from windlass.cli.screen import paint, printable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 
-from windlass.cli.error_pages import codes
+from windlass.cli.error_table import codes
 from windlass.cli.next_steps import next_step
 from windlass.cli.progress import describe_end
 from windlass.cli.screen import paint, printable, tell

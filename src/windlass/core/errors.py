@@ -11,7 +11,7 @@
     +-- InternalError        exit 70   our bug
 
 Every error holds the user's own value in its message, what to type next in its hint, and a slug that is
-the name of a page in docs/errors/.
+an entry of docs/errors.toml.
 """
 
 from __future__ import annotations

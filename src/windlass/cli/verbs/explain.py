@@ -1,73 +1,116 @@
-"""`windlass explain CODE`: the page of an error, from docs/errors."""
+"""`windlass explain CODE`: what an error code means and what to do, from the table of error codes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 import click
 
-from windlass.cli.error_pages import codes, groups, page_of, search, summary_of
+from windlass.cli.error_table import GROUPS, ErrorCode, codes, groups, nearest_codes, search
 from windlass.cli.screen import emit_json, emit_page, paint
 from windlass.cli.verb import json_option, verb
 from windlass.core.errors import NotFoundError, UsageError
-from windlass.core.names import nearest
 from windlass.core.phrases import count
 
 __all__ = ["explain_command"]
 
+_SCHEMA = "windlass.explain/2"
+
 
 def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [code for code in codes() if code.startswith(incomplete)]
+    return [word for word in (*codes(), *groups(), GROUPS) if word.startswith(incomplete)]
 
 
-@verb("windlass explain dirty-tree", "windlass explain --search memory", "windlass explain", name="explain")
+@verb(
+    "windlass explain dirty-tree",
+    "windlass explain --search memory",
+    "windlass explain groups",
+    "windlass explain sweeps",
+    name="explain",
+)
 @click.argument("code", required=False, shell_complete=_complete)
-@click.option("--search", "words", default="", metavar="WORDS", help="List the codes whose pages have these words.")
+@click.option("--search", "words", default="", metavar="WORDS", help="List the codes whose texts contain these words.")
 @json_option
 def explain_command(code: str | None, words: str, is_json: bool) -> None:
     """Explain an error code, the word in brackets at the end of an error, or why a run ended.
 
-    Without CODE: every code with its meaning, by group.
+    Without CODE: every code with its meaning, by group. `groups` lists the groups, the name of a group its codes.
     """
     if code is not None and words:
         raise UsageError("a CODE and `--search` exclude each other", hint="give one of them", code="usage")
-    if code is None:
-        _list(search(words) if words else codes(), words, is_json=is_json)
+    if words:
+        _list(_found(words), is_json=is_json)
         return
-    wanted = code.strip().strip("[]").removesuffix(".md")
-    if wanted not in codes():
+    wanted = (code or "").strip().strip("[]")
+    entry = codes().get(wanted)
+    if entry is not None:
+        _show(entry, is_json=is_json)
+    elif wanted == GROUPS:
+        _list_groups(is_json=is_json)
+    elif not wanted or wanted in groups():
+        _list([each for each in codes().values() if wanted in ("", each.group)], is_json=is_json)
+    else:
         raise NotFoundError(f"no error code `{wanted}`", hint=_hint(wanted), code="unknown-code")
-    text = page_of(wanted)
+
+
+def _show(entry: ErrorCode, *, is_json: bool) -> None:
     if is_json:
-        emit_json("windlass.explain/1", {"code": wanted, "text": text})
+        emit_json(_SCHEMA, asdict(entry))
         return
-    for line in text.rstrip("\n").split("\n"):
-        emit_page(paint(line, "bold", stream=sys.stdout) if line.startswith("#") else line)
+    emit_page(f"{paint(entry.code, 'bold', stream=sys.stdout)} ({groups()[entry.group]})")
+    emit_page(f"\n{entry.meaning}\n\nWhat to do: {entry.remedy}")
+    if entry.more:
+        emit_page()
+        for line in entry.more.rstrip("\n").split("\n"):
+            emit_page(line)
+
+
+def _list_groups(*, is_json: bool) -> None:
+    sizes = {group: sum(entry.group == group for entry in codes().values()) for group in groups()}
+    if is_json:
+        content = {group: {"title": title, "codes": sizes[group]} for group, title in groups().items()}
+        emit_json(_SCHEMA, {"groups": content})
+        return
+    width = max(map(len, sizes))
+    for group, title in groups().items():
+        emit_page(f"{group:<{width}}  {title}: {count(sizes[group], 'code')}")
+
+
+def _list(entries: Sequence[ErrorCode], *, is_json: bool) -> None:
+    if is_json:
+        content = {"codes": {entry.code: entry.summary for entry in entries}, "groups": _by_group(entries)}
+        emit_json(_SCHEMA, content)
+        return
+    width = max(len(entry.code) for entry in entries)
+    summaries = {entry.code: entry.summary for entry in entries}
+    for number, (group, members) in enumerate(_by_group(entries).items()):
+        emit_page(("\n" if number else "") + paint(groups()[group], "bold", stream=sys.stdout))
+        for code in members:
+            emit_page(f"  {code:<{width}}  {summaries[code]}")
+
+
+def _by_group(entries: Iterable[ErrorCode]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        found.setdefault(entry.group, []).append(entry.code)
+    return found
+
+
+def _found(words: str) -> Sequence[ErrorCode]:
+    found = search(words)
+    if not found:
+        message = f"no error code mentions `{words}`"
+        raise NotFoundError(message, hint="`windlass explain` lists all codes", code="unknown-code")
+    return found
 
 
 def _hint(wanted: str) -> str:
-    close = nearest(wanted, codes())
-    if close:
-        return f"did you mean `windlass explain {close}`?"
+    near = nearest_codes(wanted)
+    if near:
+        return f"did you mean {' or '.join(f'`windlass explain {code}`' for code in near)}?"
     found = search(wanted)
-    return (
-        f"{count(len(found), 'page')} with that word: `windlass explain --search {wanted}`"
-        if found
-        else "`windlass explain` lists them"
-    )
-
-
-def _list(found: Sequence[str], words: str, *, is_json: bool) -> None:
-    shown = {group: [code for code in members if code in found] for group, members in groups().items()}
-    shown = {group: members for group, members in shown.items() if members}
-    if is_json:
-        emit_json("windlass.explain/1", {"codes": {code: summary_of(code) for code in found}, "groups": shown})
-        return
-    if not shown:
-        raise NotFoundError(f"no page has `{words}`", hint="`windlass explain` lists all codes", code="unknown-code")
-    width = max(len(code) for code in found)
-    for number, (group, members) in enumerate(shown.items()):
-        emit_page(("\n" if number else "") + paint(group, "bold", stream=sys.stdout))
-        for code in members:
-            emit_page(f"  {code:<{width}}  {summary_of(code)}")
+    if found:
+        return f"{count(len(found), 'code')} with that word: `windlass explain --search {wanted}`"
+    return "`windlass explain` lists all codes"
