@@ -82,7 +82,7 @@ def test_explain_searches(windlass: Windlass) -> None:
     ("typed", "hint"),
     [
         ("dirty-tre", "did you mean `windlass explain dirty-tree`?"),
-        ("unknown-searchers", "did you mean `windlass explain unknown-searcher`"),
+        ("unknown-argumen", "did you mean `windlass explain unknown-argument`"),
         ("lustre", "1 code with that word: `windlass explain --search lustre`"),
         ("zebra", "`windlass explain` lists all codes"),
     ],

@@ -50,7 +50,7 @@ def write(code: Path, sweep: dict[str, Any] | None, **spec: Any) -> None:
         ({"space": {"learning_rate": {"uniform": [0, 1]}}}, "", "learning_rate"),
         ({"space": {"tasks.main.gpuz": {"choice": [1]}}}, "unknown-key", "did you mean `gpus`"),
         ({"space": {"code.x": {"choice": [1]}}}, "sweep-pinned", "`code` is the same for all trials"),
-        ({"scheduler": "ahsa"}, "unknown-scheduler", "did you mean"),
+        ({"scheduler": "ahsa"}, "unknown-name", "did you mean"),
         ({"scheduler": {"asha": {"max_tt": 9}}}, "unknown-argument", "max_t"),
         ({"scheduler": {"asha": {"max_t": 0}}}, "", "max_t"),
         ({"search": "pte"}, "", "tpe"),
@@ -188,8 +188,8 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     assert "exp.yaml tasks.main.grace=2s params.lr=0.9" in best, "as it was, what the launch was given included"
     assert "too steep" in windlass("sweep", "why", "hill", "2").out
     assert "[no-such-trial]" in windlass("sweep", "why", "hill", "77").err
-    assert "[no-score]" in windlass("sweep", "best", "hill", "--metric", "scroe").err
-    assert "[mode-missing]" in windlass("sweep", "best", "hill", "--metric", "time_total_s").err
+    assert "[unknown-metric]" in windlass("sweep", "best", "hill", "--metric", "scroe").err
+    assert "[metric-missing]" in windlass("sweep", "best", "hill", "--metric", "time_total_s").err
     target = tmp_path / "trials.csv"
     assert windlass("sweep", "export", "hill", str(target)).code == 0
     assert len(target.read_text().splitlines()) == 4
@@ -197,7 +197,7 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     picture = tmp_path / "history.svg"
     assert windlass("sweep", "export", "hill", str(picture)).code == 0
     assert picture.read_text().startswith("<?xml")
-    assert "[unknown-picture]" in windlass("sweep", "export", "hill", str(tmp_path / "story.png")).err
+    assert "[unknown-name]" in windlass("sweep", "export", "hill", str(tmp_path / "story.png")).err
     assert "wrote" in windlass("sweep", "export", "hill", str(tmp_path / "all"), "--pictures", "png").err
     assert (tmp_path / "all" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "--pictures png has no effect" in windlass("sweep", "export", "hill", "x.csv", "--pictures", "png").err

@@ -75,7 +75,7 @@ class Bounds:
 
     def check(self) -> Iterator[Finding]:
         if self.low > self.high:
-            yield "low", "low is above high", "limit-conflict", "swap them"
+            yield "low", "low is above high", "settings-conflict", "swap them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,7 +168,7 @@ def test_an_empty_file_is_fine_where_everything_has_a_default() -> None:
             "did you mean `sgd`? it must be one of adam, sgd, plain",
         ),
         ("optimizer: {kind: sgd}", "missing-key", "missing key `momentum` in optimizer", "add `momentum:`"),
-        ("bounds: {low: 11}", "limit-conflict", "low is above high", "swap them"),
+        ("bounds: {low: 11}", "settings-conflict", "low is above high", "swap them"),
         (
             "bounds:",
             "wrong-type",
@@ -186,7 +186,7 @@ def test_an_empty_file_is_fine_where_everything_has_a_default() -> None:
         ('text: "a\\0b"', "wrong-value", "`text` holds a NUL character", "remove it"),
         (
             "origin: 3\npoints: {}",
-            "shorthand-conflict",
+            "settings-conflict",
             "both `origin` and `points` are set",
             "`origin` is short for `points.origin`; keep one of them",
         ),
@@ -201,7 +201,7 @@ def test_all_problems_come_together_in_the_order_of_the_file() -> None:
     assert [code for code, _, _ in found] == [
         "wrong-type",
         "wrong-type",
-        "limit-conflict",
+        "settings-conflict",
         "unknown-key",
         "wrong-type",
         "out-of-range",

@@ -106,7 +106,7 @@ def test_data_that_cannot_be_read(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     assert str(bench.code / "corpus") in error.message
 
 
-@pytest.mark.parametrize(("name", "slug"), [("nowhere", "code-missing"), ("file", "code-not-a-folder")])
+@pytest.mark.parametrize(("name", "slug"), [("nowhere", "code-missing"), ("file", "code-missing")])
 def test_a_folder_of_code_that_is_none(name: str, slug: str, bench: Bench) -> None:
     (bench.code / "file").write_text("")
     error = refusal(bench, {**MAIN, "code": name})

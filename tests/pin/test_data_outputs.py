@@ -50,7 +50,7 @@ def test_a_task_that_recorded_nothing_has_no_output(out: Path, places: DataPlace
     (out.parent / "train.manifest.json").unlink()
     with pytest.raises(PreconditionError, match=f"the task `train` of {RUN} has recorded no output") as caught:
         pin_data("d", f"run:{RUN}/train", Path("/"), places=places)
-    assert caught.value.code == "output-unrecorded"
+    assert caught.value.code == "no-output"
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_the_page_says_what_is_asked_for() -> None:
 REFUSED = [
     (GANG, {"fs": {}}, "site-no-shared-folder", "takes 3 nodes"),
     (ONE, {"beaker": {"workspace": "lab/main"}, "fs": {}}, "no-image", "neither the experiment nor `lab` names one"),
-    (ONE, {"beaker": {"image": "beaker:i"}, "fs": {}}, "beaker-no-workspace", "names no workspace"),
+    (ONE, {"beaker": {"image": "beaker:i"}, "fs": {}}, "beaker-workspace", "names no workspace"),
     ("{name: x, run: f, env: {uv: .}}", {}, "not-honoured", "brings its environment"),
     ("{name: x, run: f, env: {python: /usr/bin/python3}}", {}, "not-honoured", "brings its environment"),
     ("{name: x, tasks: {t: {run: f, disk: 1GiB}}}", {}, "not-honoured", "sets no disk space aside"),

@@ -131,15 +131,19 @@ def test_the_page_says_hit_or_miss_and_the_size() -> None:
         (
             "data.tokens.build=t ${data.packed} ${out}",
             "the data is built from itself: tokens -> packed -> tokens",
-            "data-cycle",
+            "dependency-cycle",
         ),
-        ("data.tokens.build=t ${data.tokens} ${out}", "the data is built from itself: tokens -> tokens", "data-cycle"),
-        ("data.tokens.from=packed", "the data is built from itself", "data-cycle"),
+        (
+            "data.tokens.build=t ${data.tokens} ${out}",
+            "the data is built from itself: tokens -> tokens",
+            "dependency-cycle",
+        ),
+        ("data.tokens.from=packed", "the data is built from itself", "dependency-cycle"),
         ("data.tokens.from=prompt", "unknown data `prompt` in data.tokens.from", "unknown-data"),
         ("data.tokens.build=t ${params.len}", "unknown token `${params.len}` in data.tokens.build", "unknown-token"),
         ("data.prompts.cpus=2", "`cpus` has no effect without `build`", "setting-unused"),
         ("data.tokens.task=train", "`task` has no effect without `adapter`", "setting-unused"),
-        ("data.tokens.adapter=cache-dataset-only", "`adapter` makes the command itself", "data-conflict"),
+        ("data.tokens.adapter=cache-dataset-only", "`adapter` makes the command itself", "settings-conflict"),
     ],
 )
 def test_refusals(override: str, message: str, code: str) -> None:

@@ -247,4 +247,4 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path, tree: Path) -
 def test_only_known_names_are_written() -> None:
     with pytest.raises(UsageError) as caught:
         check_name(Path("run.zip"))
-    assert caught.value.code == "archive-suffix"
+    assert caught.value.code == "file-suffix"

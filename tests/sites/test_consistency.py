@@ -32,7 +32,7 @@ def test_a_good_profile_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("more", "message", "code", "hint"),
     [
-        ("scheduler: {priority: {hihg: {nice: 5}}}", "`hihg` is no priority", "unknown-priority", "did you mean `high`?"),
+        ("scheduler: {priority: {hihg: {nice: 5}}}", "`hihg` is no priority", "unknown-name", "did you mean `high`?"),
         ("scheduler: {partition: gpo}\npartitions: {gpu: {}}", "no partition `gpo`", "unknown-partition", "`gpu`"),
         ("scheduler: {account: abd, accounts: [abc]}", "no account `abd`", "unknown-account", "`abc`"),
         ("scheduler: {qos: fast, qos_known: [normal]}", "no QOS `fast`", "unknown-qos", "the profile knows: normal"),

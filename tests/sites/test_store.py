@@ -125,4 +125,4 @@ def test_an_unknown_fabric_is_answered_with_the_nearest(tmp_path: Path) -> None:
     put(tmp_path, "mine", "name: mine\nnet: {fabric: jupiterib}\n")
     with pytest.raises(UsageError) as caught:
         find_site("mine", tmp_path)
-    assert (caught.value.code, caught.value.hint) == ("unknown-fabric", "did you mean `jupiter-ib`?")
+    assert (caught.value.code, caught.value.hint) == ("unknown-name", "did you mean `jupiter-ib`?")

@@ -104,7 +104,7 @@ tasks:
   train: {run: python b.py}
 """,
         """\
-error: both `run` and `tasks` are set                         [shorthand-conflict]
+error: both `run` and `tasks` are set                         [settings-conflict]
   exp.yaml:2:1   run: python a.py
 hint: `run` is short for `tasks.main.run`; keep one of them
 """,
@@ -560,7 +560,7 @@ run: python train.py
 limit: {time: 1h, per_job: 24h}
 """,
         """\
-error: limit.per_job (1d) is longer than limit.time (1h)      [limit-conflict]
+error: limit.per_job (1d) is longer than limit.time (1h)      [settings-conflict]
   exp.yaml:3:28   limit: {time: 1h, per_job: 24h}
 hint: raise `time` or lower `per_job`
 """,
@@ -674,7 +674,7 @@ tasks:
     total_gpus: 40
 """,
         """\
-error: both `gpus` and `total_gpus` are set                   [gpus-conflict]
+error: both `gpus` and `total_gpus` are set                   [settings-conflict]
   exp.yaml:6:17   total_gpus: 40
 hint: keep `gpus` (per node) or `total_gpus` (of all nodes together)
 """,
@@ -812,7 +812,7 @@ env:
   secrets: [HF_TOKEN]
 """,
         """\
-error: `HF_TOKEN` is both a secret and a variable             [secret-conflict]
+error: `HF_TOKEN` is both a secret and a variable             [settings-conflict]
   exp.yaml:4:20   vars: {HF_TOKEN: abc}
 hint: remove `HF_TOKEN` from `vars`; its value comes from the vault
 """,
@@ -829,7 +829,7 @@ tasks:
     vars: {HF_TOKEN: abc}
 """,
         """\
-error: `HF_TOKEN` is both a secret and a variable of task `train`  [secret-conflict]
+error: `HF_TOKEN` is both a secret and a variable of task `train`  [settings-conflict]
   exp.yaml:7:22   vars: {HF_TOKEN: abc}
 hint: remove `HF_TOKEN` from `vars`; its value comes from the vault
 """,
@@ -842,7 +842,7 @@ run: python train.py
 env: {uv: ., image: Dockerfile}
 """,
         """\
-error: env has `image` and `uv`                               [env-conflict]
+error: env has `image` and `uv`                               [settings-conflict]
   exp.yaml:3:11   env: {uv: ., image: Dockerfile}
 hint: keep one of `image`, `uv` and `python`
 """,
@@ -868,7 +868,7 @@ tasks:
   train: {run: python train.py, after: train}
 """,
         """\
-error: task `train` waits for itself                          [after-cycle]
+error: task `train` waits for itself                          [dependency-cycle]
   exp.yaml:3:40   train: {run: python train.py, after: train}
 hint: remove `train` from its own `after`
 """,
@@ -897,7 +897,7 @@ tasks:
   score: {run: python score.py, after: [train]}
 """,
         """\
-error: the tasks wait for each other: prep -> score -> train -> prep  [after-cycle]
+error: the tasks wait for each other: prep -> score -> train -> prep  [dependency-cycle]
   exp.yaml:3:38   prep: {run: python prep.py, after: score}
 hint: remove one `after` of the cycle
 """,
@@ -978,7 +978,7 @@ data:
   b: {from: a, build: python b.py}
 """,
         """\
-error: the data is built from itself: a -> b -> a             [data-cycle]
+error: the data is built from itself: a -> b -> a             [dependency-cycle]
   exp.yaml:4:13   a: {from: b, build: python a.py}
 hint: build one of them from a source
 """,
@@ -993,7 +993,7 @@ data:
   b: {from: a}
 """,
         """\
-error: data has `from` but no `build`                         [data-conflict]
+error: data has `from` but no `build`                         [settings-conflict]
   exp.yaml:5:13   b: {from: a}
 hint: add `build: COMMAND`, or write the source alone
 """,
@@ -1007,7 +1007,7 @@ data:
   a: {source: file:a.bin, build: python a.py}
 """,
         """\
-error: data has both `source` and `from` or `build`           [data-conflict]
+error: data has both `source` and `from` or `build`           [settings-conflict]
   exp.yaml:4:15   a: {source: file:a.bin, build: python a.py}
 hint: write the source as `from`, next to `build`
 """,
@@ -1021,7 +1021,7 @@ data:
   a: {}
 """,
         """\
-error: data has no source                                     [data-conflict]
+error: data has no source                                     [settings-conflict]
   exp.yaml:4:6   a: {}
 hint: write `file:PATH`, or `{from: NAME, build: COMMAND}`
 """,
@@ -1251,7 +1251,7 @@ hint: add a unit: `10s`, `10m`, `10h` or `10d`
 error: unknown task `trian` in tasks.score.after              [unknown-task]
   exp.yaml:8:12   after: trian
 hint: did you mean `train`?
-error: limit.per_job (2h) is longer than limit.time (1h)      [limit-conflict]
+error: limit.per_job (2h) is longer than limit.time (1h)      [settings-conflict]
   exp.yaml:10:28   limit: {time: 1h, per_job: 2h}
 hint: raise `time` or lower `per_job`
 error: `tasks.train.gpus.count` is `-1`, which is out of range  [out-of-range]

@@ -289,7 +289,11 @@ def test_a_recipe_that_is_not_there_is_told_with_the_nearest(mine: Path) -> None
     assert told("mime.py") == [("no such file: `mime.py`", "file-missing", "did you mean `mine.py`?")]
     assert told("nowhere.yaml")[0][1] == "file-missing"
     assert told("nowhere:recipe")[0][:2] == ("there is no module `nowhere`", "module-not-found")
-    assert told("mine.py:recpie")[0] == ("`mine.py` has no `recpie`", "name-missing", "did you mean `mine.py:recipe`?")
+    assert told("mine.py:recpie")[0] == (
+        "`mine.py` has no `recpie`",
+        "module-not-found",
+        "did you mean `mine.py:recipe`?",
+    )
 
 
 def test_a_recipe_file_that_fails_names_its_line(mine: Path) -> None:

@@ -48,7 +48,7 @@ def export(handle: SweepHandle, target: str, *, has_reports: bool = False, pictu
         return [draw(handle.history, path.stem, path)]
     if path.suffix:
         hint = f"give a name that ends in {', '.join((*_TABLES, *_PICTURES))}, or a folder"
-        raise UsageError(f"`{target}`: a sweep has no form `{path.suffix}`", hint=hint, code="sweep-export")
+        raise UsageError(f"`{target}`: a sweep has no form `{path.suffix}`", hint=hint, code="file-suffix")
     path.mkdir(parents=True, exist_ok=True)
     return [
         _write_table(handle, path / "trials.csv", has_reports=False),
@@ -61,10 +61,10 @@ def export(handle: SweepHandle, target: str, *, has_reports: bool = False, pictu
 def _check_options(path: Path, *, has_reports: bool, pictures: str) -> None:
     if has_reports and path.suffix not in _TABLES:
         message = f"--reports has no effect on `{path}`"
-        raise UsageError(message, hint="it is for .csv and .json; a folder has both tables", code="sweep-export")
+        raise UsageError(message, hint="it is for .csv and .json; a folder has both tables", code="file-suffix")
     if pictures and path.suffix:
         message = f"--pictures {pictures} has no effect on `{path}`"
-        raise UsageError(message, hint=f"it is for a folder; or name the file curves.{pictures}", code="sweep-export")
+        raise UsageError(message, hint=f"it is for a folder; or name the file curves.{pictures}", code="file-suffix")
 
 
 def _write_table(handle: SweepHandle, path: Path, *, has_reports: bool) -> Path:

@@ -60,7 +60,7 @@ def move_shorthand_keys(tree: Branch, cls: type[object]) -> tuple[Branch, list[P
         first, *rest = split_path(target)
         if tree.find(first) is not None:
             hint = f"`{key}` is short for `{target}`; keep one of them"
-            problems.append(Problem(f"both `{key}` and `{first}` are set", "shorthand-conflict", entry.place, hint))
+            problems.append(Problem(f"both `{key}` and `{first}` are set", "settings-conflict", entry.place, hint))
             continue
         moved: Tree = entry.tree
         for part in reversed(rest):

@@ -99,7 +99,7 @@ def export_run(
     target = target.absolute()
     if target.exists():
         hint = "give another name with -o, or remove it"
-        raise PreconditionError(f"{target} exists", hint=hint, code="archive-exists")
+        raise PreconditionError(f"{target} exists", hint=hint, code="file-exists")
     facts = run.facts()
     if not facts.state.is_terminal:
         hint = f"wait for its end (windlass logs {run.id} --follow), or windlass stop {run.id}"
@@ -303,7 +303,7 @@ def _place(made: Path, target: Path) -> None:
     try:
         os.link(made, target)
     except FileExistsError as error:
-        raise PreconditionError(f"{target} exists", hint="give another name with -o", code="archive-exists") from error
+        raise PreconditionError(f"{target} exists", hint="give another name with -o", code="file-exists") from error
     except OSError:  # a file system without hard links
         os.rename(made, target)
     fsync_directory(target.parent)

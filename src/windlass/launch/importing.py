@@ -37,7 +37,7 @@ def import_run(path: Path, home: Home) -> RunFolder:
         OSError: there is no room, or no permission.
     """
     if not path.is_file():
-        raise NotFoundError(f"no such file: {path}", hint="windlass archive import FILE", code="archive-not-found")
+        raise NotFoundError(f"no such file: {path}", hint="windlass archive import FILE", code="file-missing")
     fresh = home.runs / f".import.{os.getpid()}.{os.urandom(4).hex()}"  # `gc` knows such names
     fresh.mkdir(mode=0o700)
     try:

@@ -196,10 +196,10 @@ class Porter:
         if answer.code or version is None:
             said = (answer.err.strip().splitlines() or ["it said nothing"])[-1]
             message = f"{self.door.name}: `{self._python}` is no Python that runs: {said}"
-            raise PreconditionError(message, hint=hint, code="site-python-missing")
+            raise PreconditionError(message, hint=hint, code="site-python")
         if (int(version[1]), int(version[2])) < _OLDEST_PYTHON:
             message = f"{self.door.name}: `{self._python}` is Python {version[0]}; windlass needs 3.9 or newer there"
-            raise PreconditionError(message, hint=hint, code="site-python-old")
+            raise PreconditionError(message, hint=hint, code="site-python")
 
     def send_folders(
         self,

@@ -232,7 +232,7 @@ def _in_order(builds: Mapping[str, _Build], refusals: Refusals) -> list[str]:
     if cycle:
         path = _command_path(cycle[0], builds[cycle[0]].source)
         message = f"the data is built from itself: {' -> '.join(cycle)}"
-        refusals.add(path, message, "data-cycle", "build one of them from a source")
+        refusals.add(path, message, "dependency-cycle", "build one of them from a source")
         return []
     order: list[str] = []
     todo = list(builds)[::-1]

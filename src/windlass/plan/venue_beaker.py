@@ -61,7 +61,7 @@ def beaker_venue_of(experiment: Experiment, site: Site, refusals: Refusals) -> B
     if not place.workspace:
         message = f"the profile of `{profile.name}` names no workspace of Beaker (beaker.workspace)"
         hint = f"windlass site add {profile.name} beaker.workspace=ORGANIZATION/NAME"
-        refusals.add("where", message, "beaker-no-workspace", hint)
+        refusals.add("where", message, "beaker-workspace", hint)
     return replace(venue, storage=_storage(venue, refusals))
 
 

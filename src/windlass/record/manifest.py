@@ -117,7 +117,7 @@ def build_manifest(
         OSError: something cannot be read.
     """
     if not path.exists():
-        raise NotFoundError(f"no such file or folder: {path}", code="path-not-found")
+        raise NotFoundError(f"no such file or folder: {path}", code="file-missing")
     found = [(path.name, str(path))]
     if path.is_dir():
         found = [(name, os.path.join(str(path), name)) for name in list_entries(path, is_beside=is_beside)]

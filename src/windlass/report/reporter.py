@@ -164,7 +164,7 @@ def progress(phase: str = "step", *, step: int | None = None) -> None:
         UsageError: `phase` is none of init, step, eval, save, load.
     """
     if phase not in PHASES:
-        raise UsageError(f"unknown phase {phase!r}", hint=f"one of {', '.join(PHASES)}", code="unknown-phase")
+        raise UsageError(f"unknown phase {phase!r}", hint=f"one of {', '.join(PHASES)}", code="unknown-name")
     current().progress(phase, step)
 
 

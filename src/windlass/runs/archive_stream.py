@@ -31,7 +31,7 @@ def check_name(path: Path) -> None:
     """Refuse a name that says no form that we write."""
     if not path.name.endswith(_SUFFIXES):
         message = f"{path.name} ends in none of {', '.join(_SUFFIXES)}"
-        raise UsageError(message, hint=f"write {path.name}.tar.gz", code="archive-suffix")
+        raise UsageError(message, hint=f"write {path.name}.tar.gz", code="file-suffix")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def copy_folder(source: Path, manifest: Manifest, target: Path, *, is_linked: bo
         is_linked: make hard links where the file system can; then both names are the same bytes.
 
     Raises:
-        PreconditionError: a file is not as recorded (`output-changed`), or another is in the way (`output-in-the-way`).
+        PreconditionError: a file is not as recorded (`output-changed`), or another is in the way (`file-exists`).
         OSError: there is no room, or no permission.
     """
     manifest_file = target.with_name(target.name + FILE_SUFFIX)
@@ -55,7 +55,7 @@ def _check_free(target: Path, manifest: Manifest, manifest_file: Path) -> None:
 
 def _in_the_way(place: Path, what: str) -> PreconditionError:
     hint = "name another folder with --to, or move it away"
-    return PreconditionError(f"{place} {what}", hint=hint, code="output-in-the-way")
+    return PreconditionError(f"{place} {what}", hint=hint, code="file-exists")
 
 
 def _is_there(place: Path, entry: Entry) -> bool:

@@ -169,7 +169,7 @@ def _queue(profile: Profile) -> Iterator[Finding]:
             close = nearest(name, PRIORITIES)
             hint = f"did you mean `{close}`?" if close else f"there are: {', '.join(PRIORITIES)}"
             message = f"`{name}` is no priority that an experiment can wish for"
-            yield f"scheduler.priority.{_quoted(name)}", message, "unknown-priority", hint
+            yield f"scheduler.priority.{_quoted(name)}", message, "unknown-name", hint
     if scheduler.preemptible is not None:
         wishes["scheduler.preemptible"] = scheduler.preemptible
     asked = [("scheduler", scheduler.partition, scheduler.qos)]

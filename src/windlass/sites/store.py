@@ -153,7 +153,7 @@ def _with_fabric(profile: Profile) -> Profile:
         names = fabric_names()
         close = nearest(name, names)
         hint = f"did you mean `{close}`?" if close else f"there are: {', '.join(names)}"
-        raise UsageError(f"site `{profile.name}`: no fabric `{name}`", hint=hint, code="unknown-fabric")
+        raise UsageError(f"site `{profile.name}`: no fabric `{name}`", hint=hint, code="unknown-name")
     fabric = _load(Fabric, path)
     own, base = profile.net, fabric.net
     net = Network(

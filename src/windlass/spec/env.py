@@ -70,7 +70,7 @@ class Env:
         kinds = [kind for kind in self.ALTERNATIVES if getattr(self, kind)]
         if len(kinds) > 1:
             listed = " and ".join(f"`{kind}`" for kind in kinds)
-            yield kinds[-1], f"env has {listed}", "env-conflict", "keep one of `image`, `uv` and `python`"
+            yield kinds[-1], f"env has {listed}", "settings-conflict", "keep one of `image`, `uv` and `python`"
         if (self.groups or self.extras) and not self.uv:
             key = "groups" if self.groups else "extras"
             yield key, f"env.{key} has no effect without `uv`", "setting-unused", f"add `uv: .` or remove `{key}`"
@@ -83,6 +83,6 @@ class Env:
                 yield (
                     f"vars.{name}",
                     message,
-                    "secret-conflict",
+                    "settings-conflict",
                     f"remove `{name}` from `vars`; its value comes from the vault",
                 )

@@ -71,7 +71,7 @@ class Experiment:
             return
         if self.tasks:
             hint = "`run` is short for `tasks.main.run`; keep one of them"
-            raise SpecError([Problem("both `run` and `tasks` are set", "shorthand-conflict", Place("<python>"), hint)])
+            raise SpecError([Problem("both `run` and `tasks` are set", "settings-conflict", Place("<python>"), hint)])
         object.__setattr__(self, "tasks", {"main": Task(run=run)})
 
     def check(self) -> Iterator[Finding]:

@@ -83,7 +83,7 @@ class Image:
         """What no single field can see."""
         if self.name and self.dockerfile:
             hint = "keep `name` (an image that exists) or `dockerfile` (one to build)"
-            yield "name", "the image has both `name` and `dockerfile`", "image-conflict", hint
+            yield "name", "the image has both `name` and `dockerfile`", "settings-conflict", hint
         if not self.dockerfile:
             for key in ("target", "args", "variants", "variant", "secrets", "registry"):
                 if getattr(self, key):
@@ -93,7 +93,7 @@ class Image:
             close = nearest(self.variant, self.variants)
             known = f"the variants are: {', '.join(self.variants)}" if self.variants else "add it to `variants`"
             hint = f"did you mean `{close}`?" if close else known
-            yield "variant", f"unknown variant `{self.variant}`", "unknown-variant", hint
+            yield "variant", f"unknown variant `{self.variant}`", "unknown-name", hint
         given = (("args", self.args), *((f"variants.{name}.args", each.args) for name, each in self.variants.items()))
         for where, args in given:
             for name in args:

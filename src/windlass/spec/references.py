@@ -19,7 +19,12 @@ def check_after(tasks: Mapping[str, Task]) -> Iterator[Finding]:
         for index, other in enumerate(task.after):
             path = join_path(("tasks", name, "after", str(index)))
             if other == name:
-                yield path, f"task `{name}` waits for itself", "after-cycle", f"remove `{name}` from its own `after`"
+                yield (
+                    path,
+                    f"task `{name}` waits for itself",
+                    "dependency-cycle",
+                    f"remove `{name}` from its own `after`",
+                )
             elif other not in tasks:
                 yield (
                     path,
@@ -35,7 +40,7 @@ def check_after(tasks: Mapping[str, Task]) -> Iterator[Finding]:
         yield (
             path,
             f"the tasks wait for each other: {' -> '.join(cycle)}",
-            "after-cycle",
+            "dependency-cycle",
             "remove one `after` of the cycle",
         )
 
@@ -62,7 +67,7 @@ def check_data(data: Mapping[str, DataSource]) -> Iterator[Finding]:
         yield (
             path,
             f"the data is built from itself: {' -> '.join(cycle)}",
-            "data-cycle",
+            "dependency-cycle",
             "build one of them from a source",
         )
 
@@ -75,7 +80,7 @@ def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Finding]:
             if variable in secrets:
                 message = f"`{variable}` is both a secret and a variable of task `{name}`"
                 hint = f"remove `{variable}` from `vars`; its value comes from the vault"
-                yield join_path(("tasks", name, "vars", variable)), message, "secret-conflict", hint
+                yield join_path(("tasks", name, "vars", variable)), message, "settings-conflict", hint
 
 
 def find_cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:

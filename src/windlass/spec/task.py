@@ -129,7 +129,7 @@ class Task:
             yield "run", "`run` is empty", "wrong-value", "write the command, such as `python train.py`"
         if self.total_gpus is not None and self.gpus is not None:
             hint = "keep `gpus` (per node) or `total_gpus` (of all nodes together)"
-            yield "total_gpus", "both `gpus` and `total_gpus` are set", "gpus-conflict", hint
+            yield "total_gpus", "both `gpus` and `total_gpus` are set", "settings-conflict", hint
         if self.procs_per_node is not None and self.cluster in ("none", "ray"):
             message = f"`procs_per_node` has no effect with `cluster: {self.cluster}`"
             yield (

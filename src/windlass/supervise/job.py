@@ -318,7 +318,7 @@ class JobDocument:
             data = read_json(path)
             if data["schema"] != SCHEMA:
                 raise PreconditionError(
-                    f"{path} has schema {data['schema']}, this supervisor reads {SCHEMA}", code="job-schema"
+                    f"{path} has schema {data['schema']}, this supervisor reads {SCHEMA}", code="job-broken"
                 )
             data["replicas"] = tuple(ReplicaCommand(tuple(r["argv"]), r["env"]) for r in data["replicas"])
             data["secrets"] = tuple(SecretUse(**use) for use in data["secrets"])

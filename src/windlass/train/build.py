@@ -137,7 +137,7 @@ def _model(recipe: Recipe) -> nn.Module:
         mask = isinstance(recipe.data, DataConfig) and recipe.data.mask_documents
         if mask and recipe.train_module is None and not form_of(model).takes_documents:
             message = f"data.mask_documents: forward of {type(model).__name__} has no parameter `documents_BT`"
-            raise SpecError([Problem(message, "ignored-setting", hint="add it, or leave out `mask_documents`")])
+            raise SpecError([Problem(message, "setting-unused", hint="add it, or leave out `mask_documents`")])
         return model
     with torch.device("meta"):
         return Decoder(recipe.model)

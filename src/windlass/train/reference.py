@@ -37,7 +37,7 @@ def load_reference(text: str) -> object:
                 nearest(part, [word for word in vars(found) if not word.startswith("_")]) if _has_vars(found) else ""
             )
             hint = f"did you mean `{module_text}:{close}`?" if close else "check the name behind the colon"
-            raise NotFoundError(f"`{module_text}` has no `{part}`", hint=hint, code="name-missing")
+            raise NotFoundError(f"`{module_text}` has no `{part}`", hint=hint, code="module-not-found")
         found = getattr(found, part)
     return found
 

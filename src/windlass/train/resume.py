@@ -108,7 +108,7 @@ def _warm_start(trainer: Trainer[Any], source: Source) -> str:
         raise CheckpointError(
             f"{wanted.path} has no state of a trainer that could be taken",
             hint="set `checkpoint.load.trainer=null`: training then begins at its first step",
-            code="no-trainer-state",
+            code="no-such-state",
         )
     state = trainer.module.state_dict()
     path, _ = warm_start(state, wanted.path, optim=wanted.optim, is_strict=wanted.is_strict)

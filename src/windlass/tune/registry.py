@@ -38,7 +38,7 @@ def resolve_trainable(trainable: Any) -> Any:
         if trainable not in _trainables:
             near = nearest(trainable, _trainables)
             hint = f"did you mean {near!r}?" if near else "call tune.register_trainable(name, trainable) first"
-            raise NotFoundError(f"no trainable is named {trainable!r}", hint=hint, code="unknown-trainable")
+            raise NotFoundError(f"no trainable is named {trainable!r}", hint=hint, code="unknown-name")
         return _trainables[trainable]
     if not callable(trainable):
         hint = "pass a function of the configuration, a subclass of tune.Trainable, or a registered name"

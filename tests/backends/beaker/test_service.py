@@ -310,7 +310,7 @@ def test_without_the_client_the_package_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delitem(sys.modules, "windlass.backends.beaker.client", raising=False)
     with pytest.raises(PreconditionError) as caught:
         BeakerService(BeakerAccount(token="t")).user()
-    assert (caught.value.code, caught.value.hint) == ("beaker-not-installed", "pip install 'windlass[beaker]'")
+    assert (caught.value.code, caught.value.hint) == ("extra-missing", "pip install 'windlass[beaker]'")
 
 
 def test_asking_nothing_imports_nothing(tmp_path: Path) -> None:

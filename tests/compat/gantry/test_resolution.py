@@ -127,7 +127,7 @@ def test_ports_differ_by_name() -> None:
         ({"clusters": ["sessions"]}, "no-cluster", ""),
         ({"tags": ["a", "c"]}, "no-cluster", "name another cluster, or fewer tags and GPU types"),
         ({"beaker_image": "me/none"}, "beaker-no-image", "`--docker-image` is for public images"),
-        ({"datasets": ["none:/d"]}, "no-dataset", "check its name"),
+        ({"datasets": ["none:/d"]}, "beaker-not-found", "check its name"),
         ({"group_names": ["other/none"]}, "no-group", "ask its owner to make it"),
         ({"env_secrets": ["A=TOKENS"]}, "beaker-secret-missing", "did you mean `TOKEN`?"),
         ({"dataset_secrets": ["NONE:/s"]}, "beaker-secret-missing", "windlass beaker secret push NONE"),

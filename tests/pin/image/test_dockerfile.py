@@ -67,7 +67,7 @@ def test_the_target_decides_what_is_needed() -> None:
 def test_an_unknown_target_is_answered_with_the_nearest_stage() -> None:
     with pytest.raises(PreconditionError, match="has no stage `runtme`") as caught:
         parse("FROM a AS runtime", target="runtme")
-    assert (caught.value.code, caught.value.hint) == ("unknown-stage", "did you mean `runtime`?")
+    assert (caught.value.code, caught.value.hint) == ("unknown-name", "did you mean `runtime`?")
 
 
 @pytest.mark.parametrize("text", ["", "RUN true", "# FROM a"])

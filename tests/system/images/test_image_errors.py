@@ -32,13 +32,13 @@ def test_a_failing_step_is_shown(project: Project, at_docker: DockerLab) -> None
 
 def test_files_and_stages_that_are_not_there(project: Project) -> None:
     error = refusal(project, "env.image=Dockerfile.gpu")
-    assert (error.code, error.hint) == ("dockerfile-missing", "did you mean `Dockerfile`?")
+    assert (error.code, error.hint) == ("image-file-missing", "did you mean `Dockerfile`?")
     (project.folder / "Dockerfile.gpu").write_text("FROM scratch\n")
     project.git("add", "--all")
     assert refusal(project, "env.image.target=none").code == "dirty-tree"
     project.commit()
-    assert refusal(project, "env.image={dockerfile: Dockerfile, target: gpu}").code == "unknown-stage"
-    assert refusal(project, "env.image={dockerfile: Dockerfile, context: docs}").code == "context-missing"
+    assert refusal(project, "env.image={dockerfile: Dockerfile, target: gpu}").code == "unknown-name"
+    assert refusal(project, "env.image={dockerfile: Dockerfile, context: docs}").code == "image-file-missing"
 
 
 def test_a_base_for_another_architecture(

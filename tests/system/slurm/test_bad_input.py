@@ -393,8 +393,8 @@ def test_a_shared_folder_that_takes_nothing(
     ("shared", "python", "slug", "said"),
     [
         ("{folder}/code/play.yaml", "", "site-broken", ["Not a directory", "`fs.shared`"]),
-        ("", "/opt/nosuch/python3", "site-python-missing", ["/opt/nosuch/python3: not found", "`env.python`"]),
-        ("", "{folder}/old", "site-python-old", ["is Python 3.6", "3.9 or newer"]),
+        ("", "/opt/nosuch/python3", "site-python", ["/opt/nosuch/python3: not found", "`env.python`"]),
+        ("", "{folder}/old", "site-python", ["is Python 3.6", "3.9 or newer"]),
     ],
     ids=["shared is a file", "no python", "old python"],
 )

@@ -100,7 +100,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     (folder / "mine").write_text("notes")
     with pytest.raises(PreconditionError) as raised:
         export(folder)
-    assert raised.value.code == "export-exists"
+    assert raised.value.code == "file-exists"
     with pytest.raises(PreconditionError, match="holds mine, so it is no exported model"):
         export(folder, overwrite=True)
     assert (folder / "mine").exists()
@@ -130,7 +130,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("windlass.train.hf.weights._write_shard", full)
     with pytest.raises(CheckpointError, match="No space left on device") as raised:
         export(folder, overwrite=True)
-    assert raised.value.code == "hf-write"
+    assert raised.value.code == "file-unwritable"
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
     assert (folder / "model.safetensors").read_bytes() == before
 
@@ -242,7 +242,7 @@ def test_warm_start(tmp_path: Path) -> None:
     assert all(map(torch.equal, decoder(CONFIG).parameters(), model.parameters()))
     with pytest.raises(CheckpointError) as raised:
         warm_start(state, f"hf:{folder}", optim=True)
-    assert raised.value.code == "no-optimiser-state"
+    assert raised.value.code == "no-such-state"
     other = Decoder(MODELS["qwen3-moe"])
     elsewhere = export_model(other.config, ModuleWeights(other), tmp_path / "other")
     with pytest.raises(CheckpointError, match=r"blocks\.0\.ffn\.gate\.weight is missing"):

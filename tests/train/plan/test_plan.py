@@ -17,7 +17,7 @@ from windlass.train.resolve import resolve
 def refused(world: int, *overrides: str, name: str = "olmo2-7b") -> list[tuple[str, str]]:
     with pytest.raises(SpecError) as caught:
         plan_recipe(resolve(name, overrides).recipe, Machine(world=world), apply=False)
-    assert {problem.code for problem in caught.value.problems} <= {"shape-conflict", "ignored-setting"}
+    assert {problem.code for problem in caught.value.problems} <= {"shape-conflict", "setting-unused"}
     return [(problem.message, problem.hint) for problem in caught.value.problems]
 
 
@@ -216,7 +216,7 @@ def test_checkpoints_that_stay() -> None:
         ({"world": "many"}, "`world=many` is no count", "bad-value"),
         ({"mfu": "40%"}, "`mfu=40%` is no number", "bad-value"),
         ({"mfu": "40"}, "`mfu=40` is no share", "bad-value"),
-        ({"gpu": "h200"}, "the table of GPUs has no `h200`", "unknown-gpu"),
+        ({"gpu": "h200"}, "the table of GPUs has no `h200`", "unknown-name"),
     ],
 )
 def test_a_machine_that_cannot_be_is_refused(words: dict[str, str], message: str, code: str) -> None:

@@ -107,7 +107,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     journal.append("search-ended", {"why": "b"}, 2.0)
     with pytest.raises(PreconditionError) as caught:
         journal.write()
-    assert caught.value.code == "sweep-disk-full"
+    assert caught.value.code == "sweep-not-writable"
     monkeypatch.undo()
     journal.close()
     assert [record.data["why"] for record in JournalStream(SweepFolder(tmp_path)).poll()] == ["a"]

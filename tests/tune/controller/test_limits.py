@@ -289,7 +289,7 @@ def test_another_scheduler_is_refused_at_a_restore(tmp_path: Path) -> None:
     sweep.scheduler = AsyncHyperBandScheduler
     with pytest.raises(PreconditionError) as caught:
         sweep.run()
-    assert caught.value.code == "sweep-settings-differ"
+    assert caught.value.code == "sweep-differs"
 
 
 def test_a_journal_that_would_be_decided_otherwise_is_refused(tmp_path: Path) -> None:

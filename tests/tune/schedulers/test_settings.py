@@ -89,7 +89,7 @@ def test_code_made_on_the_fly_must_be_given_again() -> None:
     scheduler = PopulationBasedTraining(custom_explore_fn=lambda config: config)
     with pytest.raises(PreconditionError) as caught:
         from_settings(scheduler.settings())
-    assert caught.value.code == "scheduler-needs-code"
+    assert caught.value.code == "code-not-importable"
     assert "test_settings:test_code_made_on_the_fly" in str(caught.value)
 
 
@@ -116,7 +116,7 @@ def test_arguments_for_another_scheduler_are_left_out_and_unknown_ones_refused()
     assert (caught.value.code, caught.value.hint) == ("unknown-argument", "did you mean `hyperparam_mutations`?")
     with pytest.raises(UsageError) as caught:
         create_scheduler("hyperbant")
-    assert (caught.value.code, caught.value.hint) == ("unknown-scheduler", "did you mean 'hyperband'?")
+    assert (caught.value.code, caught.value.hint) == ("unknown-name", "did you mean 'hyperband'?")
 
 
 def test_population_based_training_goes_with_no_searcher_that_learns() -> None:
@@ -134,7 +134,7 @@ def test_a_scheduler_that_compares_needs_a_metric() -> None:
     for scheduler in (HyperBandScheduler(), ResourceChangingScheduler(HyperBandScheduler())):
         with pytest.raises(UsageError, match="HyperBandScheduler compares trials, and there is no metric") as caught:
             check_pairing(scheduler, searcher="grid", learns=False, metric=None)
-        assert caught.value.code == "metric-not-named"
+        assert caught.value.code == "metric-missing"
 
 
 def test_metric_and_mode_are_taken_once() -> None:

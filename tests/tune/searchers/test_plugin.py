@@ -139,7 +139,7 @@ def test_a_plug_in_must_be_given_again() -> None:
     with pytest.raises(PreconditionError) as caught:
         searcher_from(settings)
     assert "Counting, can not be made again" in caught.value.message
-    assert caught.value.code == "searcher-needs-code"
+    assert caught.value.code == "code-not-importable"
 
 
 def test_an_answer_that_is_no_configuration_is_told() -> None:

@@ -68,8 +68,8 @@ def test_a_person_writes_short_words() -> None:
         ({"lr": {"choice": 3}}, "`lr`: choice needs a list of values, not 3", "choice: [3]", "space-range"),
         ({"lr": {"choice": []}}, "`lr`: choice([]) has no value to choose", "list at least one", "space-empty"),
         ({"lr": {"eval": 3}}, "`lr`: eval needs an expression in text, not 3", "", "space-unknown"),
-        ({"lr": {"sample_from": "no_such_module:f"}}, "`lr`: 'no_such_module:f' can not be imported: No module named 'no_such_module'", "make it importable, or pass param_space again", "space-code"),
-        ({"lr": {"sample_from": "<lambda> (a.py:3)"}}, "`lr` is computed by <lambda> (a.py:3), which can not be found by a name", "pass param_space again, or write the function at the top of a module", "space-code"),
+        ({"lr": {"sample_from": "no_such_module:f"}}, "`lr`: 'no_such_module:f' can not be imported: No module named 'no_such_module'", "make it importable, or pass param_space again", "code-not-importable"),
+        ({"lr": {"sample_from": "<lambda> (a.py:3)"}}, "`lr` is computed by <lambda> (a.py:3), which can not be found by a name", "pass param_space again, or write the function at the top of a module", "code-not-importable"),
     ],
 )  # fmt: skip
 def test_a_bad_file_is_refused_with_the_value_and_its_place(data: Any, message: str, hint: str, code: str) -> None:
@@ -115,4 +115,4 @@ def test_objects_are_named_or_refused_at_once() -> None:
     with pytest.raises(SpaceError) as caught:
         to_json({"a": [{"b": object()}]})
     assert caught.value.message.startswith("`config/a/0/b` is <object object at ")
-    assert caught.value.code == "config-not-json"
+    assert caught.value.code == "not-json"

@@ -209,7 +209,7 @@ def test_a_lambda_must_be_given_again() -> None:
     with pytest.raises(PreconditionError) as caught:
         stopper_from(settings)
     assert "<lambda>" in caught.value.message
-    assert caught.value.code == "stopper-needs-code"
+    assert caught.value.code == "code-not-importable"
 
 
 # ------------------------------------------------------------------------------------------------ beside Ray Tune

@@ -157,7 +157,7 @@ def test_abilities_are_known_before_anything_starts() -> None:
         (7, "not-a-trainable"),
         (dict, "not-a-trainable"),
         (lambda: None, "not-a-trainable"),
-        (type("Empty", (Trainable,), {}), "trainable-without-step"),
+        (type("Empty", (Trainable,), {}), "trainable-incomplete"),
     ],
 )
 def test_what_is_no_trainable_is_refused(trainable: Any, code: str) -> None:

@@ -41,9 +41,9 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
         {"metric": "loss", "mode": "min", "search_alg": tune.OptunaSearch(metric="score", mode="max")},
         "metric-named-twice",
     ),
-    "no metric": (bowl, {"scheduler": ASHAScheduler()}, "metric-not-named"),
-    "no mode for ASHA": (bowl, {"metric": "loss", "scheduler": ASHAScheduler()}, "mode-missing"),
-    "no mode for TPE": (bowl, {"metric": "loss", "search_alg": tune.TPE()}, "mode-missing"),
+    "no metric": (bowl, {"scheduler": ASHAScheduler()}, "metric-missing"),
+    "no mode for ASHA": (bowl, {"metric": "loss", "scheduler": ASHAScheduler()}, "metric-missing"),
+    "no mode for TPE": (bowl, {"metric": "loss", "search_alg": tune.TPE()}, "metric-missing"),
     "two modes": (
         bowl,
         {"metric": "loss", "mode": "min", "scheduler": ASHAScheduler(mode="min")},
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "PBT cannot save": (
         Forgetful,
         {"metric": "score", "mode": "max", "scheduler": PopulationBasedTraining(**MUTATIONS)},
-        "cannot-save",
+        "trainable-incomplete",
     ),
     "PBT with search": (
         Counting,
@@ -74,8 +74,8 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
         {"metric": "loss", "mode": "min", "search_alg": tune.TPE(n_startup_trails=3)},
         "searcher-option",
     ),
-    "unknown scheduler": (bowl, {"scheduler": "ahsa"}, "unknown-scheduler"),
-    "unknown searcher": (bowl, {"search_alg": "tpee"}, "unknown-searcher"),
+    "unknown scheduler": (bowl, {"scheduler": "ahsa"}, "unknown-name"),
+    "unknown searcher": (bowl, {"search_alg": "tpee"}, "unknown-name"),
     "a class for a scheduler": (bowl, {"scheduler": ASHAScheduler}, "bad-value"),
     "no scheduler": (bowl, {"scheduler": 3}, "bad-value"),
 }
@@ -154,4 +154,4 @@ def test_a_class_that_cannot_save_is_not_told_to(tmp_path: Path) -> None:
     run = quiet(tmp_path, checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=2))
     with pytest.raises(WindlassError, match="checkpoint_frequency is set, and Forgetful cannot save") as caught:
         tune.Tuner(Forgetful, tune_config=here(), run_config=run)
-    assert caught.value.code == "cannot-save"
+    assert caught.value.code == "trainable-incomplete"

@@ -169,7 +169,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         tune.Tuner.restore(path, bowl, param_space={"x": tune.uniform(0, 11)})
     with pytest.raises(PreconditionError) as other:
         tune.Tuner.restore(path, bowl, tune_config=here(scheduler="asha"), run_config=SILENT).fit()
-    assert other.value.code == "sweep-settings-differ"
+    assert other.value.code == "sweep-differs"
 
 
 def test_a_space_with_functions_of_no_module_is_given_again(tmp_path: Path) -> None:

@@ -107,4 +107,4 @@ def _not_installed(error: ModuleNotFoundError) -> WindlassError:
     if (error.name or "").startswith("windlass"):
         return InternalError(str(error))
     message = f"Beaker's client is not installed: there is no module `{error.name}`"
-    return PreconditionError(message, hint="pip install 'windlass[beaker]'", code="beaker-not-installed")
+    return PreconditionError(message, hint="pip install 'windlass[beaker]'", code="extra-missing")

@@ -88,7 +88,7 @@ class Workspaces(Connection):
         """Keep a secret in a workspace; one of that name gets the new value. Idempotent."""
         if not _SECRET_NAME.fullmatch(name):
             hint = "use letters, digits, `_`, `.` and `-`"
-            raise UsageError(f"`{name}` is no name of a secret", hint=hint, code="beaker-secret-name")
+            raise UsageError(f"`{name}` is no name of a secret", hint=hint, code="secret-refused")
         with self.asking(f"writing secret {name}") as client:
             client.secret.http_request(
                 f"workspaces/{self._workspace_id(client, workspace)}/secrets/{name}/value",

@@ -132,7 +132,7 @@ def _known(arguments: Arguments) -> Account | None:
         return KnownAccount(name=own.user, secret_names=own.has_secret)
     if own.has_secret:
         hint = "add `--user NAME`, your name there"
-        raise UsageError("`--has-secret` takes the place of asking Beaker", hint=hint, code="mason-conflict")
+        raise UsageError("`--has-secret` takes the place of asking Beaker", hint=hint, code="options-conflict")
     return None
 
 
@@ -184,7 +184,7 @@ def _submit(words: tuple[str, ...], arguments: Arguments) -> int:
     if arguments.own.is_offline or arguments.own.user:
         flag = "--offline" if arguments.own.is_offline else "--user"
         message = f"`{flag}` asks Beaker nothing, and a submission must"
-        raise UsageError(message, hint="add `--emit beaker`, or leave it out", code="mason-conflict")
+        raise UsageError(message, hint="add `--emit beaker`, or leave it out", code="options-conflict")
     _known(arguments)  # refuses --has-secret
     if not has_beaker(os.environ):
         return _print_commands(_read(words, KnownAccount()))

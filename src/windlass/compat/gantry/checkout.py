@@ -198,7 +198,9 @@ def _check_pushed(git: Git, remote: str, commit: str, *, is_online: bool) -> Non
 def _branch_tip(git: Git, url: str, branch: str) -> str:
     done = git.call("ls-remote", "--exit-code", url, f"refs/heads/{branch}", timeout_s=_TIMEOUT_S)
     if done.code == 2:
-        raise NotFoundError(f"{url} has no branch `{branch}`", hint="write another `--branch`", code="no-branch")
+        raise NotFoundError(
+            f"{url} has no branch `{branch}`", hint="write another `--branch`", code="revision-not-found"
+        )
     if done.code != 0:
         raise _silent(url, done)
     return done.stdout.split()[0]

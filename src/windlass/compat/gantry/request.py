@@ -177,7 +177,7 @@ def save_spec(request: Request, path: Path, *, may_overwrite: bool) -> None:
     """
     if path.exists() and not may_overwrite:
         message = f"`--save-spec {path}`: the file is there already"
-        raise PreconditionError(message, hint="add `--yes`, or write another name", code="spec-file-exists")
+        raise PreconditionError(message, hint="add `--yes`, or write another name", code="file-exists")
     path.write_text(yaml_of(request.spec), encoding="utf-8")
 
 

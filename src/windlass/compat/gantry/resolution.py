@@ -146,7 +146,9 @@ class _Resolution:
             return mount
         found = self.account.dataset_id(mount.source)
         if found is None:
-            raise NotFoundError(f"Beaker has no dataset `{mount.source}`", hint="check its name", code="no-dataset")
+            raise NotFoundError(
+                f"Beaker has no dataset `{mount.source}`", hint="check its name", code="beaker-not-found"
+            )
         return Mount(source=found, path=mount.path, sub_path=mount.sub_path)
 
     def upload(self, mount: Mount) -> Mount:

@@ -80,13 +80,13 @@ def read_arguments(argv: Sequence[str], *, environ: Mapping[str, str]) -> Argume
     if "--" not in argv:
         hint = f"write ` -- ` before the command, {_EXAMPLE}"
         raise UsageError(
-            "`--` is missing: it separates mason's options from the command", hint=hint, code="mason-no-command"
+            "`--` is missing: it separates mason's options from the command", hint=hint, code="mason-usage"
         )
     at = list(argv).index("--")
     found = _read_flags(list(argv[:at]))
     commands = _split(argv[at + 1 :])
     if not all("".join(command).strip() for command in commands) or not commands:
-        raise UsageError("there is no command behind `--`", hint=_EXAMPLE, code="mason-no-command")
+        raise UsageError("there is no command behind `--`", hint=_EXAMPLE, code="mason-usage")
     _check_commands(commands)
     options = _options(found, environ)
     return Arguments(options=options, own=_own(found), commands=commands, notes=tuple(found.notes))
@@ -99,7 +99,7 @@ def _check_text(argv: Sequence[str]) -> None:
             word.encode()
         except UnicodeEncodeError:
             message = f"{os.fsencode(word)!r} is not UTF-8, and a specification is"
-            raise UsageError(message, hint="write it in UTF-8, or rename the file", code="mason-value") from None
+            raise UsageError(message, hint="write it in UTF-8, or rename the file", code="bad-value") from None
 
 
 def _read_flags(words: list[str]) -> _Found:
@@ -163,7 +163,7 @@ def _flag(word: str) -> tuple[Flag, str | None]:
             if close
             else "`windlass mason --help` lists them; the command's own stand behind ` -- `"
         )
-    raise UsageError(message, hint=hint, code="mason-unknown-option")
+    raise UsageError(message, hint=hint, code="unknown-option")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -175,19 +175,19 @@ def _stray(word: str, before: Sequence[str]) -> UsageError:
     flag = _BY_NAME.get(last)
     behind = f", behind `{last}`, which takes {flag.takes.value}" if flag is not None else ""
     hint = f"write ` -- ` before the command, {_EXAMPLE}"
-    return UsageError(f"`{word}` stands where an option is expected{behind}", hint=hint, code="mason-stray-word")
+    return UsageError(f"`{word}` stands where an option is expected{behind}", hint=hint, code="mason-usage")
 
 
 def _keep(found: _Found, flag: Flag, texts: Sequence[str], *, has_equals: bool, after: str) -> None:
     if flag.takes is Takes.NONE:
         if has_equals:
-            raise UsageError(f"`{flag.name}` takes no value", hint=f"write `{flag.name}`", code="mason-value")
+            raise UsageError(f"`{flag.name}` takes no value", hint=f"write `{flag.name}`", code="bad-value")
         found.by_flag[flag.name] = [True]
         return
     if not texts and flag.takes is not Takes.ANY:
         hint = f"write `{flag.name} {flag.metavar}`"
         read = f"; `{after}` is read as an option" if after else ""
-        raise UsageError(f"`{flag.name}` needs a value{read}", hint=hint, code="mason-value")
+        raise UsageError(f"`{flag.name}` needs a value{read}", hint=hint, code="bad-value")
     values = [_value(flag, text) for text in texts]
     before = found.by_flag.setdefault(flag.name, [])
     found.num_times[flag.name] = found.num_times.get(flag.name, 0) + 1
@@ -203,7 +203,7 @@ def _value(flag: Flag, text: str) -> Any:
         word = nearest(text.lower(), _words_of(flag))
         choices = "|".join(_words_of(flag)) or flag.metavar
         hint = f"did you mean `{word}`?" if word else f"write `{flag.name} {choices}`"
-        raise UsageError(f"`{flag.name} {_short(text)}`: {error}", hint=hint, code="mason-value") from None
+        raise UsageError(f"`{flag.name} {_short(text)}`: {error}", hint=hint, code="bad-value") from None
 
 
 def _short(text: str) -> str:
@@ -236,14 +236,14 @@ def _check_commands(commands: Sequence[Sequence[str]]) -> None:
                 f"write `{flag}` before the `--`; if the command itself takes it, quote the whole command:"
                 f" -- 'python train.py {flag} ...'"
             )
-            raise UsageError(message, hint=hint, code="mason-stray-word")
+            raise UsageError(message, hint=hint, code="mason-usage")
 
 
 def _options(found: _Found, environ: Mapping[str, str]) -> MasonOptions:
     """The options of mason; repeated lists add up, repeated variables count once, the last value of each."""
     given = {flag.field: found.by_flag[flag.name] for flag in FLAGS if flag.field and flag.name in found.by_flag}
     if not given.get("cluster"):
-        raise UsageError("`--cluster` is missing", hint=_EXAMPLE, code="mason-value")
+        raise UsageError("`--cluster` is missing", hint=_EXAMPLE, code="bad-value")
     made: dict[str, Any] = {name: _union(found, name, given[name]) for name in _LISTS if name in given}
     made |= {name: _last_of_each(found, name, given[name]) for name in ("env", "secret") if name in given}
     made |= {name: values[-1] for name, values in given.items() if name not in made}
@@ -271,7 +271,7 @@ def _check(options: MasonOptions, found: _Found) -> None:
     both = sorted(dict(options.env).keys() & dict(options.secret).keys())
     if both:
         message = f"`--env {both[0]}=...` and `--secret {both[0]}=...` give the same variable"
-        raise UsageError(message, hint="leave one of them out", code="mason-conflict")
+        raise UsageError(message, hint="leave one of them out", code="options-conflict")
     if options.num_nodes > 1 and options.no_host_networking:
         found.note("--no-host-networking with more than one node: the nodes may not reach one another")
     if options.preemptible and options.min_runtime_ns is not None:
@@ -280,7 +280,7 @@ def _check(options: MasonOptions, found: _Found) -> None:
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
         message = f"`--beaker_datasets` mounts two datasets at `{twice}`"
-        raise UsageError(message, hint="give each its own path", code="mason-conflict")
+        raise UsageError(message, hint="give each its own path", code="options-conflict")
 
 
 def _own(found: _Found) -> OwnOptions:
@@ -294,12 +294,12 @@ def _own(found: _Found) -> OwnOptions:
         hint = (
             f"did you mean `{nearest(own.emit, _EMITS)}`?" if nearest(own.emit, _EMITS) else "one of spec, beaker, plan"
         )
-        raise UsageError(f"`--emit {own.emit}`: spec, beaker or plan is expected", hint=hint, code="mason-value")
+        raise UsageError(f"`--emit {own.emit}`: spec, beaker or plan is expected", hint=hint, code="bad-value")
     elsewhere = next((flag.name for flag in OWN if flag.field in _ELSEWHERE and flag.name in found.by_flag), "")
     if elsewhere and not own.on and own.emit != "spec":
         hint = "add `--on SITE`, or leave it out"
-        raise UsageError(f"`{elsewhere}` goes with `--on`", hint=hint, code="mason-conflict")
+        raise UsageError(f"`{elsewhere}` goes with `--on`", hint=hint, code="options-conflict")
     if own.on and own.emit == "beaker":
         message = "`--emit beaker` is what Beaker gets, and `--on` goes elsewhere"
-        raise UsageError(message, hint="with `--on` take `--emit spec` or `--emit plan`", code="mason-conflict")
+        raise UsageError(message, hint="with `--on` take `--emit spec` or `--emit plan`", code="options-conflict")
     return own

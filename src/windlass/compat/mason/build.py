@@ -100,7 +100,7 @@ def read_build(words: Sequence[str]) -> BuildOptions:
         if flag not in flags:
             close = nearest(flag, flags)
             hint = f"did you mean `{close}`?" if close else _EXAMPLE
-            raise UsageError(f"`{flag}` is no option of `windlass mason build`", hint=hint, code="mason-unknown-option")
+            raise UsageError(f"`{flag}` is no option of `windlass mason build`", hint=hint, code="unknown-option")
         if not equals and position + 1 < len(words):
             position += 1
             value = words[position]
@@ -110,7 +110,7 @@ def read_build(words: Sequence[str]) -> BuildOptions:
         raise UsageError("`windlass mason build` needs a launch script", hint=_EXAMPLE, code="missing-argument")
     if given.get("cuda_version", "12") not in _CUDA_VERSIONS:
         message = f"`--cuda-version {given['cuda_version']}`: 12 or 13 is expected"
-        raise UsageError(message, hint="--cuda-version 12", code="mason-value")
+        raise UsageError(message, hint="--cuda-version 12", code="bad-value")
     return BuildOptions(script=Path(words[position]), arguments=tuple(words[position + 1 :]), **given)
 
 

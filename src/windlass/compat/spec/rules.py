@@ -105,7 +105,7 @@ def _version(spec: Branch) -> Iterator[Problem]:
     if isinstance(version, Leaf) and version.value is not None and version.value not in _VERSIONS:
         message = f"the spec has version `{version.text}`; this windlass reads {' and '.join(_VERSIONS)}"
         hint = "write `version: v2`, or look for a newer windlass: pip install -U windlass"
-        yield Problem(message, "beaker-version", version.place, hint)
+        yield Problem(message, "beaker-spec", version.place, hint)
 
 
 def _tasks(spec: Branch) -> Iterator[Problem]:

@@ -261,7 +261,7 @@ def _check_folder(folder: Path) -> None:
         )
     if not folder.is_dir():
         raise PreconditionError(
-            f"{folder} is not a folder", hint="`code:` names the folder that holds the code", code="code-not-a-folder"
+            f"{folder} is not a folder", hint="`code:` names the folder that holds the code", code="code-missing"
         )
     if not os.access(folder, os.R_OK | os.X_OK):
         raise AccessError(f"cannot read the folder {folder}", hint=f"chmod u+rx {folder}", code="unreadable")

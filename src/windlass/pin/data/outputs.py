@@ -44,7 +44,7 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[Entry]) -
     """Raise when an output is not what its task recorded when it succeeded.
 
     Raises:
-        PreconditionError: `output-unrecorded`, or `data-changed` with the files that differ.
+        PreconditionError: `no-output`, or `data-changed` with the files that differ.
     """
     folder, inner = _parts(name, source, runs)
     try:
@@ -53,7 +53,7 @@ def check_output(name: str, source: str, runs: Path, entries: Sequence[Entry]) -
         raise PreconditionError(
             f"data `{name}`: the task `{folder.name}` of {folder.parent.parent.name} has recorded no output",
             hint="only a task that succeeded has; `windlass show` says how it ended",
-            code="output-unrecorded",
+            code="no-output",
         ) from error
     recorded = {
         os.path.relpath(entry.path, inner) if inner else entry.path: entry.sha256

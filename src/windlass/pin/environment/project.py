@@ -100,7 +100,7 @@ def check_choices(manifest: Manifest, extras: Iterable[str], groups: Iterable[st
                 raise PreconditionError(
                     f"{manifest.path} declares no {kind} `{name}`",
                     hint=f"did you mean `{close}`?" if close else f"it declares: {legal}",
-                    code="unknown-extra" if kind == "extra" else "unknown-group",
+                    code="unknown-extra",
                 )
 
 

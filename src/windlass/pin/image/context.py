@@ -35,7 +35,7 @@ class Context:
 
 
 def read_dockerfile(tree: TreeReader, path: str) -> str:
-    """The Dockerfile's text at the pinned commit; raises PreconditionError (`dockerfile-missing`)."""
+    """The Dockerfile's text at the pinned commit; raises PreconditionError (`image-file-missing`)."""
     text = tree.text(path)
     if text is None:
         names = [
@@ -49,7 +49,7 @@ def read_dockerfile(tree: TreeReader, path: str) -> str:
             hint=f"did you mean `{close}`?"
             if close
             else "commit it; `windlass init NAME --docker` writes one to start from",
-            code="dockerfile-missing",
+            code="image-file-missing",
         )
     return text
 
@@ -68,7 +68,7 @@ def read_context(tree: TreeReader, folder: str, dockerfile: str) -> Context:
         raise PreconditionError(
             f"the context `{folder}` of the image is not in the pinned code, or is empty",
             hint="`env.image.context` is a folder relative to the code; commit what is in it",
-            code="context-missing",
+            code="image-file-missing",
         )
     own = tree.text(f"{dockerfile}{_IGNORE}")
     text = own if own is not None else tree.text(_IGNORE if folder in ("", ".") else f"{folder}/{_IGNORE}") or ""
@@ -113,5 +113,5 @@ def _ignoring(text: str) -> Callable[[str], bool]:
         return ignoring(text)
     except ValueError as error:
         raise PreconditionError(
-            f"a pattern in {_IGNORE} is broken: {error}", hint="correct it and commit", code="dockerignore-broken"
+            f"a pattern in {_IGNORE} is broken: {error}", hint="correct it and commit", code="dockerfile-broken"
         ) from error

@@ -106,7 +106,7 @@ class Dockerfile:
         raise PreconditionError(
             f"{self.path} has no stage `{self.target}`",
             hint=f"did you mean `{close}`?" if close else known,
-            code="unknown-stage",
+            code="unknown-name",
         )
 
     def _stage(self, source: str, of: Stage) -> Stage | None:

@@ -41,7 +41,7 @@ def mutated(name: str) -> Iterator[None]:
     """
     if name not in MUTANTS:
         hint = nearest(name, MUTANTS) or ", ".join(MUTANTS)
-        raise UsageError(f"no mutant `{name}`", hint=f"did you mean `{hint}`?", code="unknown-mutant")
+        raise UsageError(f"no mutant `{name}`", hint=f"did you mean `{hint}`?", code="unknown-name")
     changes = MUTANTS[name]()
     kept = [(owner, attribute, vars(owner)[attribute]) for owner, attribute, _ in changes]
     for owner, attribute, replacement in changes:

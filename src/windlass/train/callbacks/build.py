@@ -78,7 +78,7 @@ def build_callback(name: str, config: CallbackConfig, makers: Mapping[str, Maker
         return load_callback(config, where=f"callbacks.{name}")
     if config.kind not in HOMES:
         message = f"callbacks.{name}: nothing here makes a callback of kind {config.kind!r}"
-        raise SpecError([Problem(message, "unknown-callback", None, f"one of {', '.join(sorted(HOMES))}")])
+        raise SpecError([Problem(message, "unknown-name", None, f"one of {', '.join(sorted(HOMES))}")])
     settings = {
         field.name: getattr(config, field.name) for field in fields(config) if field.name not in {"kind", "enabled"}
     }

@@ -43,7 +43,7 @@ class JsonLines(Callback):
             raise PreconditionError(
                 f"metrics cannot be written to {path}: {error.strerror or error}",
                 hint="set `path` of the `jsonl` callback",
-                code="metrics-log-unwritable",
+                code="file-unwritable",
             ) from error
 
     def on_metrics(self, step: int, metrics: Mapping[str, float]) -> None:

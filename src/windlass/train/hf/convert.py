@@ -95,7 +95,7 @@ def import_model(path: str, folder: str) -> str:
     """
     store = open_store(folder, World(device=torch.device("cpu")))
     if store.committed():
-        raise PreconditionError(f"{folder} holds checkpoints already", hint="give another folder", code="export-exists")
+        raise PreconditionError(f"{folder} holds checkpoints already", hint="give another folder", code="file-exists")
     with open_model(path) as source:
         weights: Mapping[str, Tensor] = dict(source)
         record = {

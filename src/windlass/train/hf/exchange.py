@@ -105,7 +105,7 @@ def export_model(
         stage.mkdir(parents=True)
     except OSError as error:
         raise PreconditionError(
-            f"{target} cannot be written: {error.strerror or error}", hint="give another folder", code="hf-write"
+            f"{target} cannot be written: {error.strerror or error}", hint="give another folder", code="file-unwritable"
         ) from error
     try:
         write_weights(stage, entries, max_shard_bytes=max_shard_bytes)
@@ -151,14 +151,14 @@ def _refuse_existing(target: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise PreconditionError(
-            f"{target} exists", hint="give another folder, or ask for it with `--overwrite`", code="export-exists"
+            f"{target} exists", hint="give another folder, or ask for it with `--overwrite`", code="file-exists"
         )
     if not target.is_dir() or (foreign := sorted(path.name for path in target.iterdir() if not _is_exported(path))):
         what = f"holds {foreign[0]}" if target.is_dir() else "is a file"
         raise PreconditionError(
             f"{target} {what}, so it is no exported model that could be replaced",
             hint="give another folder, or remove it yourself",
-            code="export-exists",
+            code="file-exists",
         )
 
 

@@ -140,7 +140,7 @@ def write_weights(folder: Path, entries: Sequence[Entry], *, max_shard_bytes: in
             raise CheckpointError(
                 f"cannot write {path}: {error.strerror or error}",
                 hint="free some space, or give another folder",
-                code="hf-write",
+                code="file-unwritable",
             ) from error
     if len(shards) > 1:
         places = {entry.name: name for name, shard in zip(names, shards, strict=True) for entry in shard}

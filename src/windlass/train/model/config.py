@@ -195,10 +195,10 @@ class ModelConfig:
         own = self.attention
         if own.window is None and own.window_pattern:
             message = "window_pattern says which layers have a window, and there is none"
-            yield "attention.window_pattern", message, "ignored-setting", "give `attention.window`, or leave it out"
+            yield "attention.window_pattern", message, "setting-unused", "give `attention.window`, or leave it out"
         if own.window is None and self.window_rope is not None:
             message = "window_rope is for layers with a window, and there is none"
-            yield "window_rope", message, "ignored-setting", "give `attention.window`, or leave it out"
+            yield "window_rope", message, "setting-unused", "give `attention.window`, or leave it out"
         if own.soft_cap is not None and own.backend == "varlen":
             message = f"attention backend varlen cannot cap scores at {own.soft_cap}"
             yield "attention.backend", message, "shape-conflict", "write `auto` or `flex`"

@@ -71,7 +71,7 @@ class LanguageModule:
         self._form = form_of(model)
         if self._form.gives == "logits" and self.loss.kind == "chunked":
             message = f"loss.kind: a {type(model).__name__} gives all its logits at once, and no chunks"
-            raise SpecError([Problem(message, "ignored-setting", None, "write `loss.kind=auto`")])
+            raise SpecError([Problem(message, "setting-unused", None, "write `loss.kind=auto`")])
 
     def weigh(self, batch: Batch) -> float:
         """Labels that count."""

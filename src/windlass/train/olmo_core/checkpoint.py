@@ -127,7 +127,7 @@ def _read_config(files: Files, path: str) -> tuple[Mapping[str, Any], str]:
     except FileNotFoundError as error:
         message = f"{place.path} has no config.json, so that nothing says what the model of {path} is"
         hint = "OLMo-core's ConfigSaver writes one; take a checkpoint that has it"
-        raise CheckpointError(message, hint=hint, code="checkpoint-foreign") from error
+        raise CheckpointError(message, hint=hint, code="checkpoint-no-model") from error
     except ValueError as error:
         problem = Problem(f"{source} cannot be read: {error}", "olmo-core-setting", hint="copy it again")
         raise SpecError([problem]) from error

@@ -117,7 +117,7 @@ def _own_optimizer(model: nn.Module, config: OptimTarget, items: Sequence[Assign
     left = [item.name for item in items if id(item.parameter) not in moved]
     if left:
         message = f"optim: {config.target} leaves out {count(len(left), 'parameter')}, such as {left[0]}"
-        raise SpecError([Problem(message, "ignored-setting", None, "freeze them with `optim.groups`, or take them in")])
+        raise SpecError([Problem(message, "setting-unused", None, "freeze them with `optim.groups`, or take them in")])
     for group in made.param_groups:
         group.setdefault("peak_lr", group["lr"])
     return made

@@ -117,7 +117,7 @@ class PowerConfig(_Warm):
             yield "warmup", "a power of position / 0 has no value", "wrong-value", "give it a warm-up"
         if self.final and self.decay is None:
             message = f"final {self.final} is where the decay ends, and there is no decay"
-            yield "final", message, "ignored-setting", "give `decay`, or leave out `final`"
+            yield "final", message, "setting-unused", "give `decay`, or leave out `final`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,7 +133,7 @@ class ParallelConfig:
         """What no single field can see."""
         if isinstance(self.checkpointing, BudgetCheckpointing) and not self.compile:
             message = "a budget for checkpointing is kept by the compiler, and `compile` is off"
-            yield "checkpointing", message, "ignored-setting", "write `compile: true`, or take kind `selective`"
+            yield "checkpointing", message, "setting-unused", "write `compile: true`, or take kind `selective`"
         if self.compile and self.pipeline.stages > 1 and self.pipeline.schedule == "zero-bubble":
             message = "compiled blocks have one backward pass, which the schedule zero-bubble cuts in two"
             yield "compile", message, "shape-conflict", "write `compile: false`, or take the schedule `interleaved`"

@@ -124,7 +124,7 @@ def _misfits(config: ParallelConfig, world_size: int) -> Iterator[Problem]:
         yield Problem(message, "shape-conflict", hint=f"give a divisor of {rest}")
     elif config.data != "hsdp" and config.replicas != 1:
         message = f"parallel.replicas: {config.replicas} replicas are of `data: hsdp`, and `data` is {config.data!r}"
-        yield Problem(message, "ignored-setting", hint="write `data: hsdp`, or leave `replicas` out")
+        yield Problem(message, "setting-unused", hint="write `data: hsdp`, or leave `replicas` out")
     else:
         shards = rest // config.replicas * config.context
         if shards % config.expert:
@@ -207,7 +207,7 @@ def _conflicts(config: ParallelConfig, model: ModelConfig) -> Iterator[Problem]:
         yield Problem(message, "shape-conflict", hint="write `model.is_tied: false`, or take one stage")
     if config.expert > 1 and model.moe is None:
         message = f"parallel.expert: {config.expert} processes for the experts of a model that has none"
-        yield Problem(message, "ignored-setting", hint="leave out `parallel.expert`, or give `model.moe`")
+        yield Problem(message, "setting-unused", hint="leave out `parallel.expert`, or give `model.moe`")
     if model.moe is not None and config.tensor > 1:
         message = f"parallel.tensor: {config.tensor} processes, and experts are not split that way"
         yield Problem(message, "shape-conflict", hint="take `tensor: 1`; `expert` splits them")

@@ -75,7 +75,7 @@ def check_parts(recipe: Recipe) -> Iterator[Problem]:
     if recipe.loss.kind == "chunked" and (is_split or parallel.tensor > 1):
         name = "parallel.pipeline.schedule zero-bubble" if is_split else f"parallel.tensor {parallel.tensor}"
         message = f"loss.kind: with {name} the loss has all its logits at once, and no chunks"
-        yield Problem(message, "ignored-setting", hint="write `loss.kind=auto`")
+        yield Problem(message, "setting-unused", hint="write `loss.kind=auto`")
     if parallel.strict is not None and isinstance(recipe.optim, (NorMuonConfig, DionConfig)):
         message = f"parallel.strict: {recipe.optim.kind} sums over the processes that share a matrix, in no fixed order"
         yield Problem(message, "shape-conflict", hint="take `optim.kind=muon`, or leave out `strict`")

@@ -92,7 +92,7 @@ class Machine:
         if gpu and gpu not in GPUS:
             close = next((name for name in GPUS if name.startswith(gpu.lower())), "") or nearest(gpu.lower(), GPUS)
             hint = f"did you mean `gpu={close}`?" if close else f"there are {', '.join(GPUS)}"
-            raise UsageError(f"the table of GPUs has no `{gpu}`", hint=hint, code="unknown-gpu")
+            raise UsageError(f"the table of GPUs has no `{gpu}`", hint=hint, code="unknown-name")
         mfu = _number(words, "mfu", DEFAULT_MFU)
         if not 0 < mfu <= 1:
             raise UsageError(f"`mfu={words['mfu']}` is no share", hint="write one such as `mfu=0.4`", code="bad-value")

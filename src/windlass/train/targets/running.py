@@ -71,7 +71,7 @@ def build_own_module(
             f"`{unused[0]}` is set, and {config.target} has no parameter of that name, so nothing would come of it"
         )
         hint = f"give it the parameter `{unused[0].rpartition('.')[2]}`, or leave out `{unused[0]}`"
-        raise SpecError([Problem(message, "ignored-setting", hint=hint)])
+        raise SpecError([Problem(message, "setting-unused", hint=hint)])
     made = call_target(
         config,
         "train_module",

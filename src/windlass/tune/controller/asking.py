@@ -45,7 +45,7 @@ class Asking:
         elif event.what == "extend":
             self._extend(facts)
         else:
-            raise UsageError(f"a sweep cannot be asked to `{event.what}`", code="unknown-request")
+            raise UsageError(f"a sweep cannot be asked to `{event.what}`", code="unknown-name")
 
     def close(self, why: str, *, saves: bool) -> None:
         """Let nothing start any more, and end what runs so that it can go on later."""

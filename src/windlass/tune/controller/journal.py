@@ -180,7 +180,7 @@ class HeadJournal:
         """Hand everything gathered to the operating system: it survives this process.
 
         Raises:
-            PreconditionError: the disk is full (`sweep-disk-full`), or does not take it; nothing of it was written.
+            PreconditionError: the disk is full (`sweep-not-writable`), or does not take it; nothing of it was written.
         """
         if not self._lines:
             return
@@ -193,7 +193,7 @@ class HeadJournal:
             raise PreconditionError(
                 f"{self._path} cannot be written: {os.strerror(error.errno or 0)}",
                 hint="make room and start the same command again: the sweep goes on where it was",
-                code="sweep-disk-full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "sweep-not-writable",
+                code="sweep-not-writable",
             ) from error
         self.end += len(content)
         self._lines.clear()

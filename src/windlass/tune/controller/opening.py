@@ -74,7 +74,7 @@ class Beginning:
         """Refuse to go on with other algorithms.
 
         Raises:
-            PreconditionError: `sweep-settings-differ`.
+            PreconditionError: `sweep-differs`.
         """
         for what, part in (("scheduler", scheduler), ("searcher", searcher)):
             before, now = self.created[what], describe(part)
@@ -82,7 +82,7 @@ class Beginning:
                 raise PreconditionError(
                     f"the sweep was begun with the {what} {json.dumps(before)}, not {json.dumps(now)}",
                     hint=f"restore it with the {what} it has, or begin a sweep of another name",
-                    code="sweep-settings-differ",
+                    code="sweep-differs",
                 )
 
 

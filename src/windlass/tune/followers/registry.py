@@ -24,12 +24,10 @@ def make_target(name: str, options: Mapping[str, Any]) -> Target:
     """A target by its name.
 
     Raises:
-        UsageError: there is none of that name, or it does not take an option (`unknown-follower`).
+        UsageError: there is none of that name, or it does not take an option (`unknown-name`).
     """
     if name not in TARGETS:
-        raise BadValueError(
-            f"there is no follower {name!r}", hint=f"one of {', '.join(TARGETS)}", code="unknown-follower"
-        )
+        raise BadValueError(f"there is no follower {name!r}", hint=f"one of {', '.join(TARGETS)}", code="unknown-name")
     module, _, attribute = TARGETS[name].partition(":")
     try:
         target = getattr(importlib.import_module(module), attribute)(**options)
@@ -37,7 +35,7 @@ def make_target(name: str, options: Mapping[str, Any]) -> Target:
         raise BadValueError(
             f"the follower {name!r} does not take these options: {error}",
             hint="options are those of its class in windlass.tune.followers",
-            code="unknown-follower",
+            code="unknown-name",
         ) from error
     assert isinstance(target, Target)
     return target

@@ -140,14 +140,14 @@ def write(picture: Picture, path: Path | str) -> Path:
     """Write a picture; the suffix says how: `.png`, `.svg` or `.html`. The same picture gives the same bytes.
 
     Raises:
-        UsageError: another suffix (`picture-format`).
+        UsageError: another suffix (`file-suffix`).
     """
     target = Path(path)
     if target.suffix not in FORMATS:
         raise UsageError(
             f"{target.name!r} does not end in {', '.join(FORMATS)}",
             hint="name the file curves.png, say",
-            code="picture-format",
+            code="file-suffix",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.suffix == ".png":

@@ -34,13 +34,13 @@ def draw(history: History | Path | str, kind: str, path: Path | str, **choices: 
         choices: `metric` and `mode` where the sweep's own are not meant; for `pareto` `metrics` and `modes`.
 
     Raises:
-        UsageError: unknown kind (`unknown-picture`) or suffix (`picture-format`).
+        UsageError: unknown kind (`unknown-name`) or suffix (`file-suffix`).
         MetricError: no metric is known (`sweep-metric`).
         BestTrialError: there is nothing to draw (`sweep-no-best`, `sweep-no-clones`).
         PreconditionError: matplotlib is not installed (`extra-missing`).
     """
     if kind not in KINDS:
-        raise UsageError(f"there is no picture {kind!r}", hint=f"one of {', '.join(KINDS)}", code="unknown-picture")
+        raise UsageError(f"there is no picture {kind!r}", hint=f"one of {', '.join(KINDS)}", code="unknown-name")
     found = history if isinstance(history, History) else read_history(history)
     module, _, name = KINDS[kind].partition(":")
     with style():

@@ -22,7 +22,7 @@ class BestTrialError(NotFoundError, RuntimeError):
 class TrialMissingError(NotFoundError, KeyError):
     """The sweep has no such trial."""
 
-    default_code = "sweep-no-such-trial"
+    default_code = "no-such-trial"
 
     def __str__(self) -> str:
         return self.message

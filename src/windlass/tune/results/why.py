@@ -33,7 +33,7 @@ def find_trial(history: History, trial: str) -> TrialHistory:
     """A trial by its id or number.
 
     Raises:
-        TrialMissingError: there is none (`sweep-no-such-trial`).
+        TrialMissingError: there is none (`no-such-trial`).
     """
     found = history.trials.get(trial) or history.trials.get(f"{trial:0>5}")
     if found is None:
@@ -51,7 +51,7 @@ def explain(history: History, trial: str) -> list[str]:
     waits for, if it waits.
 
     Raises:
-        TrialMissingError: there is no such trial (`sweep-no-such-trial`).
+        TrialMissingError: there is no such trial (`no-such-trial`).
     """
     found = find_trial(history, trial)
     entries = sorted(_entries(history, found), key=lambda entry: entry[0])

@@ -93,13 +93,13 @@ class FIFO:
         """The metric of a result that has it; more is better.
 
         Raises:
-            UsageError: it is not a number (`metric-not-a-number`).
+            UsageError: it is not a number (`bad-metrics`).
         """
         name = self.metric_in(sweep)
         value = result[name]
         if not isinstance(value, (int, float)):
             hint = f"report {name!r} as a float"
-            raise BadValueError(f"{name!r} is {value!r}, which is not a number", hint=hint, code="metric-not-a-number")
+            raise BadValueError(f"{name!r} is {value!r}, which is not a number", hint=hint, code="bad-metrics")
         return self.sign_in(sweep) * value
 
 

@@ -54,13 +54,13 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> Scheduler:
     serves to compare several.
 
     Raises:
-        UsageError: there is no such scheduler (`unknown-scheduler`), or none takes such an argument (`unknown-argument`).
+        UsageError: there is no such scheduler (`unknown-name`), or none takes such an argument (`unknown-argument`).
     """
     name = scheduler.lower()
     if name not in _SHORT:
         near = nearest(name, _SHORT)
         hint = f"did you mean {near!r}?" if near else f"there are {', '.join(_SHORT)}"
-        raise BadValueError(f"there is no scheduler {scheduler!r}", hint=hint, code="unknown-scheduler")
+        raise BadValueError(f"there is no scheduler {scheduler!r}", hint=hint, code="unknown-name")
     kind = _kind(_SHORT[name])
     known = _arguments(kind)
     elsewhere = {argument for other in set(_SHORT.values()) for argument in _arguments(_kind(other))}
@@ -96,14 +96,14 @@ def from_settings(settings: Mapping[str, Any]) -> Any:
     """The scheduler that `settings()` described, new: nothing was told to it yet.
 
     Raises:
-        PreconditionError: it is code that cannot be imported here, and must be given again (`scheduler-needs-code`).
+        PreconditionError: it is code that cannot be imported here, and must be given again (`code-not-importable`).
     """
     name = str(settings["type"])
     if name not in _MODULES and ":" not in name:
         raise PreconditionError(
             f"the scheduler of this sweep is {name}, which did not say how it is made again",
             hint="give the scheduler again when you restore the sweep",
-            code="scheduler-needs-code",
+            code="code-not-importable",
         )
     kind = _kind(name) if name in _MODULES else imported(name)
     return kind(**{key: from_form(value, from_settings) for key, value in settings.items() if key != "type"})
@@ -119,7 +119,7 @@ def check_pairing(scheduler: Scheduler, *, searcher: str, learns: bool, metric: 
 
     Raises:
         UsageError: a learning searcher with population based training (`pbt-with-search`); no metric for a scheduler
-            that compares trials (`metric-not-named`).
+            that compares trials (`metric-missing`).
     """
     name = type(scheduler).__name__
     if learns and getattr(scheduler, "forbids_learning", False):
@@ -134,7 +134,7 @@ def check_pairing(scheduler: Scheduler, *, searcher: str, learns: bool, metric: 
         raise BadValueError(
             f"{type(inner).__name__} compares trials, and there is no metric",
             hint='name it once: TuneConfig(metric="loss", mode="min"), say',
-            code="metric-not-named",
+            code="metric-missing",
         )
 
 

@@ -164,7 +164,7 @@ class DistributeResourcesToTopJob(DistributeResources):
         metric = self.metric or scheduler.metric or sweep.metric
         if metric == "-":
             hint = "name it in the sweep, in its scheduler, or here: metric=..., mode=..."
-            raise BadValueError("DistributeResourcesToTopJob has no metric", hint=hint, code="metric-not-named")
+            raise BadValueError("DistributeResourcesToTopJob has no metric", hint=hint, code="metric-missing")
         is_max = (self.mode or scheduler.mode) == "max" if self.mode or scheduler.mode else sweep.is_max
         sign = -1.0 if is_max else 1.0
         ranked = sorted(sweep.live(), key=lambda one: (sign * scheduler.newest(one).get(metric, math.inf), one.number))

@@ -50,7 +50,7 @@ def from_form(form: Any, made: Callable[[Mapping[str, Any]], Any]) -> Any:
     """Read back `to_form`; `made` makes what is described by a type and arguments.
 
     Raises:
-        PreconditionError: it names code that cannot be imported (`scheduler-needs-code`).
+        PreconditionError: it names code that cannot be imported (`code-not-importable`).
     """
     if isinstance(form, list):
         return [from_form(item, made) for item in form]
@@ -83,7 +83,7 @@ def imported(path: str) -> Any:
         raise PreconditionError(
             f"the scheduler of this sweep needs {path}, which cannot be imported here",
             hint="give the scheduler again when you restore the sweep, or put the code into a module",
-            code="scheduler-needs-code",
+            code="code-not-importable",
         ) from None
     return found
 

@@ -81,7 +81,7 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
         raise BadValueError(
             f"there is no searcher `{search_alg}`",
             hint=f"did you mean `{near[0]}`?" if near else f"there are {', '.join(NAMES)}",
-            code="unknown-searcher",
+            code="unknown-name",
         )
     kind = class_named(NAMES[name])
     parameters = inspect.signature(kind).parameters
@@ -117,7 +117,7 @@ def as_searcher(given: Any) -> Searcher:
         raise BadValueError(
             f"search_alg is the class {given.__name__}",
             hint=f"make one: {given.__name__}(...)",
-            code="unknown-searcher",
+            code="unknown-name",
         )
     if all(hasattr(given, name) for name in ("open", "suggest", "on_suggested", "on_complete")):
         found: Searcher = given
@@ -127,7 +127,7 @@ def as_searcher(given: Any) -> Searcher:
     raise BadValueError(
         f"search_alg is {given!r}, which suggests nothing",
         hint="give a searcher, such as tune.TPE()",
-        code="unknown-searcher",
+        code="unknown-name",
     )
 
 
@@ -212,5 +212,5 @@ def _needs_code(kind: str, why: str) -> PreconditionError:
     return PreconditionError(
         f"the searcher of this sweep, {kind}, can not be made again: {why}",
         hint="give it again with search_alg=",
-        code="searcher-needs-code",
+        code="code-not-importable",
     )

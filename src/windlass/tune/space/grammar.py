@@ -153,7 +153,7 @@ def _function(name: Any, place: str) -> Any:
         raise SpaceError(
             f"`{place}` is computed by {name}, which can not be found by a name",
             hint="pass param_space again, or write the function at the top of a module",
-            code="space-code",
+            code="code-not-importable",
         )
     return imported(name)
 

@@ -62,7 +62,7 @@ def to_json(value: Any, place: str = "config") -> Any:
     raise SpaceError(
         f"`{place}` is {_short(value)}, which can not be written into the sweep's journal",
         hint="put plain values into the space; give objects to the trainable by tune.with_parameters",
-        code="config-not-json",
+        code="not-json",
     )
 
 
@@ -114,7 +114,7 @@ def imported(name: str) -> Any:
         raise SpaceError(
             f"{name!r} can not be imported: {error}",
             hint="make it importable, or pass param_space again",
-            code="space-code",
+            code="code-not-importable",
         ) from error
 
 

@@ -238,7 +238,7 @@ def _as_number(name: str, value: Any) -> float:
     if isinstance(value, (int, float)):
         return value
     hint = f"report {name!r} as a float"
-    raise BadValueError(f"stop bounds {name!r}, which is {value!r}", hint=hint, code="metric-not-a-number")
+    raise BadValueError(f"stop bounds {name!r}, which is {value!r}", hint=hint, code="bad-metrics")
 
 
 def _name_of(function: Callable[..., Any]) -> str:

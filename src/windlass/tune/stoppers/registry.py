@@ -107,6 +107,6 @@ def stopper_from(settings: Mapping[str, Any]) -> Stopper:
         raise PreconditionError(
             f"the stopper of this sweep, {arguments.get('function', kind)}, can not be made again: {error}",
             hint="give it again with stop=",
-            code="stopper-needs-code",
+            code="code-not-importable",
         ) from error
     return stopper

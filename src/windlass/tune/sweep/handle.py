@@ -73,9 +73,9 @@ class SweepHandle:
             mode: `min` or `max`; default: the sweep's own for this metric.
 
         Raises:
-            NotFoundError: no trial reported the metric (`no-score`).
-            UsageError: it is none of the sweep's, and no mode was given (`mode-missing`); neither the sweep nor the caller
-                names one (`metric-not-named`).
+            NotFoundError: no trial reported the metric (`unknown-metric`).
+            UsageError: it is none of the sweep's, and no mode was given; or neither the sweep nor the caller names
+                a metric (`metric-missing`).
         """
         history = self.history
         modes = dict(zip(history.goal.metrics, history.goal.is_max, strict=True))
@@ -84,17 +84,17 @@ class SweepHandle:
         known = f"reported are: {', '.join(reported)}" if reported else "no trial has reported yet"
         if not metric:
             message = f"the sweep {self.name} names no metric, so which trial is the best is not known"
-            raise UsageError(message, hint=f"say it: --metric loss --mode min; {known}", code="metric-not-named")
+            raise UsageError(message, hint=f"say it: --metric loss --mode min; {known}", code="metric-missing")
         scored = [
             (value, trial)
             for trial in history.trials.values()
             if isinstance(value := (trial.last or {}).get(metric), int | float) and value == value  # noqa: PLR0124
         ]
         if not scored:
-            raise NotFoundError(f"no trial of {self.name} has a `{metric}`", hint=known, code="no-score")
+            raise NotFoundError(f"no trial of {self.name} has a `{metric}`", hint=known, code="unknown-metric")
         if not mode and metric not in modes:
             message = f"`{metric}` is no metric of the sweep {self.name}, so which values are good is not known"
-            raise UsageError(message, hint="say it: --mode min, or --mode max", code="mode-missing")
+            raise UsageError(message, hint="say it: --mode min, or --mode max", code="metric-missing")
         pick = max if mode == "max" or (not mode and modes[metric]) else min
         return pick(scored, key=lambda pair: pair[0])[1]
 

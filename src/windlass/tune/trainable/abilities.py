@@ -50,7 +50,7 @@ def check_trainable(trainable: object) -> None:
     if is_class(trainable):
         if all(getattr(trainable, name) is getattr(Trainable, name) for name in ("step", "_train")):
             hint = "override step(self) and return the metrics of one iteration"
-            raise BadValueError(f"{name_of(trainable)} has no `step`", hint=hint, code="trainable-without-step")
+            raise BadValueError(f"{name_of(trainable)} has no `step`", hint=hint, code="trainable-incomplete")
         return
     try:
         inspect.signature(trainable).bind({})

@@ -104,7 +104,7 @@ class Trainable:
         raise PreconditionError(
             f"{type(self).__name__} has no `step`",
             hint="override step(self) and return the metrics of one iteration",
-            code="trainable-without-step",
+            code="trainable-incomplete",
         )
 
     def _save(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
@@ -116,7 +116,7 @@ class Trainable:
         raise PreconditionError(
             f"{type(self).__name__} has no `load_checkpoint`",
             hint="override load_checkpoint(self, checkpoint) beside save_checkpoint",
-            code="trainable-without-load",
+            code="trainable-incomplete",
         )
 
     def _stop(self) -> None:
@@ -177,7 +177,7 @@ class Trainable:
             raise BadValueError(
                 f"{type(self).__name__}.step returned {result!r:.60}, which is no dict",
                 hint="return the metrics of the step: {'loss': 0.1}",
-                code="metrics-not-a-mapping",
+                code="bad-metrics",
             )
         result = result.copy()
         given = result.get("time_this_iter_s")
@@ -263,5 +263,5 @@ def _cannot_save(cls: type) -> PreconditionError:
     return PreconditionError(
         f"{cls.__name__} cannot save: it has no `save_checkpoint`",
         hint="override save_checkpoint(self, checkpoint_dir) and load_checkpoint(self, checkpoint)",
-        code="trainable-without-save",
+        code="trainable-incomplete",
     )

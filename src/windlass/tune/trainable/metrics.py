@@ -31,7 +31,7 @@ def flatten_metrics(metrics: Mapping[str, Any]) -> Metrics:
         raise BadValueError(
             f"a trial reported {metrics!r:.100}, which is no mapping",
             hint='report names and values: tune.report({"loss": 0.1})',
-            code="metrics-not-a-mapping",
+            code="bad-metrics",
         )
     flat: Metrics = {}
     for key, value in metrics.items():
@@ -89,7 +89,7 @@ def to_json_value(value: object, where: str, hint: str) -> Any:
     raise BadValueError(
         f"{where} is {value!r:.100}, a {type(value).__module__}.{type(value).__qualname__}, which JSON cannot hold",
         hint=hint,
-        code="value-not-json",
+        code="not-json",
     )
 
 

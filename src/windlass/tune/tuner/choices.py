@@ -79,7 +79,7 @@ def make_executor(choice: Any) -> Executor:
         return RayExecutor()
     near = nearest(choice, EXECUTORS)
     hint = f"did you mean {near!r}?" if near else f"there are {', '.join(EXECUTORS)}"
-    raise BadValueError(f"no executor is named {choice!r}", hint=hint, code="unknown-executor")
+    raise BadValueError(f"no executor is named {choice!r}", hint=hint, code="unknown-name")
 
 
 def _checked(choice: Any, what: str, methods: tuple[str, ...], home: str) -> Any:

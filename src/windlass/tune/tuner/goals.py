@@ -26,7 +26,7 @@ def resolve_goal(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Goa
 
     Raises:
         BadValueError: two places name a metric or a mode (`metric-named-twice`; a searcher may say the same as
-            TuneConfig), or something decides by a metric that has no mode (`mode-missing`).
+            TuneConfig), or something decides by a metric that has no mode (`metric-missing`).
     """
     stated = ("TuneConfig", config.metrics, config.modes)
     searching, scheduling = _of_searcher(searcher), _of_scheduler(scheduler)
@@ -39,7 +39,7 @@ def resolve_goal(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Goa
     decides = _decides(scheduler, searcher)
     if metrics and decides and not modes:
         message = f"{where} names the metric {metrics[0]!r} without a mode, and {decides} compares trials by it"
-        raise BadValueError(message, hint="add mode='min' or mode='max'", code="mode-missing")
+        raise BadValueError(message, hint="add mode='min' or mode='max'", code="metric-missing")
     if modes and decides and not metrics:
         metrics = (ANONYMOUS_METRIC,)
     if not (metrics and modes):

@@ -124,11 +124,11 @@ def restoring(
 def _check_same_code(created: Mapping[str, Any], code: Any) -> None:
     if "file" in created["trainable"]:
         message = f"the sweep {created['name']} was declared in {created['trainable']['file']}"
-        raise MismatchError(message, hint=f"windlass sweep resume {created['name']}", code="other-trainable")
+        raise MismatchError(message, hint=f"windlass sweep resume {created['name']}", code="sweep-differs")
     ran = str(created["trainable"]["type"]).rpartition(":")[2]
     if ran != name_of(code):
         message = f"the sweep {created['name']} ran the trainable {ran}, not {name_of(code)}"
-        raise MismatchError(message, hint=f"restore it with {ran}", code="other-trainable")
+        raise MismatchError(message, hint=f"restore it with {ran}", code="sweep-differs")
 
 
 def _check_same_settings(beginning: Beginning, tuning: TuneConfig, run: RunConfig) -> None:
@@ -179,7 +179,7 @@ def _space(beginning: Beginning, param_space: Any, *, is_extended: bool) -> Mapp
     if before != now and not is_extended:
         hint = "leave out param_space; to change it, call Tuner.extend"
         raise BadValueError(
-            f"the sweep {beginning.created['name']} searches another space", hint=hint, code="other-space"
+            f"the sweep {beginning.created['name']} searches another space", hint=hint, code="sweep-differs"
         )
     if before != now:
         _check_names(beginning, param_space)

@@ -227,7 +227,9 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, goal: Goal, run: R
     name = type(scheduler).__name__
     if scheduler.needs_saving and not can_save(code):
         hint = "override save_checkpoint and load_checkpoint"
-        raise BadValueError(f"{name} pauses trials, and {name_of(code)} cannot save", hint=hint, code="cannot-save")
+        raise BadValueError(
+            f"{name} pauses trials, and {name_of(code)} cannot save", hint=hint, code="trainable-incomplete"
+        )
     if name != "FIFO":
         from windlass.tune.schedulers.registry import check_pairing  # lazy: first in, first out goes with everything
 
@@ -241,7 +243,9 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, goal: Goal, run: R
             raise BadValueError(message, hint=hint, code="not-honoured")
         if not can_save(code):
             hint = "override save_checkpoint and load_checkpoint"
-            raise BadValueError(f"{setting} is set, and {name_of(code)} cannot save", hint=hint, code="cannot-save")
+            raise BadValueError(
+                f"{setting} is set, and {name_of(code)} cannot save", hint=hint, code="trainable-incomplete"
+            )
 
 
 def _saves_at_end(code: Any, run: RunConfig) -> bool:

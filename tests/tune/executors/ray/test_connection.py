@@ -89,14 +89,14 @@ def test_another_address_than_that_of_the_connection_is_refused(fake: FakeRay) -
     fake.connected_to = "10.0.0.1:6379"
     with pytest.raises(UsageError) as caught:
         Connection("10.0.0.2:6379").open()
-    assert caught.value.code == "ray-other-address"
+    assert caught.value.code == "ray-options"
     assert "10.0.0.2:6379" in caught.value.message
 
 
 def test_limits_of_this_machine_say_nothing_of_a_cluster(fake: FakeRay) -> None:
     with pytest.raises(UsageError) as caught:
         Connection("10.0.0.1:6379").open({"CPU": 2})
-    assert caught.value.code == "ray-limits"
+    assert caught.value.code == "ray-options"
     assert "CPU 2" in caught.value.message
 
 
@@ -112,7 +112,7 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(PreconditionError) as caught:
         Connection().open()
-    assert caught.value.code == "ray-missing"
+    assert caught.value.code == "extra-missing"
     assert "pip install 'windlass[ray,tune]'" in caught.value.hint
 
 
@@ -123,7 +123,7 @@ def test_a_setting_that_would_be_ignored_is_refused(tmp_path: Any) -> None:
     assert caught.value.code == "unknown-option"
     with pytest.raises(UsageError) as caught:
         RayExecutor(linger_s=0)
-    assert caught.value.code == "ray-linger"
+    assert caught.value.code == "ray-options"
 
 
 def test_a_ray_that_ends_with_this_process_cannot_be_left(fake: FakeRay) -> None:

@@ -205,7 +205,7 @@ def test_a_trainable_that_workers_cannot_import_fails_its_trials_and_says_why(
 def test_a_runtime_environment_that_is_none_is_refused(make: Callable[..., Head]) -> None:
     with pytest.raises(UsageError) as caught:
         make(trials.place, options={"runtime_env": {"working_dir": "/no/such.zip"}})
-    assert caught.value.code == "ray-runtime-env"
+    assert caught.value.code == "ray-options"
 
 
 def test_a_runtime_environment_that_cannot_be_made_fails_the_trial(make: Callable[..., Head]) -> None:

@@ -26,7 +26,7 @@ def import_ray() -> Any:
         raise PreconditionError(
             f"trials on Ray need the package `{error.name or 'ray'}`, which is not installed",
             hint="run `pip install 'windlass[ray,tune]'`",
-            code="ray-missing",
+            code="extra-missing",
         ) from error
 
 
@@ -109,7 +109,7 @@ class Connection:
         raise UsageError(
             f"this process is connected to Ray at `{found}` already, and `{self.address}` is asked for",
             hint="leave `address` out, or call `ray.shutdown()` first",
-            code="ray-other-address",
+            code="ray-options",
         )
 
     def _check_env(self) -> None:
@@ -127,7 +127,7 @@ def _refuse_limits(limits: Mapping[str, float] | None) -> None:
         raise UsageError(
             f"{said} was said of this machine, and trials run on a Ray that is there already",
             hint="leave out num_cpus and num_gpus of `windlass.tune.ray.init`; `num_slots` limits trials",
-            code="ray-limits",
+            code="ray-options",
         )
 
 
@@ -135,7 +135,7 @@ def _refusal(env: Mapping[str, Any], error: Exception) -> UsageError:
     return UsageError(
         f"Ray refuses the runtime environment {env!r:.200}: {_first_line(error)}",
         hint="see Ray's page `runtime_env`; a local folder only works where windlass makes the connection",
-        code="ray-runtime-env",
+        code="ray-options",
     )
 
 

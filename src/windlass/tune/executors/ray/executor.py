@@ -74,7 +74,7 @@ class RayExecutor:
             raise UsageError(
                 f"linger_s is {linger_s}; slots without a head need time to be found again",
                 hint="give seconds above 0; the default is 600",
-                code="ray-linger",
+                code="ray-options",
             )
         self._connection = Connection(address, runtime_env, init)
         self._num_slots, self._linger_s, self._namespace = num_slots, linger_s, namespace

@@ -78,5 +78,5 @@ def _number(value: object) -> object:
     raise UsageError(
         f"{value!r} in the configuration of a trial is no JSON value",
         hint="use numbers, text, true, false, null, lists and mappings",
-        code="sweep-config",
+        code="not-json",
     )

@@ -31,7 +31,7 @@ def seed(run: RunFolder, checkpoint: Path, task: str) -> Path:
         raise NotFoundError(
             f"the checkpoint {checkpoint} is gone",
             hint="`keep` in the sweep, or `windlass gc`, removed it; the trial begins anew when started by hand",
-            code="checkpoint-gone",
+            code="checkpoint-missing",
         )
     target = run.checkpoints(_task_of(checkpoint) or task) / checkpoint.name
     target.parent.mkdir(parents=True, exist_ok=True)
