@@ -62,11 +62,11 @@ def test_one_question_for_all_jobs_of_a_run(bench: Bench, backend: PickyBackend)
 def test_a_lost_job_is_followed_by_the_next(bench: Bench, backend: PickyBackend) -> None:
     run = bench.launch({"run": "true", "retry": {"interrupted": 1}})
     backend.lose("main-1")
-    message = "the job was gone before its first attempt began"
+    message = "its job is gone, it had not begun, and its place does not say why"
     assert run.reconcile() == [f"job 1 of main was lost: {message}", "submitted job 2 of main"]
     assert run.state is State.QUEUED
     backend.lose("main-2")
-    assert run.reconcile() == [f"job 2 of main was lost: {message}", "main failed: node-lost"]
+    assert run.reconcile() == [f"job 2 of main was lost: {message}", "main failed: unknown"]
     assert run.facts.state is State.FAILED
     assert backend.taken == ["main-1", "main-2"]
     assert run.reconcile() == []

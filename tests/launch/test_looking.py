@@ -207,7 +207,7 @@ SITUATIONS: dict[str, Callable[[Bench, PickyBackend], Run]] = {
 }
 NEEDS = {
     "lost": "submits job 2",
-    "lost_for_the_last_time": "records that and its end: failed (node-lost)",
+    "lost_for_the_last_time": "records that and its end: failed (unknown)",
     "not_submitted": "submits job 1",
     "stopped_in_the_queue": "cancels it",
     "between_jobs": "submits job 2",

@@ -90,8 +90,8 @@ def end_task(verdict: State, cause: str, message: str, *, job: int = 1, attempt:
 
 LIVING = (intended(), submitted())
 IN_ATTEMPT = (*LIVING, started(), starting())
-LAST_WORD = "its guard and supervisor are gone without a last word"
-NEVER_BEGAN = "the job was gone before its first attempt began"
+LAST_WORD = "its job is gone, and neither its supervisors nor its place say why"
+NEVER_BEGAN = "its job is gone, it had not begun, and its place does not say why"
 CANCELLED = str(Cause.CANCELLED)
 
 
@@ -123,10 +123,10 @@ CANCELLED = str(Cause.CANCELLED)
         ((*IN_ATTEMPT, ended("user-error")), RUNNING, None),
         ((*IN_ATTEMPT, ended("user-error")), UNKNOWN, None),
         # Gone before its first attempt.
-        (LIVING, GONE, MarkLost(job=1, attempt=1, cause=Cause.NODE_LOST, message=NEVER_BEGAN)),
+        (LIVING, GONE, MarkLost(job=1, attempt=1, cause=Cause.UNKNOWN, message=NEVER_BEGAN)),
         ((*LIVING, stopped()), GONE, end_task(State.STOPPED, CANCELLED, "by hand", attempt=0)),
         # Gone in the middle of an attempt; also of one that was being stopped, which then ends by the policy.
-        (IN_ATTEMPT, GONE, MarkLost(job=1, attempt=1, cause=Cause.NODE_LOST, message=LAST_WORD)),
+        (IN_ATTEMPT, GONE, MarkLost(job=1, attempt=1, cause=Cause.UNKNOWN, message=LAST_WORD)),
         ((*IN_ATTEMPT, stopped()), GONE, MarkLost(job=1, attempt=1, cause=Cause.CANCELLED, message="by hand")),
         # Gone between an attempt's end and what follows from it.
         ((*IN_ATTEMPT, ended("ok")), GONE, end_task(State.SUCCEEDED, "ok", "")),
@@ -146,7 +146,7 @@ CANCELLED = str(Cause.CANCELLED)
         (
             (*IN_ATTEMPT, ended("preempted"), intended(2), submitted(2)),
             GONE,
-            MarkLost(job=2, attempt=2, cause=Cause.NODE_LOST, message=NEVER_BEGAN),
+            MarkLost(job=2, attempt=2, cause=Cause.UNKNOWN, message=NEVER_BEGAN),
         ),
         (
             (*IN_ATTEMPT, ended("preempted"), intended(2), submitted(2), stopped(2)),

@@ -268,14 +268,16 @@ def _send_garbage(scene: Scene) -> None:
 
 _KILLED = frozenset({"killed"})
 _LOST = frozenset({"node-lost"})
+_UNKNOWN = frozenset({"unknown"})
+"""A controller that lost a job says nothing of it, and a job that had not begun has nobody else to say it."""
 
 FAULTS: dict[str, Fault] = {
     "slurmctld killed, back 0-5 s later": Fault(
-        strike=_restart_controller, causes=_KILLED, is_alone=True, keeps_lines=False, can_lose_job=True, pause_s=0.4
+        strike=_restart_controller, causes=_KILLED | _UNKNOWN, is_alone=True, keeps_lines=False, can_lose_job=True, pause_s=0.4
     ),
     "slurmctld killed, its jobs forgotten": Fault(
         strike=_forget,
-        causes=_KILLED | _LOST | {"node-unhealthy"},  # it ends what it does not know, and nobody can say how
+        causes=_KILLED | _UNKNOWN | {"node-unhealthy"},  # it ends what it does not know, and nobody can say how
         is_alone=True,
         keeps_lines=False,
         can_lose_job=True,

@@ -147,7 +147,7 @@ def reconcile(
         return None
     if newest is not None and newest.job == number:
         return _lost(task, number, attempt, seen)
-    message = seen.detail if seen.cause else "the job was gone before its first attempt began"
+    message = seen.detail if seen.cause else "its job is gone, it had not begun, and its place does not say why"
     return MarkLost(job=number, attempt=attempt + 1, cause=_cause(seen), message=message)
 
 
@@ -179,7 +179,7 @@ def _lost(task: Task, job: int, attempt: int, seen: Observation) -> MarkLost:
     """What became of an attempt of which nobody is left to say it; a stop that was asked for ended it by force."""
     if task.is_stop_wanted:
         return MarkLost(job=job, attempt=attempt, cause=Cause.CANCELLED, message=task.stop_reason)
-    message = seen.detail if seen.cause else "its guard and supervisor are gone without a last word"
+    message = seen.detail if seen.cause else "its job is gone, and neither its supervisors nor its place say why"
     return MarkLost(job=job, attempt=attempt, cause=_cause(seen), message=message)
 
 
@@ -211,7 +211,7 @@ def _was_cancelled_there(task: Task, seen: Observation) -> bool:
 
 def _cause(seen: Observation) -> Cause:
     """Why a job ended that said nothing; that its place calls it done does not make it so."""
-    cause = cause_of(seen.cause or str(Cause.NODE_LOST))
+    cause = cause_of(seen.cause)
     return Cause.UNKNOWN if cause is Cause.OK else cause
 
 
