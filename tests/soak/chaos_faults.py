@@ -273,7 +273,12 @@ _UNKNOWN = frozenset({"unknown"})
 
 FAULTS: dict[str, Fault] = {
     "slurmctld killed, back 0-5 s later": Fault(
-        strike=_restart_controller, causes=_KILLED | _UNKNOWN, is_alone=True, keeps_lines=False, can_lose_job=True, pause_s=0.4
+        strike=_restart_controller,
+        causes=_KILLED | _UNKNOWN,
+        is_alone=True,
+        keeps_lines=False,
+        can_lose_job=True,
+        pause_s=0.4,
     ),
     "slurmctld killed, its jobs forgotten": Fault(
         strike=_forget,
