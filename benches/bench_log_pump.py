@@ -17,8 +17,8 @@ from pathlib import Path
 
 from windlass.core.clock import SystemClock
 from windlass.record.redact import Redactor
-from windlass.supervise.channel import Channel
-from windlass.supervise.pump import LogPump
+from windlass.supervise.logs.pipe import Channel
+from windlass.supervise.logs.pump import LogPump
 
 MEGABYTE = 1_000_000
 WRITER = """

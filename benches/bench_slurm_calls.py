@@ -28,16 +28,16 @@ from slurm_site import SITE, Bench, Verdicts, bench, head
 from windlass.core.clock import FakeClock
 from windlass.core.process import Completed
 from windlass.launch import Options, prepare_file
-from windlass.launch.keeper import keep
+from windlass.launch.reconcile.reconciler import keep
 from windlass.record import events
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
-from windlass.supervise.incarnation import Incarnation
+from windlass.supervise.chain.links import Links
+from windlass.supervise.gang.incarnation import Incarnation
+from windlass.supervise.gang.journal_view import JournalLedger
 from windlass.supervise.job import Chain, JobDocument, ReplicaCommand
-from windlass.supervise.ledger import JournalLedger
-from windlass.supervise.links import Links
-from windlass.supervise.slurm import SlurmScheduler
-from windlass.supervise.slurm_jobs import mark_of
+from windlass.supervise.slurm.jobs import mark_of
+from windlass.supervise.slurm.scheduler import SlurmScheduler
 
 BUDGET_PER_JOB_MINUTE = 0.2
 NUM_REAL, NUM_ACTIVE = 12, 500

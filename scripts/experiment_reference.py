@@ -22,7 +22,7 @@ from windlass.config.shape import (
     key_shorthands,
 )
 from windlass.core.units import format_duration
-from windlass.plan.honour import LOCAL_RULES, SLURM_RULES, Rule, Treatment
+from windlass.plan.capabilities import LOCAL_RULES, SLURM_RULES, Rule, Treatment
 from windlass.spec import Experiment
 
 PAGE = ROOT / "docs" / "reference" / "experiment.md"

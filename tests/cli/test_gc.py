@@ -19,7 +19,7 @@ from windlass.runs.index import Index
 @pytest.fixture
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand-made runs have no plan that a backend could be asked about."""
-    monkeypatch.setattr("windlass.launch.clearing.has_processes", lambda run: False)
+    monkeypatch.setattr("windlass.launch.gc.runs.has_processes", lambda run: False)
 
 
 def environment(home: Path, key: str, age_s: float) -> Path:
@@ -156,7 +156,7 @@ def test_a_person_is_asked(
     answer: str, code: int, windlass: Windlass, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = good_run(home)
-    monkeypatch.setattr("windlass.cli.verbs.gc._can_answer", lambda: True)
+    monkeypatch.setattr("windlass.cli.verbs.manage.gc._can_answer", lambda: True)
     done = windlass("gc", "--runs", "--older-than", "1d", stdin=f"{answer}\n".encode())
     assert done.code == code
     assert f"  {good.path}  " in done.err

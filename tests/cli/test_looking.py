@@ -9,9 +9,9 @@ import pytest
 
 from tests.cli.conftest import Windlass
 from tests.runs.journals import RunScript
-from windlass.cli.log_merge import merged_lines
-from windlass.cli.made_from import code_text
-from windlass.cli.next_steps import next_step
+from windlass.cli.render.log_merge import merged_lines
+from windlass.cli.render.made_from import code_text
+from windlass.cli.render.next_steps import next_step
 from windlass.core.clock import FakeClock
 from windlass.pin.code import CodePin
 from windlass.plan import Pins, Plan
@@ -21,7 +21,7 @@ from windlass.record.state import End
 from windlass.runs.home import Home
 from windlass.runs.logs import list_logs
 from windlass.runs.store import RunFolder
-from windlass.supervise.log_index import IndexRecord, index_path
+from windlass.supervise.logs.index import IndexRecord, index_path
 
 GOOD, BAD = "hello-aaaaaaaa", "hello-bbbbbbbb"
 
@@ -185,7 +185,7 @@ def test_ctrl_c_leaves_a_followed_run_alone(windlass: Windlass, home: Path, monk
     def interrupt(*_arguments: object, **_settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("windlass.cli.verbs.logs._follow", interrupt)
+    monkeypatch.setattr("windlass.cli.verbs.look.logs._follow", interrupt)
     result = windlass("logs", GOOD, "--follow")
     assert result.code == 130
     assert result.err.endswith(f"{GOOD} goes on: windlass logs {GOOD} --follow | windlass stop {GOOD}\n")
@@ -334,7 +334,7 @@ def test_verify_names_what_is_wrong(windlass: Windlass, home: Path) -> None:
 
 
 def test_a_changed_checkpoint_is_found(tmp_path: Path, home: Path) -> None:
-    from windlass.launch.verify import _checkpoint
+    from windlass.launch.verify.verify import _checkpoint
 
     run, folder = good_run(home), tmp_path / "step-1"
     folder.mkdir()

@@ -217,7 +217,7 @@ def test_nothing_is_asked_without_a_terminal(windlass: Windlass, service: type[_
 def test_a_person_at_a_terminal_is_asked(
     windlass: Windlass, service: type[_Service], monkeypatch: pytest.MonkeyPatch, answer: bool, num_made: int
 ) -> None:
-    monkeypatch.setattr("windlass.cli.verbs.mason._is_terminal", lambda: True)
+    monkeypatch.setattr("windlass.cli.verbs.compat.mason._is_terminal", lambda: True)
     monkeypatch.setattr("click.confirm", lambda *_, **__: answer)
     result = windlass("mason", *_LINE, "--num_nodes", "2", *_COMMAND)
     assert (result.code, len(service.made)) == (0 if answer else 2, num_made)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import click
 import pytest
 
-from windlass.cli.completing import complete_experiment, experiment_keys
+from windlass.cli.completion.files import complete_experiment, experiment_keys
 from windlass.cli.one_command import experiment_of, name_of
-from windlass.cli.verbs.launch import launch_command
+from windlass.cli.verbs.run.launch import launch_command
 from windlass.core.errors import SpecError, UsageError
 
 

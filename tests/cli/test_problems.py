@@ -174,7 +174,7 @@ def test_mistakes(
 
 
 def test_a_bug_is_two_lines_and_a_file(windlass: Windlass, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("windlass.cli.verbs.version.emit", _fail)
+    monkeypatch.setattr("windlass.cli.verbs.manage.version.emit", _fail)
     result = windlass("version")
     assert result.code == 70
     crashes = list((tmp_path / "cache" / "windlass" / "crashes").iterdir())
@@ -186,7 +186,7 @@ def test_a_bug_is_two_lines_and_a_file(windlass: Windlass, monkeypatch: pytest.M
 
 
 def test_a_bug_with_v_shows_the_traceback(windlass: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.cli.verbs.version.emit", _fail)
+    monkeypatch.setattr("windlass.cli.verbs.manage.version.emit", _fail)
     for arguments in (("-v", "version"), ("version", "-v")):
         result = windlass(*arguments)
         assert "Traceback (most recent call last)" in result.err
@@ -206,7 +206,7 @@ def test_interrupt_is_130(windlass: Windlass, monkeypatch: pytest.MonkeyPatch) -
     def interrupt(text: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("windlass.cli.verbs.version.emit", interrupt)
+    monkeypatch.setattr("windlass.cli.verbs.manage.version.emit", interrupt)
     result = windlass("version")
     assert (result.code, result.err) == (130, "\ninterrupted\n")
 

@@ -18,7 +18,7 @@ from tests.cli.test_catalogue import LEAVES
 from tests.cli.test_looking import bad_run, good_run, plan_as
 from tests.runs.journals import RunScript
 from windlass.cli.screen import fold
-from windlass.cli.verbs.ps import _fitted
+from windlass.cli.verbs.look.ps import _fitted
 from windlass.core.clock import FakeClock
 from windlass.runs.home import Home
 from windlass.testing.beaker import FakeBeaker

@@ -10,8 +10,8 @@ from scripts.tree import ROOT
 from tests.cli.conftest import Windlass
 from windlass.backends import door
 from windlass.backends.door import Answer, LocalDoor
-from windlass.launch import site_check
-from windlass.launch.check_history import CheckRun, Finding, keep_check
+from windlass.launch.sites import check
+from windlass.launch.sites.check_history import CheckRun, Finding, keep_check
 
 LAB = ROOT / "tests" / "backends" / "slurm" / "texts" / "22.05.txt"
 
@@ -142,7 +142,7 @@ def test_a_check_prints_its_table_and_its_exit_code(
         asked.update(options)
         return CheckRun(site="mine", at="2026-11-21T05:04:09Z", findings=findings, facts={})
 
-    monkeypatch.setattr(site_check, "check_site", check_site)
+    monkeypatch.setattr(check, "check_site", check_site)
     monkeypatch.setattr(door, "door_of", lambda _: None)
     windlass("site", "add", "mine", "--no-probe")
     result = windlass("site", "check", "mine", "--nodes", "4", "--timeout", "2h")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Windlass
-from windlass.cli.completing import complete_recipes
-from windlass.cli.verbs.train import train_command
+from windlass.cli.completion.files import complete_recipes
+from windlass.cli.verbs.run.train import train_command
 from windlass.train.recipes import SHIPPED
 from windlass.train.resolve import Resolved
 

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from windlass.cli import screen
-from windlass.cli.moments import as_duration, as_moment
-from windlass.cli.progress import Progress, describe_end
+from windlass.cli.render.progress import Progress, describe_end
+from windlass.cli.times import as_duration, as_moment
 from windlass.core import phrases
 from windlass.record import events
 from windlass.record.frames import Record

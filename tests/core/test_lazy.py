@@ -29,9 +29,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         ("windlass.pin", "windlass.pin.environment.building"),
         ("windlass.secrets", "windlass.secrets.vault"),
         ("windlass.config", "windlass.config.emit"),
-        ("windlass.launch", "windlass.launch.keeper"),
+        ("windlass.launch", "windlass.launch.reconcile.reconciler"),
         ("windlass.supervise.main", "subprocess"),
-        ("windlass.supervise.supervisor", "hashlib"),
+        ("windlass.supervise.replica.supervisor", "hashlib"),
     ],
 )
 def test_what_a_start_does_not_need_is_not_imported(package: str, stranger: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from windlass.core.files import disk_bytes
 from windlass.core.tree import remove_tree, walk
 from windlass.record.manifest import commit_manifest, read_manifest
-from windlass.runs.archive_contents import items_below
+from windlass.runs.archive.contents import items_below
 
 LEVELS = 1500
 

@@ -26,7 +26,7 @@ from windlass.backends.slurm.reasons import can_start, why_it_waits, why_suspend
 from windlass.config import load
 from windlass.core.errors import WindlassError
 from windlass.core.process import Completed
-from windlass.launch.importing import import_run
+from windlass.launch.archive.importing import import_run
 from windlass.pin.data import hugging_face
 from windlass.pin.environment.locked import locked_packages
 from windlass.pin.environment.project import read_toml
@@ -36,12 +36,12 @@ from windlass.pin.image.engine import Engine
 from windlass.pin.image.naming import parse_reference
 from windlass.runs.home import Home
 from windlass.sites.profile import Profile
+from windlass.supervise.chain.scheduler import PastLink, SchedulerError
 from windlass.supervise.job import Chain, JobDocument, Queue, ReplicaCommand
-from windlass.supervise.parcel import parcel_line
-from windlass.supervise.scheduler import PastLink, SchedulerError
-from windlass.supervise.slurm import SlurmScheduler
-from windlass.supervise.slurm_jobs import LISTING, read_listing
-from windlass.supervise.unpack import receive_folders
+from windlass.supervise.remote.framing import parcel_line
+from windlass.supervise.remote.unpack import receive_folders
+from windlass.supervise.slurm.jobs import LISTING, read_listing
+from windlass.supervise.slurm.scheduler import SlurmScheduler
 
 __all__ = ["PROGRAMS"]
 

@@ -15,7 +15,7 @@ from tests.hostile.trying import Target, write
 from tests.tune.results.journals import asha_journal
 from windlass.core.errors import WindlassError
 from windlass.record.frames import encode
-from windlass.tune.controller.history import read_history
+from windlass.tune.controller.journal.history import read_history
 from windlass.tune.executors.channel import BadMessageError, ChannelClosed, SocketChannel, from_message, read_hello
 from windlass.tune.executors.local.detached import spool_path
 from windlass.tune.executors.local.reattaching import read_registrations, read_spool

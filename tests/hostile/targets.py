@@ -17,27 +17,27 @@ from windlass.config import load
 from windlass.core.clock import FakeClock
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_object
-from windlass.launch.clearing import needs, old_runs
-from windlass.launch.retaining import retained
+from windlass.launch.gc.retention import retained
+from windlass.launch.gc.runs import needs, old_runs
 from windlass.record.frames import read_frames
 from windlass.record.journal import read_journal
 from windlass.record.manifest import commit_manifest, read_manifest
 from windlass.record.state import End, fold
-from windlass.runs.archive_contents import Contents, Item
+from windlass.runs.archive.contents import Contents, Item
 from windlass.runs.home import Home
 from windlass.runs.index import Index
-from windlass.runs.provenance import provenance_chain
+from windlass.runs.provenance.chain import provenance_chain
 from windlass.runs.retention import readers
 from windlass.runs.store import RunFolder
 from windlass.sites.profile import Profile
 from windlass.spec import Experiment
 from windlass.store.version import Entry, Version
-from windlass.supervise.delivery import read_delivery
-from windlass.supervise.handshake import Caller
+from windlass.supervise.gang.connection import Server
+from windlass.supervise.gang.handshake import Caller
+from windlass.supervise.gang.messages import Order, Status
 from windlass.supervise.job import JobDocument, ReplicaCommand, SecretUse
-from windlass.supervise.messages import Order, Status
-from windlass.supervise.parcel import pack, unpack
-from windlass.supervise.wire import Server
+from windlass.supervise.remote.delivery import read_delivery
+from windlass.supervise.remote.framing import pack, unpack
 from windlass.tune.controller.requests import _read as read_request
 
 __all__ = ["GOOD", "RUN", "TARGETS", "Bench"]

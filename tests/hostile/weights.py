@@ -22,9 +22,9 @@ from tests.train.hf.models import MODELS
 from tests.train.olmo_core.written import model_data
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_json
-from windlass.train.checkpoint.files import LocalFiles
-from windlass.train.checkpoint.foreign import read_foreign
-from windlass.train.checkpoint.listing import list_committed
+from windlass.train.checkpoint.dcp.reader import read_foreign
+from windlass.train.checkpoint.storage.files import LocalFiles
+from windlass.train.checkpoint.storage.listing import list_committed
 from windlass.train.checkpoint.store import open_store
 from windlass.train.data.config import TokenizerConfig
 from windlass.train.data.tokenizer import SpecialIds, load_tokenizer

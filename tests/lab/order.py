@@ -55,7 +55,7 @@ WHOLE = (
     "tests/train/optim/test_sharded.py",
     "tests/system/beaker/test_faults.py",
     "tests/launch/test_archiving.py",
-    "tests/supervise/test_build.py",
+    "tests/supervise/builds/test_build.py",
     "tests/system/data/test_s3.py",
 )
 """Behind those: long files whose tests stay together."""

@@ -12,13 +12,16 @@ import pytest
 from windlass.backends.door import Answer, RawAnswer
 from windlass.core.clock import SystemClock
 from windlass.core.errors import UnreachableError
-from windlass.launch import Run, clearing_at_site, keeper, listening, porter
-from windlass.launch import mirror as mirror_module
-from windlass.launch.mirror import Mirror
+from windlass.launch import Run
+from windlass.launch.gc import at_site
+from windlass.launch.reconcile import reconciler
+from windlass.launch.remote import client, listening
+from windlass.launch.remote import mirror as mirror_module
+from windlass.launch.remote.mirror import Mirror
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.runs.store import RunFolder
-from windlass.supervise.porter import COMMANDS, serve
+from windlass.supervise.remote.server import COMMANDS, serve
 
 
 class FolderDoor:
@@ -104,9 +107,9 @@ def live_elsewhere(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> E
     """Give a run another half in a folder that stands for its site."""
     folder.mkdir()
     found = Elsewhere(run, folder)
-    for module in (keeper, mirror_module, clearing_at_site):
+    for module in (reconciler, mirror_module, at_site):
         monkeypatch.setattr(module, "mirror_of", found.mirror)
-    monkeypatch.setattr(porter, "_QUIET_S", 0.0)
+    monkeypatch.setattr(client, "_QUIET_S", 0.0)
     monkeypatch.setattr(listening, "_LOOK_S", 0.0)
     monkeypatch.setattr(listening, "_TROUBLED_S", 0.0)
     found.mirror().ship()

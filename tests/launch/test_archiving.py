@@ -21,11 +21,11 @@ from tests.system.stage import PYTHON, Stage
 from windlass.cli.program import main
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.launch import Options, Run
-from windlass.launch.verify import verify
+from windlass.launch.verify.verify import verify
 from windlass.record.state import State
-from windlass.runs.archive_contents import LIST, Contents, Item
-from windlass.runs.archive_stream import member
-from windlass.runs.archived import is_imported
+from windlass.runs.archive.contents import LIST, Contents, Item
+from windlass.runs.archive.origin import is_imported
+from windlass.runs.archive.stream import member
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 from windlass.secrets import open_secrets
@@ -300,7 +300,7 @@ def test_no_room_is_said_before_anything_is_written(
 ) -> None:
     run.export(tmp_path / "run.tar.gz")
     usage = shutil.disk_usage(tmp_path)._replace(free=10)
-    monkeypatch.setattr("windlass.launch.importing.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("windlass.launch.archive.importing.shutil.disk_usage", lambda path: usage)
     with pytest.raises(PreconditionError) as caught:
         Run.import_archive(tmp_path / "run.tar.gz")
     assert caught.value.code == "disk-full"
@@ -315,13 +315,13 @@ def test_a_full_disk_leaves_nothing(run: Run, elsewhere: Home, tmp_path: Path, m
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("windlass.runs.archive_stream.os.fsync", full)
+        patch.setattr("windlass.runs.archive.stream.os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
             run.export(tmp_path / "run.tar.gz")
     assert list(tmp_path.glob("*run.tar*")) == []
     run.export(tmp_path / "run.tar.gz")
     with monkeypatch.context() as patch:
-        patch.setattr("windlass.runs.archive_contents.os.fsync", full)
+        patch.setattr("windlass.runs.archive.contents.os.fsync", full)
         with pytest.raises(OSError, match="No space left"):
             Run.import_archive(tmp_path / "run.tar.gz")
     assert list(elsewhere.runs.iterdir()) == []

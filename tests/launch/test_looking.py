@@ -14,7 +14,7 @@ from tests.launch.bench import Bench, PickyBackend
 from windlass.backends import Rendered, Submission
 from windlass.cli import main
 from windlass.cli.catalogue import LazyGroup
-from windlass.cli.completing_runs import complete_runs
+from windlass.cli.completion.runs import complete_runs
 from windlass.launch import Run
 from windlass.launch.client import client_journal
 from windlass.record import events

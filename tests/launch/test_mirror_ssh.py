@@ -14,8 +14,8 @@ from tests.lab.hosts import Hosts, wait_until
 from windlass.backends.door import LocalDoor, SshDoor
 from windlass.core.clock import SystemClock
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.launch import porter
-from windlass.launch.mirror import Mirror
+from windlass.launch.remote import client
+from windlass.launch.remote.mirror import Mirror
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, create
@@ -26,7 +26,7 @@ RUN = "run-abcd2345"
 
 @pytest.fixture(autouse=True)
 def _hurries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(porter, "_QUIET_S", 0.0)
+    monkeypatch.setattr(client, "_QUIET_S", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ class TestFirstContact:
 
     def test_the_zipapp_of_another_client_stays(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         mirror = self.mirror(run, tmp_path / "site", archive)
-        assert isinstance(mirror.porter, porter.Porter)
+        assert isinstance(mirror.porter, client.Porter)
         inodes = set()
         for _ in range(2):
             mirror.porter.ensure_archive()
@@ -247,7 +247,7 @@ class TestOverSsh:
     ) -> None:
         (run.code / "big").write_bytes(os.urandom(40 << 20))
         mirror = self.mirror(run, tmp_path / "site", door, archive)
-        assert isinstance(mirror.porter, porter.Porter)
+        assert isinstance(mirror.porter, client.Porter)
         mirror.porter.ensure_archive()
         parts = Path(mirror.root).parent
         cutter = cuts(hosts, lambda: any(parts.glob(".*")))

@@ -17,9 +17,9 @@ from windlass.backends.door import SshDoor
 from windlass.backends.slurm import SlurmBackend
 from windlass.core.errors import UnreachableError
 from windlass.core.names import new_token
-from windlass.launch import porter
 from windlass.launch.client import client_journal
-from windlass.launch.mirror import Mirror
+from windlass.launch.remote import client
+from windlass.launch.remote.mirror import Mirror
 from windlass.record import events
 from windlass.record.state import State
 from windlass.runs.home import Home
@@ -46,7 +46,7 @@ def door(slurm: SlurmLab) -> Iterator[SshDoor]:
 
 @pytest.fixture
 def mirror(door: SshDoor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
-    monkeypatch.setattr(porter, "_QUIET_S", 0.0)
+    monkeypatch.setattr(client, "_QUIET_S", 0.0)
     run = create(Home(tmp_path / "home"), RUN, {"plan.json": b"{}", "places.json": b"{}"})
     root = PurePosixPath(tmp_path / "shared" / "windlass" / "runs" / RUN)
     mirror = Mirror(run, root, door, archive=ensure_archive(tmp_path / "archives"), python=sys.executable)

@@ -11,7 +11,7 @@ from tests.launch.deadly import killed_at
 from tests.system.stage import Stage, until
 from windlass.cli.program import main
 from windlass.launch import Run
-from windlass.launch.verify import verify
+from windlass.launch.verify.verify import verify
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

@@ -10,15 +10,16 @@ import pytest
 from tests.launch.bench import Bench, PickyBackend, commit
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, WindlassError
 from windlass.core.files import lock
-from windlass.launch import Options, Prepared, furnish
-from windlass.launch.keeper import keep
+from windlass.launch import Options, Prepared
+from windlass.launch.reconcile.reconciler import keep
+from windlass.launch.stage import stage
 from windlass.launch.submit import launch_lock
 from windlass.record import events
 from windlass.record.state import State
 from windlass.runs.store import RunFolder, create
 from windlass.secrets import Vault
 from windlass.secrets.delivery import delivery_folders
-from windlass.supervise.delivery import read_delivery
+from windlass.supervise.remote.delivery import read_delivery
 
 VALUE = b"xK9-planted/value"
 
@@ -171,7 +172,7 @@ def test_an_environment_that_cannot_be_built_leaves_no_run_behind(
     def fail(*_arguments: object, **_more: object) -> object:
         raise failure
 
-    monkeypatch.setattr(furnish, "ensure_environment", fail)
+    monkeypatch.setattr(stage, "ensure_environment", fail)
     with pytest.raises(type(failure)):
         bench.launch()
     assert bench.left() == []
@@ -222,7 +223,7 @@ def test_a_run_without_its_things_fails(bench: Bench, backend: PickyBackend) -> 
 
 def test_a_furnished_run_is_taken_over(bench: Bench, backend: PickyBackend) -> None:
     run = planned(bench)
-    furnish.furnish(bench.prepare(bench.tasks("a", "b")), run, lambda line: None)
+    stage.furnish(bench.prepare(bench.tasks("a", "b")), run, lambda line: None)
     done = keep(run, bench.home)
     assert done == [
         "took over from a launching command that ended too early",

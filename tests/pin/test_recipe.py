@@ -16,7 +16,7 @@ from windlass.pin.environment.pinned import LocalPackage
 from windlass.pin.environment.recipe import ProjectFiles, make_recipe
 from windlass.sites import Partition
 from windlass.sites.profile import Override, Patch, SiteEnvironment
-from windlass.supervise.recipe import Recipe
+from windlass.supervise.builds.recipe import Recipe
 
 LOCK = """
 version = 1

@@ -15,7 +15,7 @@ from windlass.core.errors import SpecError
 from windlass.pin.builds import BuildPin
 from windlass.plan import Pins, Places, Plan, Site, job_document, make_plan, page
 from windlass.plan.builds import pin_builds
-from windlass.plan.refusal import Refusals
+from windlass.plan.diagnostics import Refusals
 from windlass.spec import Experiment
 
 BASE = """\

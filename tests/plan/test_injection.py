@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.core.errors import SpecError
-from windlass.plan.refusal import Refusals
-from windlass.plan.resolve import Scope, fill_tokens, resolve_text
+from windlass.plan.diagnostics import Refusals
+from windlass.plan.tokens.resolve import Scope, fill_tokens, resolve_text
 
 SHELLS = [["/bin/sh"], *([["bash", "--posix"]] if shutil.which("bash") else [])]
 ATTACKS = [

@@ -7,7 +7,7 @@ import pytest
 from windlass.core.errors import NotFoundError
 from windlass.runs.logs import Follower, LogLine, list_logs, read
 from windlass.runs.store import RunFolder
-from windlass.supervise.log_index import IndexRecord
+from windlass.supervise.logs.index import IndexRecord
 
 
 def make(folder: Path, **logs: str) -> RunFolder:

@@ -12,7 +12,7 @@ from windlass.runs import retention
 from windlass.runs.retention import choose, held_checkpoints, readers
 from windlass.runs.store import RunFolder
 from windlass.spec import Best, KeptCheckpoints
-from windlass.supervise.held import Held, newest_whole
+from windlass.supervise.remote.checkpoint_files import Held, newest_whole
 
 
 def held(*steps: int) -> list[Held]:

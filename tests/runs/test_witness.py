@@ -16,7 +16,7 @@ from windlass.record.verdict import VERDICT, read_verdict
 from windlass.runs.index import Index
 from windlass.runs.store import RunFolder
 from windlass.runs.witness import missing_records
-from windlass.supervise.ledger import JournalLedger
+from windlass.supervise.gang.journal_view import JournalLedger
 
 
 def finished(folder: Path, verdict: str = "succeeded", cause: str = "ok") -> RunFolder:

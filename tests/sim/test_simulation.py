@@ -12,7 +12,7 @@ from windlass.record import events
 from windlass.testing.simulation import MUTANTS, simulate
 from windlass.testing.simulation.__main__ import main
 from windlass.testing.simulation.scenario import draw
-from windlass.testing.simulation.site_mutants import SITE_MUTANTS
+from windlass.testing.simulation.site.mutants import SITE_MUTANTS
 
 pytestmark = pytest.mark.sim
 

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from windlass.core.process import descendants
-from windlass.supervise.build_once import find_ready
-from windlass.supervise.built_data import CONTENT, full_differences, generation_folder
+from windlass.supervise.builds.built_data import CONTENT, full_differences, generation_folder
+from windlass.supervise.builds.once import find_ready
 
 __all__ = ["DataMill", "strike"]
 

@@ -12,7 +12,7 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import State, Task, fold
 from windlass.supervise.job import Chain, JobDocument, ReplicaCommand
-from windlass.supervise.setup_failure import end_link
+from windlass.supervise.slurm.setup_failure import end_link
 
 ENVIRONMENT = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "0"}
 WORDS = "`module load cuda/99` failed: no such module"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.process import identify
-from windlass.supervise.guard import Held, guard
+from windlass.supervise.fencing.agent import Post
+from windlass.supervise.fencing.guard import Held, guard
 from windlass.supervise.job import Fencing
-from windlass.supervise.warden import Post
 
 
 def play(setting: dict[str, Any]) -> int:

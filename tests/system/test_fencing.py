@@ -19,7 +19,7 @@ from windlass.core.process import ProcessId, descendants, is_alive, send_signal
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import End, RunFacts, State, fold
-from windlass.supervise.election import Leadership, publish_claim
+from windlass.supervise.gang.election import Leadership, publish_claim
 from windlass.supervise.job import Fencing, JobDocument, ReplicaCommand
 
 pytestmark = pytest.mark.system
@@ -38,7 +38,7 @@ while not os.path.exists(sys.argv[1] + ".enough"):
 CLAIM = """
 import json, sys
 from pathlib import Path
-from windlass.supervise.election import Leadership, publish_claim
+from windlass.supervise.gang.election import Leadership, publish_claim
 publish_claim(Path(sys.argv[1]), Leadership(*json.loads(sys.argv[2])))
 """
 ENTRY = "import sys; from windlass.supervise.main import main; sys.exit(main(['link', sys.argv[1], '1']))"

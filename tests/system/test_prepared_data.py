@@ -13,7 +13,7 @@ import pytest
 
 from tests.system.stage import PYTHON, Stage, until
 from windlass.launch import Run
-from windlass.launch.verify import verify
+from windlass.launch.verify.verify import verify
 from windlass.record.state import State
 
 pytestmark = pytest.mark.system

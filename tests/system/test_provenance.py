@@ -13,13 +13,13 @@ from tests.lab.docker import BASE, DockerLab
 from tests.system.stage import PYTHON, Stage, until
 from windlass.core.errors import PreconditionError, SpecError, UsageError
 from windlass.launch import Options, Run, prepare_file
-from windlass.launch.difference import explained
-from windlass.launch.finding import Link
-from windlass.launch.reexecution import Reexecution, Verification, prove
 from windlass.launch.rerun import Rerun, prepare_rerun
-from windlass.launch.verify import verify
+from windlass.launch.verify.difference import explained
+from windlass.launch.verify.finding import Link
+from windlass.launch.verify.reexecution import Reexecution, Verification, prove
+from windlass.launch.verify.verify import verify
 from windlass.record.state import State
-from windlass.runs.tolerance import parse_tolerance
+from windlass.runs.compare.tolerance import parse_tolerance
 
 pytestmark = pytest.mark.system
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.lab.slurm import SlurmLab
 from windlass.backends.door import LocalDoor, SshDoor, door_of
-from windlass.launch.check_history import last_check
-from windlass.launch.site_add import add_site
-from windlass.launch.site_check import check_site
+from windlass.launch.sites.add import add_site
+from windlass.launch.sites.check import check_site
+from windlass.launch.sites.check_history import last_check
 from windlass.sites import find_site
 from windlass.supervise.archive import ensure_archive
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.system.stage import until
 from windlass.core.process import descendants, send_signal
-from windlass.supervise.tree import below, end_all
+from windlass.supervise.replica.process_tree import below, end_all
 
 pytestmark = pytest.mark.system
 

@@ -1,6 +1,6 @@
 """The docker backend, for podman too: supervisors on this machine, and the user's processes in containers beside them.
 
-The containers are made in the job, by `windlass.pyz contain` (windlass.supervise.container). What this adds to a tree
+The containers are made in the job, by `windlass.pyz contain` (windlass.supervise.container.run). What this adds to a tree
 of processes: the engine must answer before a job is made, and containers that nobody watches any more are removed.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from windlass.backends.process_tree import ProcessTree
 from windlass.backends.protocol import Rendered, Submission
 from windlass.core.errors import UnreachableError
-from windlass.supervise.container_engine import Engine, engine_variables
+from windlass.supervise.container.engine import Engine, engine_variables
 from windlass.supervise.job import JobDocument
 
 __all__ = ["DockerBackend"]

@@ -9,9 +9,9 @@ from windlass.core.process import ProcessId, boot_id, is_alive
 from windlass.record.causes import Cause
 from windlass.record.journal import JournalReader
 from windlass.record.state import fold
-from windlass.supervise.guard import GAVE_UP
+from windlass.supervise.fencing.guard import GAVE_UP
 from windlass.supervise.job import JobDocument
-from windlass.supervise.kernel_log import killed_for_memory
+from windlass.supervise.replica.kernel_log import killed_for_memory
 
 __all__ = ["why_gone"]
 

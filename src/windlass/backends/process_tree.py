@@ -32,10 +32,10 @@ from windlass.core.process import (
 from windlass.record.events import METRICS
 from windlass.record.journal import read_journal
 from windlass.record.state import fold
-from windlass.supervise.environment import TOKEN_NAME
-from windlass.supervise.guard_file import guard_path
+from windlass.supervise.fencing.guard_file import guard_path
 from windlass.supervise.job import JobDocument
-from windlass.supervise.tree import sweep
+from windlass.supervise.replica.environment import TOKEN_NAME
+from windlass.supervise.replica.process_tree import sweep
 
 __all__ = ["ProcessTree"]
 

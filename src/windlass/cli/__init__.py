@@ -11,7 +11,7 @@ from windlass.cli.exit_codes import EXIT_INTERRUPTED
 __all__ = ["main"]
 
 COMPLETE = "_WINDLASS_COMPLETE"
-"""Set by the script of `windlass completion`, where the line is not yet one to run; see windlass.cli.shells."""
+"""Set by the script of `windlass completion`, where the line is not yet one to run; see windlass.cli.completion.shells."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -38,7 +38,7 @@ def looked_at(run: RunFolder, home: Home, told: set[str] | None = None) -> Outlo
     facts = run.facts()
     if facts.state.is_terminal and not any(task.jobs_left for task in facts.tasks.values()):
         return Outlook()
-    from windlass.launch.outlook import outlook  # lazy: most looks are at runs that ended
+    from windlass.launch.reconcile.outlook import outlook  # lazy: most looks are at runs that ended
 
     try:
         found = outlook(run, home)
@@ -58,7 +58,7 @@ def reconciled(run: RunFolder, home: Home, told: set[str] | None = None) -> list
 
     A command goes on with what it has where that fails, and says so; `told` as in `looked_at`.
     """
-    from windlass.launch.keeper import keep  # lazy: most commands only look
+    from windlass.launch.reconcile.reconciler import keep  # lazy: most commands only look
 
     try:
         return keep(run, home)
@@ -83,7 +83,7 @@ def fresh_logs(run: RunFolder, home: Home) -> None:
     """Bring everything here that a run at a site reached over ssh printed; says so where the site does not answer."""
     if not run.is_mirrored:
         return
-    from windlass.launch.listening import Listening  # lazy: most runs live here
+    from windlass.launch.remote.listening import Listening  # lazy: most runs live here
 
     listening = Listening(run, home)
     listening.look(is_last=True)

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from windlass.cli.exit_codes import EXIT_INTERRUPTED
-from windlass.cli.progress import Progress
+from windlass.cli.render.progress import Progress
+from windlass.cli.render.verdict import show_verdict
 from windlass.cli.screen import emit, paint, printable, tell
-from windlass.cli.verdict import show_verdict
 from windlass.core.errors import WindlassError
 from windlass.record import events
 from windlass.record.frames import Record
@@ -22,7 +22,7 @@ from windlass.runs.logs import Follower, LogLine
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.launch.listening import Listening
+    from windlass.launch.remote.listening import Listening
 
 __all__ = ["Following", "follow_to_verdict"]
 
@@ -78,7 +78,7 @@ class Following:
         """Bring the copy of a run that lives elsewhere up to date; say once when its site falls silent."""
         if not self.run.is_mirrored:
             return
-        from windlass.launch.listening import Listening  # lazy: most runs live here
+        from windlass.launch.remote.listening import Listening  # lazy: most runs live here
 
         self._listening = self._listening or Listening(self.run, self._home)
         before = self._listening.trouble
@@ -116,7 +116,7 @@ class Following:
 
     def _keep(self) -> None:
         """Compare the record with the world; where that fails the run goes on, so we do, and say why once."""
-        from windlass.launch.keeper import NOTHING_DONE, keep  # lazy: a short run ends before
+        from windlass.launch.reconcile.reconciler import NOTHING_DONE, keep  # lazy: a short run ends before
 
         try:
             for line in keep(self.run, self._home):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windlass.cli.completing import complete_places
+from windlass.cli.completion.files import complete_places
 from windlass.cli.verb import Verb
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
@@ -156,7 +156,7 @@ class PlanningVerb(Verb):
 
     def file_keys(self) -> tuple[str, ...]:
         """The keys at the top of the FILE, which may be set as `--key=value`."""
-        from windlass.cli.completing import experiment_keys  # lazy: only words that look like options need it
+        from windlass.cli.completion.files import experiment_keys  # lazy: only words that look like options need it
 
         return experiment_keys()
 

@@ -144,6 +144,6 @@ def _close_quietly() -> int:
 
 def _complete() -> int:
     """Answer a shell that completes; see `windlass completion`."""
-    from windlass.cli.shells import answer  # lazy: only a shell that completes needs it
+    from windlass.cli.completion.shells import answer  # lazy: only a shell that completes needs it
 
     return answer(os.environ[COMPLETE])

@@ -103,6 +103,6 @@ def run_argument(name: str = "run", *, required: bool = True) -> Callable[[F], F
 
 
 def _complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from windlass.cli.completing_runs import complete_runs  # lazy: only a shell that completes needs it
+    from windlass.cli.completion.runs import complete_runs  # lazy: only a shell that completes needs it
 
     return complete_runs(context, parameter, incomplete)

@@ -26,7 +26,7 @@ from windlass.config.json_schema import json_schema
 from windlass.config.load import Loaded, from_data, load
 from windlass.config.override import parse_override
 from windlass.config.path import join_path, split_path
-from windlass.config.yaml_text import decode_text, too_large
+from windlass.config.yaml_reader.text import decode_text, too_large
 from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:

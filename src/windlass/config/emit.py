@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from windlass.config.document import text_of
 from windlass.config.encode import to_data
-from windlass.config.scalars import resolve_scalar
+from windlass.config.yaml_reader.scalars import resolve_scalar
 
 __all__ = ["to_yaml", "yaml_of_data"]
 

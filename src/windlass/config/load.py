@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, cast
 from windlass.config.decode import Decoder
 from windlass.config.document import Branch, Leaf, Tree, kind_of, printable, tree_of_data
 from windlass.config.override import COMMAND_LINE, apply_overrides
-from windlass.config.yaml_text import MAX_TEXT, compose, too_large
+from windlass.config.yaml_reader.text import MAX_TEXT, compose, too_large
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, Problem, SpecError
 

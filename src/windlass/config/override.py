@@ -14,11 +14,11 @@ from dataclasses import replace
 from windlass.config.document import Branch, Items, Leaf, Tree, data_of_tree, has_surrogate, kind_of, printable
 from windlass.config.path import join_path, split_path
 from windlass.config.phrases import accepted
-from windlass.config.scalars import resolve_scalar
 from windlass.config.shape import Field, Free, ListOf, MapOf, OneOf, Record, Shape, fields_of, key_shorthands, tag_of
 from windlass.config.shorthand import long_form, move_shorthand_keys
 from windlass.config.union import DEFAULT, assume_kind, take_kind
-from windlass.config.yaml_text import compose
+from windlass.config.yaml_reader.scalars import resolve_scalar
+from windlass.config.yaml_reader.text import compose
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, Problem, SpecError
 from windlass.core.names import nearest

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from windlass.config.annotations import Name, Pattern
 from windlass.config.document import Branch, Entry, Leaf, Tree
 from windlass.config.path import join_path
-from windlass.config.scalars import resolve_scalar
 from windlass.config.shape import (
     Boolean,
     Choice,
@@ -25,6 +24,7 @@ from windlass.config.shape import (
     key_shorthands,
     short_shape,
 )
+from windlass.config.yaml_reader.scalars import resolve_scalar
 from windlass.core.errors import Problem
 from windlass.core.names import nearest
 

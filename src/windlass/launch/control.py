@@ -8,13 +8,13 @@ from collections.abc import Callable
 from windlass.core.errors import AccessError, PreconditionError
 from windlass.core.files import lock
 from windlass.launch.client import client_journal
-from windlass.launch.keeper import keep
-from windlass.launch.mirror import mirror_of_run
+from windlass.launch.reconcile.reconciler import keep
+from windlass.launch.remote.mirror import mirror_of_run
 from windlass.launch.submit import backend_of, deliver_secrets, intend, is_furnished, submission_of, submit_all
 from windlass.plan import Plan
 from windlass.record import events
 from windlass.record.state import State, Task
-from windlass.runs.archived import is_imported
+from windlass.runs.archive.origin import is_imported
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 

@@ -13,7 +13,7 @@ from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.launch.mirror import Mirror
+    from windlass.launch.remote.mirror import Mirror
 
 __all__ = ["listed", "pull", "push"]
 
@@ -61,7 +61,7 @@ def _ready(run: RunFolder, home: Home, task: str) -> tuple[Path, Manifest]:
 def _mirror(run: RunFolder, home: Home) -> Mirror | None:
     if not run.is_mirrored:
         return None
-    from windlass.launch.mirror import mirror_of_run  # lazy: most runs are here
+    from windlass.launch.remote.mirror import mirror_of_run  # lazy: most runs are here
 
     return mirror_of_run(run, home)
 

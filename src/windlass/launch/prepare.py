@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from windlass import config, spec
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, PreconditionError
-from windlass.launch.gpu_sites import gpu_sites_named
+from windlass.launch.sites.gpus import gpu_sites_named
 from windlass.pin import NO_CODE, NO_ENVIRONMENT, CodePin, DataPin, DataPlaces, EnvironmentPin, pin_code
 from windlass.pin.image import NO_IMAGE, ImagePin
 from windlass.plan import Machine, Pins, Plan, Site, choose_site, make_plan, split_place
@@ -181,7 +181,7 @@ def _set_twice(overrides: tuple[str, ...]) -> list[str]:
 
 def _unlaunchable(site: Site, home: Home) -> list[str]:
     """A note on what a launch would refuse; a plan for a site may be made anywhere."""
-    from windlass.launch.shared_home import state_folder_problem  # lazy: a local launch needs none of it
+    from windlass.launch.remote.shared_home import state_folder_problem  # lazy: a local launch needs none of it
 
     problem = state_folder_problem(site, home) if site.profile is not None else None
     return [f"a launch from here is refused: {problem.problems[0].sentence}"] if problem is not None else []
@@ -208,7 +208,7 @@ def _with_folders(site: Site, experiment: spec.Experiment) -> Site:
         return site
     if site.profile is not None and site.profile.ssh:
         return site
-    from windlass.plan.beaker_patch import mounts_of_storage  # lazy: few experiments keep anything for Beaker
+    from windlass.plan.beaker.patch import mounts_of_storage  # lazy: few experiments keep anything for Beaker
 
     return replace(site, folders=tuple(mount for mount in mounts_of_storage(experiment) if Path(mount).is_dir()))
 
@@ -295,7 +295,7 @@ def pin_image_of(
     """The pin of an experiment's image; `folder` is what was pinned as code. `log` is told before a registry is asked."""
     if not experiment.env.image:
         return NO_IMAGE
-    from windlass.launch.image import pin_image  # lazy: most experiments have no image
+    from windlass.launch.stage.image import pin_image  # lazy: most experiments have no image
 
     return pin_image(experiment, code, folder, site, home, log)
 
@@ -310,7 +310,7 @@ def _with_built(
 ) -> Pins:
     if not any(source.is_built for source in experiment.data.values()):
         return pins
-    from windlass.launch.built import with_built  # lazy: most experiments build no data
+    from windlass.launch.stage.prepared_data import with_built  # lazy: most experiments build no data
 
     return with_built(experiment, pins, site, home, code_folder=_code_folder(experiment, base), origins=origins)
 
@@ -327,7 +327,7 @@ def pin_environment_of(
     if env.uv:
         return pin_environment("uv", folder / env.uv, extras=env.extras, groups=env.groups)
     if site.profile is not None and site.profile.ssh:
-        from windlass.launch.site_python import pin_site_python  # lazy: few tasks bring an interpreter of a site's
+        from windlass.launch.sites.python import pin_site_python  # lazy: few tasks bring an interpreter of a site's
 
         log(f"asking {site.name} for its {env.python}")
         return pin_site_python(env.python, site.profile)
@@ -335,7 +335,7 @@ def pin_environment_of(
 
 
 def _pin_data(name: str, source: str, base: Path, home: Home, log: Callable[[str], None]) -> DataPin:
-    from windlass.launch.transfer import told_of  # lazy: what reads data is needed where there is some
+    from windlass.launch.stage.transfer_progress import told_of  # lazy: what reads data is needed where there is some
     from windlass.pin import pin_data  # lazy: as above
 
     text, places = _whole_run_id(source, home), DataPlaces.of(home.path)

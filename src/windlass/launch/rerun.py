@@ -11,9 +11,9 @@ from pathlib import Path
 from windlass import config
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, PreconditionError, UsageError, WindlassError
-from windlass.launch.archived_plan import plan_here
-from windlass.launch.image_as_run import image_as_run
+from windlass.launch.archive.plan import plan_here
 from windlass.launch.prepare import Options, Prepared, check_added, find_place
+from windlass.launch.verify.image_as_run import image_as_run
 from windlass.pin import checkout
 from windlass.plan import Pins, Plan, Site, choose_site, make_plan
 from windlass.runs.home import Home
@@ -67,7 +67,7 @@ def prepare_rerun(run: RunFolder, home: Home, overrides: tuple[str, ...] = (), h
         _check_can_move(run, old, site)
     pins = _pins(run, old, experiment, site, base, home) if changed else old.pins
     if pins.builds:
-        from windlass.launch.built import with_built  # lazy: most experiments build no data
+        from windlass.launch.stage.prepared_data import with_built  # lazy: most experiments build no data
 
         pins = with_built(experiment, pins, site, home, code_folder=None, origins=origins)
     plan = old

@@ -16,12 +16,12 @@ from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find
 
 if TYPE_CHECKING:
-    from windlass.launch.exporting import Exported
-    from windlass.launch.finding import Finding
-    from windlass.launch.reexecution import Reexecution, Verification
-    from windlass.runs.compare import Difference
+    from windlass.launch.archive.exporting import Exported
+    from windlass.launch.verify.finding import Finding
+    from windlass.launch.verify.reexecution import Reexecution, Verification
+    from windlass.runs.compare.compare import Difference
     from windlass.runs.outputs import Manifest
-    from windlass.runs.provenance import Chain
+    from windlass.runs.provenance.chain import Chain
 
 __all__ = ["Run"]
 
@@ -86,7 +86,7 @@ class Run:
             NotFoundError: it has no such task, or the task has no output.
             UnreachableError: the site does not answer; the next call goes on with what came.
         """
-        from windlass.launch.mirror import mirror_of_run  # lazy: see below
+        from windlass.launch.remote.mirror import mirror_of_run  # lazy: see below
 
         folder, mirror = self.output(task), mirror_of_run(self.folder, self._home)
         return folder if mirror is None else mirror.fetch_outputs(task)
@@ -147,7 +147,7 @@ class Run:
             with_secrets: write it although values of secrets of this home are in its files.
             log: gets a line about each step.
         """
-        from windlass.launch.exporting import export_run  # lazy: see below
+        from windlass.launch.archive.exporting import export_run  # lazy: see below
 
         return export_run(
             self.folder, self._home, target, checkpoints=checkpoints, data=data, with_secrets=with_secrets, log=log
@@ -160,7 +160,7 @@ class Run:
         Raises:
             PreconditionError: the archive is damaged or was changed, or there is a run of that id.
         """
-        from windlass.launch.importing import import_run  # lazy: see below
+        from windlass.launch.archive.importing import import_run  # lazy: see below
 
         home = home or Home.default()
         return cls(import_run(path, home), home)
@@ -176,7 +176,7 @@ class Run:
 
         This submits, cancels and ends what the run needs; nothing else here that only reads does so.
         """
-        from windlass.launch.keeper import keep  # lazy: see above
+        from windlass.launch.reconcile.reconciler import keep  # lazy: see above
 
         return keep(self.folder, self._home)
 
@@ -186,7 +186,7 @@ class Run:
         Raises:
             WaitTimeoutError: it had not ended after `timeout_s`; it goes on.
         """
-        from windlass.launch.listening import Listening  # lazy: see above
+        from windlass.launch.remote.listening import Listening  # lazy: see above
         from windlass.runs.logs import Follower  # lazy: see above
 
         follower, listening = Follower(self.folder), Listening(self.folder, self._home)
@@ -259,13 +259,13 @@ class Run:
 
     def provenance(self) -> Chain:
         """What it was made from and what it made, as nodes with their digests, and edges."""
-        from windlass.runs.provenance import provenance_chain  # lazy: as above
+        from windlass.runs.provenance.chain import provenance_chain  # lazy: as above
 
         return provenance_chain(self.folder)
 
     def check(self) -> list[Finding]:
         """Compare every part of it with what was recorded; reads every byte, executes nothing."""
-        from windlass.launch.verify import verify  # lazy: as above
+        from windlass.launch.verify.verify import verify  # lazy: as above
 
         return list(verify(self.folder))
 
@@ -276,12 +276,12 @@ class Run:
             PreconditionError: it did not succeed, or left nothing to compare.
             WindlassError: the new run was refused.
         """
-        from windlass.launch.reexecution import prove  # lazy: as above
+        from windlass.launch.verify.reexecution import prove  # lazy: as above
 
         return prove(self.folder, self._home, reexecution)
 
     def diff(self, other: Run) -> list[Difference]:
         """What differs between this run and another, by cause; code and data with their files."""
-        from windlass.launch.difference import explained  # lazy: as above
+        from windlass.launch.verify.difference import explained  # lazy: as above
 
         return explained(self.folder, other.folder, self._home)

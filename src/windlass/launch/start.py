@@ -13,9 +13,9 @@ from windlass.core.files import lock
 from windlass.core.names import new_run_id
 from windlass.core.tree import remove_tree
 from windlass.launch.client import client_journal
-from windlass.launch.furnish import furnish
 from windlass.launch.prepare import Prepared
-from windlass.launch.shared_home import check_state_folder
+from windlass.launch.remote.shared_home import check_state_folder
+from windlass.launch.stage.stage import furnish
 from windlass.launch.submit import announce, deliver_secrets, intend, launch_lock, rendered_job, submit_all
 from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home
@@ -84,7 +84,7 @@ def start_runs(
 
 def _keep(run: RunFolder, home: Home) -> None:
     """Note what a refusal means for the run; only after its launch, since nobody touches what is being launched."""
-    from windlass.launch.keeper import keep  # lazy: few launches are refused
+    from windlass.launch.reconcile.reconciler import keep  # lazy: few launches are refused
 
     keep(run, home)
 
@@ -107,7 +107,7 @@ def _submit_together(made: Sequence[tuple[Prepared, RunFolder]]) -> None:
     ]
     if len(found) < 2:
         return
-    from windlass.launch.mirror import mirror_of  # lazy: one run is the rule
+    from windlass.launch.remote.mirror import mirror_of  # lazy: one run is the rule
 
     mirrors = {run.path: mirror for one, run in made if (mirror := mirror_of(run, one.plan, one.home)) is not None}
 

@@ -12,7 +12,7 @@ from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import is_locked, write_json
 from windlass.core.json_text import read_json
 from windlass.core.names import new_token
-from windlass.launch.mirrored import mirror_if_remote
+from windlass.launch.remote.mirrored import mirror_if_remote
 from windlass.plan import Places, Plan, job_document
 from windlass.plan.codec import decode, encode
 from windlass.record import events
@@ -25,7 +25,7 @@ from windlass.supervise.archive import ensure_archive
 from windlass.supervise.job import JobDocument
 
 if TYPE_CHECKING:
-    from windlass.launch.mirror import Mirror
+    from windlass.launch.remote.mirror import Mirror
 
 __all__ = [
     "BILL",
@@ -214,7 +214,7 @@ def deliver_secrets(run: RunFolder, plan: Plan, home: Home) -> None:
 
 def _name_secrets(run: RunFolder, plan: Plan) -> None:
     """At Beaker the values are its own; what a job needs is what they are called there."""
-    from windlass.launch.beaker_secrets import beaker_secret_names, delivery_in_job  # lazy: few sites are Beaker's
+    from windlass.launch.beaker.secrets import beaker_secret_names, delivery_in_job  # lazy: few sites are Beaker's
 
     places = replace(_read_places(run), secrets=beaker_secret_names(plan), delivery=delivery_in_job(run.id))
     write_json(run.path / PLACES, encode(places))
@@ -239,7 +239,7 @@ def has_secrets(run: RunFolder) -> bool:
     delivery = _read_places(run).delivery if is_furnished(run) else None
     if delivery is None:
         return False
-    from windlass.launch.mirror import has_delivered  # lazy: most runs have no secrets
+    from windlass.launch.remote.mirror import has_delivered  # lazy: most runs have no secrets
 
     return delivery.exists() or has_delivered(run)
 

@@ -20,7 +20,7 @@ from windlass.core.errors import AccessError, PreconditionError
 from windlass.pin.code.git import Repository, open_repository, unquote
 from windlass.pin.code.pinned import CodePin
 from windlass.pin.code.pinning import pin_code
-from windlass.supervise.built_data import CONTENT
+from windlass.supervise.builds.built_data import CONTENT
 
 __all__ = ["BUILT", "BuildPin", "build_key", "built_folder", "code_of_build"]
 

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from windlass.core.names import nearest
-from windlass.plan.refusal import Refusals
+from windlass.plan.diagnostics import Refusals
 from windlass.spec import Command, DataSource, Experiment
 
 __all__ = ["ADAPTERS", "RUN_ONLY", "adapted_command"]

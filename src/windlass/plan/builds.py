@@ -14,10 +14,10 @@ from windlass.core.names import nearest
 from windlass.core.phrases import size
 from windlass.pin.builds import BuildPin, build_key
 from windlass.plan.adapters import adapted_command
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.pins import BUILDS, Pins, built_name
-from windlass.plan.refusal import Refusals
-from windlass.plan.resolve import LATE_TOKENS, Scope, flat_params, resolve_text
-from windlass.plan.tokens import IN_JOB_TOKENS, Token, parse_tokens
+from windlass.plan.tokens.resolve import LATE_TOKENS, Scope, flat_params, resolve_text
+from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, parse_tokens
 from windlass.spec import Command, DataSource, Experiment, Task
 from windlass.spec.references import find_cycle
 

@@ -10,10 +10,10 @@ import heapq
 from collections.abc import Iterator, Mapping
 
 from windlass.core.dataclass import dataclass
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.placement import Request
-from windlass.plan.refusal import Refusals
-from windlass.plan.resolve import Scope, calculated
-from windlass.plan.tokens import Token
+from windlass.plan.tokens.resolve import Scope, calculated
+from windlass.plan.tokens.tokens import Token
 from windlass.spec import Bundle, Task
 
 __all__ = ["Group", "check_bundles"]

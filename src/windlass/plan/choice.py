@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from windlass.core.errors import Place, Problem, SpecError
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.fitting import fit
-from windlass.plan.refusal import Refusals
 from windlass.plan.site import Site
 from windlass.spec import Experiment
 

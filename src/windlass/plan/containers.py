@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from windlass.core.errors import PreconditionError
-from windlass.plan.refusal import Refusals
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.site import Site
 from windlass.sites.profile import Containers, Profile
 from windlass.spec import Experiment

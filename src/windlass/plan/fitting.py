@@ -7,17 +7,17 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.honour import apply_rules
+from windlass.plan.capabilities import apply_rules
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.pins import built_name
 from windlass.plan.placement import Request, check_fit, gpus_per_node
-from windlass.plan.refusal import Refusals
-from windlass.plan.scope import scope_of
 from windlass.plan.site import Site
+from windlass.plan.tokens.scope import scope_of
 from windlass.spec import Experiment, Task
 from windlass.supervise.job import BeakerAsk, Chain, Queue
 
 if TYPE_CHECKING:
-    from windlass.plan.venue import Venue
+    from windlass.plan.slurm.queue_target import Venue
 
 __all__ = ["Fitted", "FittedTask", "bundles_of", "fit"]
 
@@ -59,7 +59,7 @@ class Fitted:
 def fit(experiment: Experiment, site: Site, refusals: Refusals, *, best_effort: bool, reshape: bool) -> Fitted:
     """Decide shape and queue of every task at a place; what the place cannot do goes to `refusals`. Pure."""
     if site.backend == "beaker":
-        from windlass.plan.fitting_beaker import fit_beaker  # lazy: a local plan needs no site profiles
+        from windlass.plan.beaker.fitting import fit_beaker  # lazy: a local plan needs no site profiles
 
         return fit_beaker(experiment, site, refusals, best_effort=best_effort, reshape=reshape)
     if site.backend != "slurm":
@@ -72,7 +72,7 @@ def fit(experiment: Experiment, site: Site, refusals: Refusals, *, best_effort: 
             notes.append("--reshape: the nodes of a task share this machine, so there is nothing to reshape")
         tasks = {name: _local_task(name, task, experiment, site, refusals) for name, task in experiment.tasks.items()}
         return Fitted(experiment=experiment, tasks=tasks, notes=tuple(notes))
-    from windlass.plan.fitting_slurm import fit_slurm  # lazy: a local plan needs no site profiles
+    from windlass.plan.slurm.fitting import fit_slurm  # lazy: a local plan needs no site profiles
 
     return fit_slurm(experiment, site, refusals, best_effort=best_effort, reshape=reshape)
 

@@ -12,9 +12,9 @@ from windlass.core.errors import InternalError, PreconditionError
 from windlass.plan.launchers.wrapping import own_role, with_roles
 from windlass.plan.pins import built_name
 from windlass.plan.plan import Plan, TaskPlan
-from windlass.plan.resolve import fill_tokens
 from windlass.plan.site import Site
-from windlass.plan.tokens import IN_JOB_TOKENS, Token, parse_tokens
+from windlass.plan.tokens.resolve import fill_tokens
+from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, parse_tokens
 from windlass.supervise.job import Container, Fencing, JobDocument, Lease, ReplicaCommand
 
 __all__ = ["Places", "fencing_for", "job_document"]
@@ -166,7 +166,7 @@ def _contained(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...]
     if not image or profile is None or plan.site.backend == "beaker":
         return argv
     from windlass.plan.containers import container_argv  # lazy: most tasks run in none
-    from windlass.supervise.delivery import delivery_token  # lazy: as above
+    from windlass.supervise.remote.delivery import delivery_token  # lazy: as above
 
     cwd = places.cwd or places.code
     builds = plan.pins.builds
@@ -249,7 +249,7 @@ def _of_site(site: Site, task: TaskPlan, places: Places, job: int) -> dict[str, 
 
 def _of_beaker(site: Site, task: TaskPlan, places: Places, job: int) -> dict[str, Any]:
     """What a job at a Beaker site has beside; imported by few launches."""
-    from windlass.plan.job_beaker import beaker_fields  # lazy: most places are others
+    from windlass.plan.beaker.job import beaker_fields  # lazy: most places are others
 
     return beaker_fields(site, task, places, job)
 
@@ -297,7 +297,7 @@ def _out(task: TaskPlan, places: Places) -> Path:
     name = built_name(task.name)
     if not name:
         return places.out(task.name)
-    from windlass.supervise.built_data import generation_folder  # lazy: most tasks build nothing
+    from windlass.supervise.builds.built_data import generation_folder  # lazy: most tasks build nothing
 
     return generation_folder(_place_of_build(name, places))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from windlass.core.phrases import count, size
 from windlass.core.units import format_duration, format_size
-from windlass.plan.tokens import parse_tokens
+from windlass.plan.tokens.tokens import parse_tokens
 
 if TYPE_CHECKING:
     from windlass.plan.plan import Plan, TaskPlan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windlass.core.dataclass import dataclass
 from windlass.core.units import format_size
-from windlass.plan.refusal import Refusals
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.site import Machine, Site
 from windlass.spec import Task
 

@@ -8,17 +8,23 @@ from typing import cast
 
 from windlass.config import JsonValue, to_data
 from windlass.core.errors import InternalError, Place, SpecError
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.fitting import Fitted, FittedTask, fit
 from windlass.plan.launchers import Gang, Launch, launch
-from windlass.plan.parameters import check_parameters
 from windlass.plan.pins import Pins, built_name
 from windlass.plan.plan import Plan, TaskPlan
-from windlass.plan.refusal import Refusals
-from windlass.plan.resolve import Scope, flat_params, resolve_text
-from windlass.plan.scope import scope_of
 from windlass.plan.site import Site
-from windlass.plan.tokens import Token, parse_tokens
-from windlass.plan.variables import Shape, beaker_variables, check_secrets, check_user_variables, windlass_variables
+from windlass.plan.tokens.parameters import check_parameters
+from windlass.plan.tokens.resolve import Scope, flat_params, resolve_text
+from windlass.plan.tokens.scope import scope_of
+from windlass.plan.tokens.tokens import Token, parse_tokens
+from windlass.plan.tokens.variables import (
+    Shape,
+    beaker_variables,
+    check_secrets,
+    check_user_variables,
+    windlass_variables,
+)
 from windlass.spec import Command, Experiment, Task
 from windlass.supervise.job import SecretUse
 
@@ -184,7 +190,7 @@ def _with_site_variables(
 ) -> tuple[TaskPlan, tuple[str, ...]]:
     if fitted.venue is None:
         return planned, ()
-    from windlass.plan.site_variables import site_variables  # lazy: a local plan needs no site profiles
+    from windlass.plan.tokens.site_variables import site_variables  # lazy: a local plan needs no site profiles
 
     request = fitted.tasks[planned.name].request
     own = {*user, *(secret.name for secret in fitted.experiment.env.secrets)}

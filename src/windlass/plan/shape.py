@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import ceil
 
 from windlass.core.units import format_size
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.placement import Request, gpus_per_node
-from windlass.plan.refusal import Refusals
-from windlass.plan.venue import Venue
+from windlass.plan.slurm.queue_target import Venue
 from windlass.spec import Experiment, Gpus, Task
 
 __all__ = ["best_shape", "request_at", "reshape_overrides", "reshaped"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError
 from windlass.runs.store import RunFolder
-from windlass.supervise.log_index import index_path, offset_at
+from windlass.supervise.logs.index import index_path, offset_at
 
 __all__ = ["Follower", "LogFile", "LogLine", "list_logs", "read"]
 

@@ -18,7 +18,7 @@ from windlass.core.json_text import read_json
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find, run_ids
 from windlass.spec import KeptCheckpoints, Retain
-from windlass.supervise.held import Held, held_in
+from windlass.supervise.remote.checkpoint_files import Held, held_in
 
 __all__ = [
     "Decision",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from windlass.secrets.lookup import ENVIRONMENT_PREFIX, Secret, Secrets, open_secrets
     from windlass.secrets.store import SecretStore, check_name, check_value
     from windlass.secrets.vault import Vault
-    from windlass.supervise.delivery import read_delivery, remove_delivery
+    from windlass.supervise.remote.delivery import read_delivery, remove_delivery
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -20,7 +20,7 @@ else:
             "windlass.secrets.lookup": ("ENVIRONMENT_PREFIX", "Secret", "Secrets", "open_secrets"),
             "windlass.secrets.store": ("SecretStore", "check_name", "check_value"),
             "windlass.secrets.vault": ("Vault",),
-            "windlass.supervise.delivery": ("read_delivery", "remove_delivery"),
+            "windlass.supervise.remote.delivery": ("read_delivery", "remove_delivery"),
         },
     )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from windlass.core.errors import InternalError
 from windlass.core.files import write_atomic
-from windlass.supervise.delivery import check_private, delivery_token, pack_delivery, remove_delivery
+from windlass.supervise.remote.delivery import check_private, delivery_token, pack_delivery, remove_delivery
 
 __all__ = ["deliver", "delivery_folders", "sweep_deliveries"]
 

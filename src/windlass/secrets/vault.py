@@ -20,7 +20,7 @@ from windlass.core.files import lock, write_atomic
 from windlass.core.json_text import decode_json
 from windlass.secrets import age
 from windlass.secrets.store import check_name, check_value, no_such_secret
-from windlass.supervise.delivery import check_private
+from windlass.supervise.remote.delivery import check_private
 
 __all__ = ["Vault"]
 

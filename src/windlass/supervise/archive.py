@@ -44,12 +44,17 @@ def ensure_archive(cache: Path) -> Path:
 
 
 def _sources() -> list[_Source]:
+    return sorted(source for layer in IN_JOB_LAYERS for source in _sources_in(os.path.join(_ROOT, layer), layer))
+
+
+def _sources_in(folder: str, name: str) -> list[_Source]:
     found = []
-    for layer in IN_JOB_LAYERS:
-        for entry in os.scandir(os.path.join(_ROOT, layer)):  # a Path per file would take twice as long
-            if entry.name.endswith(".py"):
-                found.append((f"windlass/{layer}/{entry.name}", entry.path, entry.stat().st_mtime_ns))  # noqa: PERF401
-    return sorted(found)
+    for entry in os.scandir(folder):  # a Path per file would take twice as long
+        if entry.name.endswith(".py"):
+            found.append((f"windlass/{name}/{entry.name}", entry.path, entry.stat().st_mtime_ns))
+        elif entry.is_dir() and entry.name != "__pycache__":
+            found += _sources_in(entry.path, f"{name}/{entry.name}")
+    return found
 
 
 def _build(files: list[_Source], cache: Path) -> bytes:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from windlass.core.errors import PreconditionError
 from windlass.core.json_text import decode_json
-from windlass.supervise.guard import CRASHED, guard
-from windlass.supervise.incarnation import LOCAL, Incarnation, enter_link
+from windlass.supervise.fencing.guard import CRASHED, guard
+from windlass.supervise.gang.incarnation import LOCAL, Incarnation, enter_link
 from windlass.supervise.job import JobDocument
 
 if TYPE_CHECKING:
-    from windlass.supervise.step_daemon import StepDaemons
-    from windlass.supervise.warden import Post
+    from windlass.supervise.fencing.agent import Post
+    from windlass.supervise.slurm.step_daemon import StepDaemons
 
 __all__ = ["main"]
 
@@ -45,29 +45,29 @@ def main(arguments: list[str]) -> int:
     if (command, len(rest)) in (("beaker-bundle", 3), ("beaker-show", 2)):
         return _bundle(command, [Path(word) for word in rest])
     if command == "failed" and len(rest) == 4:
-        from windlass.supervise.setup_failure import end_link  # lazy: most links begin
+        from windlass.supervise.slurm.setup_failure import end_link  # lazy: most links begin
 
         return end_link(Path(rest[0]), int(rest[1]), rest[2], rest[3], os.environ)
     if command == "check" and len(rest) == 1:
-        from windlass.supervise.node_check import check_node  # lazy: no replica needs it
+        from windlass.supervise.slurm.node_check import check_node  # lazy: no replica needs it
 
         return check_node(Path(rest[0]), os.environ)
     if command in ("ray", "ray-start", "mpi", "ranks"):
         return _launcher(command, rest)
     if command == "data-build":
-        from windlass.supervise.data_build import data_build_main  # lazy: few tasks prepare data
+        from windlass.supervise.builds.data import data_build_main  # lazy: few tasks prepare data
 
         return data_build_main(rest, dict(os.environ))
     if command == "contain" and len(rest) > 3:
-        from windlass.supervise.container import contain_main  # lazy: most replicas are no container
+        from windlass.supervise.container.run import contain_main  # lazy: most replicas are no container
 
         return contain_main(rest, os.environ)
     if command == "build":
-        from windlass.supervise.build import build_main  # lazy: no replica needs it
+        from windlass.supervise.builds.build import build_main  # lazy: no replica needs it
 
         return build_main(rest)
     if command in ("unpack", "deliver", "sync", "fetch", "clear") and not rest:
-        from windlass.supervise.porter import serve  # lazy: no job needs it
+        from windlass.supervise.remote.server import serve  # lazy: no job needs it
 
         os.umask(0o077)
         return serve(command, sys.stdin.buffer, sys.stdout.buffer)
@@ -79,7 +79,7 @@ def _replica(command: str, rest: list[str]) -> int:
     if command == "guard":
         return _guard(Path(rest[0]), int(rest[1]), LOCAL)
     if command == "guards":
-        from windlass.supervise.starter import serve_starts  # lazy: one process of a gang starts the others
+        from windlass.supervise.gang.starter import serve_starts  # lazy: one process of a gang starts the others
 
         return serve_starts(Path(rest[0]), lambda rank: _guard(Path(rest[0]), rank, LOCAL))
     return _link(Path(rest[0]), int(rest[1])) if command == "link" else _beaker(Path(rest[0]))
@@ -87,7 +87,7 @@ def _replica(command: str, rest: list[str]) -> int:
 
 def _bundle(command: str, rest: list[Path]) -> int:
     """A replica whose job came as a dataset of Beaker; lazy: few do."""
-    from windlass.supervise.bundle import bundle_main, show_main
+    from windlass.supervise.beaker.bundle import bundle_main, show_main
 
     if command == "beaker-show":
         return show_main(rest[0], rest[1], lambda: _beaker(rest[0]))
@@ -102,18 +102,18 @@ def _launcher(command: str, rest: list[str]) -> int:
     """What stands around the user's command in a replica; lazy: most tasks have none."""
     environ = dict(os.environ)
     if command == "ray":
-        from windlass.supervise.ray_cluster import ray_main
+        from windlass.supervise.launchers.ray_cluster import ray_main
 
         return ray_main(rest, environ)
     if command == "ray-start":
-        from windlass.supervise.ray_start import ray_start_main
+        from windlass.supervise.launchers.ray_start import ray_start_main
 
         return ray_start_main(rest)
     if command == "mpi":
-        from windlass.supervise.host_file import mpi_main
+        from windlass.supervise.launchers.host_file import mpi_main
 
         return mpi_main(rest, environ)
-    from windlass.supervise.ranks import ranks_main
+    from windlass.supervise.launchers.ranks import ranks_main
 
     return ranks_main(rest, environ)
 
@@ -122,7 +122,7 @@ def _guard(folder: Path, rank: int, incarnation: Incarnation, daemons: StepDaemo
     """The guard of one replica; blocks until the replica is not needed any more."""
 
     def supervise(held: object) -> int:
-        from windlass.supervise.supervisor import supervise as run  # lazy: the guard stays small
+        from windlass.supervise.replica.supervisor import supervise as run  # lazy: the guard stays small
 
         return run(folder, rank, held, incarnation, daemons)  # type: ignore[arg-type]
 
@@ -134,7 +134,7 @@ def _post(folder: Path, rank: int, incarnation: str) -> Post | None:
     with contextlib.suppress(OSError, PreconditionError):
         job = JobDocument.read(folder / "job.json")
         if job.fencing.renew_s:
-            from windlass.supervise.warden import Post  # lazy: as the guard does
+            from windlass.supervise.fencing.agent import Post  # lazy: as the guard does
 
             return Post(folder, rank, job.token, incarnation, job.fencing)
     return None
@@ -142,14 +142,14 @@ def _post(folder: Path, rank: int, incarnation: str) -> Post | None:
 
 def _link(folder: Path, link: int) -> int:
     """This node's replica of a job of a scheduler; a job that is the link for the second time leaves at once."""
-    from windlass.supervise.step_daemon import StepDaemons  # lazy: Slurm's jobs alone
+    from windlass.supervise.slurm.step_daemon import StepDaemons  # lazy: Slurm's jobs alone
 
     daemons = StepDaemons(os.environ)
     incarnation = enter_link(folder, link, os.environ)
     if incarnation is None:
         return 0
     if _is_staged(folder):
-        from windlass.supervise.staging import stage_for_link  # lazy: few sites want it
+        from windlass.supervise.builds.staging import stage_for_link  # lazy: few sites want it
 
         stage_for_link(folder)
     rank = int(os.environ["SLURM_PROCID"])
@@ -161,7 +161,7 @@ def _link(folder: Path, link: int) -> int:
 
 def _beaker(folder: Path) -> int:
     """This replica of a job of Beaker; one whose experiment is not that of the job leaves at once."""
-    from windlass.supervise.beaker import (
+    from windlass.supervise.beaker.replica import (
         hand_over_secrets,
         leave_no_folder,
         restart_clean,
@@ -177,7 +177,7 @@ def _beaker(folder: Path) -> int:
         return _NOT_BEGUN
     if start is None:
         return 0
-    from windlass.supervise.echo import Echo, run_below  # lazy: as above
+    from windlass.supervise.logs.tee import Echo, run_below  # lazy: as above
 
     rank, incarnation = start.rank, start.incarnation
     try:
@@ -194,7 +194,7 @@ def _is_staged(folder: Path) -> bool:
 
 def _wait_to_be_told() -> list[str]:
     """Import what a replica needs while the client still plans; an empty list when the client left without a word."""
-    import windlass.supervise.supervisor  # noqa: F401 - lazy: a guard that need not wait stays small
+    import windlass.supervise.replica.supervisor  # noqa: F401 - lazy: a guard that need not wait stays small
 
     told = b""
     while not told.endswith(b"\n"):

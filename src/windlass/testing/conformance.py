@@ -25,8 +25,8 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import RunFacts, State, fold
 from windlass.supervise.archive import ensure_archive
-from windlass.supervise.environment import TOKEN_NAME
 from windlass.supervise.job import JobDocument, ReplicaCommand
+from windlass.supervise.replica.environment import TOKEN_NAME
 
 __all__ = ["BackendConformance", "JobBench"]
 

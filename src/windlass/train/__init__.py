@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from windlass.train.build import build_trainer, building
     from windlass.train.callbacks.batch_size import BatchSize
     from windlass.train.callbacks.checkpointer import Checkpointer
-    from windlass.train.callbacks.comet import Comet
     from windlass.train.callbacks.config import (
         BatchSizeConfig,
         CometConfig,
@@ -45,20 +44,21 @@ if TYPE_CHECKING:
     from windlass.train.callbacks.console import Console
     from windlass.train.callbacks.garbage import Garbage
     from windlass.train.callbacks.gradients import Gradients
-    from windlass.train.callbacks.json_lines import JsonLines
     from windlass.train.callbacks.memory import Memory
     from windlass.train.callbacks.profiler import Profiler
     from windlass.train.callbacks.protocol import Callback
     from windlass.train.callbacks.report import Report
     from windlass.train.callbacks.sequence_length import SequenceLength
     from windlass.train.callbacks.speed import Speed
-    from windlass.train.callbacks.tensorboard import TensorBoard
-    from windlass.train.callbacks.wandb import Wandb
+    from windlass.train.callbacks.trackers.comet import Comet
+    from windlass.train.callbacks.trackers.json_lines import JsonLines
+    from windlass.train.callbacks.trackers.tensorboard import TensorBoard
+    from windlass.train.callbacks.trackers.wandb import Wandb
     from windlass.train.checkpoint.config import (
         CheckpointConfig,
         LoadConfig,
     )
-    from windlass.train.checkpoint.foreign import read_foreign
+    from windlass.train.checkpoint.dcp.reader import read_foreign
     from windlass.train.checkpoint.protocol import CheckpointStore, Committed
     from windlass.train.checkpoint.store import open_store
     from windlass.train.compare.checkpoints import diff_checkpoints
@@ -148,18 +148,18 @@ else:
             "windlass.train.build": ("build_trainer", "building"),
             "windlass.train.callbacks.checkpointer": ("Checkpointer",),
             "windlass.train.callbacks.batch_size": ("BatchSize",),
-            "windlass.train.callbacks.comet": ("Comet",),
+            "windlass.train.callbacks.trackers.comet": ("Comet",),
             "windlass.train.callbacks.console": ("Console",),
             "windlass.train.callbacks.garbage": ("Garbage",),
             "windlass.train.callbacks.gradients": ("Gradients",),
-            "windlass.train.callbacks.json_lines": ("JsonLines",),
+            "windlass.train.callbacks.trackers.json_lines": ("JsonLines",),
             "windlass.train.callbacks.memory": ("Memory",),
             "windlass.train.callbacks.profiler": ("Profiler",),
             "windlass.train.callbacks.report": ("Report",),
             "windlass.train.callbacks.sequence_length": ("SequenceLength",),
             "windlass.train.callbacks.speed": ("Speed",),
-            "windlass.train.callbacks.tensorboard": ("TensorBoard",),
-            "windlass.train.callbacks.wandb": ("Wandb",),
+            "windlass.train.callbacks.trackers.tensorboard": ("TensorBoard",),
+            "windlass.train.callbacks.trackers.wandb": ("Wandb",),
             "windlass.train.optim.build": (
                 "build_optimizer",
                 "set_lr",
@@ -181,7 +181,7 @@ else:
             "windlass.train.hf.exchange": ("import_hf", "load_hf"),
             "windlass.train.hf.sources": ("load_model", "open_model"),
             "windlass.train.data.build": ("build_loader",),
-            "windlass.train.checkpoint.foreign": ("read_foreign",),
+            "windlass.train.checkpoint.dcp.reader": ("read_foreign",),
             "windlass.train.checkpoint.protocol": ("CheckpointStore", "Committed"),
             "windlass.train.checkpoint.store": ("open_store",),
             "windlass.train.errors": ("CheckpointError", "TrainingError"),

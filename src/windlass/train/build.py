@@ -13,9 +13,9 @@ from torch import nn
 from windlass.core.errors import Problem, SpecError
 from windlass.train.callbacks.build import build_callbacks
 from windlass.train.callbacks.compiling import Compiling
-from windlass.train.data.announcing import Announcer
 from windlass.train.data.build import build_loader
 from windlass.train.data.config import DataConfig, LoaderTarget
+from windlass.train.data.ingest.progress import Announcer
 from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.evaluate.build import evaluation_makers
 from windlass.train.folder import checkpoint_folder, ensure_folder, removing_if_refused

@@ -131,7 +131,7 @@ def _of_file(path: Path) -> tuple[Recipe | str, str]:
 
 def _of_url(url: str) -> tuple[Recipe | str, str]:
     """The same of a file, or of a checkpoint's record, where fsspec reads."""
-    from windlass.train.checkpoint.files import open_files  # lazy: buckets only
+    from windlass.train.checkpoint.storage.files import open_files  # lazy: buckets only
 
     folder, _, name = url.rstrip("/").rpartition("/")
     if not name.endswith(_DATA_ENDINGS):

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from windlass.train.checkpoint.files import open_files
 from windlass.train.checkpoint.reading import CONFIG_FILE, Reader
 from windlass.train.checkpoint.source import Loaded, Source, load_newest, resolve_load
+from windlass.train.checkpoint.storage.files import open_files
 from windlass.train.checkpoint.store import FolderStore, open_store
 from windlass.train.errors import CheckpointError
 

@@ -15,8 +15,8 @@ from windlass.train.callbacks.build import mandatory_callbacks
 from windlass.train.callbacks.checkpointer import Checkpointer
 from windlass.train.callbacks.protocol import Callback
 from windlass.train.checkpoint.config import CheckpointConfig
-from windlass.train.checkpoint.lock import sole_trainer
 from windlass.train.checkpoint.protocol import CheckpointStore
+from windlass.train.checkpoint.storage.lock import sole_trainer
 from windlass.train.data.protocol import CountsPasses, Loader
 from windlass.train.duration import Duration
 from windlass.train.loop import Loop

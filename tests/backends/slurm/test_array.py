@@ -21,7 +21,7 @@ from windlass.backends.slurm.script import array_script
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.core.errors import UnreachableError
 from windlass.record.state import State
-from windlass.supervise.slurm import comment_of, mark_of
+from windlass.supervise.slurm.scheduler import comment_of, mark_of
 from windlass.testing.conformance import JobBench
 
 GROUP = mark_of("t0t1t2")

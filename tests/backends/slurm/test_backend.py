@@ -19,7 +19,7 @@ from windlass.backends.slurm import SlurmBackend
 from windlass.backends.slurm.commands import completion_file
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm import mark_of
+from windlass.supervise.slurm.scheduler import mark_of
 
 MARK = mark_of("secret-token")
 DOWN = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")

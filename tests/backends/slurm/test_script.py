@@ -14,7 +14,7 @@ from windlass.backends.slurm import SlurmBackend
 from windlass.backends.slurm.script import job_script
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.supervise.job import Chain, JobDocument, ReplicaCommand
-from windlass.supervise.slurm import mark_of
+from windlass.supervise.slurm.scheduler import mark_of
 
 ARCHIVE = Path("/shared/windlass/archives/windlass.pyz")
 NEW = SlurmVersion(year=22, month=5, patch=8)

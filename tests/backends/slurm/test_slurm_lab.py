@@ -21,10 +21,10 @@ from windlass.backends.slurm import SlurmBackend
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.record.causes import Cause
 from windlass.record.state import State
+from windlass.supervise.chain.scheduler import PastLink
 from windlass.supervise.job import JobDocument
-from windlass.supervise.scheduler import PastLink
-from windlass.supervise.slurm import SlurmScheduler
-from windlass.supervise.slurm_jobs import comment_of, mark_of
+from windlass.supervise.slurm.jobs import comment_of, mark_of
+from windlass.supervise.slurm.scheduler import SlurmScheduler
 from windlass.testing.conformance import JobBench
 
 pytestmark = pytest.mark.system

@@ -11,7 +11,7 @@ from windlass.backends.slurm.reasons import can_start, why_it_waits
 from windlass.backends.slurm.refusals import refusal
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.supervise.slurm_jobs import SlurmJob
+from windlass.supervise.slurm.jobs import SlurmJob
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from tests.compat.gantry.conftest import Pushed
 from windlass.backends.beaker import BeakerService, Workload
 from windlass.cli.program import main
-from windlass.cli.verbs import gantry
+from windlass.cli.verbs.compat import gantry
 from windlass.compat.gantry import Recipe
 from windlass.core.errors import UnreachableError
 from windlass.testing.beaker import FakeBeaker

@@ -10,11 +10,11 @@ from tests.plan.sample_beaker import beaker_site
 from windlass.compat.spec import check_export, from_experiment, sent, to_experiment
 from windlass.config import split_path
 from windlass.core.errors import SpecError
-from windlass.plan.beaker_keys import kept_keys
-from windlass.plan.beaker_patch import divided, mounts_of_storage
-from windlass.plan.refusal import Refusals
+from windlass.plan.beaker.keys import kept_keys
+from windlass.plan.beaker.patch import divided, mounts_of_storage
+from windlass.plan.beaker.queue_target import beaker_venue_of
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.site import LOCAL
-from windlass.plan.venue_beaker import beaker_venue_of
 
 SETTINGS = settings(
     max_examples=20,

@@ -6,7 +6,7 @@ from windlass import config
 from windlass.compat.spec import check_export, from_experiment
 from windlass.compat.spec.leaving import LEAVING
 from windlass.core.errors import SpecError
-from windlass.plan.honour import LOCAL_RULES
+from windlass.plan.capabilities import LOCAL_RULES
 from windlass.spec import Experiment
 
 

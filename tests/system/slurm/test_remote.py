@@ -14,7 +14,8 @@ from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import until
 from windlass.backends.door import SshDoor
 from windlass.core.errors import UnreachableError
-from windlass.launch import Options, Run, launch_many, porter, prepare_file
+from windlass.launch import Options, Run, launch_many, prepare_file
+from windlass.launch.remote import client
 from windlass.record.state import State
 from windlass.runs.home import Home
 
@@ -28,7 +29,7 @@ def laptop(tmp_path: Path, home: Path, slurm: SlurmLab, monkeypatch: pytest.Monk
     """A stage that reaches Slurm by ssh alone; the site's shared folder is another one than its own home."""
     monkeypatch.delenv("SLURM_CONF", raising=False)
     monkeypatch.setenv("WINDLASS_SSH_CONFIG", str(slurm.hosts.ssh_config))
-    monkeypatch.setattr(porter, "_QUIET_S", 0.0)
+    monkeypatch.setattr(client, "_QUIET_S", 0.0)
     stage = SlurmStage(tmp_path, Home(home), slurm)
     shared = tmp_path / "cluster"
     shared.mkdir()

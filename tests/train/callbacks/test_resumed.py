@@ -14,9 +14,9 @@ from windlass.core.errors import PreconditionError, SpecError
 from windlass.train.callbacks.batch_size import BatchSize
 from windlass.train.callbacks.config import BatchSizeConfig, SequenceLengthConfig
 from windlass.train.callbacks.gradients import Gradients
-from windlass.train.callbacks.json_lines import JsonLines, cut_after
 from windlass.train.callbacks.protocol import Callback
 from windlass.train.callbacks.sequence_length import SequenceLength
+from windlass.train.callbacks.trackers.json_lines import JsonLines, cut_after
 from windlass.train.checkpoint.config import CheckpointConfig
 from windlass.train.duration import Duration
 

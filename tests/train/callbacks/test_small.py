@@ -25,10 +25,10 @@ from windlass.train.callbacks.config import (
 )
 from windlass.train.callbacks.console import Console
 from windlass.train.callbacks.garbage import Garbage
-from windlass.train.callbacks.json_lines import JsonLines
 from windlass.train.callbacks.memory import Memory, resident_bytes
 from windlass.train.callbacks.protocol import Callback
 from windlass.train.callbacks.report import Report
+from windlass.train.callbacks.trackers.json_lines import JsonLines
 from windlass.train.data.config import SourceConfig
 
 

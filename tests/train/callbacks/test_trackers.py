@@ -16,11 +16,11 @@ import pytest
 from tests.train.callbacks.conftest import Make
 from tests.train.tiny import MemoryStore
 from windlass.core.errors import PreconditionError
-from windlass.train.callbacks.comet import Comet
 from windlass.train.callbacks.profiler import Profiler
 from windlass.train.callbacks.protocol import Callback
-from windlass.train.callbacks.tensorboard import TensorBoard
-from windlass.train.callbacks.wandb import Wandb
+from windlass.train.callbacks.trackers.comet import Comet
+from windlass.train.callbacks.trackers.tensorboard import TensorBoard
+from windlass.train.callbacks.trackers.wandb import Wandb
 from windlass.train.checkpoint.config import CheckpointConfig
 from windlass.train.duration import Duration
 

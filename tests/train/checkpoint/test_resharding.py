@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from windlass.testing.distributed import run_distributed_test
 from windlass.train.checkpoint import saving
-from windlass.train.checkpoint.agreement import Agreement
-from windlass.train.checkpoint.files import open_files
+from windlass.train.checkpoint.collectives import Agreement
+from windlass.train.checkpoint.storage.files import open_files
 from windlass.train.checkpoint.store import FolderStore
 from windlass.train.errors import CheckpointError
 from windlass.train.parallel.world import World

@@ -13,7 +13,7 @@ from windlass.core.errors import SpecError
 from windlass.train.data.build import build_loader
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.data.facts import describe
-from windlass.train.data.ingestion import ingest
+from windlass.train.data.ingest.ingestion import ingest
 from windlass.train.data.protocol import Share
 
 

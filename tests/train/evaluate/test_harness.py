@@ -21,7 +21,7 @@ from windlass.train.data.tokenizer import ByteTokenizer
 from windlass.train.evaluate import downstream
 from windlass.train.evaluate.downstream import Downstream, run_tasks, task_manager
 from windlass.train.evaluate.harness import HarnessModel, Interrupted
-from windlass.train.generate import generate
+from windlass.train.generation.generate import generate
 from windlass.train.model.config import AttentionConfig, ModelConfig
 from windlass.train.model.decoder import Decoder
 from windlass.train.model.init import init_weights

@@ -15,8 +15,8 @@ from tests.train.hf.test_exchange import decoder
 from tests.train.hf.test_runs import recipe
 from windlass import train
 from windlass.train.build import build_trainer
-from windlass.train.continuation import continue_texts
 from windlass.train.data.tokenizer import ByteTokenizer
+from windlass.train.generation.continuation import continue_texts
 from windlass.train.hf.convert import export_hf, import_model
 from windlass.train.hf.exchange import export_model
 from windlass.train.hf.mapped import ModuleWeights

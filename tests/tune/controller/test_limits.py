@@ -14,9 +14,9 @@ import pytest
 from tests.tune.sim.sweeps import Rising, Sweep, settings, world
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.tune.controller.controller import Controller
-from windlass.tune.controller.history import History, read_history
-from windlass.tune.controller.opening import Extension
+from windlass.tune.controller.journal.history import History, read_history
 from windlass.tune.controller.requests import ask
+from windlass.tune.controller.restore import Extension
 from windlass.tune.controller.settings import Keep, Resume
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers import (

@@ -19,7 +19,7 @@ from tests.lab.ray import RAY_ENV, LocalRay
 from tests.tune.distributed.sweep import NUM_STEPS, NUM_TRIALS
 from windlass.core import process
 from windlass.core.errors import NotFoundError
-from windlass.tune.controller.history import History, read_history
+from windlass.tune.controller.journal.history import History, read_history
 from windlass.tune.trial import Status
 
 pytestmark = pytest.mark.soak

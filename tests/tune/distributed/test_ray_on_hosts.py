@@ -19,7 +19,7 @@ from tests.lab.slots import claim, dismantle
 from tests.tune.distributed.sweep import HOLD, NUM_STEPS, NUM_TRIALS
 from windlass.core import process
 from windlass.core.errors import NotFoundError
-from windlass.tune.controller.history import History, read_history
+from windlass.tune.controller.journal.history import History, read_history
 from windlass.tune.trial import Status
 
 pytestmark = pytest.mark.system

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from windlass.record.frames import Record, encode
-from windlass.tune.controller.history import History
+from windlass.tune.controller.journal.history import History
 from windlass.tune.controller.settings import Keep, Settings, goal_to_data
 from windlass.tune.folder import SweepFolder
 from windlass.tune.results.columns import flatten

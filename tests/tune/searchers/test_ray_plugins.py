@@ -187,7 +187,7 @@ def test_a_plug_in_of_ray_searches_param_space(make: Any, tmp_path: Path) -> Non
 
 def test_what_was_drawn_is_what_tables_show(tmp_path: Path) -> None:
     sweep(flat_bounds(), tmp_path)
-    from windlass.tune.controller.history import read_history
+    from windlass.tune.controller.journal.history import read_history
 
     trial = read_history(tmp_path / "sweep").trials["00000"]
     assert set(trial.assigned) == {"x", "m/y"}

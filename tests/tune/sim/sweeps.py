@@ -11,9 +11,9 @@ from typing import Any
 from windlass.record.frames import Record
 from windlass.testing.virtual_trials import Curve, TrialError, VirtualExecutor, VirtualWorld
 from windlass.tune.controller.controller import Controller, Ending
-from windlass.tune.controller.journal import HeadJournal
+from windlass.tune.controller.journal.stream import JournalStream
+from windlass.tune.controller.journal.writer import HeadJournal
 from windlass.tune.controller.settings import Settings
-from windlass.tune.controller.stream import JournalStream
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers import FIFO, Scheduler

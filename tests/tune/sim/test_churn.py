@@ -11,7 +11,7 @@ import pytest
 
 from tests.tune.sim.sweeps import Killer, Rising, Sweep, check_promises, settings, world
 from windlass.testing.virtual_trials import VirtualWorld
-from windlass.tune.controller.history import read_history
+from windlass.tune.controller.journal.history import read_history
 from windlass.tune.schedulers import AsyncHyperBandScheduler, PopulationBasedTraining
 from windlass.tune.space.primitives import uniform
 

@@ -12,7 +12,7 @@ from windlass import tune
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.runs.home import Home
 from windlass.spec import Sweep
-from windlass.tune.controller.opening import Extension
+from windlass.tune.controller.restore import Extension
 from windlass.tune.controller.settings import Resume
 from windlass.tune.sweep import head
 from windlass.tune.sweep.__main__ import main as head_main

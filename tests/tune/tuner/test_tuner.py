@@ -12,7 +12,7 @@ import pytest
 from tests.tune.sweeps import Counting, bowl, here, quiet
 from windlass import tune
 from windlass.core.errors import UsageError, WindlassError
-from windlass.tune.controller.history import read_history
+from windlass.tune.controller.journal.history import read_history
 from windlass.tune.folder import SweepFolder
 
 SPACE = {"x": tune.uniform(0, 10)}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.tune.sweeps import here, quiet
 from windlass import tune
-from windlass.tune.controller.history import read_history
+from windlass.tune.controller.journal.history import read_history
 
 
 def lasting(config: dict[str, Any]) -> None:

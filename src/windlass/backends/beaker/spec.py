@@ -10,7 +10,7 @@ from windlass.backends.beaker.names import beaker_name
 from windlass.backends.beaker.script import BUNDLE_PATH, command_of
 from windlass.core.merge_patch import merge
 from windlass.supervise.job import BeakerAsk, JobDocument
-from windlass.supervise.slurm_jobs import mark_of
+from windlass.supervise.slurm.jobs import mark_of
 
 __all__ = ["experiment_name", "experiment_spec"]
 

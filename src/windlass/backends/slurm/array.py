@@ -29,8 +29,8 @@ from windlass.backends.slurm.watch import Look, forget
 from windlass.core.files import lock, write_atomic
 from windlass.core.json_text import decode_json
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm import mark_of
-from windlass.supervise.slurm_jobs import SlurmJob
+from windlass.supervise.slurm.jobs import SlurmJob
+from windlass.supervise.slurm.scheduler import mark_of
 
 __all__ = ["links_of", "submit_many"]
 

@@ -13,8 +13,8 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.sites import Profile
 from windlass.supervise.job import Queue
-from windlass.supervise.slurm_cancels import cancelled_by
-from windlass.supervise.slurm_jobs import (
+from windlass.supervise.slurm.cancels import cancelled_by
+from windlass.supervise.slurm.jobs import (
     ACCOUNTED,
     LISTING_OF_ALL,
     Ended,

@@ -12,8 +12,8 @@ from pathlib import Path
 from windlass.backends.slurm.commands import Past, SlurmCommands
 from windlass.core.json_text import read_object
 from windlass.record.causes import Cause
-from windlass.supervise.slurm_cancels import judge_cancel
-from windlass.supervise.slurm_jobs import Ended, SlurmJob
+from windlass.supervise.slurm.cancels import judge_cancel
+from windlass.supervise.slurm.jobs import Ended, SlurmJob
 
 __all__ = ["how_ended"]
 

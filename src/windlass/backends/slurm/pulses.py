@@ -1,6 +1,6 @@
 """Signs of life of a job that Slurm calls over, or does not know: a controller that lost its memory forgets jobs that run.
 
-Every replica renews its pulse in the job's folder (`supervise/fence.py`), and each start of a link writes a file there.
+Every replica renews its pulse in the job's folder (`supervise/fencing/fence.py`), and each start of a link writes a file there.
 Their times are compared with that of a file written now, on the clock of the file system that holds them all.
 """
 

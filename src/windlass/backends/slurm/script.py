@@ -13,10 +13,10 @@ from pathlib import PurePath
 
 from windlass.backends.slurm.options import option_lines, share_options, time_option, where_options
 from windlass.backends.slurm.version import SlurmVersion
-from windlass.supervise.incarnation import OUTPUT, START_MARK
+from windlass.supervise.gang.incarnation import OUTPUT, START_MARK
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm import PATH_BEFORE_SETUP, comment_of
-from windlass.supervise.slurm_jobs import program_path
+from windlass.supervise.slurm.jobs import program_path
+from windlass.supervise.slurm.scheduler import PATH_BEFORE_SETUP, comment_of
 
 __all__ = [
     "ARRAY_LIST",

@@ -17,7 +17,7 @@ from windlass.backends.slurm.watch import forget
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock, write_atomic, write_json
 from windlass.core.json_text import read_json
-from windlass.supervise.incarnation import link_path
+from windlass.supervise.gang.incarnation import link_path
 from windlass.supervise.job import JobDocument
 
 __all__ = [

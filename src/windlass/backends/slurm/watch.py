@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from windlass.backends.slurm.commands import SlurmCommands
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError
-from windlass.supervise.slurm_jobs import SlurmJob
+from windlass.supervise.slurm.jobs import SlurmJob
 
 __all__ = ["FRESH_FOR_S", "Look", "forget", "look"]
 

@@ -1,6 +1,6 @@
 """A line that Beaker gives to bash: its commands, and how words are taken out of it or put in.
 
-The line is text all the way, cut at the places that `windlass.plan.shell` found, so quotes and expansions stay as
+The line is text all the way, cut at the places that `windlass.plan.tokens.shell` found, so quotes and expansions stay as
 they are. A line that cannot be read with certainty (backquotes, here-documents) has no commands, and stays as it is.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.shell import Word, is_assignment, plain_argv, simple_commands
+from windlass.plan.tokens.shell import Word, is_assignment, plain_argv, simple_commands
 
 __all__ = ["BashLine", "Called", "Flag"]
 

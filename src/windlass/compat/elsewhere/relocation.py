@@ -12,7 +12,7 @@ from dataclasses import field
 
 from windlass.compat.elsewhere.bash_line import BashLine
 from windlass.core.dataclass import dataclass
-from windlass.plan.shell import Quote, ShellScanner, quote_value
+from windlass.plan.tokens.shell import Quote, ShellScanner, quote_value
 from windlass.spec import Command
 
 __all__ = ["CACHE", "CHECKPOINTS", "CODE", "OUT", "Mark", "Relocation", "command_of", "escaped"]

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from windlass.compat.elsewhere.destination import Destination
 from windlass.compat.elsewhere.findings import Findings
-from windlass.plan.beaker_quantities import parse_size_bytes
+from windlass.plan.beaker.quantities import parse_size_bytes
 from windlass.spec import Retry
 
 __all__ = ["Compat", "Priority", "compat_there", "priority_there", "retry_there", "size_there"]

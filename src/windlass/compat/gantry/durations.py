@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.core.errors import UsageError
-from windlass.plan.beaker_quantities import NS_PER_S, parse_duration_ns
+from windlass.plan.beaker.quantities import NS_PER_S, parse_duration_ns
 
 __all__ = ["to_nanoseconds", "to_seconds"]
 

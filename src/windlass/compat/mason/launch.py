@@ -13,8 +13,8 @@ from windlass import config
 from windlass.compat.elsewhere.destination import Destination, destination_at, is_this_machine
 from windlass.compat.elsewhere.findings import Brought, with_options
 from windlass.compat.mason.account import KnownAccount
-from windlass.compat.mason.elsewhere import to_experiment
 from windlass.compat.mason.reading import MasonLaunch
+from windlass.compat.mason.to_experiment.experiment import to_experiment
 from windlass.core.errors import SpecError, UsageError
 from windlass.spec import Env, Experiment, Image
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from windlass.compat.mason.options import DatasetMount
-from windlass.plan.beaker_quantities import parse_duration_ns
+from windlass.plan.beaker.quantities import parse_duration_ns
 
 __all__ = [
     "CACHES",

@@ -12,7 +12,7 @@ from windlass.compat.spec.texts import escaped
 from windlass.compat.spec.writing import BEAKER_IMAGE, DEFAULT_READY_S, ENTRY_POINT, results_of, written, written_task
 from windlass.core.merge_patch import patch_between
 from windlass.core.names import is_name
-from windlass.plan.beaker_quantities import parse_size_bytes, seconds_of
+from windlass.plan.beaker.quantities import parse_size_bytes, seconds_of
 from windlass.spec import Command, Context, Env, Experiment, Gpus, Image, Limit, Retry, SecretUse, Task, checked
 
 __all__ = ["experiment_name", "to_experiment"]

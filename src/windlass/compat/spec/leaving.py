@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.core.errors import Place, Problem, SpecError
-from windlass.plan.beaker_keys import kept_keys
-from windlass.plan.honour import settings
+from windlass.plan.beaker.keys import kept_keys
+from windlass.plan.capabilities import settings
 from windlass.plan.site import Site
 from windlass.spec import Experiment, Image
 

@@ -13,11 +13,11 @@ from windlass.compat.spec.older_yaml import as_client_reads
 from windlass.compat.spec.rules import problems_of, short_durations, unknown_keys
 from windlass.config.document import Tree, data_of_tree, tree_of_data
 from windlass.config.load import raise_any
-from windlass.config.yaml_text import compose, decode_text, too_large
+from windlass.config.yaml_reader.text import compose, decode_text, too_large
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, Place, Problem, SpecError
 from windlass.core.json_text import decode_json
-from windlass.plan.beaker_quantities import parse_duration_ns
+from windlass.plan.beaker.quantities import parse_duration_ns
 
 __all__ = ["SpecFile", "checked_spec", "read_spec", "sent"]
 

@@ -9,7 +9,7 @@ from windlass.compat.spec.datasets import check_datasets
 from windlass.config.document import Branch, Items, Leaf, Tree, kind_of
 from windlass.core.errors import Problem
 from windlass.core.names import nearest
-from windlass.plan.beaker_quantities import NS_PER_S, parse_duration_ns, parse_size_bytes
+from windlass.plan.beaker.quantities import NS_PER_S, parse_duration_ns, parse_size_bytes
 
 __all__ = ["problems_of", "short_durations", "unknown_keys"]
 

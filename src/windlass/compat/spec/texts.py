@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from windlass.core.errors import Place, Problem, SpecError
+from windlass.plan.diagnostics import Refusals
 from windlass.plan.placement import Request
-from windlass.plan.refusal import Refusals
-from windlass.plan.resolve import Scope, resolve_text
-from windlass.plan.scope import scope_of
-from windlass.plan.tokens import Token, parse_tokens, render_tokens
+from windlass.plan.tokens.resolve import Scope, resolve_text
+from windlass.plan.tokens.scope import scope_of
+from windlass.plan.tokens.tokens import Token, parse_tokens, render_tokens
 from windlass.spec import Experiment
 
 __all__ = ["escaped", "plain_text"]

@@ -8,7 +8,7 @@ from typing import Any
 from windlass.compat.spec import keys
 from windlass.compat.spec.texts import plain_text
 from windlass.core.merge_patch import merge
-from windlass.plan.beaker_quantities import duration_text, size_text
+from windlass.plan.beaker.quantities import duration_text, size_text
 from windlass.spec import Experiment, Task
 
 __all__ = ["BEAKER_IMAGE", "DEFAULT_READY_S", "ENTRY_POINT", "from_experiment", "results_of", "written", "written_task"]

@@ -14,7 +14,7 @@ from windlass.pin.environment.locked import LockedPackage, locked_packages
 from windlass.pin.environment.pinned import EnvironmentPin
 from windlass.pin.environment.project import normalize
 from windlass.sites.profile import SiteEnvironment
-from windlass.supervise.recipe import TORCH_BACKEND, LocalBuild, PackageOverride, Recipe, StartupPatch
+from windlass.supervise.builds.recipe import TORCH_BACKEND, LocalBuild, PackageOverride, Recipe, StartupPatch
 
 __all__ = ["ProjectFiles", "make_recipe"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from windlass.core.errors import PreconditionError
 from windlass.core.process import Completed, run
-from windlass.supervise.recipe import AIMING_VARIABLES
+from windlass.supervise.builds.recipe import AIMING_VARIABLES
 
 __all__ = ["content_variables", "find_uv", "run_uv"]
 

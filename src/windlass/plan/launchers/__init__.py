@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from windlass.plan.diagnostics import refusal
 from windlass.plan.launchers.gang import Gang, Launch
 from windlass.plan.launchers.plain import launch_none
-from windlass.plan.refusal import refusal
 from windlass.spec import Command
 
 __all__ = ["LAUNCHERS", "Gang", "Launch", "launch"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from windlass.plan.command_line import CommandLine, Program, is_python
+from windlass.plan.diagnostics import refusal
 from windlass.plan.launchers.gang import ADDRESS, PORT, RANK, Gang, Launch, num_procs, refuse_owned, refuse_restarts
 from windlass.plan.launchers.options import Options, scan_options
-from windlass.plan.refusal import refusal
+from windlass.plan.tokens.command_line import CommandLine, Program, is_python
 
 __all__ = ["launch_accelerate"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.refusal import refusal
+from windlass.plan.diagnostics import refusal
 from windlass.spec import Command
 
 __all__ = ["ADDRESS", "PORT", "RANK", "Gang", "Launch", "num_procs", "refuse_owned", "refuse_restarts"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.command_line import Program
+from windlass.plan.tokens.command_line import Program
 
 __all__ = ["Option", "Options", "scan_options"]
 

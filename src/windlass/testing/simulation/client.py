@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from windlass.backends.protocol import JobState, Observation
-from windlass.launch import reconcile as policy
+from windlass.launch.reconcile import policy
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.retry import Budgets
@@ -19,7 +19,7 @@ from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.disk import Crash, Reader, VirtualWriter
 from windlass.testing.simulation.node import WALL_START
 from windlass.testing.simulation.scenario import Scenario
-from windlass.testing.simulation.site_backend import SiteBackend
+from windlass.testing.simulation.site.backend import SiteBackend
 
 __all__ = ["Clients"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass.core.dataclass import dataclass
-from windlass.supervise.election import Claims, Leadership
-from windlass.supervise.fence import pulse_path
+from windlass.supervise.fencing.fence import pulse_path
+from windlass.supervise.gang.election import Claims, Leadership
 from windlass.testing.simulation.disk import Disk
 from windlass.testing.simulation.invariants import Monitor
 from windlass.testing.simulation.network import Network

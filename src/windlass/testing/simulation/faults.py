@@ -11,8 +11,8 @@ from windlass.testing.simulation.disk import Fate
 from windlass.testing.simulation.guard import VirtualGuard
 from windlass.testing.simulation.invariants import Monitor
 from windlass.testing.simulation.scenario import CALM_AT_S, FaultPlan
-from windlass.testing.simulation.site_backend import SiteBackend
-from windlass.testing.simulation.site_job import SiteJob
+from windlass.testing.simulation.site.backend import SiteBackend
+from windlass.testing.simulation.site.job import SiteJob
 
 __all__ = ["Faults", "fate_of"]
 

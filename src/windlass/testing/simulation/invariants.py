@@ -12,7 +12,7 @@ from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.state import TRANSITIONS, Attempt, End, RunFacts, State, Task
-from windlass.supervise.messages import Order
+from windlass.supervise.gang.messages import Order
 from windlass.testing.simulation.node import WALL_START
 from windlass.testing.simulation.oracle import refusal_to_go_on
 from windlass.testing.simulation.scenario import Scenario, TaskPlan
@@ -20,9 +20,9 @@ from windlass.testing.simulation.world import Violation, World
 
 if TYPE_CHECKING:
     from windlass.testing.simulation.backend import VirtualJob
-    from windlass.testing.simulation.chain_watch import ChainWatch
     from windlass.testing.simulation.process import VirtualProcess
-    from windlass.testing.simulation.site_job import SiteJob
+    from windlass.testing.simulation.site.chain_watch import ChainWatch
+    from windlass.testing.simulation.site.job import SiteJob
     from windlass.testing.simulation.supervisor import VirtualSupervisor
 
 __all__ = ["Monitor"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.supervise import gang
-from windlass.supervise.election import Leadership
-from windlass.supervise.gate import Gate
-from windlass.supervise.links import Links
-from windlass.supervise.messages import Order, Status
+from windlass.supervise.chain.links import Links
+from windlass.supervise.gang import core
+from windlass.supervise.gang.election import Leadership
+from windlass.supervise.gang.gate import Gate
+from windlass.supervise.gang.messages import Order, Status
 from windlass.testing.simulation.network import Connection
-from windlass.testing.simulation.site_job import SiteJob
+from windlass.testing.simulation.site.job import SiteJob
 
 if TYPE_CHECKING:
     from windlass.testing.simulation.supervisor import VirtualSupervisor
@@ -31,8 +31,8 @@ class VirtualLeader:
         self._gate = Gate(job.document, Path(job.folder), "")
         self._links = _links(supervisor)
         task = job.task
-        self.core = gang.GangCore(
-            gang.Gang(
+        self.core = core.GangCore(
+            core.Gang(
                 job=job.number,
                 num_replicas=task.num_replicas,
                 budgets=task.budgets,

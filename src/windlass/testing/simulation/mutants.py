@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 from windlass.backends.protocol import JobState, Observation
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
-from windlass.launch import reconcile as reconcile_module
+from windlass.launch.reconcile import policy as reconcile_module
 from windlass.record import frames, retry
 from windlass.record.causes import Cause, Kind, kind_of
 from windlass.record.state import End, State, Task
-from windlass.supervise.gang import GangCore
-from windlass.supervise.messages import Phase, Release, Spawn
-from windlass.supervise.replica import ReplicaCore
+from windlass.supervise.gang.core import GangCore
+from windlass.supervise.gang.messages import Phase, Release, Spawn
+from windlass.supervise.replica.core import ReplicaCore
 from windlass.testing.simulation.client import Clients
-from windlass.testing.simulation.site_mutants import SITE_MUTANTS
+from windlass.testing.simulation.site.mutants import SITE_MUTANTS
 
 if TYPE_CHECKING:
     from windlass.record.frames import Record
-    from windlass.supervise.messages import Command, Order
+    from windlass.supervise.gang.messages import Command, Order
 
 __all__ = ["MUTANTS", "mutated"]
 
@@ -139,13 +139,13 @@ def _second_cause_overwrites() -> list[Change]:
 
 def _first_cause_unnamed() -> list[Change]:
     """The leader names the last replica that ended badly and not the first."""
-    from windlass.supervise import gang_ends
+    from windlass.supervise.gang import ends
 
     def precedence(end: End) -> tuple[bool, float, int]:
         is_mere_echo = end.cause in (Cause.OK, Cause.SIBLING_FAILED)
         return (not is_mere_echo, -end.at, end.rank)
 
-    return [(gang_ends, "_precedence", precedence)]
+    return [(ends, "_precedence", precedence)]
 
 
 def _final_causes_retried() -> list[Change]:
@@ -203,7 +203,7 @@ def _early_barrier() -> list[Change]:
 
 def _outvoted_leader_stays() -> list[Change]:
     """A leader that was cut off does not notice that another one was chosen."""
-    from windlass.supervise.election import Candidate
+    from windlass.supervise.gang.election import Candidate
 
     return [(Candidate, "must_yield", staticmethod(lambda epoch, claims: False))]
 
@@ -214,9 +214,9 @@ def _doomed_loop() -> list[Change]:
 
 
 def _decides(decide: Callable[[Task, retry.Budgets], retry.Decision]) -> list[Change]:
-    from windlass.supervise import gang
+    from windlass.supervise.gang import core
 
-    return [(gang, "decide", decide), (reconcile_module, "decide", decide)]
+    return [(core, "decide", decide), (reconcile_module, "decide", decide)]
 
 
 _DECIDE = retry.decide

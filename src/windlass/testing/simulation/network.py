@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from windlass.supervise.messages import Order, Status
+from windlass.supervise.gang.messages import Order, Status
 from windlass.testing.simulation.node import Node
 from windlass.testing.simulation.world import World
 

@@ -8,7 +8,7 @@ from random import Random
 from windlass.core.dataclass import dataclass
 from windlass.record.retry import Budgets
 from windlass.testing.simulation.disk import Fate
-from windlass.testing.simulation.site_plan import SitePlan, draw_site, draw_site_events
+from windlass.testing.simulation.site.plan import SitePlan, draw_site, draw_site_events
 
 __all__ = ["Behaviour", "Ending", "FaultPlan", "Program", "Scenario", "TaskPlan", "draw"]
 

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from random import Random
 
 from windlass.core.dataclass import dataclass
-from windlass.launch import reconcile as policy
+from windlass.launch.reconcile import policy
 from windlass.record import frames
 from windlass.record.state import RunFacts, fold
 from windlass.testing.simulation.backend import VirtualBackend
-from windlass.testing.simulation.chain_watch import ChainWatch
 from windlass.testing.simulation.client import Clients
 from windlass.testing.simulation.cluster import Cluster
 from windlass.testing.simulation.disk import Disk
@@ -22,8 +21,9 @@ from windlass.testing.simulation.network import Network
 from windlass.testing.simulation.node import Node
 from windlass.testing.simulation.process import ProcessTable
 from windlass.testing.simulation.scenario import CALM_AT_S, Scenario, draw
-from windlass.testing.simulation.site_backend import SiteBackend
-from windlass.testing.simulation.site_faults import SiteFaults
+from windlass.testing.simulation.site.backend import SiteBackend
+from windlass.testing.simulation.site.chain_watch import ChainWatch
+from windlass.testing.simulation.site.faults import SiteFaults
 from windlass.testing.simulation.world import Violation, World
 
 __all__ = ["Result", "simulate"]

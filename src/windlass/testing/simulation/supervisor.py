@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.state import End
-from windlass.supervise import election, messages, replica
-from windlass.supervise.classify import Evidence, classify
-from windlass.supervise.command_queue import CommandQueue
-from windlass.supervise.messages import Command, Order, Phase, Status, Step
-from windlass.supervise.stall_watch import StallWatch
+from windlass.supervise.gang import election, messages
+from windlass.supervise.gang.messages import Command, Order, Phase, Status, Step
+from windlass.supervise.replica import core
+from windlass.supervise.replica.classify import Evidence, classify
+from windlass.supervise.replica.command_queue import CommandQueue
+from windlass.supervise.replica.stall_watch import StallWatch
 from windlass.testing.simulation.disk import Crash, VirtualLedger
 from windlass.testing.simulation.leader import VirtualLeader
 from windlass.testing.simulation.network import Connection
@@ -62,7 +63,7 @@ class VirtualSupervisor:
         writer = f"{task}.{self.rank}.{name}" if name else f"{task}.{self.rank}"
         self.ledger = VirtualLedger(self.cluster.disk, task, writer, self.clock, self, self._on_record)
         self.ledger.writer.node = self.node if name else None
-        self._core = replica.ReplicaCore(
+        self._core = core.ReplicaCore(
             self.rank,
             job=self.job.number,
             host=self.node.name,

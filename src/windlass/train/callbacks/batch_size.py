@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.callbacks.growth import current_value
 from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.schedules import current_value
 from windlass.train.duration import Duration
 
 __all__ = ["BatchSize"]

@@ -11,8 +11,8 @@ import torch
 from windlass import report
 from windlass.train.callbacks.protocol import Callback
 from windlass.train.checkpoint.config import CheckpointConfig
-from windlass.train.checkpoint.keeping import to_remove
 from windlass.train.checkpoint.protocol import CheckpointStore, Pending
+from windlass.train.checkpoint.retention import to_remove
 from windlass.train.errors import TrainingError
 from windlass.train.optim.local import local_part
 from windlass.train.parallel.compiling import cache_artifacts, load_artifacts

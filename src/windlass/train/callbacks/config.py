@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from windlass.config import Doc, Finding, OneOrMany, Range
-from windlass.train.callbacks.growth import moment_findings
+from windlass.train.callbacks.schedules import moment_findings
 from windlass.train.data.config import AnySource
 from windlass.train.duration import Duration
 from windlass.train.targets.config import TargetConfig

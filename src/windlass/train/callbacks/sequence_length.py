@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.callbacks.growth import current_value
 from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.schedules import current_value
 from windlass.train.duration import Duration
 
 __all__ = ["SequenceLength"]

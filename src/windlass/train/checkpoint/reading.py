@@ -12,9 +12,9 @@ from torch import Tensor
 
 from windlass.core.json_text import decode_json, decode_object
 from windlass.record.manifest import FOLDER_MANIFEST, Manifest
-from windlass.train.checkpoint.cuts import Cut, cuts_of, runs_of
-from windlass.train.checkpoint.files import Files
 from windlass.train.checkpoint.layout import BLOCK_BYTES, Box, Layout, TensorEntry, overlap
+from windlass.train.checkpoint.read_plan import Cut, cuts_of, runs_of
+from windlass.train.checkpoint.storage.files import Files
 from windlass.train.checkpoint.tensors import DTYPES, item_bytes
 from windlass.train.errors import CheckpointError
 

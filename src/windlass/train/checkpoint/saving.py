@@ -17,13 +17,13 @@ from typing import Any
 from windlass.core.errors import WindlassError
 from windlass.record.manifest import Entry, Manifest
 from windlass.report.checkpoints import Saving, saving_ended, sync_reports
-from windlass.train.checkpoint.agreement import Agreement
+from windlass.train.checkpoint.collectives import Agreement
 from windlass.train.checkpoint.layout import FileSums, Layout
-from windlass.train.checkpoint.leftovers import Draft
 from windlass.train.checkpoint.protocol import Committed
 from windlass.train.checkpoint.reading import LAYOUT_FILE
-from windlass.train.checkpoint.shards import Part, write_bytes, write_shard
-from windlass.train.checkpoint.sharing import Holding, assemble
+from windlass.train.checkpoint.storage.shards import Part, write_bytes, write_shard
+from windlass.train.checkpoint.storage.stale_saves import Draft
+from windlass.train.checkpoint.write_plan import Holding, assemble
 from windlass.train.errors import CheckpointError
 
 __all__ = ["Save"]

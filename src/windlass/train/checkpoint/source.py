@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from windlass.report.reporter import current
 from windlass.train.checkpoint.config import LoadConfig
-from windlass.train.checkpoint.files import Files, open_files
-from windlass.train.checkpoint.listing import list_committed
+from windlass.train.checkpoint.storage.files import Files, open_files
+from windlass.train.checkpoint.storage.listing import list_committed
 from windlass.train.checkpoint.store import FolderStore
 from windlass.train.errors import CheckpointError
 

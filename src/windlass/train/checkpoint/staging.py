@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from windlass.train.checkpoint.shards import Part
+from windlass.train.checkpoint.storage.shards import Part
 from windlass.train.checkpoint.tensors import StateTensor
 
 __all__ = ["Staging"]

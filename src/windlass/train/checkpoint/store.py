@@ -9,20 +9,26 @@ from typing import TYPE_CHECKING, Any
 from windlass import report
 from windlass.record.manifest import Manifest
 from windlass.report.checkpoints import begin_saving
-from windlass.train.checkpoint.agreement import Agreement
-from windlass.train.checkpoint.files import Files, open_files
+from windlass.train.checkpoint.async_save import PendingSave
+from windlass.train.checkpoint.collectives import Agreement
 from windlass.train.checkpoint.filling import fill, plain_values
 from windlass.train.checkpoint.layout import Layout
-from windlass.train.checkpoint.leftovers import Draft, begin_draft, drop, recover, sweep
-from windlass.train.checkpoint.listing import EXTRA_FOLDER, folder_name, list_committed, list_damaged, small_files
-from windlass.train.checkpoint.pending import PendingSave
 from windlass.train.checkpoint.protocol import Committed
 from windlass.train.checkpoint.reading import Reader
 from windlass.train.checkpoint.saving import Save
-from windlass.train.checkpoint.shards import Part
-from windlass.train.checkpoint.sharing import Holding, share_out
 from windlass.train.checkpoint.staging import Staging
+from windlass.train.checkpoint.storage.files import Files, open_files
+from windlass.train.checkpoint.storage.listing import (
+    EXTRA_FOLDER,
+    folder_name,
+    list_committed,
+    list_damaged,
+    small_files,
+)
+from windlass.train.checkpoint.storage.shards import Part
+from windlass.train.checkpoint.storage.stale_saves import Draft, begin_draft, drop, recover, sweep
 from windlass.train.checkpoint.tensors import LooseState, StateTensor, dtype_name, flatten
+from windlass.train.checkpoint.write_plan import Holding, share_out
 from windlass.train.errors import CheckpointError
 
 if TYPE_CHECKING:

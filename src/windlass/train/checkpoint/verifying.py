@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from windlass.train.checkpoint.files import Files
-from windlass.train.checkpoint.listing import list_committed, list_damaged
 from windlass.train.checkpoint.reading import Reader, damaged
+from windlass.train.checkpoint.storage.files import Files
+from windlass.train.checkpoint.storage.listing import list_committed, list_damaged
 
 __all__ = ["find_checkpoint", "verify_files"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from windlass.train.data.collate import Collator
 from windlass.train.data.config import DataConfig
 from windlass.train.data.corpus import Corpus
-from windlass.train.data.ingestion import Progress
+from windlass.train.data.ingest.ingestion import Progress
 from windlass.train.data.loader import BatchShape, TokenLoader
 from windlass.train.data.mixture import rows_of_epoch
 from windlass.train.data.opening import manifests_of, open_corpora, special_ids

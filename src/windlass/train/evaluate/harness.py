@@ -19,7 +19,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from torch import Tensor
 
 from windlass.train.data.tokenizer import Tokenizer
-from windlass.train.generate import generate
+from windlass.train.generation.generate import generate
 from windlass.train.parallel.world import World
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from windlass.config import from_data
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.json_text import decode_json
 from windlass.record.manifest import FOLDER_MANIFEST
-from windlass.train.checkpoint.files import Files, open_files
 from windlass.train.checkpoint.layout import Box
-from windlass.train.checkpoint.listing import EXTRA_FOLDER, list_committed
 from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, Reader, damaged
+from windlass.train.checkpoint.storage.files import Files, open_files
+from windlass.train.checkpoint.storage.listing import EXTRA_FOLDER, list_committed
 from windlass.train.checkpoint.tensors import DTYPES
 from windlass.train.errors import CheckpointError
 from windlass.train.hf.companions import KEPT_BELOW, Companions, companions_in, kept

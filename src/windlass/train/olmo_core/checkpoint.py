@@ -10,8 +10,8 @@ from torch import Tensor
 
 from windlass.core.errors import Problem, SpecError
 from windlass.core.json_text import decode_json
-from windlass.train.checkpoint.files import Files, open_files
-from windlass.train.checkpoint.foreign import ForeignCheckpoint, read_foreign
+from windlass.train.checkpoint.dcp.reader import ForeignCheckpoint, read_foreign
+from windlass.train.checkpoint.storage.files import Files, open_files
 from windlass.train.errors import CheckpointError
 from windlass.train.hf.mapped import MappedWeights
 from windlass.train.model.config import ModelConfig

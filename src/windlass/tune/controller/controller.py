@@ -16,13 +16,15 @@ from typing import Any, cast
 
 from windlass.core.clock import Clock, SystemClock
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError, WindlassError
-from windlass.tune.controller import records
 from windlass.tune.controller.core import Core
 from windlass.tune.controller.deletion import Deletion
-from windlass.tune.controller.filling import Filling
 from windlass.tune.controller.inputs import HEAD_LOST, Asked, Capacity, Input, Limit, Opened
-from windlass.tune.controller.journal import HeadJournal
-from windlass.tune.controller.opening import (
+from windlass.tune.controller.journal import records
+from windlass.tune.controller.journal.replay import Replay
+from windlass.tune.controller.journal.stream import no_sweep
+from windlass.tune.controller.journal.writer import HeadJournal
+from windlass.tune.controller.requests import read_requests
+from windlass.tune.controller.restore import (
     Beginning,
     Extension,
     creation,
@@ -30,12 +32,10 @@ from windlass.tune.controller.opening import (
     is_there,
     read_beginning,
 )
-from windlass.tune.controller.replay import Replay
-from windlass.tune.controller.requests import read_requests
 from windlass.tune.controller.settings import Resume, Settings
 from windlass.tune.controller.signals import Signals
+from windlass.tune.controller.slot_allocation import Filling
 from windlass.tune.controller.state import Command, Drop
-from windlass.tune.controller.stream import no_sweep
 from windlass.tune.executors.protocol import (
     CanReattach,
     End,

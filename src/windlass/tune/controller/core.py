@@ -12,9 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.core.errors import InternalError
-from windlass.tune.controller import records
-from windlass.tune.controller.asking import Asking
-from windlass.tune.controller.ends import Then, after_end, why_over, with_a_report
+from windlass.tune.controller.changes import Asking
 from windlass.tune.controller.inputs import (
     HEAD_LOST,
     Asked,
@@ -26,10 +24,12 @@ from windlass.tune.controller.inputs import (
     SearchEnded,
     Suggested,
 )
+from windlass.tune.controller.journal import records
 from windlass.tune.controller.metrics import check_metrics, metric_of, wanted_metrics
 from windlass.tune.controller.settings import Settings, resources_to_data
 from windlass.tune.controller.state import Command, Held, State
 from windlass.tune.controller.sweep import SweepView
+from windlass.tune.controller.trial_completion import Then, after_end, why_over, with_a_report
 from windlass.tune.executors.protocol import End, Ended, Go, Halt, Reported, Saved, SlotJoined, SlotLost, Started
 from windlass.tune.schedulers.protocol import Decision, Scheduler, Verdict
 from windlass.tune.searchers.protocol import Searcher

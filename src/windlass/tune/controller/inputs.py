@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.tune.controller import records
+from windlass.tune.controller.journal import records
 from windlass.tune.controller.settings import resources_from_data
 from windlass.tune.executors.protocol import End, Ended, Reported, Saved, SlotJoined, SlotLost, Started
 from windlass.tune.searchers.protocol import Suggestion

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.tune.controller import records
-from windlass.tune.controller.keeper import Keeper
-from windlass.tune.controller.meters import Meters
+from windlass.tune.controller.checkpoint_retention import Keeper
+from windlass.tune.controller.journal import records
 from windlass.tune.controller.settings import Settings
 from windlass.tune.controller.table import TrialTable
+from windlass.tune.controller.usage import Meters
 from windlass.tune.executors.protocol import Go, Halt, Start
 from windlass.tune.trial import Resources, SavedState, Status, Trial
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from windlass.record.frames import Record
-from windlass.tune.controller import records
-from windlass.tune.controller.history import AttemptHistory, History, Report, TrialHistory
+from windlass.tune.controller.journal import records
+from windlass.tune.controller.journal.history import AttemptHistory, History, Report, TrialHistory
 from windlass.tune.folder import SweepFolder
 from windlass.tune.followers.target import Sweep, Target
 from windlass.tune.results.rows import Row, make_result

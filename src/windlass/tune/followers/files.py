@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable
 from typing import ClassVar
 
-from windlass.tune.controller.history import TrialHistory
+from windlass.tune.controller.journal.history import TrialHistory
 from windlass.tune.followers.target import FileTarget, trial_path
 from windlass.tune.results.columns import NestedMetrics, flatten
 

@@ -17,8 +17,8 @@ from windlass.core.clock import Clock, SystemClock
 from windlass.core.files import is_locked, take_lock, write_atomic
 from windlass.core.json_text import read_json
 from windlass.record.frames import Record, decode
-from windlass.tune.controller import records
-from windlass.tune.controller.stream import no_sweep
+from windlass.tune.controller.journal import records
+from windlass.tune.controller.journal.stream import no_sweep
 from windlass.tune.folder import SweepFolder
 from windlass.tune.followers.feed import Feed
 from windlass.tune.followers.target import FileTarget, Target

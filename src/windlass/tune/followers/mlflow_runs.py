@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from windlass.core.errors import PreconditionError
-from windlass.tune.controller.history import TrialHistory
+from windlass.tune.controller.journal.history import TrialHistory
 from windlass.tune.followers.target import Sweep, Target, plain_values
 from windlass.tune.results.columns import NestedMetrics, flatten
 

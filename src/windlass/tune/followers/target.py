@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from windlass.tune.controller.history import TrialHistory
+from windlass.tune.controller.journal.history import TrialHistory
 from windlass.tune.folder import SweepFolder
 from windlass.tune.results.columns import NestedMetrics
 

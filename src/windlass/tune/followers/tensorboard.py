@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from windlass.tune.controller.history import TrialHistory
+from windlass.tune.controller.journal.history import TrialHistory
 from windlass.tune.followers import event_file
 from windlass.tune.followers.target import FileTarget, plain_values, trial_path
 from windlass.tune.results.columns import NestedMetrics, flatten, is_nan

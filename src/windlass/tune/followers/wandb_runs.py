@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from windlass.core.errors import PreconditionError
-from windlass.tune.controller.history import TrialHistory
+from windlass.tune.controller.journal.history import TrialHistory
 from windlass.tune.errors import BadValueError
 from windlass.tune.followers.target import Sweep, Target
 from windlass.tune.results.columns import NestedMetrics, flatten

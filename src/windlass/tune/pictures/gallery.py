@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import UsageError
-from windlass.tune.controller.history import History, read_history
+from windlass.tune.controller.journal.history import History, read_history
 from windlass.tune.pictures.canvas import style, write
 
 __all__ = ["KINDS", "draw"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.tune.controller.history import History
+from windlass.tune.controller.journal.history import History
 from windlass.tune.pictures.canvas import (
     COLORS,
     GRID,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from windlass.tune.controller.history import History
+from windlass.tune.controller.journal.history import History
 from windlass.tune.pictures.canvas import COLORS, Picture, add_legend, axes_of, new_picture
 from windlass.tune.pictures.points import goal_of, is_log, tip_of
 from windlass.tune.results.errors import BestTrialError, MetricError

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.results.columns import flatten
 from windlass.tune.results.errors import BestTrialError, MetricError
 from windlass.tune.results.scores import check_mode, metric_names, score

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.pictures.canvas import (
     COLORS,
     INK,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.pictures.canvas import INK, MUTED, Picture, axes_of, new_picture, pick_evenly, score_colors
 from windlass.tune.pictures.points import Point, goal_of, points_of, tip_of
 from windlass.tune.trial import Status

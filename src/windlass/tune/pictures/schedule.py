@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.pictures.canvas import COLORS, MUTED, Picture, add_legend, new_picture
 from windlass.tune.pictures.points import goal_of, is_log, points_of, tip_of
 from windlass.tune.pictures.progress import best_of

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.tune.controller.history import History, read_history
+from windlass.tune.controller.journal.history import History, read_history
 from windlass.tune.results.columns import flatten, is_nan
 from windlass.tune.results.errors import BestTrialError, MetricError, TrialMissingError
 from windlass.tune.results.frames import best_rows, frame_of, last_results, pandas_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windlass.core.errors import PreconditionError
-from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.results.columns import flatten
 from windlass.tune.results.rows import best_report, last_result, reports_of, rows_of
 from windlass.tune.results.trial_view import trial_folder

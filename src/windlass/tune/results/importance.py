@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.core.errors import PreconditionError
 from windlass.core.phrases import count
-from windlass.tune.controller.history import History
+from windlass.tune.controller.journal.history import History
 from windlass.tune.results.columns import flatten
 from windlass.tune.results.errors import BestTrialError, MetricError
 from windlass.tune.results.scores import metric_names, score

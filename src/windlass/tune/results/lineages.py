@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.files import write_atomic
-from windlass.tune.controller.history import DecisionMade, History, TrialHistory
+from windlass.tune.controller.journal.history import DecisionMade, History, TrialHistory
 from windlass.tune.results.columns import flatten, tag_of
 from windlass.tune.results.rows import exploits_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.results.scores import check_mode, score
 from windlass.tune.searchers import pareto
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from windlass.tune.controller.history import AttemptHistory, DecisionMade, History, Report, TrialHistory
+from windlass.tune.controller.journal.history import AttemptHistory, DecisionMade, History, Report, TrialHistory
 from windlass.tune.results.columns import NestedMetrics, flatten, is_nan, tag_of
 from windlass.tune.trial import SavedState
 

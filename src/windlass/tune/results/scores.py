@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.results.columns import AUTO_FILLED, is_nan_or_inf, is_number
 from windlass.tune.results.errors import MetricError
 from windlass.tune.results.rows import reports_of, rows_of

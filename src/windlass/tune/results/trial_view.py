@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.tune.controller.history import History, TrialHistory
+from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.controller.settings import Keep
 from windlass.tune.results.columns import AUTO_FILLED, NestedMetrics, is_nan
 from windlass.tune.results.errors import TrialError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windlass.core.phrases import count, duration
-from windlass.tune.controller.history import AttemptHistory, DecisionMade, History, TrialHistory
+from windlass.tune.controller.journal.history import AttemptHistory, DecisionMade, History, TrialHistory
 from windlass.tune.results.columns import flatten
 from windlass.tune.results.errors import TrialMissingError
 from windlass.tune.results.lineages import lineage

@@ -24,9 +24,9 @@ _MODULES = {
     "HyperBandForBOHB": "hb_bohb",
     "HyperBandScheduler": "hyperband",
     "MedianStoppingRule": "median_stopping_rule",
-    "PB2": "pb2",
-    "PopulationBasedTraining": "pbt",
-    "PopulationBasedTrainingReplay": "pbt_replay",
+    "PB2": "population_based.pb2",
+    "PopulationBasedTraining": "population_based.pbt",
+    "PopulationBasedTrainingReplay": "population_based.replay",
     "PromotionASHA": "asha_promotion",
     "ResourceChangingScheduler": "resource_changing_scheduler",
 }

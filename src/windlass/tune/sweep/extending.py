@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.tune.controller.opening import Beginning, Extension, read_beginning
+from windlass.tune.controller.restore import Beginning, Extension, read_beginning
 from windlass.tune.controller.settings import Settings
 from windlass.tune.folder import SweepFolder
 from windlass.tune.space import check_same_names

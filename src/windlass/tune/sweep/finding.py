@@ -16,7 +16,7 @@ from windlass.tune.folder import SweepFolder
 from windlass.tune.sweep.record import RECORD, sweeps_folder
 
 if TYPE_CHECKING:
-    from windlass.tune.controller.history import History
+    from windlass.tune.controller.journal.history import History
 
 __all__ = ["SweepRow", "SweepWatch", "find_sweep", "has_head", "list_sweeps", "row_of", "sweep_names"]
 
@@ -132,8 +132,8 @@ class SweepWatch:
     """One sweep looked at again and again; each look reads what is new in its journal, and keeps no reports."""
 
     def __init__(self, folder: Path) -> None:
-        from windlass.tune.controller.history import History  # lazy: finding a sweep needs no history
-        from windlass.tune.controller.stream import JournalStream  # lazy: as above
+        from windlass.tune.controller.journal.history import History  # lazy: finding a sweep needs no history
+        from windlass.tune.controller.journal.stream import JournalStream  # lazy: as above
 
         self._folder = folder
         self._history = History(keeps_reports=False)

@@ -13,7 +13,7 @@ from windlass.tune.folder import SweepFolder
 from windlass.tune.sweep.finding import SweepRow, SweepWatch, find_sweep, has_head, row_of
 
 if TYPE_CHECKING:
-    from windlass.tune.controller.history import History, TrialHistory
+    from windlass.tune.controller.journal.history import History, TrialHistory
 
 __all__ = ["SweepHandle"]
 
@@ -47,7 +47,7 @@ class SweepHandle:
     @property
     def history(self) -> History:
         """Everything that its journal says now; raises NotFoundError before its first head."""
-        from windlass.tune.controller.history import read_history  # lazy: a question to the head needs none
+        from windlass.tune.controller.journal.history import read_history  # lazy: a question to the head needs none
 
         return read_history(self.folder)
 

@@ -11,9 +11,9 @@ from typing import Any
 from windlass.core.errors import UsageError
 from windlass.plan import Plan
 from windlass.runs.home import Home
-from windlass.tune.controller.asking import changed
+from windlass.tune.controller.changes import changed
 from windlass.tune.controller.controller import Controller, Ending
-from windlass.tune.controller.opening import read_beginning
+from windlass.tune.controller.restore import read_beginning
 from windlass.tune.controller.settings import Settings
 from windlass.tune.executors.protocol import Executor
 from windlass.tune.executors.runs import Blueprint, RunsExecutor, overrides_of, read_blueprint

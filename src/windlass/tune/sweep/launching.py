@@ -12,7 +12,7 @@ from windlass.core.errors import PreconditionError, UsageError
 from windlass.launch import Options, Run, prepare
 from windlass.runs.home import Home
 from windlass.spec import Checkpoints, Context, Experiment, Limit, Retry, Stall, Task
-from windlass.tune.controller.opening import Extension
+from windlass.tune.controller.restore import Extension
 from windlass.tune.controller.settings import Resume
 from windlass.tune.executors.runs import read_blueprint
 from windlass.tune.sweep.finding import has_head

@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
-from windlass.tune.controller.opening import Extension
+from windlass.tune.controller.restore import Extension
 from windlass.tune.controller.settings import Resume
 
 __all__ = ["drop_wishes", "leave_wishes", "read_wishes"]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import UsageError
-from windlass.tune.controller.opening import Beginning, Extension, read_beginning
+from windlass.tune.controller.journal.stream import no_sweep
+from windlass.tune.controller.restore import Beginning, Extension, read_beginning
 from windlass.tune.controller.settings import Resume, Settings
-from windlass.tune.controller.stream import no_sweep
 from windlass.tune.errors import BadValueError, MismatchError
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.core.clock import Clock, SystemClock
 from windlass.record.frames import HEADER, decode
-from windlass.tune.controller import records
+from windlass.tune.controller.journal import records
 from windlass.tune.folder import SweepFolder
 from windlass.tune.trial import Status, Trial
 from windlass.tune.views.live import View

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from windlass.core.clock import Clock, SystemClock
 from windlass.core.phrases import count
-from windlass.tune.controller import records
+from windlass.tune.controller.journal import records
 from windlass.tune.results.why import format_value
 from windlass.tune.views.layout import Table, best_line, count_line, failure_lines, fit, trial_table, wait_lines
 from windlass.tune.views.progress import Progress

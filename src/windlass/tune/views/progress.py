@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.tune.controller import records
-from windlass.tune.controller.records import STATUS_AFTER
+from windlass.tune.controller.journal import records
+from windlass.tune.controller.journal.records import STATUS_AFTER
 from windlass.tune.trial import Status
 
 __all__ = ["Failure", "Progress", "TrialRow"]

@@ -8,7 +8,7 @@ from typing import TextIO
 from windlass.core.clock import Clock, SystemClock
 from windlass.core.files import is_locked
 from windlass.core.json_text import read_json
-from windlass.tune.controller.stream import JournalStream, no_sweep
+from windlass.tune.controller.journal.stream import JournalStream, no_sweep
 from windlass.tune.folder import SweepFolder
 from windlass.tune.views.live import View
 from windlass.tune.views.reporters import ViewSettings

@@ -17,7 +17,7 @@ import pytest
 from tests.tune.executors.local.sweep_program import controller
 from windlass.core.process import find_by_environment
 from windlass.tune.controller.controller import Controller
-from windlass.tune.controller.history import History, read_history
+from windlass.tune.controller.journal.history import History, read_history
 from windlass.tune.trial import Status
 
 

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from windlass.core.json_text import decode_json
 from windlass.supervise.linux import become_subreaper, die_with_parent, set_process_name
-from windlass.supervise.memory import count_oom_kills
+from windlass.supervise.replica.memory import count_oom_kills
 from windlass.tune.executors.local.worker_process import serve
 from windlass.tune.executors.protocol import Work
 from windlass.tune.executors.work_data import rebuild_work

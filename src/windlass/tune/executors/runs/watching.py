@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windlass.launch import Run
-from windlass.launch.listening import Listening
+from windlass.launch.remote.listening import Listening
 from windlass.record import events
 from windlass.record.causes import Kind, cause_of, kind_of
 from windlass.record.frames import Record

@@ -1,0 +1,1 @@
+"""Behind the verbs `beaker`, `mason` and `gantry`."""

@@ -1,0 +1,127 @@
+"""`windlass beaker import` and `windlass beaker export`: spec files of Beaker to experiments, and back without a loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.completion.files import complete_experiment
+from windlass.cli.completion.runs import complete_file_or_run
+from windlass.cli.screen import emit, printable, tell
+from windlass.cli.verb import verb
+from windlass.core.errors import PreconditionError
+
+if TYPE_CHECKING:
+    from windlass.spec import Experiment
+
+__all__ = ["export_command", "import_command"]
+
+
+@verb(
+    "windlass beaker import spec.yaml > experiment.yaml",
+    "windlass beaker import spec.yaml -o experiment.yaml --name ablation",
+    name="import",
+)
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here; it must be new.")
+@click.option("--name", default="", help="Name of the experiment. Default: made from the file's.")
+def import_command(file: Path, output: Path | None, name: str) -> None:
+    """Turn a spec of Beaker (YAML or JSON, v2) into an experiment file.
+
+    What has a place in an experiment goes there; the rest is kept under `beaker`, so that `windlass beaker export` gives the
+    same spec again. Asks nobody.
+    """
+    from windlass import config  # lazy: after the cheap checks
+    from windlass.compat.spec import experiment_name, read_spec, to_experiment
+
+    spec = read_spec(file)
+    experiment = to_experiment(spec.data, name=name or experiment_name(file.stem), source=str(file))
+    _put("".join(f"# {line}\n" for line in _heading(file, experiment)) + config.to_yaml(experiment), output)
+    for note in spec.notes:
+        tell(f"note: {printable(note)}")
+    kept = list(_kept(experiment))
+    if kept:
+        tell(f"kept for Beaker alone: {printable(', '.join(kept))}")
+
+
+@verb(
+    "windlass beaker export experiment.yaml > spec.yaml",
+    "windlass beaker export experiment.yaml params.lr=3e-3 --json",
+    "windlass beaker export last",
+    name="export",
+)
+@click.argument("source", metavar="FILE|RUN", shell_complete=complete_file_or_run)
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here; it must be new.")
+@click.option("--json", "is_json", is_flag=True, help="Print the JSON that would be sent, durations in nanoseconds.")
+def export_command(source: str, overrides: tuple[str, ...], output: Path | None, is_json: bool) -> None:
+    """Write an experiment, of a file or of a run, as a plain spec of Beaker.
+
+    What only windlass does stays behind and is named; what would make another experiment of it is refused. Asks nobody.
+    """
+    from windlass.compat.spec import check_export, from_experiment, sent  # lazy: after the cheap checks
+    from windlass.config.emit import yaml_of_data
+
+    experiment = _experiment(source, overrides)
+    notes = check_export(experiment)
+    spec = from_experiment(experiment)
+    _put(json.dumps(sent(spec), indent=2, ensure_ascii=False) + "\n" if is_json else yaml_of_data(spec), output)
+    for note in notes:
+        tell(f"note: {printable(note)}")
+
+
+def _experiment(source: str, overrides: tuple[str, ...]) -> Experiment:
+    """The experiment of a file, or of a run as it was planned."""
+    from windlass import config  # lazy: as in the verbs
+    from windlass.spec import Experiment, load_experiment
+
+    if source.endswith((".yaml", ".yml", ".json")) or "/" in source or Path(source).exists():
+        return load_experiment(Path(source), overrides).value
+    from windlass.config.value import with_overrides  # lazy: only where a run is named
+    from windlass.runs.home import Home
+    from windlass.runs.store import find
+
+    run = find(Home.default(), source)
+    planned = config.from_data(Experiment, run.plan()["experiment"], source=run.id)
+    return with_overrides(planned, overrides, source=run.id).value
+
+
+def _heading(file: Path, experiment: Experiment) -> Iterator[str]:
+    """What a reader of the imported file should know: which keys only Beaker reads, and what they are elsewhere."""
+    from windlass.plan.beaker.keys import kept_keys  # lazy: as in the verbs
+    from windlass.plan.site import Site
+
+    yield f"From {file.name!a}, a spec of Beaker; `windlass beaker export` gives it back."
+    kept = [key for key in kept_keys(experiment, Site(name="another place")) if key.path != "env.image"]
+    if kept:
+        yield "Beaker alone reads these, and has the last word by them:"
+    for key in kept:
+        yield f"  {key.path}={key.said}: {'' if key.is_met else 'refused elsewhere; '}{key.reason}"
+
+
+def _kept(experiment: Experiment) -> Iterator[str]:
+    """Dotted paths of what is kept for Beaker."""
+    places = [("beaker", experiment.beaker)]
+    places += [(f"tasks.{name}.beaker", task.beaker) for name, task in experiment.tasks.items()]
+    for path, kept in places:
+        yield from (f"{path}.{key}" for key in kept)
+
+
+def _put(text: str, output: Path | None) -> None:
+    if output is None:
+        emit(text.removesuffix("\n"))
+        return
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        hint = "name another file, or remove that one"
+        raise PreconditionError(f"`{output}` is there already", hint=hint, code="file-exists") from error
+    except OSError as error:
+        message = f"`{output}` cannot be written: {error.strerror}"
+        raise PreconditionError(message, hint="name another file", code="file-unwritable") from error
+    tell(f"wrote {output}")

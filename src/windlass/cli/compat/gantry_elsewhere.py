@@ -1,0 +1,70 @@
+"""`windlass gantry run --on SITE`: the launch as an experiment, shown or run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windlass.cli.screen import emit, emit_page, tell
+from windlass.compat.elsewhere.destination import destination_at
+from windlass.compat.elsewhere.findings import with_options
+from windlass.compat.gantry import Invocation, prepare
+from windlass.compat.gantry.to_experiment.experiment import to_experiment
+from windlass.core.errors import SpecError, UsageError
+from windlass.runs.home import Home
+
+__all__ = ["run_elsewhere"]
+
+_LIMITS = ("start_timeout_s", "inactive_timeout_s", "inactive_soft_timeout_s")
+
+
+def run_elsewhere(invocation: Invocation) -> int:
+    """Print the experiment or its plan, or run it and follow it as the command line says."""
+    folder = Path.cwd()
+    on = invocation.on or "local"
+    brought = to_experiment(prepare(invocation.recipe), destination_at(on, Home.default().path), folder=folder)
+    for note in (*brought.notes, *_unused(invocation)):
+        tell(f"note: {note}")
+    if invocation.emit == "spec":
+        from windlass.config import to_yaml  # lazy: only this option
+
+        emit(to_yaml(brought.experiment).rstrip("\n"))
+        return 0
+    from windlass.launch import Options  # lazy: planning costs 0.1 s to import
+    from windlass.launch import prepare as plan
+
+    is_dry = invocation.emit == "plan" or invocation.is_dry
+    options = Options(on=on, is_dry=is_dry, allow_dirty=invocation.recipe.allow_dirty)
+    try:
+        prepared = plan(brought.experiment, folder, options, log=tell)
+    except SpecError as error:
+        raise with_options(error, {"nodes": "--replicas", "gpus": "--gpus"}) from error
+    if is_dry:
+        from windlass.plan import page  # lazy: only where it is shown
+
+        emit_page(page(prepared.plan).rstrip("\n"))
+        return 0
+    run = prepared.launch(log=tell)
+    tell(f"{run.id}  {run.folder.path}")
+    if not invocation.following.is_wanted:
+        emit(run.id)
+        tell(f"  windlass logs {run.id} --follow | windlass show {run.id} | windlass stop {run.id}")
+        return 0
+    from windlass.cli.following import Following, follow_to_verdict  # lazy: only where somebody waits
+
+    return follow_to_verdict(Following(run.folder, prepared.home, logs_to_stderr=False))
+
+
+def _unused(invocation: Invocation) -> list[str]:
+    """Limits of watching that windlass's own following does not have."""
+    following = invocation.following
+    if invocation.recipe.save_spec:
+        hint = "`--emit spec` prints the experiment, `--emit beaker` without `--on` what Beaker gets"
+        raise UsageError("`--save-spec` writes a spec of Beaker", hint=hint, code="options-conflict")
+    notes = [
+        f"--{name.removesuffix('_s').replace('_', '-')} is not used: windlass watches runs itself (`stall` in a file)"
+        for name in _LIMITS
+        if getattr(following, name) is not None
+    ]
+    if following.timeout_s:
+        notes.append("--timeout is not used: Ctrl-C leaves the run alone, and --task-timeout ends it")
+    return notes

@@ -1,0 +1,182 @@
+"""What a shell may complete of files and places: sites, keys of an experiment or recipe, paths.
+
+Each function is a `shell_complete` of click. An error completes nothing: `windlass.cli.completion.shells` sees to that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = [
+    "beginning",
+    "complete_each",
+    "complete_experiment",
+    "complete_file",
+    "complete_folder",
+    "complete_image",
+    "complete_partition",
+    "complete_places",
+    "complete_recipes",
+    "complete_secret",
+    "complete_sites",
+    "complete_words",
+    "experiment_keys",
+    "override_words",
+]
+
+
+def beginning(words: Iterable[str], incomplete: str) -> list[str]:
+    """The words that begin so."""
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Files and folders; the shell knows them."""
+    from click.shell_completion import CompletionItem  # lazy: here and below, only a shell that completes needs it
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_folder(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Folders; the shell knows them."""
+    from click.shell_completion import CompletionItem  # lazy: see above
+
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def complete_sites(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Sites that have a profile."""
+    from windlass.runs.home import Home  # lazy: see above
+    from windlass.sites import site_names
+
+    return beginning(site_names(Home.default().path), incomplete)
+
+
+def complete_places(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Where a run can go: this machine, a site, and behind a slash its partitions."""
+    site, slash, partition = incomplete.partition("/")
+    if not slash:
+        return [*beginning(["local"], incomplete), *complete_sites(context, parameter, incomplete)]
+    return [f"{site}/{name}" for name in beginning(_partitions(site), partition)]
+
+
+def complete_partition(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Partitions of the site that was named before."""
+    return beginning(_partitions(context.params["name"]), incomplete)
+
+
+def _partitions(site: str) -> Iterable[str]:
+    from windlass.runs.home import Home  # lazy: see above
+    from windlass.sites import find_site
+
+    return find_site(site, Home.default().path).partitions
+
+
+def complete_secret(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of secrets that are kept."""
+    from windlass.runs.home import Home  # lazy: see above
+    from windlass.secrets import open_secrets
+
+    return beginning(open_secrets(Home.default().path).sources(), incomplete)
+
+
+def complete_image(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Images that were built here: their tags, and the beginnings of their commits."""
+    from windlass.pin.image import list_records  # lazy: see above
+    from windlass.runs.home import Home
+
+    records = list_records(Home.default().cache)
+    words = [*(tag for each in records for tag in each.tags), *(one[:12] for each in records for one in each.commits)]
+    return beginning(dict.fromkeys(words), incomplete)
+
+
+def complete_experiment(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Override paths of the file that was named before: `tasks.train.nodes=`."""
+    file = context.params.get("file")
+    return override_words(_keys_of(Path(file)) if isinstance(file, str | Path) else None, incomplete)
+
+
+def complete_each(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Like overrides, as one word of an option."""
+    return [] if incomplete.startswith("-") else complete_experiment(context, parameter, incomplete)
+
+
+def override_words(data: Mapping[str, object] | None, incomplete: str) -> list[str]:
+    """`a.b=`, `--a.b=`, `~a.b` for what an experiment holds; without data for everything that it may hold."""
+    from windlass.config import override_paths  # lazy: see above
+    from windlass.spec import Experiment
+
+    return _overrides(override_paths(Experiment, data), incomplete)
+
+
+def _overrides(paths: Iterable[str], incomplete: str) -> list[str]:
+    prefix = incomplete[: len(incomplete) - len(incomplete.lstrip("-~"))]
+    equals = "" if prefix == "~" else "="
+    return [f"{prefix}{path}{equals}" for path in beginning(paths, incomplete.removeprefix(prefix))]
+
+
+def _keys_of(path: Path) -> Mapping[str, object] | None:
+    """The file's content in its normal form; None when it cannot be read, so that its schema stands in."""
+    from windlass import config, spec  # lazy: see above
+    from windlass.core.errors import WindlassError
+
+    with contextlib.suppress(WindlassError, OSError):
+        return config.to_data(spec.load_experiment(path).value)
+    return None
+
+
+def complete_words(
+    context: click.Context, takes: Mapping[str, Sequence[str] | None], incomplete: str
+) -> list[CompletionItem]:
+    """Completions for a command that reads its words itself (`context.params["words"]`), as mason and gantry do.
+
+    Args:
+        takes: of each option the values that it may have, none where they are free; None for one without a value.
+    """
+    from click.shell_completion import CompletionItem  # lazy: see above
+
+    words = context.params["words"]
+    if "--" in words:
+        return complete_file(context, click.Argument(["command"]), incomplete)
+    values = takes.get(words[-1]) if words else None
+    if values is None:
+        return [CompletionItem(word) for word in beginning(takes, incomplete)]
+    if words[-1] == "--on":
+        values = complete_places(context, click.Option(["--on"]), incomplete)
+    return [CompletionItem(value) for value in beginning(values, incomplete)]
+
+
+@cache
+def experiment_keys() -> tuple[str, ...]:
+    """The keys at the top of an experiment file."""
+    return tuple(_top_level_keys())
+
+
+def _top_level_keys() -> Iterator[str]:
+    from windlass.config import override_paths  # lazy: see above
+    from windlass.spec import Experiment
+
+    for path in override_paths(Experiment):
+        if "." not in path:
+            yield path
+
+
+def complete_recipes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Recipes that come with windlass and Python and YAML files here; behind one, the paths of its fields."""
+    from windlass.config import override_paths  # lazy: see above
+    from windlass.train.recipe import Recipe
+    from windlass.train.recipes import SHIPPED
+
+    if context.params.get("file") is None and parameter.name == "file":
+        files = [path.name for path in Path().iterdir() if path.suffix in (".py", ".yaml", ".yml")]
+        return beginning((*SHIPPED, *files), incomplete)
+    return _overrides(override_paths(Recipe), incomplete)

@@ -1,0 +1,1 @@
+"""Runs, sweeps, sites and verdicts as pages for people."""

@@ -1,0 +1,255 @@
+"""One run as plain data for `--json`, and as a page for a person."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from windlass.cli.error_table import codes
+from windlass.cli.render.next_steps import next_step
+from windlass.cli.render.progress import describe_end
+from windlass.cli.render.verdict import STATE_STYLES, first_failure
+from windlass.cli.screen import paint, printable
+from windlass.core.phrases import ago, count, duration, local_time, number, size
+from windlass.record.state import Attempt, End, RunFacts, State, Task
+from windlass.runs import metrics
+from windlass.runs.pending import Pending
+from windlass.runs.store import RunFolder
+from windlass.runs.witness import missing_records
+
+__all__ = ["run_data", "run_page"]
+
+_WIDTH = 13
+
+
+def run_data(
+    run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[Pending] = ()
+) -> dict[str, object]:
+    """Everything `show` knows; times are seconds since 1970 UTC, 0 where there is none.
+
+    Args:
+        waits: by task, why a scheduler has not started its job, or has suspended it, in words.
+        pending: what it needs that a command which looks does not do.
+    """
+    waits = waits or {}
+    return {
+        "run": run.id,
+        "name": facts.name,
+        "why": facts.why,
+        "state": str(facts.state),
+        "cause": facts.cause,
+        "pending": [one.to_data() for one in pending],
+        "damage": missing_records(run.path, facts) if facts.state.is_terminal else list(facts.damage),
+        "plan_hash": facts.plan_hash,
+        "created_at": facts.created_at,
+        "updated_at": facts.updated_at,
+        "ended_at": facts.ended_at,
+        "path": str(run.path),
+        "locator": _locator(facts),
+        "tasks": {name: _task_data(task, waits.get(name, "")) for name, task in facts.tasks.items()},
+        "outputs": {name: _output_data(run, facts, name) for name in facts.tasks},
+        "metrics": {
+            name: {"step": step, "value": value, "at": at} for name, (step, value, at) in metrics.last(run).items()
+        },
+        "notes": [{"at": at, "task": task, "message": message} for at, _, _, task, message in facts.notes],
+    }
+
+
+def _locator(facts: RunFacts) -> str:
+    """The backend's own address of the newest job; empty before the first."""
+    jobs = [task.jobs[task.newest_job] for task in facts.tasks.values() if task.jobs]
+    return max((job.locator for job in jobs if job.locator), default="")
+
+
+def _task_data(task: Task, wait: str) -> dict[str, object]:
+    end = task.end
+    return {
+        "state": str(task.state),
+        "cause": end[1] if end else "",
+        "message": end[2] if end else "",
+        "ended_at": end[3] if end else 0.0,
+        "reason": wait or task.reason,
+        "after": list(task.after),
+        "num_replicas": task.num_replicas,
+        "jobs": [
+            {
+                "number": job.number,
+                "backend": job.backend,
+                "backend_id": job.backend_id,
+                "links": [vars(job.links[number]) for number in sorted(job.links)],
+            }
+            for job in task.jobs.values()
+        ],
+        "avoids": task.avoided,
+        "attempts": [_attempt_data(task.attempts[number]) for number in sorted(task.attempts)],
+        "checkpoint": {"step": task.last_checkpoint[0], "path": task.last_checkpoint[1]}
+        if task.last_checkpoint[1]
+        else None,
+    }
+
+
+def _attempt_data(attempt: Attempt) -> dict[str, object]:
+    return {
+        "number": attempt.number,
+        "job": attempt.job,
+        "link": attempt.link,
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+        "hosts": {str(rank): replica.host for rank, replica in sorted(attempt.replicas.items())},
+        "end": _end_data(attempt.end) if attempt.end is not None else None,
+        "checkpoint_step": attempt.checkpoint_step,
+    }
+
+
+def _end_data(end: End) -> dict[str, object]:
+    return {**End(end.cause).to_data(), **replace(end, tail=()).to_data(), "tail": list(end.tail)}
+
+
+def _output_data(run: RunFolder, facts: RunFacts, task: str) -> dict[str, object]:
+    found = facts.outputs.get(task)
+    known = {"num_files": found[1], "bytes": found[2], "digest": found[3]} if found else {}
+    return {"path": str(run.out(task)), **known}
+
+
+def run_page(
+    run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[Pending] = ()
+) -> Iterator[str]:
+    """The lines of `windlass show`; `waits` and `pending` as in `run_data`."""
+    waits = waits or {}
+    now = time.time()
+    state = facts.state
+    because = f": {facts.cause}" if facts.cause not in ("", "ok") else ""
+    yield _line("run", paint(run.id, "bold"))
+    if facts.why:
+        yield _line("why", printable(facts.why))
+    yield _line("state", paint(str(state), STATE_STYLES.get(state, "cyan")) + because)
+    for line in missing_records(run.path, facts) if facts.state.is_terminal else facts.damage:
+        yield _line("damage", printable(line))
+    for one in pending:
+        yield _line("needs", printable(f"{one.task}: {one.what}" if one.task else one.what))
+    for name, task in facts.tasks.items():
+        reason = waits.get(name) or task.reason
+        if reason:
+            yield _line("waits", printable(f"{name}: {reason}"))
+    yield from _failure(facts)
+    yield from _next(run, facts, pending)
+    yield ""
+    if facts.created_at:
+        until = facts.ended_at or now
+        took = duration(until - facts.created_at)
+        yield _line("created", f"{local_time(facts.created_at)} ({ago(facts.created_at, now)})")
+        yield _line("took" if facts.ended_at else "so far", f"{took}, {count(facts.num_attempts, 'attempt')}")
+    yield _line("plan", facts.plan_hash[:12])
+    yield from _made_from(run)
+    yield _line("folder", str(run.path))
+    if _locator(facts):
+        yield _line("locator", _locator(facts))
+    yield from _said(facts)
+    for name, task in facts.tasks.items():
+        yield ""
+        yield from _task_lines(run, facts, name, task)
+    yield from _metrics(run)
+    for _, _, _, task_name, message in facts.notes:
+        yield _line("note", printable(f"{task_name}: {message}" if task_name else message))
+
+
+def _made_from(run: RunFolder) -> Iterator[str]:
+    from windlass.cli.render.made_from import made_from  # lazy: reads the plan, which `--json` leaves out
+
+    for label, text in made_from(run):
+        yield _line(label, printable(text))
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:<{_WIDTH - 1}} {text}"
+
+
+def _failure(facts: RunFacts) -> Iterator[str]:
+    found = first_failure(facts)
+    if found is None:
+        return
+    task, attempt = found
+    end = attempt.end
+    assert end is not None  # what first_failure looks for
+    yield _line("failure", printable(f"task {task}, attempt {attempt.number}: {describe_end(end)}"))
+
+
+def _said(facts: RunFacts) -> Iterator[str]:
+    """What the process said at its end: its traceback, or its last lines."""
+    found = first_failure(facts)
+    end = found[1].end if found is not None else None
+    if end is None:
+        return
+    lines = end.traceback.rstrip("\n").split("\n") if end.traceback else list(end.tail[-10:])
+    if lines:
+        yield ""
+    for index, line in enumerate(lines):
+        yield _line("said" if index == 0 else "", printable(line))
+
+
+def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Iterator[str]:
+    end = task.end
+    state = paint(str(task.state), STATE_STYLES.get(task.state, "cyan"))
+    told = first_failure(facts)  # in full, above
+    known = told[1].end.message if told is not None and told[1].end is not None else ""
+    detail = f", {end[2]}" if end and end[2] not in ("", known) else ""
+    because = f": {end[1]}{detail}" if end and end[0] is not State.SUCCEEDED else ""
+    replicas = f"   {count(task.num_replicas, 'replica')}" + (f", after {', '.join(task.after)}" if task.after else "")
+    yield _line(f"task {name}", f"{state}{printable(because)}{replicas}")
+    job = task.jobs.get(task.newest_job)
+    if job is not None and len(job.links) > 1:
+        queued = [link.number for link in job.links.values() if not link.started_at]
+        behind = f", {count(len(queued), 'link')} queued behind" if queued and not end else ""
+        yield _line("  chain", f"{count(len(job.links) - len(queued), 'link')} begun{behind}")
+    for host, why in sorted(task.avoided.items()):
+        yield _line("  avoids", printable(f"{host}: {why}"))
+    for number_ in sorted(task.attempts):
+        is_above = told is not None and told[1] is task.attempts[number_]
+        yield _line(f"  attempt {number_}", printable(_attempt_line(task.attempts[number_], is_above=is_above)))
+    if task.last_checkpoint[1]:
+        step, path = task.last_checkpoint
+        yield _line("  checkpoint", f"{'step ' + str(step) + '  ' if step >= 0 else ''}{path}")
+    elif task.phase[1]:
+        yield _line("  phase", f"{task.phase[1]}" + (f", step {task.phase[2]}" if task.phase[2] >= 0 else ""))
+    if name in facts.outputs and facts.outputs[name][1]:
+        _, num_files, num_bytes, digest = facts.outputs[name]
+        is_elsewhere = run.is_mirrored and not run.out(name).exists()
+        where = f"`windlass fetch {run.id}` brings them:" if is_elsewhere else str(run.out(name))
+        yield _line("  outputs", f"{where}  {count(num_files, 'file')}, {size(num_bytes)}, sha256:{digest[:12]}")
+
+
+def _attempt_line(attempt: Attempt, *, is_above: bool) -> str:
+    """One attempt in a line; one whose failure is told in full above it with its cause alone."""
+    hosts = sorted({replica.host for replica in attempt.replicas.values() if replica.host})
+    where = f" on {', '.join(hosts[:4])}{', ...' if len(hosts) > 4 else ''}" if hosts else ""
+    if not attempt.started_at:
+        return f"did not start{where}" + (f": {describe_end(attempt.end)}" if attempt.end else "")
+    if attempt.end is None:
+        return f"runs{where} since {local_time(attempt.started_at)}"
+    spent = duration(attempt.ended_at - attempt.started_at)
+    saved = f", saved step {attempt.checkpoint_step}" if attempt.checkpoint_step >= 0 else ""
+    return f"{spent}{where}, {attempt.end.cause if is_above else describe_end(attempt.end)}{saved}"
+
+
+def _metrics(run: RunFolder) -> Iterator[str]:
+    last = metrics.last(run)
+    if last:
+        yield ""
+    for index, (name, (step, value, _)) in enumerate(last.items()):
+        at = f" at step {step}" if step >= 0 else ""
+        yield _line("metrics" if index == 0 else "", f"{name} {number(value)}{at}")
+
+
+def _next(run: RunFolder, facts: RunFacts, pending: Sequence[Pending]) -> Iterator[str]:
+    does = [one.then for one in pending if one.then]
+    if does:
+        yield ""
+        yield _line("next", f"windlass show {run.id} --reconcile   {'; '.join(does)}")
+        return
+    found = first_failure(facts)
+    step = next_step(run.id, facts, found[0] if found is not None else "")
+    if step:
+        yield _line("next", step)
+    if facts.state is State.FAILED and facts.cause in codes():
+        yield _line("more", f"windlass explain {facts.cause}")

@@ -1,0 +1,79 @@
+"""The last lines of a run: what came of it, why, how long it took, what it left, and what to type next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+
+from windlass.cli.error_table import codes
+from windlass.cli.render.next_steps import next_step
+from windlass.cli.render.progress import describe_end
+from windlass.cli.screen import paint, printable, tell
+from windlass.core.phrases import count, duration, number
+from windlass.record.causes import Cause
+from windlass.record.state import Attempt, RunFacts, State
+from windlass.runs import metrics
+from windlass.runs.store import RunFolder
+
+__all__ = ["STATE_STYLES", "first_failure", "show_verdict"]
+
+STATE_STYLES = {
+    State.SUCCEEDED: "green",
+    State.FAILED: "red",
+    State.STOPPED: "yellow",
+    State.STOPPING: "yellow",
+    State.RUNNING: "cyan",
+}
+_MAX_METRICS = 6
+
+
+def show_verdict(run: RunFolder, facts: RunFacts, told: Collection[tuple[str, int]] = ()) -> None:
+    """Tell how the run ended, on standard error; a failure of an attempt (task, number) that was told is not told again."""
+    state = facts.state
+    word = paint(str(state), "bold", STATE_STYLES.get(state, "cyan"), stream=sys.stderr)
+    because = f" ({facts.cause})" if facts.cause not in ("", "ok") else ""
+    spent = duration(facts.ended_at - facts.created_at)
+    tell(f"{run.id} {word}{because} after {spent}, {count(facts.num_attempts, 'attempt')}")
+    if facts.why:
+        tell(f"  why      {printable(facts.why)}")
+    found = first_failure(facts)
+    if found is None or (found[0], found[1].number) not in told:
+        _show_failure(facts)
+    last = metrics.last(run)
+    if last:
+        shown = [f"{name} {number(value)}" for name, (_, value, _) in last.items()][:_MAX_METRICS]
+        tell(f"  metrics  {', '.join(shown)}" + (", ..." if len(last) > _MAX_METRICS else ""))
+    for task in facts.tasks:
+        # By what lies there: its manifest may still be in the making.
+        if next(run.out(task).glob("*"), None) is not None:
+            tell(f"  outputs  {run.out(task)}")
+    step = next_step(run.id, facts, found[0] if found is not None else "")
+    if step:
+        tell(f"  next     {step}")
+    if state is State.FAILED and facts.cause in codes():
+        tell(f"  more     windlass explain {facts.cause}")
+
+
+def _show_failure(facts: RunFacts) -> None:
+    found = first_failure(facts)
+    if facts.state is not State.FAILED or found is None:
+        return
+    task, attempt = found
+    assert attempt.end is not None  # what first_failure looks for
+    tell(f"  failure  {task} attempt {attempt.number}: {printable(describe_end(attempt.end))}")
+    for line in attempt.end.traceback.rstrip("\n").split("\n")[-4:] if attempt.end.traceback else ():
+        tell(f"           {printable(line)}")
+
+
+def first_failure(facts: RunFacts) -> tuple[str, Attempt] | None:
+    """The task and the last attempt of the failure that decided the run: the earliest that is no consequence of another."""
+    failed = [
+        (task.end[3], name)
+        for name, task in facts.tasks.items()
+        if task.end is not None and task.end[0] is State.FAILED and task.end[1] != Cause.SIBLING_FAILED
+    ]
+    for _, name in sorted(failed):
+        newest = facts.tasks[name].newest_attempt
+        if newest is not None and newest.end is not None:
+            return name, newest
+    return None

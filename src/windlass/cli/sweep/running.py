@@ -1,0 +1,181 @@
+"""A sweep's head behind a command: in this process with the live table, or one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from windlass.cli.exit_codes import EXIT_INTERRUPTED
+from windlass.cli.screen import emit, emit_json, tell
+from windlass.config import parse_override
+from windlass.core.errors import PreconditionError, UsageError
+from windlass.core.units import parse_duration
+from windlass.runs.home import Home
+
+if TYPE_CHECKING:
+    from windlass.cli.hanging_up import HangUp
+    from windlass.tune.controller.controller import Ending
+    from windlass.tune.controller.restore import Extension
+    from windlass.tune.sweep import SweepHandle
+
+__all__ = ["extension_of", "go_on"]
+
+_SUCH_AS = {"--space": "such as --space 'lr={loguniform: [1e-4, 1e-2]}'", "--stop": "such as --stop accuracy=0.95"}
+
+
+def go_on(
+    handle: SweepHandle,
+    home: Home,
+    *,
+    is_detached: bool,
+    is_json: bool,
+    in_process: bool = False,
+    errored: str = "skip",
+    more: Extension | None = None,
+) -> int:
+    """Give a sweep a head, and follow it; returns the exit code."""
+    extra = _extra(errored, more)
+    if handle.has_head:
+        raise PreconditionError(
+            f"sweep {handle.name} has a head already",
+            hint=f"windlass sweep show {handle.name} --follow",
+            code="sweep-has-head",
+        )
+    if is_detached:
+        return _detach(handle, home, extra, is_json=is_json)
+    tell(f"{handle.name}  {handle.folder}")
+    code = _follow(handle, home, extra, in_process=in_process, is_quiet=is_json)
+    if is_json:
+        from windlass.cli.render.sweep import sweep_data  # lazy: only with --json
+
+        emit_json("windlass.sweep/1", sweep_data(handle))
+    return code
+
+
+def _extra(errored: str, more: Extension | None) -> dict[str, Any]:
+    from windlass.tune.controller.settings import Resume  # lazy: a help page needs none of it
+
+    extra: dict[str, Any] = {}
+    if errored != "skip":
+        extra["resume"] = Resume(errored=errored)  # type: ignore[arg-type]  # one of its words
+    if more is not None:
+        extra["extend"] = more
+    return extra
+
+
+def _detach(handle: SweepHandle, home: Home, extra: dict[str, Any], *, is_json: bool) -> int:
+    from windlass.tune.sweep.launching import start_head  # lazy: as above
+
+    where = start_head(handle.folder, home, log=tell, **extra)
+    tell(f"{handle.name}  its head is {where}")
+    if is_json:
+        emit_json("windlass.sweep/1", {"name": handle.name, "folder": str(handle.folder), "head": where})
+    else:
+        emit(handle.name)
+        tell(f"  windlass sweep show {handle.name} --follow | windlass sweep stop {handle.name}")
+    return 0
+
+
+def _follow(handle: SweepHandle, home: Home, extra: dict[str, Any], *, in_process: bool, is_quiet: bool) -> int:
+    from windlass.cli.hanging_up import HangUp  # lazy: as above
+    from windlass.tune.sweep.launching import HEAD_LOG, start_head
+
+    if in_process:  # its trials end with this process
+        ending = _run_head(handle, home, extra, in_process=True, is_quiet=is_quiet)
+    else:
+        with HangUp(handle.folder / HEAD_LOG) as terminal:
+            ending = _run_head(handle, home, extra, is_quiet=is_quiet, terminal=terminal)
+        if terminal.came and (ending is None or not ending.is_over):
+            where = start_head(handle.folder, home, log=tell, **extra)
+            tell(f"{handle.name}: its terminal is gone; its head is {where}")
+            return 0
+    assert ending is not None
+    if not ending.is_over:
+        tell(f"{handle.name} is interrupted: {ending.why}; its runs go on")
+        tell(f"  windlass sweep resume {handle.name}")
+        return EXIT_INTERRUPTED
+    tell(f"{handle.name} is over: {ending.why}")
+    tell(f"  windlass sweep best {handle.name} | windlass sweep why {handle.name} TRIAL")
+    counts = handle.row.counts
+    return 0 if counts.get("TERMINATED") else 1
+
+
+def _run_head(
+    handle: SweepHandle,
+    home: Home,
+    extra: dict[str, Any],
+    *,
+    in_process: bool = False,
+    is_quiet: bool,
+    terminal: HangUp | None = None,
+) -> Ending | None:
+    """Be the head; `extra` is emptied when it is in the journal. None where a terminal that went away ended it before it could end in order."""
+    from windlass.tune.sweep.head import make_controller  # lazy: as above
+    from windlass.tune.views.head import HeadView
+    from windlass.tune.views.live import View
+
+    view = None if is_quiet else HeadView(View())
+
+    def look(controller: Any) -> None:
+        extra.clear()  # the journal has what was wished
+        if terminal is not None:
+            terminal.ask()
+        if view is not None:
+            view.look(controller)
+
+    controller = make_controller(handle.folder, in_process=in_process, home=home, on_turn=look, **extra)
+    if terminal is not None and terminal.came:
+        return None
+    try:
+        return controller.run()
+    except OSError:  # a word to the terminal that has just gone
+        if terminal is None or not terminal.came:
+            raise
+        return None
+    finally:
+        if view is not None:
+            view.close(controller if hasattr(controller, "core") else None)
+
+
+def extension_of(
+    handle: SweepHandle,
+    *,
+    samples: int | None,
+    time_limit: str,
+    trials: int | None,
+    gpu_hours: float | None,
+    stop: Sequence[str] = (),
+    space: Sequence[str] = (),
+) -> Extension:
+    """What `sweep extend` was given.
+
+    Raises:
+        UsageError: nothing, a time that is none, a bound that is no number, or a space that does not fit.
+    """
+    from windlass.tune.sweep.extending import make_extension  # lazy: as above
+
+    settings: dict[str, Any] = {}
+    if samples is not None:
+        settings["num_samples"] = samples
+    if time_limit:
+        try:
+            settings["time_budget_s"] = parse_duration(time_limit)
+        except ValueError as error:
+            raise UsageError(f"`--time {time_limit}`: {error}", hint="such as --time 4h", code="usage") from error
+    if trials is not None:
+        settings["max_trials"] = trials
+    if gpu_hours is not None:
+        settings["gpu_hours"] = gpu_hours
+    if not (settings or stop or space):
+        raise UsageError(
+            "nothing to extend by", hint="windlass sweep extend SWEEP --samples 200", code="missing-argument"
+        )
+    return make_extension(handle.folder, settings, space=_assigned("--space", space), stop=_assigned("--stop", stop))
+
+
+def _assigned(option: str, given: Sequence[str]) -> dict[str, Any]:
+    """`NAME=VALUE` of an option, read as an override is."""
+    for each in given:
+        if each[:1] in "-~=" or "=" not in each:
+            raise UsageError(f"`{option} {each}` is no NAME=VALUE", hint=_SUCH_AS[option], code="usage")
+    return dict(map(parse_override, given))

@@ -1,0 +1,153 @@
+"""`windlass beaker`: plain experiments of AI2's Beaker, and what surrounds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.compat.beaker_account import config_command, secret_command, workspace_command
+from windlass.cli.compat.beaker_files import export_command, import_command
+from windlass.cli.compat.beaker_logs import fetch_command, logs_command
+from windlass.cli.screen import emit, emit_json, emit_page, printable, table, tell
+from windlass.cli.verb import Family, examples_page, json_option, verb
+from windlass.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.service import BeakerService
+
+__all__ = ["beaker_command"]
+
+
+@click.group(
+    cls=Family,
+    name="beaker",
+    epilog=examples_page("windlass beaker submit spec.yaml", "windlass beaker logs --follow me/my-experiment"),
+)
+def beaker_command() -> None:
+    """Use Beaker: submit, show, logs, fetch, why, cancel, secret, workspace, groups, config, import, export.
+
+    These speak of plain experiments of Beaker, by id or AUTHOR/NAME. An experiment of windlass goes there with
+    `windlass launch FILE --on SITE`, and has the verbs that every run has.
+    """
+
+
+@verb(
+    "windlass beaker submit spec.yaml",
+    "windlass beaker submit spec.yaml --workspace lab/main --name first-try",
+    name="submit",
+)
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--workspace", default="", metavar="ORGANIZATION/NAME", help="Default: that of Beaker's config file.")
+@click.option("--name", default="", help="Name of the experiment. Default: made from its first task's.")
+@json_option
+def submit_command(file: Path, workspace: str, name: str, is_json: bool) -> None:
+    """Make an experiment of a spec file (YAML or JSON, v2), as it is.
+
+    Its secrets are looked for first. A reply that is lost is found again: there is never a second experiment.
+    """
+    from windlass.backends.beaker.submission import check_secrets, secrets_in  # lazy: a help page needs none of it
+    from windlass.compat.spec import read_spec, sent
+
+    read = read_spec(file)
+    spec = sent(read.data)
+    for note in read.notes:
+        tell(f"note: {printable(note)}")
+    service = _service()
+    if secrets_in(spec):
+        check_secrets(spec, service.secrets(workspace), workspace)
+    made = service.create(spec, workspace=workspace, name=name)
+    if is_json:
+        emit_json("windlass.beaker.submit/1", {"id": made.id, "name": made.name, "url": made.url})
+        return
+    emit(made.id)
+    tell(f"{made.name}: {made.url}")
+    tell(f"next: windlass beaker logs --follow {made.id}")
+
+
+@verb("windlass beaker show 01J8XYZ", "windlass beaker show me/my-experiment --json", name="show")
+@click.argument("experiment")
+@json_option
+def show_command(experiment: str, is_json: bool) -> None:
+    """Show an experiment: its state, and every job of every replica."""
+    from windlass.cli.render.beaker import as_data, page  # lazy: a help page needs none of it
+
+    service = _service()
+    seen = service.get(experiment)
+    jobs = service.jobs(seen.id)
+    if is_json:
+        emit_json("windlass.beaker.show/1", as_data(seen, jobs))
+        return
+    for line in page(seen, jobs):
+        emit_page(printable(line))
+
+
+@verb("windlass beaker why 01J8XYZ", name="why")
+@click.argument("experiment")
+def why_command(experiment: str) -> None:
+    """Say why an experiment does not run yet, in the words of Beaker's scheduler."""
+    service = _service()
+    seen = service.get(experiment)
+    reasons = service.why(seen.id)
+    for reason in reasons:
+        emit_page(printable(reason))
+    if not reasons:
+        tell(f"it waits for nothing: {seen.status.replace('_', ' ')}")
+
+
+@verb("windlass beaker cancel 01J8XYZ --reason 'wrong learning rate'", name="cancel")
+@click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
+@click.option("--reason", default="", help="Noted in the description: Beaker itself keeps none.")
+@click.option("-d", "--detach", is_flag=True, help="Do not wait until the jobs have ended.")
+def cancel_command(experiments: tuple[str, ...], reason: str, detach: bool) -> None:
+    """End experiments, and wait until they have."""
+    service = _service()
+    for experiment in experiments:
+        service.cancel(experiment, reason, waits=not detach)
+        tell(f"{experiment} is cancelled" if not detach else f"{experiment} was told to end")
+
+
+@verb("windlass beaker groups", "windlass beaker groups --add sweep-3 01J8XYZ 01J8ABC", name="groups")
+@click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
+@click.option("--add", "group", default="", metavar="GROUP", help="Put the experiments into this group; made if new.")
+@click.option("--workspace", default="", metavar="ORGANIZATION/NAME", help="Default: that of Beaker's config file.")
+def groups_command(experiments: tuple[str, ...], group: str, workspace: str) -> None:
+    """List the groups of a workspace, or put experiments into one."""
+    if bool(group) != bool(experiments):
+        hint = "windlass beaker groups --add GROUP EXPERIMENT..."
+        raise UsageError("a group and its experiments go together", hint=hint, code="usage")
+    service = _service()
+    if group:
+        ids = [service.get(experiment).id for experiment in experiments]
+        tell(f"{service.add_to_group(group, ids, workspace=workspace).name} has {len(ids)} more")
+        return
+    rows = [(printable(one.name), one.id, printable(one.description)) for one in service.groups(workspace)]
+    if not rows:
+        tell("no groups yet: windlass beaker groups --add GROUP EXPERIMENT...")
+        return
+    for line in table(("name", "id", "description"), rows):
+        emit_page(line)
+
+
+def _service() -> BeakerService:
+    from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
+
+    return BeakerService()
+
+
+for _member in (
+    submit_command,
+    show_command,
+    logs_command,
+    fetch_command,
+    why_command,
+    cancel_command,
+    secret_command,
+    workspace_command,
+    groups_command,
+    config_command,
+    import_command,
+    export_command,
+):
+    beaker_command.add_command(_member)

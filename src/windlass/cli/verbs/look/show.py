@@ -1,0 +1,105 @@
+"""`windlass show`: one run, with everything a person asks first."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.finding import looked_at, reconciled
+from windlass.cli.render.run import run_data, run_page
+from windlass.cli.screen import emit, emit_json, emit_page, tell
+from windlass.cli.verb import json_option, run_argument, verb
+from windlass.core.errors import NotFoundError, UsageError
+from windlass.record.state import RunFacts
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder, find
+
+__all__ = ["show_command"]
+
+
+@verb(
+    "windlass show last",
+    "windlass show hello-7hq2mx4p --json",
+    "windlass show last --reconcile",
+    "windlass show last --provenance",
+    "windlass show last --provenance --graph svg > chain.svg",
+    name="show",
+)
+@run_argument()
+@click.option(
+    "--provenance", is_flag=True, help="Show what the run was made from and what it made, each with its digest."
+)
+@click.option(
+    "--graph",
+    type=click.Choice(["mermaid", "svg"]),
+    help="Print the provenance as a graph: Mermaid text or an SVG picture.",
+)
+@click.option(
+    "--reconcile",
+    "is_reconciling",
+    is_flag=True,
+    help="First do what the run needs: record a job that is lost, submit the next one, cancel what is left over.",
+)
+@json_option
+def show_command(run: str, provenance: bool, graph: str | None, is_reconciling: bool, is_json: bool) -> None:
+    """Show one run: state, cause, attempts, outputs, metrics, and what to type next.
+
+    RUN is a run's id, its beginning, at least four of its last letters, the experiment's name for its newest run, or
+    `last`. It changes nothing, unless you give --reconcile: what the run needs is shown, with the command to type.
+    """
+    home = Home.default()
+    folder = find(home, run)
+    if is_reconciling:
+        for line in reconciled(folder, home):
+            tell(f"{folder.id}: {line}")
+    if provenance or graph:
+        _show_provenance(folder, graph, is_json=is_json)
+        return
+    found = looked_at(folder, home)
+    facts = folder.facts()
+    waits = {**_waits(folder, facts), **found.suspended}
+    if is_json:
+        emit_json("windlass.show/1", run_data(folder, facts, waits, found.pending))
+        return
+    for line in run_page(folder, facts, waits, found.pending):
+        emit_page(line)
+
+
+def _show_provenance(run: RunFolder, graph: str | None, *, is_json: bool) -> None:
+    from windlass.runs.provenance.chain import provenance_chain  # lazy: here and below, only this option
+
+    if graph and is_json:
+        message = "`--graph` and `--json` are two forms of the same"
+        raise UsageError(message, hint="give one of them: --json has the graph's nodes and edges", code="usage")
+    chain = provenance_chain(run)
+    if graph == "mermaid":
+        from windlass.runs.provenance.mermaid import mermaid
+
+        emit(mermaid(chain).rstrip("\n"))
+    elif graph == "svg":
+        from windlass.runs.provenance.svg import svg
+
+        emit(svg(chain).rstrip("\n"))
+    elif is_json:
+        emit_json("windlass.provenance/1", {"run": run.id, **chain.to_data(), "record": _record(run)})
+    else:
+        from windlass.cli.render.provenance import provenance_page
+
+        for line in provenance_page(chain):
+            emit_page(line)
+
+
+def _record(run: RunFolder) -> dict[str, object] | None:
+    """Everything that was written down at the launch; None where the launch did not come that far."""
+    try:
+        return run.provenance()
+    except NotFoundError:
+        return None
+
+
+def _waits(run: RunFolder, facts: RunFacts) -> dict[str, str]:
+    """Why a scheduler has not started the jobs of tasks that wait; nothing where it cannot be asked."""
+    if not any(task.newest_job and task.is_between for task in facts.tasks.values()):
+        return {}
+    from windlass.launch.reconcile.waiting import why_waiting  # lazy: most runs wait for nothing
+
+    return why_waiting(run, facts)

@@ -1,0 +1,1 @@
+"""Verbs for what runs need: data, sites, images, secrets, and this machine."""

@@ -1,0 +1,281 @@
+"""`windlass data`: datasets by digest, with names that may move."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+import click
+
+from windlass.cli.completion.files import beginning, complete_file, complete_folder
+from windlass.cli.screen import emit_json, emit_page, table, tell
+from windlass.cli.times import as_duration
+from windlass.cli.verb import Family, examples_page, json_option, verb
+from windlass.cli.verbs.manage.data_build import build_command
+from windlass.core.phrases import ago, count, size
+
+if TYPE_CHECKING:
+    from windlass.launch.data import Data
+    from windlass.store import Version
+
+__all__ = ["data_command"]
+
+_SHORT = 12
+_EVERY_S = 1.0
+
+
+@click.group(
+    cls=Family,
+    name="data",
+    epilog=examples_page("windlass data add corpus/ --name corpus", "windlass data push corpus --to s3://bucket/store"),
+)
+def data_command() -> None:
+    """Keep datasets by digest: add, ls, show, pull, push, rm, gc. Prepare what an experiment builds: build.
+
+    An experiment names them (`data: {corpus: store:corpus}`); a launch pins the digest, and jobs read ${data.corpus}.
+    """
+
+
+def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    return beginning((alias.name for alias in _data().local.aliases()), incomplete)
+
+
+_store_option = click.option(
+    "--store",
+    default="",
+    metavar="URL",
+    shell_complete=complete_folder,
+    help="Another store: a folder, `s3://bucket/path`.",
+)
+_name_option = click.option(
+    "--name", default="", metavar="NAME", shell_complete=_complete, help="Point this name at it; a name may move."
+)
+
+
+@verb("windlass data add corpus/ --name corpus", "windlass data add s3://bucket/prefix/ --name raw", name="add")
+@click.argument("source", metavar="SOURCE", shell_complete=complete_file)
+@_name_option
+@json_option
+def add_command(source: str, name: str, is_json: bool) -> None:
+    """Make a version of a file, a folder, or a remote source (s3:, gs:, hf:, http:), and print its digest."""
+    with _Meter("added") as meter:
+        version = _data(meter=meter).add(source, name=name)
+    _say(version, [name] if name else [], is_json=is_json)
+
+
+@verb("windlass data ls", "windlass data ls --store s3://bucket/store", name="ls")
+@_store_option
+@json_option
+def ls_command(store: str, is_json: bool) -> None:
+    """List versions with their names."""
+    found = list(_data(store).ls())
+    if is_json:
+        emit_json("windlass.data-list/1", {"versions": [_summary(version, names) for version, names in found]})
+        return
+    if not found:
+        tell("no data yet: windlass data add PATH --name NAME")
+        return
+    now = time.time()
+    rows = [
+        (
+            ", ".join(names) or "-",
+            version.digest[:_SHORT],
+            size(version.size_bytes),
+            count(len(version.entries), "file"),
+            ago(version.at, now),
+            version.source,
+        )
+        for version, names in sorted(found, key=lambda each: (each[1] or ["~"], each[0].at))
+    ]
+    for line in table(("name", "digest", "size", "files", "made", "source"), rows):
+        emit_page(line)
+
+
+@verb("windlass data show corpus", "windlass data show corpus --files", name="show")
+@click.argument("ref", metavar="NAME|DIGEST", shell_complete=_complete)
+@click.option("--files", "has_files", is_flag=True, help="List every file with its size and digest.")
+@_store_option
+@json_option
+def show_command(ref: str, has_files: bool, store: str, is_json: bool) -> None:
+    """Show one version."""
+    data = _data(store)
+    version = data.show(ref)
+    names = [alias.name for alias in data.store.aliases() if alias.digest == version.digest]
+    files = [
+        {"path": each.path, "mode": each.mode, "bytes": each.size_bytes, "sha256": each.sha256}
+        for each in version.entries
+    ]
+    if is_json:
+        emit_json("windlass.data/1", {**_summary(version, names), "files": files})
+        return
+    for line in table(("key", "value"), [(key, str(value)) for key, value in _facts(version, names)])[1:]:
+        emit_page(line)
+    if has_files:
+        emit_page()
+        rows = [(each.path or version.name, size(each.size_bytes), each.sha256) for each in version.entries]
+        for line in table(("path", "size", "sha256"), rows):
+            emit_page(line)
+
+
+@verb("windlass data pull corpus --from s3://bucket/store", name="pull")
+@click.argument("ref", metavar="NAME|DIGEST", shell_complete=_complete)
+@click.option(
+    "--from",
+    "url",
+    required=True,
+    metavar="URL",
+    shell_complete=complete_folder,
+    help="The store that has it: `s3://bucket/path`.",
+)
+@_name_option
+@json_option
+def pull_command(ref: str, url: str, name: str, is_json: bool) -> None:
+    """Fetch a version from another store; what is here already is not fetched, and a cut transfer goes on."""
+    with _Meter("pulled") as meter:
+        version = _data(meter=meter).pull(ref, url=url, name=name)
+    _say(version, [name] if name else [], is_json=is_json)
+
+
+@verb("windlass data push corpus --to s3://bucket/store", name="push")
+@click.argument("ref", metavar="NAME|DIGEST", shell_complete=_complete)
+@click.option(
+    "--to",
+    "url",
+    required=True,
+    metavar="URL",
+    shell_complete=complete_folder,
+    help="The store that gets it: `s3://bucket/path`.",
+)
+@_name_option
+@json_option
+def push_command(ref: str, url: str, name: str, is_json: bool) -> None:
+    """Send a version to another store; what is there already is not sent."""
+    with _Meter("pushed") as meter:
+        version = _data(meter=meter).push(ref, url=url, name=name)
+    _say(version, [name] if name else [], is_json=is_json)
+
+
+@verb("windlass data rm corpus", "windlass data rm 3f2a91c04b77 --force", name="rm")
+@click.argument("refs", nargs=-1, required=True, metavar="NAME|DIGEST...", shell_complete=_complete)
+@click.option("--force", is_flag=True, help="Remove a version though a run that succeeded needs it.")
+@_store_option
+def rm_command(refs: tuple[str, ...], force: bool, store: str) -> None:
+    """Forget a name, or by digest a version with all its names; `windlass data gc` frees the space."""
+    data = _data(store)
+    for ref in refs:
+        digest = data.rm(ref, force=force)
+        tell(
+            f"{ref} is gone"
+            if digest.startswith(ref.removeprefix("sha256:"))
+            else f"{ref} ({digest[:_SHORT]}) has no name now"
+        )
+
+
+@verb("windlass data gc --dry-run", "windlass data gc --older-than 1d", name="gc")
+@click.option(
+    "--older-than", callback=as_duration, metavar="TIME", help="Only what nobody used since; 7d if not given."
+)
+@click.option(
+    "--drop-pinned",
+    is_flag=True,
+    help="Also what only runs need that succeeded; never what a run needs that may go on.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@_store_option
+@json_option
+def gc_command(older_than: float | None, drop_pinned: bool, dry_run: bool, store: str, is_json: bool) -> None:
+    """Remove versions without a name that no run needs and nobody used lately, and bytes of no version."""
+    given = {} if older_than is None else {"older_than_s": older_than}
+    done = _data(store).gc(drops_pinned=drop_pinned, is_dry=dry_run, **given)
+    if is_json:
+        content = {
+            "is_dry_run": dry_run,
+            "removed": list(done.versions),
+            "kept": dict(done.kept),
+            "num_objects": done.num_objects,
+            "bytes": done.num_bytes,
+        }
+        emit_json("windlass.data-gc/1", content)
+        return
+    for digest in done.versions:
+        emit_page(f"{'would remove' if dry_run else 'removed':<13} {digest[:_SHORT]}")
+    for digest, why in done.kept.items():
+        emit_page(f"{'kept':<13} {digest[:_SHORT]}  {why}")
+    tell(f"{'would free' if dry_run else 'freed'} {size(done.num_bytes)}, {count(done.num_objects, 'object')}")
+
+
+def _data(store: str = "", *, meter: _Meter | None = None) -> Data:
+    from windlass.launch.data import Data  # lazy: the help page needs none of it
+
+    return Data(store) if meter is None else Data(store, progress=meter.advance)
+
+
+def _say(version: Version, names: list[str], *, is_json: bool) -> None:
+    if is_json:
+        emit_json("windlass.data/1", _summary(version, names))
+    else:
+        emit_page(f"sha256:{version.digest}")
+
+
+def _summary(version: Version, names: list[str]) -> dict[str, object]:
+    return {
+        "digest": version.digest,
+        "names": names,
+        "kind": version.kind,
+        "bytes": version.size_bytes,
+        "num_files": len(version.entries),
+        "source": version.source,
+        "at": version.at,
+    }
+
+
+def _facts(version: Version, names: list[str]) -> list[tuple[str, object]]:
+    return [
+        ("digest", f"sha256:{version.digest}"),
+        ("names", ", ".join(names) or "-"),
+        ("kind", version.kind),
+        ("size", f"{size(version.size_bytes)} in {count(len(version.entries), 'file')}"),
+        ("source", version.source),
+    ]
+
+
+class _Meter:
+    """How much came so far, once a second on a terminal, and in the end."""
+
+    def __init__(self, verb: str) -> None:
+        self._verb = verb
+        self._mutex = threading.Lock()
+        self._num_bytes = 0
+        self._began = self._told = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        if self._num_bytes:
+            passed = max(1e-3, time.monotonic() - self._began)
+            tell(f"{self._verb} {size(self._num_bytes)} at {size(self._num_bytes / passed)}/s")
+
+    def advance(self, num_bytes: int) -> None:
+        """Count what came; called from several threads."""
+        with self._mutex:
+            self._num_bytes += num_bytes
+            now = time.monotonic()
+            if now - self._told >= _EVERY_S and sys.stderr.isatty():
+                self._told = now
+                tell(f"{size(self._num_bytes)} so far, {size(self._num_bytes / (now - self._began))}/s")
+
+
+for _member in (
+    build_command,
+    add_command,
+    ls_command,
+    show_command,
+    pull_command,
+    push_command,
+    rm_command,
+    gc_command,
+):
+    data_command.add_command(_member)

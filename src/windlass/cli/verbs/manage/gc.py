@@ -1,0 +1,268 @@
+"""`windlass gc`: clear away what nobody needs; never anything of a run in motion."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from windlass.cli.completion.files import complete_sites
+from windlass.cli.screen import emit_json, emit_page, tell
+from windlass.cli.times import as_duration
+from windlass.cli.verb import json_option, verb
+from windlass.core.errors import PreconditionError, UsageError, WindlassError
+from windlass.core.phrases import count, size
+from windlass.core.units import format_duration
+from windlass.launch.gc.retention import enforce, half_removed, retained
+from windlass.launch.gc.runs import Kept, Removal, left_overs, old_environments, old_runs, remove
+from windlass.runs.home import Home
+
+__all__ = ["gc_command"]
+
+_DAY_S = 86400.0
+_WEEK_S = 7 * _DAY_S
+
+
+@verb(
+    "windlass gc --runs --older-than 30d --dry-run",
+    "windlass gc --runs --older-than 30d --yes    # does not ask",
+    "windlass gc --yes",
+    "windlass gc --environments",
+    "windlass gc --environments --on isambard --older-than 30d",
+    "windlass gc --reindex",
+    name="gc",
+)
+@click.option("--runs", is_flag=True, help="Remove runs that ended, with checkpoints and outputs.")
+@click.option(
+    "--environments",
+    is_flag=True,
+    help="Remove built environments that only runs that succeeded used, none within a day (or --older-than).",
+)
+@click.option("--images", is_flag=True, help="Remove images that were built here and that no run's record pins.")
+@click.option("--data", is_flag=True, help="Remove prepared data and versions in the store that no run's record pins.")
+@click.option("--drop-pinned", is_flag=True, help="With --images, --data: also what only runs that succeeded pin.")
+@click.option(
+    "--on",
+    "site",
+    default="",
+    metavar="SITE",
+    shell_complete=complete_sites,
+    help="With --environments: those that were built at a site.",
+)
+@click.option("--older-than", callback=as_duration, metavar="TIME", help="Only what ended or was used before: `30d`.")
+@click.option("--reindex", is_flag=True, help="Read every run again and rebuild the index.")
+@click.option(
+    "--yes",
+    "-y",
+    is_flag=True,
+    help="Do not ask before --runs removes; and remove what the rules of runs (`retain:`) say, which are else only told.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@json_option
+def gc_command(
+    *,
+    runs: bool,
+    environments: bool,
+    images: bool,
+    data: bool,
+    drop_pinned: bool,
+    site: str,
+    older_than: float | None,
+    reindex: bool,
+    yes: bool,
+    dry_run: bool,
+    is_json: bool,
+) -> None:
+    """Clear away old runs and environments, carry out what runs say about themselves, and rebuild the index.
+
+    Without an option: left-overs of killed commands, secrets of runs that ended, indexes of homes that are gone go at
+    once. `--runs` asks first; without a terminal it needs --yes. What the rules of runs (`retain:` in the experiment) would remove is told, with the reason, and goes with --yes.
+
+    A checkpoint that a failed or stopped run goes on from stays whatever its rules say, and so does everything of a run
+    in motion. An environment that a failed or stopped run used stays, since `retry` and `resume` go on with it; it goes
+    when such runs are gone (`--runs`). An image or data that the record of a run pins stays too; `--drop-pinned` gives up
+    what only runs that succeeded pin. Images, data and prepared data that were used within a week stay (or --older-than).
+
+    A run that lives at a site reached over ssh goes there and here, and its rules hold there; while the site is silent it
+    stays.
+    """
+    home = Home.default()
+    _check(has_runs=runs, has_caches=environments or images or data, older_than=older_than)
+    if drop_pinned and not (images or data):
+        raise UsageError("`--drop-pinned` of what?", hint="add --images or --data", code="usage")
+    if yes and dry_run:
+        raise UsageError("--yes and --dry-run contradict each other", hint="windlass gc --dry-run", code="usage")
+    if site:
+        if runs or images or data or reindex or yes or not environments:
+            message = "`--on` goes with --environments alone: what a run left at a site goes with the run"
+            raise UsageError(message, hint=f"windlass gc --environments --on {site} --dry-run", code="usage")
+        _at_site(site, home, older_than, dry_run=dry_run, is_json=is_json)
+        return
+    found = _found(home, has_runs=runs, has_environments=environments, older_than_s=older_than)
+    if not (yes or dry_run):
+        _ask([each for each in found if isinstance(each, Removal) and each.kind == "run"], older_than)
+    seen = [
+        each if dry_run or isinstance(each, Kept) else _removed(each, lambda it: remove(it, home)) for each in found
+    ]
+    gone = [each for each in seen if isinstance(each, Removal)]
+    if images or data:
+        cleared = _caches(home, older_than, has_images=images, has_data=data, drops_pinned=drop_pinned, is_dry=dry_run)
+        seen += cleared
+        gone += [each for each in cleared if isinstance(each, Removal)]
+    ruled = [each for each in retained(home) if each.path not in {removal.path for removal in gone}]
+    due = [each for each in ruled if isinstance(each, Removal)]
+    enforced = [_removed(each, lambda it: enforce(it, home)) for each in due] if yes else []
+    due = [each for each in enforced if isinstance(each, Removal)] if yes else due
+    kept = list(dict.fromkeys(each for each in (*seen, *ruled, *enforced) if isinstance(each, Kept)))
+    num_indexed = _reindex(home) if reindex and not dry_run else None
+    if is_json:
+        emit_json("windlass.gc/1", _as_data(gone, due, kept, dry_run=dry_run, is_enforced=yes, num_indexed=num_indexed))
+        return
+    _emit(gone, kept, due=due, word="would remove" if dry_run else "removed", due_word="removed" if yes else "due")
+    if num_indexed is not None:
+        tell(f"the index holds {count(num_indexed, 'run')}")
+    freed = sum(removal.num_bytes for removal in (*gone, *(due if yes else ())))
+    tell(f"{'would free' if dry_run else 'freed'} {size(freed)}" if gone or (due and yes) else "nothing to remove")
+    if due and not yes:
+        tell(f"by their rules {size(sum(each.num_bytes for each in due))} are due: windlass gc --yes removes them")
+
+
+def _ask(runs: Sequence[Removal], older_than_s: float | None) -> None:
+    """Have a person confirm that runs go, with their checkpoints and outputs; nothing to ask where none would.
+
+    Raises:
+        PreconditionError: the answer is no, or there is no terminal.
+    """
+    if not runs:
+        return
+    what = f"{count(len(runs), 'run')} with checkpoints and outputs, {size(sum(each.num_bytes for each in runs))}"
+    line = f"windlass gc --runs --older-than {format_duration(older_than_s or 0.0)}"
+    if not _can_answer():
+        hint = f"`{line} --dry-run` lists them, `{line} --yes` removes them"
+        raise PreconditionError(f"not asked whether to remove {what}", hint=hint, code="not-confirmed")
+    for each in runs:
+        tell(f"  {_place(each)}  {size(each.num_bytes)}")
+    if not click.confirm(f"remove {what}?", err=True):
+        raise PreconditionError("nothing was removed", hint=f"{line} --dry-run", code="not-confirmed")
+
+
+def _can_answer() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _removed(removal: Removal, carry_out: Callable[[Removal], bool]) -> Removal | Kept:
+    """Remove one thing; what stays after all is told with the reason, and the others go on."""
+    try:
+        is_gone, why = carry_out(removal), "it is in motion, is needed, or cannot be looked at"
+    except WindlassError as error:
+        is_gone, why = False, error.message
+    if is_gone:
+        return removal
+    return Kept(path=removal.path, why=why, kind=removal.kind, site=removal.site)
+
+
+def _caches(
+    home: Home, older_than: float | None, *, has_images: bool, has_data: bool, drops_pinned: bool, is_dry: bool
+) -> list[Removal | Kept]:
+    from windlass.launch.gc.caches import clear  # lazy: beside its one use
+
+    age_s = _WEEK_S if older_than is None else older_than
+    return list(
+        clear(
+            home,
+            has_images=has_images,
+            has_data=has_data,
+            older_than_s=age_s,
+            drops_pinned=drops_pinned,
+            is_dry=is_dry,
+        )
+    )
+
+
+def _at_site(name: str, home: Home, older_than: float | None, *, dry_run: bool, is_json: bool) -> None:
+    from windlass.launch.gc.at_site import clear_environments  # lazy: beside its one use
+    from windlass.sites import find_site
+
+    age_s = _DAY_S if older_than is None else older_than
+    found = list(clear_environments(home, find_site(name, home.path), age_s, is_dry=dry_run))
+    gone = [each for each in found if isinstance(each, Removal)]
+    kept = [each for each in found if isinstance(each, Kept)]
+    if is_json:
+        emit_json("windlass.gc/1", _as_data(gone, [], kept, dry_run=dry_run, is_enforced=True, num_indexed=None))
+        return
+    _emit(gone, kept, word="would remove" if dry_run else "removed")
+    freed = size(sum(each.num_bytes for each in gone))
+    tell(f"{'would free' if dry_run else 'freed'} {freed} at {name}" if gone else "nothing to remove")
+
+
+def _emit(
+    gone: Sequence[Removal], kept: Sequence[Kept], *, word: str, due: Sequence[Removal] = (), due_word: str = "due"
+) -> None:
+    for said, removals in ((word, gone), (due_word, due)):
+        for removal in removals:
+            why = f"  {removal.why}" if removal.why else ""
+            emit_page(f"{said:<13} {removal.kind:<12} {_place(removal)}  {size(removal.num_bytes)}{why}")
+    for each in kept:
+        emit_page(f"{'kept':<13} {each.kind:<12} {_place(each)}  {each.why}")
+
+
+def _place(each: Removal | Kept) -> str:
+    return f"{each.site}:{each.path}" if each.site else str(each.path)
+
+
+def _check(*, has_runs: bool, has_caches: bool, older_than: float | None) -> None:
+    if has_runs and older_than is None:
+        raise UsageError(
+            "`--runs` needs `--older-than`, so that no run goes by mistake",
+            hint="windlass gc --runs --older-than 30d --dry-run",
+            code="missing-argument",
+        )
+    if older_than is not None and not (has_runs or has_caches):
+        raise UsageError("`--older-than` of what?", hint="add --runs, --environments, --images or --data", code="usage")
+
+
+def _as_data(
+    gone: Sequence[Removal],
+    due: Sequence[Removal],
+    kept: Sequence[Kept],
+    *,
+    dry_run: bool,
+    is_enforced: bool,
+    num_indexed: int | None,
+) -> dict[str, object]:
+    removed = [*gone, *(due if is_enforced else ())]
+    return {
+        "is_dry_run": dry_run,
+        "removed": [_removal_data(each) for each in removed],
+        "due": [] if is_enforced else [_removal_data(each) for each in due],
+        "kept": [{"kind": each.kind, "path": str(each.path), "why": each.why, **_site_data(each)} for each in kept],
+        "bytes": sum(each.num_bytes for each in removed),
+        "num_indexed": num_indexed,
+    }
+
+
+def _removal_data(removal: Removal) -> dict[str, object]:
+    data = {"kind": removal.kind, "path": str(removal.path), "bytes": removal.num_bytes, "why": removal.why}
+    return {**data, **_site_data(removal)}
+
+
+def _site_data(each: Removal | Kept) -> dict[str, object]:
+    """Only what lies at a site says so."""
+    return {"site": each.site} if each.site else {}
+
+
+def _found(home: Home, *, has_runs: bool, has_environments: bool, older_than_s: float | None) -> list[Removal | Kept]:
+    found: list[Removal | Kept] = [*left_overs(home), *half_removed(home)]
+    if has_runs and older_than_s is not None:
+        found += old_runs(home, older_than_s)
+    if has_environments:
+        found += old_environments(home, _DAY_S if older_than_s is None else older_than_s)
+    return found
+
+
+def _reindex(home: Home) -> int:
+    from windlass.runs.index import Index  # lazy: SQLite, only for this option
+
+    return Index(home).rebuild()

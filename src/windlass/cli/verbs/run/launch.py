@@ -1,0 +1,201 @@
+"""`windlass launch`: run an experiment file, or one command; follow it to its verdict."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.completion.files import complete_each, complete_experiment, complete_folder
+from windlass.cli.planning import PlanFlags, PlanningVerb, planning_options, required_file
+from windlass.cli.screen import emit, emit_json, tell
+from windlass.cli.verb import detach_option, json_option, verb
+from windlass.core.errors import PreconditionError, UsageError
+
+if TYPE_CHECKING:
+    from windlass.launch import Options, Prepared
+
+__all__ = ["launch_command"]
+
+
+@verb(
+    "windlass launch experiment.yaml",
+    "windlass launch experiment.yaml tasks.train.nodes=2 params.lr=3e-3 -d",
+    "windlass launch --gpus 1 -- python train.py --lr 3e-3",
+    "windlass launch experiment.yaml --each params.seed=1,2,3,4 --on isambard",
+    "windlass launch nightly.yaml --if-changed    # in cron or CI",
+    name="launch",
+    cls=PlanningVerb,
+)
+@click.argument("file", required=False, type=click.Path(path_type=str), metavar="FILE | -- COMMAND")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
+@detach_option
+@planning_options
+@click.option("--render", is_flag=True, help="Print the script that would be submitted, byte for byte, and do nothing.")
+@click.option(
+    "--each",
+    metavar="KEY=A,B,...",
+    multiple=True,
+    shell_complete=complete_each,
+    help="One run per value, and per combination of several; a scheduler gets them as one job array.",
+)
+@click.option("--if-changed", is_flag=True, help="Do nothing when a run of the same plan succeeded or still goes on.")
+@click.option("--name", default="", help="Name of the experiment; of a COMMAND's by default its program's.")
+@click.option("--gpus", metavar="N", default="", help="GPUs per node of a COMMAND: `1` or `4 x gh200`.")
+@click.option("--nodes", metavar="N", type=click.IntRange(min=1), help="Nodes of a COMMAND.")
+@click.option(
+    "--env-uv",
+    metavar="DIR",
+    default="",
+    shell_complete=complete_folder,
+    help="Project folder with the lock file for a COMMAND.",
+)
+@json_option
+@click.pass_context
+def launch_command(  # noqa: PLR0917 - click passes them by name
+    context: click.Context,
+    file: str | None,
+    overrides: tuple[str, ...],
+    detach: bool,
+    flags: PlanFlags,
+    render: bool,
+    each: tuple[str, ...],
+    if_changed: bool,
+    name: str,
+    gpus: str,
+    nodes: int | None,
+    env_uv: str,
+    is_json: bool,
+) -> int:
+    """Run an experiment file, or one command, and follow it to its end.
+
+    Log lines go to standard output, progress to standard error. Ctrl-C detaches: the run needs nobody. Exits with 0 when
+    the run succeeded and with 1 when it did not.
+
+    Overrides change the file for this run: `tasks.train.nodes=2`, `--params.lr=3e-3`, `'~limit.time'` (removes it; the
+    quotes keep it from the shell).
+    """
+    command = context.meta.get("windlass.command")
+    if command is None:
+        path = required_file(context, file)
+        _check_file_only(gpus=gpus, nodes=nodes, env_uv=env_uv)
+    options = flags.options(is_dry=render)
+    if not (if_changed or render or each or flags.on not in ("", "local")):
+        _start_guard_early()
+    named = (*overrides, *([f"name={name}"] if name else []))
+    if each:
+        from windlass.cli.many import launch_each  # lazy: only this option
+
+        if command is not None:
+            raise UsageError("`--each` goes with a FILE, not with a command", hint="write a file", code="usage")
+        if render or if_changed:
+            message = f"`--each` makes several runs, and `{'--render' if render else '--if-changed'}` is about one"
+            raise UsageError(message, hint="give the value as an override: params.seed=1", code="usage")
+        return launch_each(path, named, each, options, is_json=is_json)
+    if command is None:
+        from windlass.launch import prepare_file  # lazy: after the cheap checks
+
+        prepared = prepare_file(path, named, options, log=tell)
+    else:
+        prepared = _prepare_command(command, overrides, options, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
+    if render:
+        from windlass.cli.render.submission import emit_scripts  # lazy: only this option
+
+        emit_scripts(prepared)
+        return 0
+    if if_changed and _is_unchanged(prepared, is_json=is_json):
+        return 0
+    return _start(prepared, is_detached=detach, is_json=is_json)
+
+
+def _start_guard_early() -> None:
+    """Let the guard's imports run beside the planning; what is wrong with the home is told later, in its place."""
+    from windlass.backends.early import start_early  # lazy: only a launch starts processes
+    from windlass.runs.home import Home
+    from windlass.supervise.archive import ensure_archive
+
+    with contextlib.suppress(PreconditionError, OSError):
+        start_early(ensure_archive(Home.default().cache / "archives"))
+
+
+def _check_file_only(*, gpus: str, nodes: int | None, env_uv: str) -> None:
+    """Refuse what only a command takes; a file says it itself, and an override changes it."""
+    given = {
+        "--gpus": (gpus, "tasks.TASK.gpus=N"),
+        "--nodes": (nodes, "tasks.TASK.nodes=N"),
+        "--env-uv": (env_uv, "env.uv=DIR"),
+    }
+    for option, (value, override) in given.items():
+        if value:
+            message = f"`{option}` goes with a command (`windlass launch {option} ... -- COMMAND`), not with a file"
+            raise UsageError(message, hint=f"with a file write the override {override}", code="usage")
+
+
+def _prepare_command(
+    command: tuple[str, ...],
+    overrides: tuple[str, ...],
+    options: Options,
+    *,
+    name: str,
+    gpus: str,
+    nodes: int | None,
+    env_uv: str,
+) -> Prepared:
+    """The one-task experiment around a command, planned like any other."""
+    from windlass.cli.one_command import experiment_of  # lazy: a file does not need it
+    from windlass.launch import prepare
+
+    experiment = experiment_of(command, overrides, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
+    return prepare(experiment, Path.cwd(), options, overrides=overrides, log=tell)
+
+
+def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
+    """Whether a run of the same plan succeeded or goes on; says which.
+
+    One that is on record as going on is looked after first: it may have died with its machine.
+    """
+    from windlass.cli.finding import reconciled  # lazy: only for this option
+    from windlass.runs.index import Index  # lazy: SQLite, only for this option
+    from windlass.runs.store import RunFolder
+
+    index = Index(prepared.home)
+    index.refresh()
+    same = [row for row in index.rows(name=prepared.plan.name) if row.plan_hash == prepared.plan.plan_hash]
+    for row in same:
+        if not row.is_terminal and row.state != "unknown":
+            for line in reconciled(RunFolder(prepared.home.runs / row.id), prepared.home):
+                tell(f"{row.id}: {line}")
+    index.refresh()
+    for row in index.rows(name=prepared.plan.name):
+        is_good = row.state == "succeeded" or not (row.is_terminal or row.state == "unknown")
+        if row.plan_hash == prepared.plan.plan_hash and is_good:
+            tell(f"unchanged: {row.id} {row.state} with the same plan ({row.plan_hash[:12]})")
+            if is_json:
+                emit_json(
+                    "windlass.launch/1",
+                    {"run": row.id, "state": row.state, "plan_hash": row.plan_hash, "is_new": False},
+                )
+            return True
+    return False
+
+
+def _start(prepared: Prepared, *, is_detached: bool, is_json: bool) -> int:
+    run = prepared.launch(log=tell)
+    tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")
+    for note in prepared.plan.notes if is_detached else ():  # else they are followed with everything else on record
+        tell(f"  note: {note}")
+    code = 0
+    if not is_detached:
+        from windlass.cli.following import Following, follow_to_verdict  # lazy: not with -d
+
+        code = follow_to_verdict(Following(run.folder, prepared.home, logs_to_stderr=is_json))
+    if is_json:
+        from windlass.cli.render.run import run_data  # lazy: only with --json
+
+        emit_json("windlass.launch/1", {"is_new": True, **run_data(run.folder, run.facts)})
+    elif is_detached:
+        emit(run.id)
+        tell(f"  windlass logs {run.id} --follow | windlass show {run.id} | windlass stop {run.id}")
+    return code

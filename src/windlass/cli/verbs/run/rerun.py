@@ -1,0 +1,67 @@
+"""`windlass rerun`: a new run of an old plan, from the same pins."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli.completion.files import complete_places
+from windlass.cli.completion.runs import complete_run_overrides
+from windlass.cli.finding import found_run
+from windlass.cli.screen import emit, emit_json, tell
+from windlass.cli.verb import detach_option, json_option, run_argument, verb
+from windlass.launch.rerun import Rerun, prepare_rerun
+from windlass.runs.home import Home
+
+__all__ = ["rerun_command"]
+
+
+@verb(
+    "windlass rerun last",
+    "windlass rerun hello-7hq2mx4p params.seed=2 -d",
+    "windlass rerun last --on isambard",
+    "windlass rerun last --on docker env.image=python:3.12 '~env.uv'",
+    name="rerun",
+)
+@run_argument()
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_run_overrides)
+@click.option(
+    "--on", metavar="SITE[/PARTITION]", default="", shell_complete=complete_places, help="Run it elsewhere, same pins."
+)
+@click.option("--best-effort", is_flag=True, help="Note what the place cannot honour, instead of refusing it.")
+@click.option("--reshape", is_flag=True, help="Spread tasks that want more GPUs of a node than there are.")
+@detach_option
+@json_option
+def rerun_command(
+    run: str, overrides: tuple[str, ...], on: str, best_effort: bool, reshape: bool, detach: bool, is_json: bool
+) -> int:
+    """Start a new run with the same pins: code, environment and data as they were.
+
+    It starts from nothing, not from the old run's checkpoints; `retry` and `resume` go on with the old run. For changed
+    code or data, `windlass launch FILE` makes new pins.
+
+    OVERRIDES come on top of those of the old run: parameters, resources and limits, not what is pinned, such as
+    `params.seed=2`, `tasks.train.memory=32GiB`, `limit.time=2h`. With `--on` another kind of place they may also name
+    the environment there (`env.image=...`). What cannot be carried over to that place is an error.
+    """
+    home = Home.default()
+    old = found_run(run, home)
+    how = Rerun(on=on, overrides=overrides, best_effort=best_effort, reshape=reshape)
+    prepared = prepare_rerun(old, home, how=how)
+    for note in prepared.plan.notes:
+        if note.startswith(f"the image of {old.id}"):
+            tell(f"note: {note}")
+    new = prepared.launch(log=tell)
+    changes = f" with {' '.join(overrides)}" if overrides else ""
+    tell(f"{new.id}  the plan of {old.id}{changes}{f' on {on}' if on else ''}  {new.folder.path}")
+    code = 0
+    if not detach:
+        from windlass.cli.following import Following, follow_to_verdict  # lazy: not with -d
+
+        code = follow_to_verdict(Following(new.folder, home, logs_to_stderr=is_json))
+    if is_json:
+        from windlass.cli.render.run import run_data  # lazy: only with --json
+
+        emit_json("windlass.launch/1", {"is_new": True, **run_data(new.folder, new.facts)})
+    elif detach:
+        emit(new.id)
+    return code

@@ -1,0 +1,286 @@
+"""`windlass sweep`: search over settings of an experiment: launch, show, ls, best, why, extend, resume, stop, export."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.completion.files import complete_experiment, complete_file
+from windlass.cli.completion.runs import complete_metrics, complete_sweeps, complete_trials
+from windlass.cli.planning import PlanFlags, PlanningVerb, planning_options, required_file
+from windlass.cli.screen import emit_json, emit_page, tell
+from windlass.cli.verb import Family, examples_page, json_option, verb
+from windlass.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from windlass.tune.sweep import SweepHandle
+
+__all__ = ["sweep_command"]
+
+
+@click.group(
+    cls=Family,
+    name="sweep",
+    epilog=examples_page(
+        "windlass sweep launch experiment.yaml", "windlass sweep show last", "windlass sweep best last --json"
+    ),
+)
+def sweep_command() -> None:
+    """Search over settings of an experiment: each trial is a run with other values.
+
+    What varies, what is measured and who decides stand under `sweep:` in the experiment file. A SWEEP is named by its
+    name, the beginning or end of it, or `last`.
+    """
+
+
+_sweep = click.argument("sweep", metavar="SWEEP", shell_complete=complete_sweeps)
+
+
+def _found(ref: str) -> SweepHandle:
+    from windlass.tune.sweep import SweepHandle  # lazy: a help page needs none of it
+
+    return SweepHandle.find(ref)
+
+
+@verb(
+    "windlass sweep launch experiment.yaml",
+    "windlass sweep launch experiment.yaml --on isambard -d sweep.samples=200",
+    "windlass sweep launch experiment.yaml --in-process    # for a debugger",
+    name="launch",
+    cls=PlanningVerb,
+)
+@click.argument("file", required=False, type=click.Path(path_type=str), metavar="FILE")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
+@click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep has a head of its own.")
+@click.option("--in-process", is_flag=True, help="Run the trials of a `trainable` one by one in this process.")
+@click.option("--name", default="", help="Name of the sweep; by default the experiment's and eight letters.")
+@planning_options
+@json_option
+@click.pass_context
+def launch_command(
+    context: click.Context,
+    file: str | None,
+    overrides: tuple[str, ...],
+    detach: bool,
+    in_process: bool,
+    name: str,
+    flags: PlanFlags,
+    is_json: bool,
+) -> int:
+    """Start the sweep of an experiment file, and watch it to its end.
+
+    Ctrl-C ends the head and leaves the runs; `windlass sweep resume` takes over. A terminal that is closed leaves the
+    sweep a head of its own, as `-d` does from the start; `windlass sweep show SWEEP --follow` watches it. Exits with 0 when the sweep is over and
+    at least one trial has succeeded.
+    """
+    if detach and in_process:
+        message = "--detach and --in-process exclude each other: a head of its own is another process"
+        raise UsageError(message, hint="give one of them", code="usage")
+    path = required_file(context, file)
+    options = flags.options()
+    from windlass.cli.sweep.running import go_on  # lazy: after the cheap checks
+    from windlass.tune.sweep import SweepHandle, prepare_sweep
+
+    made = prepare_sweep(path, overrides, options, name=name, log=tell)
+    for note in made.example.plan.notes:
+        if not note.startswith("context.group="):
+            tell(f"  note: {note}")
+    handle = SweepHandle(made.create())
+    return go_on(handle, made.prepared.home, is_detached=detach, in_process=in_process, is_json=is_json)
+
+
+@verb("windlass sweep ls", "windlass sweep ls --json", name="ls")
+@json_option
+def ls_command(is_json: bool) -> None:
+    """List the sweeps of this home, the newest first."""
+    from windlass.cli.render.sweep import row_data, sweep_lines  # lazy: here and below, a help page needs none of it
+    from windlass.tune.sweep import list_sweeps
+
+    rows = list_sweeps()
+    if is_json:
+        emit_json("windlass.sweeps/1", {"sweeps": [row_data(row) for row in rows]})
+        return
+    if not rows:
+        tell("no sweep yet; `windlass sweep launch FILE` starts one")
+        return
+    for line in sweep_lines(rows):
+        emit_page(line)
+
+
+@verb("windlass sweep show last", "windlass sweep show digits-7hq2mx4p --follow", name="show")
+@_sweep
+@click.option("-f", "--follow", is_flag=True, help="Go on showing it until it is over.")
+@json_option
+def show_command(sweep: str, follow: bool, is_json: bool) -> None:
+    """Show one sweep: trials, best so far, why something waits."""
+    from windlass.cli.render.sweep import headless_lines, show_lines, sweep_data
+
+    handle = _found(sweep)
+    if is_json:
+        emit_json("windlass.sweep/1", sweep_data(handle))
+        return
+    if follow:
+        from windlass.tune.views.watching import watch
+
+        watch(handle.folder, follows=True)
+        for line in headless_lines(handle):
+            tell(line)
+        return
+    for line in show_lines(handle):
+        emit_page(line)
+
+
+@verb("windlass sweep best last", "windlass sweep best last --metric loss --mode min", name="best")
+@_sweep
+@click.option("--metric", default="", shell_complete=complete_metrics, help="Another metric than the sweep's first.")
+@click.option("--mode", type=click.Choice(["min", "max"]), default=None, help="Which values of it are good.")
+@json_option
+def best_command(sweep: str, metric: str, mode: str | None, is_json: bool) -> None:
+    """Print the best trial: its values, its score, its checkpoint, and the command that runs it again."""
+    from windlass.cli.render.sweep import best_lines, trial_data
+
+    handle = _found(sweep)
+    best = handle.best(metric, mode or "")
+    if is_json:
+        emit_json("windlass.trial/1", {"sweep": handle.name, **trial_data(handle, best)})
+        return
+    for line in best_lines(handle, best, metric):
+        emit_page(line)
+
+
+@verb("windlass sweep why last 7", name="why")
+@_sweep
+@click.argument("trial", metavar="TRIAL", shell_complete=complete_trials)
+@json_option
+def why_command(sweep: str, trial: str, is_json: bool) -> None:
+    """Tell every decision about a trial, with its reason."""
+    from windlass.cli.render.sweep import trial_data
+    from windlass.tune.results.why import explain
+
+    handle = _found(sweep)
+    found = handle.trial(trial)
+    lines = explain(handle.history, found.id)
+    if is_json:
+        emit_json("windlass.trial/1", {"sweep": handle.name, **trial_data(handle, found), "story": lines})
+        return
+    for line in lines:
+        emit_page(line)
+
+
+@verb("windlass sweep stop last", "windlass sweep stop last 7", name="stop")
+@_sweep
+@click.argument("trial", metavar="[TRIAL]", required=False, shell_complete=complete_trials)
+def stop_command(sweep: str, trial: str | None) -> None:
+    """End a sweep and all its trials, or one trial of it."""
+    handle = _found(sweep)
+    if (row := handle.row).state == "over":
+        tell(f"{handle.name} is over already: {row.why}")
+        return
+    handle.stop(trial or "", why="stopped by hand")
+    what = f"trial {handle.trial(trial).id} of {handle.name}" if trial else handle.name
+    tell(f"{what} is asked to stop")
+    if not handle.has_head:
+        tell(f"  it has no head now; `windlass sweep resume {handle.name}` carries it out")
+
+
+@verb("windlass sweep resume last", "windlass sweep resume last --errored -d", name="resume")
+@_sweep
+@click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep has a head of its own.")
+@click.option("--errored", is_flag=True, help="Let failed trials go on from their checkpoints, with fresh budgets.")
+@click.option("--restart-errored", is_flag=True, help="Let failed trials begin anew.")
+@json_option
+def resume_command(sweep: str, detach: bool, errored: bool, restart_errored: bool, is_json: bool) -> int:
+    """Go on with a sweep whose head is gone, exactly where it was."""
+    from windlass.cli.sweep.running import go_on
+    from windlass.runs.home import Home
+
+    if errored and restart_errored:
+        raise UsageError("--errored and --restart-errored exclude each other", hint="give one of them", code="usage")
+    mode = "restart" if restart_errored else "resume" if errored else "skip"
+    handle = _found(sweep)
+    return go_on(handle, Home.default(), is_detached=detach, is_json=is_json, errored=mode)
+
+
+@verb(
+    "windlass sweep extend last --samples 200",
+    "windlass sweep extend last --time 4h -d",
+    "windlass sweep extend last --samples 200 --space 'lr={loguniform: [1e-4, 1e-2]}'",
+    name="extend",
+)
+@_sweep
+@click.option("--samples", type=click.IntRange(min=-1), help="New number of samples; -1: until a limit.")
+@click.option("--time", "time_limit", default="", metavar="DURATION", help="New limit of the sweep's running time.")
+@click.option("--trials", type=click.IntRange(min=1), help="New limit of trials.")
+@click.option("--gpu-hours", type=float, help="New limit of GPU-hours.")
+@click.option(
+    "--stop", multiple=True, metavar="METRIC=NUMBER", help="New bounds that end a trial, instead of those there are."
+)
+@click.option("--space", multiple=True, metavar="NAME=...", help="What a name of the space draws from now on.")
+@click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep has a head of its own.")
+@json_option
+def extend_command(
+    sweep: str,
+    samples: int | None,
+    time_limit: str,
+    trials: int | None,
+    gpu_hours: float | None,
+    stop: tuple[str, ...],
+    space: tuple[str, ...],
+    detach: bool,
+    is_json: bool,
+) -> int:
+    """Give a sweep more samples, other limits, another stop condition or other bounds, and go on with it; recorded."""
+    from windlass.cli.sweep.running import extension_of, go_on
+    from windlass.runs.home import Home
+    from windlass.tune.sweep.extending import unchanged_by
+
+    handle = _found(sweep)
+    more = extension_of(
+        handle, samples=samples, time_limit=time_limit, trials=trials, gpu_hours=gpu_hours, stop=stop, space=space
+    )
+    unchanged = unchanged_by(handle.folder, more)
+    if unchanged:
+        tell(unchanged)
+        if handle.row.state == "over":
+            tell(f"  windlass sweep show {handle.name}")
+            if is_json:
+                from windlass.cli.render.sweep import sweep_data  # lazy: only with --json
+
+                emit_json("windlass.sweep/1", sweep_data(handle))
+            return 0
+    return go_on(handle, Home.default(), is_detached=detach, is_json=is_json, more=None if unchanged else more)
+
+
+@verb(
+    "windlass sweep export last trials.csv",
+    "windlass sweep export last curves.png",
+    "windlass sweep export last report --pictures svg",
+    name="export",
+)
+@_sweep
+@click.argument("target", metavar="FILE|FOLDER", shell_complete=complete_file)
+@click.option("--reports", is_flag=True, help="A row per report instead of one per trial.")
+@click.option(
+    "--pictures", type=click.Choice(["html", "png", "svg"]), help="What pictures in a folder are; by default html."
+)
+def export_command(sweep: str, target: str, reports: bool, pictures: str | None) -> None:
+    """Write a sweep to a file, `.csv`, `.json` or a picture (`curves.png`, `.svg`, `.html`), or all of it to a folder."""
+    from windlass.cli.sweep.export import export
+
+    for path in export(_found(sweep), target, has_reports=reports, pictures=pictures or ""):
+        tell(f"wrote {path}")
+
+
+for _command in (
+    launch_command,
+    ls_command,
+    show_command,
+    best_command,
+    why_command,
+    stop_command,
+    resume_command,
+    extend_command,
+    export_command,
+):
+    sweep_command.add_command(_command)

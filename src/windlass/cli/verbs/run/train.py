@@ -1,0 +1,239 @@
+"""`windlass train`: a recipe, resolved, planned or trained. The same line works alone, under torchrun and as a task."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.planning import PlanningVerb
+from windlass.cli.screen import emit, emit_json, emit_page, table, tell
+from windlass.cli.verb import json_option, verb
+from windlass.core.errors import UsageError, WindlassError
+
+if TYPE_CHECKING:
+    from windlass.train.resolve import Resolved
+
+__all__ = ["train_command"]
+
+_PLAN_WORDS = ("world", "gpu", "mfu", "per_node")
+
+
+class TrainVerb(PlanningVerb):
+    """A verb whose words are a RECIPE and overrides; `RECIPE --help` shows the recipe's fields."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Like a planning verb's."""
+        has_recipe = any(not word.startswith(("-", "~")) for word in args)
+        words = ["--fields" if has_recipe and word in ("-h", "--help") else word for word in args]
+        return super().parse_args(ctx, words)
+
+    def is_file(self, word: str) -> bool:
+        """Whether a word is meant as the RECIPE."""
+        from windlass.train.recipes import SHIPPED  # lazy: only words that may be a value ask
+
+        return word in SHIPPED or word.endswith((".py", ".json")) or super().is_file(word)
+
+    def params_of(self, ctx: click.Context) -> frozenset[str]:
+        """A recipe has no parameters beside its fields."""
+        return frozenset()
+
+    def file_keys(self) -> tuple[str, ...]:
+        """The keys at the top of a recipe."""
+        return _recipe_keys()
+
+
+@cache
+def _recipe_keys() -> tuple[str, ...]:
+    from windlass.config.shape import fields_of  # lazy: only words that look like options need it
+    from windlass.train.recipe import Recipe
+
+    return tuple(fields_of(Recipe))
+
+
+def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from windlass.cli.completion.files import complete_recipes  # lazy: only a shell that completes needs it
+
+    return complete_recipes(context, parameter, incomplete)
+
+
+@verb(
+    "windlass train tiny data.sources.0.path=text.txt",
+    "windlass train llama-271m --dry-run optim.lr=3e-4 stop=100steps",
+    "windlass train olmo2-7b --plan world=64 gpu=h100-80gb parallel.data=fsdp",
+    "windlass train recipe.py --help    # every field of it",
+    "torchrun --nproc-per-node 8 -m windlass train recipe.py",
+    name="train",
+    cls=TrainVerb,
+)
+@click.argument("file", required=False, type=click.Path(path_type=str), metavar="RECIPE", shell_complete=_complete)
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete)
+@click.option("--dry-run", is_flag=True, help="Print the recipe with the origin of every value; train nothing.")
+@click.option("--plan", "is_plan", is_flag=True, help="Print what it costs on `world=N` processes; train nothing.")
+@click.option("--fields", is_flag=True, help="Print every field: what it takes, its value, what it is for.")
+@click.option("--schema", "is_schema", is_flag=True, help="Print the JSON Schema of recipe files, for editors.")
+@click.option("--list", "is_list", is_flag=True, help="List the recipes that come with windlass.")
+@json_option
+@click.pass_context
+def train_command(
+    context: click.Context,
+    file: str | None,
+    overrides: tuple[str, ...],
+    dry_run: bool,
+    is_plan: bool,
+    fields: bool,
+    is_schema: bool,
+    is_list: bool,
+    is_json: bool,
+) -> int:
+    """Train a language model by a recipe.
+
+    RECIPE is one that comes with windlass (--list), `file.py`, `file.py:function`, `module:function`, a YAML or JSON file,
+    or a checkpoint, whose own recipe it takes. Every field can be changed: `optim.lr=3e-4`, `model=olmo2-1b`,
+    `stop=100steps`, `~checkpoint.keep`. With --plan the words `world=64`, `gpu=h100-80gb` and `mfu=0.4` describe the machine.
+
+    Exits with 0 when the run is complete, 75 when it was stopped and saved and can go on, with another code when it failed.
+    """
+    if is_schema:
+        _emit_schema()
+    elif is_list:
+        _emit_list(is_json=is_json)
+    elif fields:
+        _emit_fields(file, overrides, is_json=is_json)
+    else:
+        settings, rest = _split(overrides) if is_plan else ({}, overrides)
+        resolved = _resolved(context, file, rest, is_run=not (is_plan or dry_run))
+        if is_plan:
+            return _plan(resolved, settings, is_json=is_json)
+        if dry_run:
+            _emit_recipe(resolved, is_json=is_json)
+        else:
+            from windlass.train.run import run_recipe  # lazy: torch costs seconds
+
+            return run_recipe(resolved)
+    return 0
+
+
+def _resolved(context: click.Context, file: str | None, overrides: Sequence[str], *, is_run: bool) -> Resolved:
+    """The checked recipe. Under torchrun one process of each machine says what is wrong with it.
+
+    For a run its shapes are divided too, by the number of processes, before torch is imported or a GPU is touched.
+    """
+    from windlass.train.parallel.world import place_of  # lazy: after the cheap checks
+    from windlass.train.plan.checks import checked_shape
+    from windlass.train.resolve import resolve
+
+    try:
+        resolved = resolve(_required(context, file, overrides), overrides)
+        if is_run:
+            checked_shape(resolved.recipe, place_of()[1])
+        return resolved
+    except WindlassError as error:
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            context.exit(error.exit_code)
+        raise
+
+
+def _required(context: click.Context, file: str | None, overrides: Sequence[str]) -> str:
+    if file is not None and not ("=" in file and not os.path.exists(file)):
+        return file
+    words = [*([file] if file else []), *overrides]
+    seen = f"; `{words[0]}` is an override" if words else ""
+    message = f"`{context.command_path}` needs a RECIPE{seen}"
+    hint = f"`{context.command_path} --list` lists those that come with windlass; or give a file.py"
+    raise UsageError(message, hint=hint, code="missing-argument")
+
+
+def _is_main() -> bool:
+    """Whether this process speaks for all: all run the same line, rank 0 prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _emit_recipe(resolved: Resolved, *, is_json: bool) -> None:
+    if not _is_main():
+        return
+    if is_json:
+        record = resolved.record()
+        emit_json(str(record.pop("schema")), record)
+        return
+    from windlass.train.page import recipe_page  # lazy: only this option
+
+    for line in recipe_page(resolved):
+        emit(line)
+
+
+def _emit_schema() -> None:
+    from windlass.config import json_schema  # lazy: only this option
+    from windlass.train.recipe import Recipe
+
+    emit(json.dumps(json_schema(Recipe), indent=2))
+
+
+def _emit_list(*, is_json: bool) -> None:
+    from windlass.train.recipes import SHIPPED  # lazy: only this option
+
+    if is_json:
+        emit_json("windlass.recipes/1", {"recipes": {name: shipped.summary for name, shipped in SHIPPED.items()}})
+        return
+    for line in table(("recipe", "what it is"), [(name, shipped.summary) for name, shipped in SHIPPED.items()]):
+        emit_page(line)
+
+
+def _emit_fields(file: str | None, overrides: Sequence[str], *, is_json: bool) -> None:
+    from dataclasses import asdict  # lazy: only this option
+
+    from windlass.train.help import field_help
+    from windlass.train.resolve import resolve
+
+    rows = field_help(resolve(file, overrides).recipe if file is not None else None)
+    if not _is_main():
+        return
+    if is_json:
+        emit_json("windlass.recipe-fields/1", {"fields": [asdict(row) for row in rows]})
+        return
+    cells = [(row.path, row.value, row.takes, _meaning(row.kinds, row.doc)) for row in rows]
+    for line in table(("field", "value", "takes", "meaning"), [tuple(_short(cell) for cell in row) for row in cells]):
+        emit_page(line)
+
+
+def _meaning(kinds: Sequence[str], doc: str) -> str:
+    return f"[{', '.join(kinds)}] {doc}" if kinds else doc
+
+
+def _short(cell: str) -> str:
+    return cell if len(cell) <= 100 else cell[:97] + "..."
+
+
+def _split(overrides: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Words about the machine, and overrides of the recipe."""
+    settings = {}
+    rest = []
+    for word in overrides:
+        key, equals, value = word.removeprefix("--").partition("=")
+        if equals and key in _PLAN_WORDS:
+            settings[key] = value
+        else:
+            rest.append(word)
+    return settings, tuple(rest)
+
+
+def _plan(resolved: Resolved, settings: dict[str, str], *, is_json: bool) -> int:
+    """Print the plan; what does not divide is raised."""
+    from windlass.train.plan import Machine, plan_recipe  # lazy: only this option
+    from windlass.train.plan.page import plan_page
+
+    plan = plan_recipe(resolved.recipe, Machine.from_words(settings))
+    if not _is_main():
+        return 0
+    if is_json:
+        emit_json("windlass.train-plan/1", plan.to_data())
+        return 0
+    for line in plan_page(plan):
+        emit_page(line)
+    for warning in plan.warnings:
+        tell(f"warning: {warning}")
+    return 0

@@ -1,0 +1,1 @@
+"""A launch of gantry as an experiment for any place."""

@@ -1,0 +1,1 @@
+"""A mason command line as an experiment for any place."""

@@ -1,0 +1,177 @@
+"""A mason command line as an experiment of windlass, for any place.
+
+The tasks run what mason would give to Beaker, but for what belongs to Beaker's machines: the start over several nodes,
+folders on its storage, variables of its network, clusters. Whatever has no place there gets a note, or is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from windlass.compat.elsewhere.destination import Destination
+from windlass.compat.elsewhere.findings import Brought, Findings
+from windlass.compat.elsewhere.relocation import CACHE, command_of
+from windlass.compat.elsewhere.wishes import compat_there, retry_there
+from windlass.compat.mason.launchers import Asked
+from windlass.compat.mason.on_beaker import asked_of_beaker
+from windlass.compat.mason.options import MasonOptions
+from windlass.compat.mason.reading import MasonCommand, MasonLaunch
+from windlass.compat.mason.to_experiment.command import Moved, move
+from windlass.compat.mason.to_experiment.job_env import Surroundings, surroundings_of
+from windlass.compat.mason.to_experiment.unsupported_options import (
+    DEFAULTS,
+    context_there,
+    env_there,
+    note_on_place,
+    shared_memory_there,
+    time_there,
+)
+from windlass.core.dataclass import dataclass
+from windlass.core.names import as_name
+from windlass.spec import DataSource, Env, Experiment, Gpus, Limit, Task
+
+__all__ = ["Brought", "to_experiment"]
+
+
+def to_experiment(
+    launch: MasonLaunch, place: Destination, *, env: Env | None = None, caches: bool = True, name: str = ""
+) -> Brought:
+    """What `windlass mason --on PLACE` runs there. Pure: nothing is looked up, run or written.
+
+    Args:
+        env: image, lock file or interpreter of the tasks; None: what the place has, and on docker mason's `--image`.
+        caches: make the dataset caches of known trainings as steps of prepared data.
+        name: of the experiment; empty: of the command line.
+
+    Raises:
+        SpecError: a path of Beaker's storage that nothing is known about there, or sizes that its nodes do not have;
+            holds all problems.
+    """
+    caches = caches and not launch.options.no_auto_dataset_cache
+    return _Conversion(launch, place, env or Env(), caches, Findings(code="bad-value")).run(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """One conversion; collects notes and problems on the way."""
+
+    launch: MasonLaunch
+    place: Destination
+    env: Env
+    caches: bool
+    findings: Findings
+
+    @property
+    def options(self) -> MasonOptions:
+        """What mason was asked for."""
+        return self.launch.options
+
+    def run(self, name: str) -> Brought:
+        """The whole experiment."""
+        options, findings = self.options, self.findings
+        partitions = self.place.partitions(options.cluster)
+        around = surroundings_of(self.launch, self.place)
+        findings.note(*self.launch.notes, *around.notes)
+        note_on_place(options, self.place, partitions, findings)
+        findings.add(around.problems)
+        tasks, data = self._tasks(around, partitions)
+        env = env_there(options, self.env, self.place, around, findings)
+        context, time = context_there(options, self.place, findings), time_there(options, findings)
+        findings.check()
+        return findings.brought(
+            Experiment(
+                name=name or _name(self.launch),
+                why=options.description if options.description != DEFAULTS.description else "",
+                env=env,
+                data=data,
+                tasks=tasks,
+                where=self.place.where(partitions),
+                context=context,
+                limit=Limit(time=time),
+                retry=retry_there(options.max_retries, is_resumed=not options.no_auto_resume),
+            )
+        )
+
+    def _tasks(
+        self, around: Surroundings, partitions: tuple[str, ...]
+    ) -> tuple[dict[str, Task], dict[str, DataSource]]:
+        """A task for each command, and the caches of their datasets."""
+        options = self.options
+        asked = Asked(
+            nodes=options.num_nodes,
+            gpus=options.gpus,
+            there=self.place.gpus_per_node(partitions),
+            splits_learners=self.launch.own.is_split,
+        )
+        tasks: dict[str, Task] = {}
+        data: dict[str, DataSource] = {}
+        names = self._names()
+        for name, command in zip(names, self.launch.commands, strict=True):
+            moved = move(command, asked, self.place, around.paths, self.findings, caches=self.caches)
+            key = "cache" if len(names) == 1 else f"cache-{name}"
+            if moved.build:
+                data[key] = DataSource(build=moved.build)
+            cache = "${data." + key + "}" if moved.build else ""
+            tasks[name] = self._task(moved, asked, command, around, partitions, cache)
+        return tasks, data
+
+    def _names(self) -> list[str]:
+        if len(self.launch.commands) == 1:
+            return ["main"]
+        start = as_name(self.options.task_name.replace(".", "-")) or "task"
+        return [f"{start}-{index}" for index in range(len(self.launch.commands))]
+
+    def _task(
+        self,
+        moved: Moved,
+        asked: Asked,
+        command: MasonCommand,
+        around: Surroundings,
+        partitions: tuple[str, ...],
+        cache: str,
+    ) -> Task:
+        started = moved.started
+        variables = {**started.vars, **around.task_variables(command, is_one=len(self.launch.commands) == 1)}
+        run = command_of(started.line)
+        if cache:
+            run = tuple(cache if word == CACHE.token else word for word in run)
+            variables |= {CACHE.variable: cache} if cache not in run else {}
+        total = asked.nodes * asked.gpus
+        name = "main" if len(self.launch.commands) == 1 else "TASK"
+        if asked.is_reshaped:
+            self.findings.note(f"{asked.nodes} x {asked.gpus} GPUs are {total} on nodes of {asked.there} (total_gpus)")
+        return Task(
+            run=run,
+            nodes=None if asked.is_reshaped or asked.nodes == 1 else asked.nodes,
+            gpus=Gpus(count=asked.gpus) if asked.gpus and not asked.is_reshaped else None,
+            total_gpus=total if asked.is_reshaped else None,
+            shared_memory=shared_memory_there(self.options, self.place, self.findings),
+            cluster=started.cluster,  # type: ignore[arg-type]  # one of the names that `Task` knows
+            vars=variables,
+            compat=compat_there(
+                (started.line.text, *variables.values(), *around.variables.values()),
+                self.place,
+                self.findings,
+                finds_others=asked.nodes > 1 and not started.is_placed,
+                how=f"--set tasks.{name}.compat=beaker",
+            ),
+            beaker=asked_of_beaker(self.launch, self.place, partitions),
+        )
+
+
+def _name(launch: MasonLaunch) -> str:
+    """A name for the experiment: `--task_name`, the training's own `--exp_name`, or its script."""
+    if launch.options.task_name != DEFAULTS.task_name and as_name(launch.options.task_name):
+        return as_name(launch.options.task_name)
+    words = launch.commands[0].given
+    named = next((as_name(value) for flag, value in _pairs(words) if flag in ("--exp_name", "--experiment_name")), "")
+    if named:
+        return named
+    scripts = re.findall(r"[^\s'\"]+\.py\b", " ".join(words)) or re.findall(r"[^\s'\"]+\.sh\b", " ".join(words))
+    found = (as_name(script.rpartition("/")[2].rpartition(".")[0]) for script in scripts)
+    return next((each for each in found if each), "mason")
+
+
+def _pairs(words: Sequence[str]) -> list[tuple[str, str]]:
+    return list(zip(words, [*words[1:], ""], strict=True))

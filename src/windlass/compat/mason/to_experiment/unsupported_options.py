@@ -1,0 +1,100 @@
+"""What a mason line asks of another place beside its commands: environment, shared memory, priority, time; and what only
+Beaker can give, as notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from windlass.compat.elsewhere.destination import Destination
+from windlass.compat.elsewhere.findings import Findings
+from windlass.compat.elsewhere.wishes import priority_there, size_there
+from windlass.compat.mason.on_beaker import clusters_note
+from windlass.compat.mason.options import MasonOptions
+from windlass.compat.mason.to_experiment.job_env import Surroundings
+from windlass.spec import Context, Env, Image
+
+__all__ = ["DEFAULTS", "context_there", "env_there", "note_on_place", "shared_memory_there", "time_there"]
+
+DEFAULTS = MasonOptions(cluster=())
+_NS = 1_000_000_000
+
+
+def shared_memory_there(options: MasonOptions, place: Destination, findings: Findings) -> int | None:
+    """Bytes of /dev/shm, where the place can give a task its own."""
+    text = options.shared_memory
+    if place.kind in ("docker", "beaker"):
+        return size_there("--shared_memory", text, findings)
+    if text != DEFAULTS.shared_memory:
+        findings.note(f"--shared_memory {text}: shared memory there has the size that its nodes give it")
+    return None
+
+
+def env_there(options: MasonOptions, chosen: Env, place: Destination, around: Surroundings, findings: Findings) -> Env:
+    """The environment of the tasks: the chosen one, or mason's image where the place can run in it."""
+    if place.kind == "docker" and not chosen.image:
+        whose: Literal["", "image"] = "image" if options.pure_docker_mode else ""
+        network: Literal["private", "host"] = "private" if options.no_host_networking else "host"
+        chosen = Env(image=Image(name=options.image, code=whose, network=network))
+        findings.note(f"--image {options.image} is taken from this machine's engine or its registry")
+    elif place.kind == "beaker" and not chosen.image:
+        chosen = Env(image=Image(name=f"beaker:{options.image}"))
+    elif not chosen.image:
+        other = "--env-uv DIR, --env-python PATH or --env-image NAME choose another"
+        findings.note(f"--image {options.image} is Beaker's: tasks run in {_environment(chosen)} ({other})")
+    return Env(
+        image=chosen.image,
+        uv=chosen.uv,
+        python=chosen.python,
+        groups=chosen.groups,
+        extras=chosen.extras,
+        vars={**around.variables, **chosen.vars},
+        secrets=around.secrets,
+    )
+
+
+def _environment(env: Env) -> str:
+    if env.uv:
+        return f"the environment of {env.uv}"
+    return env.python or "the environment that the place has"
+
+
+def context_there(options: MasonOptions, place: Destination, findings: Findings) -> Context:
+    """Priority, preemption, and at Beaker the budget."""
+    return Context(
+        priority=priority_there(options.priority, place, findings),
+        preemptible=options.preemptible or options.min_runtime_ns == 0,
+        account=(options.budget or "") if place.kind == "beaker" else "",
+    )
+
+
+def time_there(options: MasonOptions, findings: Findings) -> float | None:
+    """Seconds that the whole may take."""
+    if options.timeout_ns is None:
+        return None
+    if options.max_retries:
+        findings.note("--timeout counts all attempts together there, and each by itself on Beaker")
+    return max(1.0, options.timeout_ns / _NS)
+
+
+def note_on_place(options: MasonOptions, place: Destination, partitions: tuple[str, ...], findings: Findings) -> None:
+    """What only Beaker knows, in a sentence each."""
+    if place.kind == "beaker":
+        findings.note(*clusters_note(options, place))
+        return
+    if not partitions:
+        findings.note(f"--cluster {' '.join(options.cluster)}: clusters of Beaker; `{place.name}` chooses by itself")
+    given: Mapping[str, object] = {
+        "--budget": options.budget,
+        "--workspace": options.workspace,
+        "--hostname": " ".join(options.hostname),
+        "--extra_weka_buckets": " ".join(options.extra_weka_buckets),
+    }
+    findings.note(*(f"{flag} {value} is Beaker's, and has no meaning there" for flag, value in given.items() if value))
+    if options.min_runtime_ns:
+        findings.note("--min_runtime is Beaker's: how long others must wait there is the place's own rule")
+    if options.mount_docker_socket and place.kind != "local":
+        findings.note("--mount_docker_socket: no Docker of the host is shown to tasks there")
+    if options.no_host_networking and place.kind != "docker":
+        findings.note("--no-host-networking: tasks use the network of their host there")

@@ -1,0 +1,1 @@
+"""YAML 1.2 text to a document tree."""

@@ -1,0 +1,348 @@
+"""YAML 1.2 text to a document tree: PyYAML's events, our own composer.
+
+Composing from events keeps the position of every key and value, and makes the dangerous parts explicit: depth,
+expansion of aliases, duplicate keys and several documents are refused with a place instead of a crash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+from windlass.config.document import MAX_DEPTH, Branch, Entry, Items, Leaf, Tree, has_surrogate
+from windlass.config.yaml_reader.scalars import resolve_scalar
+from windlass.config.yaml_reader.syntax import Mark, explain_syntax
+from windlass.core.dataclass import dataclass
+from windlass.core.errors import Place, Problem, SpecError
+
+if TYPE_CHECKING:
+    import yaml
+
+__all__ = ["MAX_TEXT", "compose", "decode_text", "too_large"]
+
+MAX_TEXT = 4 << 20
+_MAX_TREES = 200_000
+_MAX_EXCERPT = 120
+_LINE_END = re.compile("\r\n|[\n\r]")
+# What may not stand in YAML by section 5.1 of the specification; and three characters that are plain text since
+# YAML 1.2, but that our parser still takes for line breaks, which would change the value in silence.
+_UNPRINTABLE = "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff"
+_ASCII_SPACES = dict.fromkeys(map(ord, "\t\n\r"))
+_TAGS: dict[str, tuple[type, ...]] = {
+    "tag:yaml.org,2002:str": (str,),
+    "tag:yaml.org,2002:int": (int,),
+    "tag:yaml.org,2002:float": (int, float),
+    "tag:yaml.org,2002:bool": (bool,),
+    "tag:yaml.org,2002:null": (type(None),),
+}
+_COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+
+
+def decode_text(content: bytes, *, source: str) -> str:
+    """The text of a file; raises SpecError unless it is UTF-8."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        problem = Problem("the file is UTF-16, not UTF-8", "not-utf8", Place(source), "save it as UTF-8")
+        raise SpecError([problem])
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line = before.count(b"\n") + 1
+        start = before.rfind(b"\n") + 1
+        excerpt = content[start:].split(b"\n", 1)[0].decode("utf-8", "backslashreplace").strip()
+        column = len(before[start:].decode("utf-8", "replace")) + 1
+        message = f"the byte 0x{content[error.start]:02x} is not UTF-8"
+        raise SpecError(
+            [Problem(message, "not-utf8", Place(source, line, column, _cut(excerpt)), "save the file as UTF-8")]
+        ) from None
+
+
+def too_large(place: Place, limit: int) -> Problem:
+    """The problem of a file above the size limit."""
+    return Problem(f"the file is larger than {limit >> 20} MiB", "yaml-limits", place, "is it the right file?")
+
+
+def compose(
+    text: str, *, source: str, place: Place | None = None, merges: bool = False
+) -> tuple[Tree | None, list[Problem]]:
+    """Read one YAML document.
+
+    Args:
+        place: put every tree and problem here instead of at its line and column (a command line has none).
+        merges: let `<<` stand for the keys of other mappings, as YAML 1.1 did: for files of other programs.
+
+    Returns:
+        The tree (None for an empty document or after a syntax error) and every problem found.
+    """
+    composer = _Composer(text.removeprefix("\ufeff"), source, place, merges=merges)
+    return composer.document(), composer.problems
+
+
+class _Refused(Exception):
+    """Reading cannot go on; the problem is noted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A tree, the number of trees in it with aliases written out, and how deep it is."""
+
+    tree: Tree
+    size: int
+    height: int
+
+
+class _Composer:
+    """One pass over the events of one text."""
+
+    def __init__(self, text: str, source: str, place: Place | None, *, merges: bool = False) -> None:
+        self._text = text
+        self._merges = merges
+        self._lines = _LINE_END.split(text)
+        self._source = source
+        self._place = place
+        self._anchors: dict[str, _Part] = {}
+        self._open: set[str] = set()
+        self._num_trees = 0
+        self.problems: list[Problem] = []
+
+    def document(self) -> Tree | None:
+        """The one document of the text."""
+        import yaml  # lazy: PyYAML costs 25 ms
+
+        try:
+            self._check_characters()
+            self._events = _events(self._text)
+            return self._whole()
+        except _Refused:
+            return None
+        except yaml.MarkedYAMLError as error:
+            message, hint, mark = explain_syntax(error, self._lines)
+            self.problems.append(Problem(message, "yaml-syntax", self._at(mark), hint))
+        except yaml.YAMLError as error:
+            message = " ".join(str(error).split())
+            self.problems.append(Problem(f"not YAML: {message}", "yaml-syntax", self._at(None), ""))
+        return None
+
+    def _check_characters(self) -> None:
+        if self._text.isascii() and self._text.translate(_ASCII_SPACES).isprintable():
+            return  # most files; the pattern takes 3 ms to compile
+        found = re.search(_UNPRINTABLE, self._text)
+        if found is None:
+            return
+        before = _LINE_END.split(self._text[: found.start()])
+        place = self._place or Place(
+            self._source, len(before), len(before[-1]) + 1, self._excerpt(len(before) - 1, len(before[-1]))
+        )
+        message = f"the character U+{ord(found.group()):04X} may not stand in YAML"
+        self._refuse(
+            message, "yaml-syntax", place, 'remove it, or write it with an escape inside double quotes: "\\u..."'
+        )
+
+    def _whole(self) -> Tree | None:
+        import yaml  # lazy: as in `document`
+
+        next(self._events)
+        event = next(self._events)
+        if isinstance(event, yaml.StreamEndEvent):
+            return None
+        tree = self._part(next(self._events), 0).tree
+        next(self._events)
+        following = next(self._events)
+        if isinstance(following, yaml.DocumentStartEvent):
+            self._refuse(
+                "the file holds several documents",
+                "yaml-unsupported",
+                self._at(following.start_mark),
+                "keep one; remove the line `---`",
+            )
+        return tree
+
+    def _part(self, event: yaml.Event, depth: int) -> _Part:
+        """The part that begins with `event`."""
+        import yaml  # lazy: as in `document`
+
+        place = self._at(event.start_mark)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(str(event.anchor), place, depth)
+        self._check_depth(depth, place)
+        anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
+        if anchor is not None:
+            self._open.add(anchor)
+            self._anchors.pop(anchor, None)
+        if isinstance(event, yaml.ScalarEvent):
+            found = _Part(self._leaf(event, place), 1, 0)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self._check_collection_tag(event.tag, place)
+            found = self._items(place, depth)
+        else:
+            self._check_collection_tag(getattr(event, "tag", None), place)
+            found = self._branch(place, depth)
+        if anchor is not None:
+            self._open.discard(anchor)
+            self._anchors[anchor] = found
+        return found
+
+    def _check_depth(self, depth: int, place: Place) -> None:
+        if depth > MAX_DEPTH:
+            self._refuse(f"nested more than {MAX_DEPTH} levels deep", "yaml-limits", place, "flatten it")
+
+    def _alias(self, anchor: str, place: Place, depth: int) -> _Part:
+        if anchor in self._open:
+            self._refuse(
+                f"the alias `*{anchor}` stands inside its own anchor", "yaml-limits", place, "write the value out"
+            )
+        if anchor not in self._anchors:
+            close = ", ".join(f"`*{name}`" for name in self._anchors)
+            hint = (
+                f"the anchors so far are: {close}"
+                if close
+                else f"write `&{anchor}` before a value first, or quote the text"
+            )
+            self._refuse(f"unknown alias `*{anchor}`", "yaml-syntax", place, hint)
+        part = self._anchors[anchor]
+        self._check_depth(depth + part.height, place)
+        self._count(part.size, place)
+        return part
+
+    def _count(self, size: int, place: Place) -> None:
+        self._num_trees += size
+        if self._num_trees > _MAX_TREES:
+            self._refuse(
+                f"the file expands to more than {_MAX_TREES} values", "yaml-limits", place, "use fewer aliases"
+            )
+
+    def _leaf(self, event: yaml.ScalarEvent, place: Place) -> Leaf:
+        self._count(1, place)
+        text: str = event.value
+        if has_surrogate(text):
+            # Only the pure parser lets such an escape through.
+            self._refuse("an escape stands for half a character", "yaml-syntax", place, "write the character itself")
+        is_plain = event.style is None or event.style == ""
+        tag = event.tag
+        if tag is not None and tag != "!" and tag not in _TAGS:
+            self._note(
+                f"unknown tag `{_tag_text(tag)}`", "yaml-unsupported", place, "remove it; tags have no meaning here"
+            )
+            return Leaf(text, text, place)
+        if tag in ("!", "tag:yaml.org,2002:str") or (tag is None and not is_plain):
+            return Leaf(text, text, place)
+        try:
+            value = resolve_scalar(text)
+        except ValueError as error:
+            self._note(str(error), "out-of-range", place, "quote it if it is meant as text")
+            return Leaf(text, text, place)
+        if tag is not None and type(value) not in _TAGS[tag]:
+            self._note(f"`{text}` does not fit its tag `{_tag_text(tag)}`", "yaml-unsupported", place, "remove the tag")
+        return Leaf(value, text, place)
+
+    def _check_collection_tag(self, tag: str | None, place: Place) -> None:
+        if tag is not None and tag != "!" and tag not in _COLLECTION_TAGS:
+            self._note(
+                f"unknown tag `{_tag_text(tag)}`", "yaml-unsupported", place, "remove it; tags have no meaning here"
+            )
+
+    def _items(self, place: Place, depth: int) -> _Part:
+        import yaml  # lazy: as in `document`
+
+        self._count(1, place)
+        parts = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            parts.append(self._part(event, depth + 1))
+        return _around(Items(tuple(part.tree for part in parts), place), parts)
+
+    def _branch(self, place: Place, depth: int) -> _Part:
+        import yaml  # lazy: as in `document`
+
+        self._count(1, place)
+        entries: dict[str, Entry] = {}
+        merged: dict[str, Entry] = {}
+        parts = []
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key_place = self._at(event.start_mark)
+            is_plain = isinstance(event, yaml.ScalarEvent) and not event.style
+            key_tree = self._part(event, depth + 1).tree
+            is_merge = self._merges and is_plain and isinstance(key_tree, Leaf) and key_tree.text == "<<"
+            key = None if is_merge else self._key(key_tree, is_plain, key_place)
+            part = self._part(next(self._events), depth + 1)
+            parts.append(part)
+            if is_merge:
+                for entry in self._merged(part.tree, key_place):
+                    merged.setdefault(entry.key, entry)
+            if key is None:
+                continue
+            if key in entries:
+                first = entries[key].place
+                hint = f"the first one is in line {first.line}" if first.line else "keep one"
+                self._note(f"the key `{key}` stands twice", "duplicate-key", key_place, hint)
+                continue
+            entries[key] = Entry(key, key_place, part.tree)
+        return _around(Branch(tuple((merged | entries).values()), place), parts)
+
+    def _merged(self, tree: Tree, place: Place) -> Iterator[Entry]:
+        """The entries that `<<: *a` or `<<: [*a, *b]` brings; of two with one key the first counts."""
+        sources = tree.items if isinstance(tree, Items) else (tree,)
+        for source in sources:
+            if not isinstance(source, Branch):
+                self._note("`<<` merges mappings alone", "yaml-unsupported", place, "write `<<: *alias`")
+                return
+            yield from source.entries
+
+    def _key(self, tree: Tree, is_plain: bool, place: Place) -> str | None:
+        """The text of a key, or None where it is refused."""
+        if not isinstance(tree, Leaf):
+            self._note(
+                "a key is text, not a list or a mapping",
+                "yaml-unsupported",
+                place,
+                "quote it if it begins with `[` or `{`",
+            )
+        elif tree.value is None:
+            self._note("a key is missing before `:`", "yaml-unsupported", place, "write `key: value`")
+        elif tree.text == "<<" and is_plain:
+            hint = "write the keys out, or use `key: *alias` for a whole value"
+            self._note("merging with `<<` is not part of YAML 1.2", "yaml-unsupported", place, hint)
+        else:
+            return tree.text
+        return None
+
+    def _at(self, mark: Mark | None) -> Place:
+        if self._place is not None:
+            return self._place
+        if mark is None:
+            return Place(self._source)
+        return Place(self._source, mark.line + 1, mark.column + 1, self._excerpt(mark.line, mark.column))
+
+    def _excerpt(self, line: int, column: int) -> str:
+        text = self._lines[line] if line < len(self._lines) else ""
+        # Of a very long line (a file in one line of JSON) the part around the column.
+        return _cut(f"...{text[column - 40 :]}" if column >= _MAX_EXCERPT - 20 else text.strip())
+
+    def _note(self, message: str, code: str, place: Place, hint: str) -> None:
+        self.problems.append(Problem(message, code, place, hint))
+
+    def _refuse(self, message: str, code: str, place: Place, hint: str) -> NoReturn:
+        self._note(message, code, place, hint)
+        raise _Refused
+
+
+def _around(tree: Tree, parts: list[_Part]) -> _Part:
+    """The part of a collection around its parts."""
+    return _Part(tree, 1 + sum(part.size for part in parts), 1 + max((part.height for part in parts), default=0))
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    """Parse events from libyaml where PyYAML has it, else from the slower pure parser."""
+    import yaml  # lazy: as in `document`
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    parse: Callable[..., Iterator[yaml.Event]] = yaml.parse
+    return parse(text, Loader=loader)
+
+
+def _tag_text(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_EXCERPT else text[: _MAX_EXCERPT - 3] + "..."

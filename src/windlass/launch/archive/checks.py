@@ -1,0 +1,92 @@
+"""Whether what came out of an archive is one run: plan, journal, outputs, code and data that belong together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError, WindlassError
+from windlass.pin import checkout, pin_data
+from windlass.pin.code.packing import take_in_commit
+from windlass.plan import Plan
+from windlass.record.manifest import read_manifest
+from windlass.record.state import RunFacts
+from windlass.runs.archive.contents import Contents
+from windlass.runs.archive.origin import archived_data
+from windlass.runs.archive.stream import damaged
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder
+
+__all__ = ["check_arrived"]
+
+
+def check_arrived(run: RunFolder, path: Path, home: Home, contents: Contents, *, pack: Path) -> None:
+    """Compare the parts of a run with one another; its bytes have been compared with the archive's list before.
+
+    The commit of the pack goes to our own repository, where it does no harm if the run is refused after all.
+
+    Args:
+        path: the archive, for messages.
+
+    Raises:
+        PreconditionError: they do not belong together (`archive-damaged`).
+    """
+    try:
+        plan, facts = Plan.from_data(run.plan()), run.facts()
+        provenance = run.provenance()
+    except WindlassError as error:
+        raise damaged(path, error.message) from error
+    if facts.run != contents.run_id or facts.plan_hash != plan.plan_hash:
+        raise damaged(path, f"its journal is of run {facts.run}, or of another plan")
+    if not facts.state.is_terminal:
+        raise damaged(path, f"its run is {facts.state}, not at its end")
+    if facts.num_damaged:
+        raise damaged(path, f"{facts.num_damaged} records of its journal are damaged")
+    code, pinned = provenance.get("code"), plan.pins.code
+    is_of_plan = isinstance(code, dict) and (code.get("commit"), code.get("tree")) == (pinned.commit, pinned.tree)
+    if provenance.get("plan_hash") != plan.plan_hash or not is_of_plan:
+        raise damaged(path, "its provenance is of another plan")
+    _check_outputs(run, path, facts, contents)
+    _check_code(run, path, plan, home, pack)
+    _check_data(run, path, plan)
+
+
+def _check_outputs(run: RunFolder, path: Path, facts: RunFacts, contents: Contents) -> None:
+    """The digest that the job recorded is that of the manifest, and the manifest's files are those of the list."""
+    items = {item.path: item for item in contents.items}
+    for task, recorded in facts.outputs.items():
+        try:
+            manifest = read_manifest(run.out(task), is_beside=True)
+        except WindlassError as error:
+            raise damaged(path, error.message) from error
+        if manifest.digest != recorded[3]:
+            raise damaged(path, f"the outputs of {task} are not those that its journal recorded")
+        for entry in manifest.entries:
+            name = f"run/out/{task}/{entry.path}"
+            item = items.get(name)
+            if name not in contents.left_out and (item is None or item.sha256 != entry.sha256):
+                raise damaged(path, f"{name} is not the file that the job recorded")
+
+
+def _check_code(run: RunFolder, path: Path, plan: Plan, home: Home, pack: Path) -> None:
+    """The checkout is that of the pinned commit; where it had been cleared away, it is made again."""
+    if not pack.exists():
+        return
+    store = home.cache / "code.git"
+    take_in_commit(plan.pins.code, pack, store)
+    try:
+        checkout(plan.pins.code, Path("/nonexistent"), run.code, store=store)
+    except WindlassError as error:
+        raise damaged(path, error.message) from error
+
+
+def _check_data(run: RunFolder, path: Path, plan: Plan) -> None:
+    for name, place in archived_data(run).items():
+        if (
+            name not in plan.pins.data
+            or pin_data(name, f"file:{place}", run.path).digest != plan.pins.data[name].digest
+        ):
+            raise PreconditionError(
+                f"{path}: data `{name}` is not what the run had pinned",
+                hint="copy the archive again from where it was made",
+                code="archive-damaged",
+            )

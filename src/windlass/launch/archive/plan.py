@@ -1,0 +1,22 @@
+"""The plan of a run as it holds here: data that came with it in an archive are taken from there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from windlass.plan import Plan
+from windlass.runs.archive.origin import archived_data
+from windlass.runs.store import RunFolder
+
+__all__ = ["plan_here"]
+
+
+def plan_here(run: RunFolder) -> Plan:
+    """A run's plan; only where a pin's data lie may differ from what was written, so its hash is the same.
+
+    Raises:
+        NotFoundError, PreconditionError: as `Plan.from_data` and `RunFolder.plan`.
+    """
+    plan, data = Plan.from_data(run.plan()), archived_data(run)
+    pins = {name: replace(pin, source=f"file:{data[name]}") for name, pin in plan.pins.data.items() if name in data}
+    return replace(plan, pins=replace(plan.pins, data={**plan.pins.data, **pins})) if pins else plan

@@ -1,0 +1,1 @@
+"""A run at a Beaker site: image, secrets, storage, and the way to them."""

@@ -1,0 +1,118 @@
+"""A Beaker site asked about itself: what its account says when it is added, and whether all of it is there when checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.backends.beaker.backend import service_of
+from windlass.core.clock import Clock, SystemClock, format_time
+from windlass.core.errors import AccessError, UnreachableError, WindlassError
+from windlass.launch.beaker.storage import Storage, storage_of
+from windlass.launch.sites.check_history import CheckRun, Finding, keep_check
+from windlass.sites import Profile
+from windlass.sites.profile import Source
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.service import BeakerService
+
+__all__ = ["ask_beaker", "check_beaker_site"]
+
+
+def ask_beaker(profile: Profile, *, today: str) -> Profile:
+    """The profile with what the account says, where it said nothing: the workspace. Asks who the token belongs to.
+
+    Raises:
+        AccessError: there is no token, or Beaker does not take it.
+        UnreachableError: Beaker does not answer.
+    """
+    service = service_of(profile)
+    user, place = service.user(), profile.beaker
+    if place.workspace or not service.default_workspace():
+        return profile
+    facts = ("beaker.workspace",)
+    source = Source(
+        facts=facts, url=service.account.agent_address, seen=today, status="measured", note=f"default of {user}"
+    )
+    others = [known for known in profile.sources if known.facts != facts]
+    return replace(
+        profile,
+        beaker=replace(place, workspace=service.default_workspace()),
+        sources=(*others, source),
+    )
+
+
+def check_beaker_site(profile: Profile, *, home: Path, clock: Clock | None = None) -> CheckRun:
+    """Ask Beaker for everything that a profile names, and write the answers into the history. Queues nothing.
+
+    Args:
+        home: WINDLASS_HOME, where the history is.
+
+    Raises:
+        UnreachableError: Beaker does not answer.
+    """
+    now = (clock or SystemClock()).now()
+    service = service_of(profile)
+    found = [_storage(profile, home)]
+    account = _found("account", lambda: f"{service.user()}, at {service.account.agent_address}")
+    found.append(account)
+    if account.status == "ok":
+        found += _of_account(profile, service)
+    run = CheckRun(site=profile.name, at=format_time(now), findings=tuple(found), facts={})
+    keep_check(home, run)
+    return run
+
+
+def _of_account(profile: Profile, service: BeakerService) -> Iterator[Finding]:
+    place = profile.beaker
+    if not place.workspace:
+        hint = f"windlass site add {profile.name} --replace beaker.workspace=ORGANIZATION/NAME"
+        yield Finding(name="workspace", nodes=0, status="failed", message="the profile names none", hint=hint)
+        return
+    yield _found("workspace", lambda: _workspace(service, place.workspace))
+    yield _found("secrets", lambda: _number(len(service.secrets(place.workspace)), "secret"))
+    if place.image.startswith("beaker:"):
+        yield _found("image", lambda: service.image(place.image.removeprefix("beaker:")).name)
+    elif not place.image:
+        yield Finding(name="image", nodes=0, status="not-tried", message="none by default: experiments name theirs")
+
+
+def _workspace(service: BeakerService, name: str) -> str:
+    seen = service.workspace(name)
+    if seen.is_archived:
+        hint = "name another workspace"
+        raise AccessError(f"{seen.name} is archived, and takes no experiments", hint=hint, code="beaker-forbidden")
+    limits = [f"{kind}: {seen.slots_used.get(kind, 0)} of {limit} slots" for kind, limit in seen.slot_limits.items()]
+    return ", ".join([seen.name, *limits])
+
+
+def _storage(profile: Profile, home: Path) -> Finding:
+    """Where files of runs would live."""
+    shared = profile.fs.shared
+    kind = storage_of(profile, home)
+    if kind is Storage.COURIER and not shared:
+        message = "jobs share no folder (fs.shared): one node at a time, and files travel as datasets"
+        return Finding(name="storage", nodes=0, status="not-tried", message=message)
+    words = {
+        Storage.HERE: f"{shared}, seen here",
+        Storage.DOOR: f"{shared}, seen by {profile.ssh}",
+        Storage.COURIER: f"{shared}, not seen from here: files travel as datasets",
+    }
+    return Finding(name="storage", nodes=0, status="ok", message=words[kind])
+
+
+def _found(name: str, look: Callable[[], str]) -> Finding:
+    """What one question is answered; a refusal is an answer, and silence is not."""
+    try:
+        return Finding(name=name, nodes=0, status="ok", message=look())
+    except UnreachableError:
+        raise
+    except WindlassError as error:
+        problem = error.problems[0]
+        return Finding(name=name, nodes=0, status="failed", message=error.message, hint=problem.hint)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,213 @@
+"""The way to a Beaker site whose storage nobody else sees: letters go up as a dataset, records come down from the results.
+
+It stands where a `Porter` stands for a site over ssh. What the mirror would say to the site is kept as letters beside
+the run, and told at once to a *shadow*, a folder that holds what the site must hold by now. When a job is about to be
+submitted, all letters so far become its bundle (`windlass.supervise.beaker.bundle`); what is said later does not reach it.
+Before the mirror hears news, the shadow takes in what the results of the run's jobs have gained.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import lock, write_atomic, write_json
+from windlass.core.json_text import read_json
+from windlass.launch.remote.client import write_archive
+from windlass.record.journal import SUFFIX
+from windlass.runs.store import RunFolder
+from windlass.supervise.beaker.bundle import CONTENT, RESULTS
+from windlass.supervise.job import JobDocument
+from windlass.supervise.remote.framing import pack
+from windlass.supervise.remote.sync import exchange_news, fetch_files
+
+if TYPE_CHECKING:
+    from windlass.backends.beaker.seen import FileSeen
+    from windlass.backends.beaker.service import BeakerService
+
+__all__ = ["Courier"]
+
+_LOCK_S = 300.0
+_LOOK_EVERY_S = 1.0
+_RECORDS = ("journal/", "jobs/")
+_LOGS = "logs/"
+
+
+class Courier:
+    """Carries the files of one run.
+
+    Args:
+        run: the copy here; letters and shadow are in its folder `courier`.
+        state: windlass's folder as jobs see it.
+        archive: the zipapp here.
+        site: name of the site, for people.
+    """
+
+    def __init__(
+        self, run: RunFolder, service: BeakerService, state: PurePosixPath, archive: Path, *, site: str
+    ) -> None:
+        self.name = site
+        self.is_heard = False
+        self.archive_at_site = state / "archives" / archive.name
+        self._run, self._service, self._archive = run, service, archive
+        self._root = state / "runs" / run.id
+        self._folder = run.path / "courier"
+        self._shadow = self._folder / "shadow"
+        self._looked_at = -_LOOK_EVERY_S
+
+    # --- what a mirror asks of its carrier ---------------------------------------------------------------------
+
+    def ask(
+        self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """As `Porter.ask`: `sync` and `fetch`, answered by the shadow.
+
+        Raises:
+            PreconditionError: another request, which needs somebody at the site.
+            UnreachableError: Beaker does not answer.
+        """
+        held = list(pieces)
+        here = io.BytesIO(pack({**header, "root": str(self._shadow)}, held))
+        if command == "sync":
+            if held:
+                self._keep_letter(command, io.BytesIO(pack({**header, "sizes": None}, held)))
+            if header["sizes"] is not None:
+                self._receive((*_RECORDS, _LOGS) if header["logs"] else _RECORDS)
+            return exchange_news(here)
+        if command == "fetch":
+            if "under" in header:
+                self._receive((str(header["under"]),), is_whole=True)
+            return fetch_files(here)
+        raise PreconditionError(f"nobody at {self.name} can be asked to {command}", code="courier-cannot")
+
+    def send_folders(
+        self,
+        folders: Mapping[PurePosixPath, Sequence[tuple[str, Path]]],
+        *,
+        empty: Mapping[PurePosixPath, Sequence[str]],
+    ) -> None:
+        """As `Porter.send_folders`, in a letter; what is there already is left alone when the letter is read."""
+        for name in empty.get(self._root, ()):
+            (self._shadow / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._letters():
+            return
+        with tempfile.TemporaryFile() as letter:
+            write_archive(letter, [(str(number), path) for number, path in enumerate(folders)], folders, empty)
+            letter.seek(0)
+            self._keep_letter("unpack", letter)
+
+    def addressed(self, document: JobDocument) -> JobDocument:
+        """A job that says which dataset its folder comes in. Asks Beaker who we are."""
+        from windlass.backends.beaker.spec import experiment_name  # lazy: with the backend
+
+        bundle = f"{self._service.user()}/{experiment_name(document)}-files"
+        return replace(document, beaker=replace(document.beaker, bundle=bundle))
+
+    def seal(self, folder: Path) -> None:
+        """Send all letters so far as the bundle of a job; one that is there already is taken as it is."""
+        document = JobDocument.read(folder / "job.json")
+        self._tell_pulled()
+        with tempfile.TemporaryDirectory(prefix="windlass-bundle-") as scratch:
+            bundle = Path(scratch)
+            (bundle / "windlass.pyz").symlink_to(self._archive)
+            letters = self._letters()
+            for _, name in letters:
+                (bundle / name).symlink_to(self._folder / name)
+            content = {"archive": str(self.archive_at_site), "letters": letters}
+            (bundle / CONTENT).write_text(json.dumps(content))
+            name = document.beaker.bundle.rpartition("/")[2]
+            words = f"files of {document.run}, for its experiment"
+            self._service.create_dataset(name, bundle, workspace=document.beaker.workspace, description=words)
+
+    # --- letters -----------------------------------------------------------------------------------------------
+
+    def _letters(self) -> list[tuple[str, str]]:
+        """(command, file) of each, in order."""
+        try:
+            found = read_json(self._folder / CONTENT)
+        except FileNotFoundError:
+            return []
+        assert isinstance(found, list)
+        return [(str(command), str(name)) for command, name in found]
+
+    def _keep_letter(self, command: str, message: Any) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with lock(self._folder / "courier.lock", timeout_s=_LOCK_S):
+            letters = self._letters()
+            name = f"letter-{len(letters):06d}"
+            write_atomic(self._folder / name, message.read(), mode=0o600)
+            write_json(self._folder / CONTENT, [*letters, (command, name)])
+
+    def _tell_pulled(self) -> None:
+        """Tell what earlier jobs wrote into the journal: a job whose storage is its own does not find it there."""
+        paths = sorted((self._shadow / "journal").glob(f"*{SUFFIX}"))
+        own = {path.name for path in paths} - self._received()
+        told = [path for path in paths if path.name not in own]
+        if told:
+            appends = [(f"journal/{path.name}", 0) for path in told]
+            header = {"root": str(self._root), "appends": appends, "puts": [], "own": [], "sizes": None}
+            self._keep_letter("sync", io.BytesIO(pack(header, [path.read_bytes() for path in told])))
+
+    # --- results -----------------------------------------------------------------------------------------------
+
+    def _receive(self, prefixes: Sequence[str], *, is_whole: bool = False) -> None:
+        """Let the shadow grow by what the results of the first replicas have gained.
+
+        Args:
+            is_whole: the files may have been replaced: bring them whole where their size differs.
+        """
+        if not is_whole and time.monotonic() < self._looked_at + _LOOK_EVERY_S:
+            return
+        for dataset in list(self._datasets()):
+            for prefix in prefixes:
+                for file in self._service.files(dataset, prefix=f"{RESULTS}/{self._run.id}/{prefix}"):
+                    self._take_in(dataset, file, is_whole=is_whole)
+        self._looked_at = time.monotonic()
+
+    def _datasets(self) -> Iterator[str]:
+        """Results of every start of the first replica, the oldest first."""
+        for path in sorted(self._run.jobs.glob("*/submitted.json"), key=lambda path: path.stat().st_mtime):
+            submitted = read_json(path)
+            assert isinstance(submitted, dict)
+            for job in self._service.jobs(str(submitted["id"])):
+                if job.rank == 0 and job.results:
+                    yield job.results
+
+    def _take_in(self, dataset: str, file: FileSeen, *, is_whole: bool) -> None:
+        name = PurePosixPath(file.path).relative_to(f"{RESULTS}/{self._run.id}")
+        if ".." in name.parts:
+            raise PreconditionError(f"`{file.path}` leads out of the run's folder", code="site-answer-broken")
+        target = self._shadow / name
+        have = target.stat().st_size if target.exists() else 0
+        if have == file.size or (have > file.size and not is_whole):
+            return
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if is_whole:
+            write_atomic(target, self._service.read(dataset, file.path))
+            return
+        with lock(self._folder / "receive.lock", timeout_s=_LOCK_S), open(target, "ab") as sink:
+            begin = sink.tell()
+            sink.write(self._service.read(dataset, file.path, begin, file.size - begin) if begin < file.size else b"")
+            if name.parts[0] == "journal":
+                self._note_received(name.name)
+
+    def _received(self) -> set[str]:
+        try:
+            found = read_json(self._folder / "received.json")
+        except FileNotFoundError:
+            return set()
+        assert isinstance(found, list)
+        return set(map(str, found))
+
+    def _note_received(self, name: str) -> None:
+        """Under the lock: others may receive at the same time."""
+        known = self._received()
+        if name not in known:
+            write_json(self._folder / "received.json", sorted(known | {name}))

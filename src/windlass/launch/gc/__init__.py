@@ -1,0 +1,1 @@
+"""Delete what no run needs any more."""

@@ -1,0 +1,125 @@
+"""Clear away at a site: the run, or checkpoints of it, whose other half is here, and environments built there.
+
+What is removed is looked at once more by the site (`windlass.supervise.remote.gc`). Blocking; each may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from windlass.backends.door import door_of
+from windlass.core.dataclass import dataclass
+from windlass.core.errors import PreconditionError
+from windlass.launch.gc.runs import Kept, Removal, needs
+from windlass.launch.remote.client import Porter
+from windlass.launch.remote.mirror import Mirror, mirror_of, mirror_of_run, state_at_site
+from windlass.plan import Plan
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder
+from windlass.sites import Profile
+from windlass.supervise.archive import ensure_archive
+from windlass.supervise.remote.checkpoint_files import Held
+
+__all__ = ["Shelf", "clear_environments", "remove_run_at_site", "shelf_of"]
+
+
+def remove_run_at_site(run: RunFolder, home: Home) -> None:
+    """Remove a run's folder at the site it lives at, and its secrets there; of other runs nothing.
+
+    Raises:
+        UnreachableError: the site does not answer.
+        PreconditionError: the run is in motion there.
+    """
+    mirror = mirror_of_run(run, home)
+    if mirror is not None and mirror.porter.is_heard:
+        mirror.take_back()
+        mirror.porter.ask("clear", {"what": "run", "root": str(mirror.root)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """The checkpoints of a task at its site.
+
+    Attributes:
+        site: its name.
+        held: oldest first, with their paths there.
+        whole: the newest one whose files have their sizes; None: there is none.
+        sizes: bytes on the disk there.
+    """
+
+    mirror: Mirror
+    site: str
+    task: str
+    held: tuple[Held, ...]
+    whole: Held | None
+    sizes: Mapping[Path, int]
+
+    def remove(self, chosen: Sequence[Held]) -> None:
+        """Remove some of them, all out of sight before the first is deleted."""
+        names = [each.path.relative_to(_folder(self.mirror, self.task)).as_posix() for each in chosen]
+        header = {"what": "checkpoints", "root": str(self.mirror.root), "task": self.task, "names": names}
+        self.mirror.porter.ask("clear", header)
+
+
+def shelf_of(run: RunFolder, task: str, pattern: str, home: Home) -> Shelf | None:
+    """What a task's site has of its checkpoints; None for a run that is here.
+
+    Raises:
+        UnreachableError: the site does not answer.
+        PreconditionError: nobody there can be asked.
+    """
+    plan = Plan.from_data(run.plan())
+    mirror = mirror_of(run, plan, home)
+    if mirror is None:
+        return None
+    if not mirror.porter.is_heard:
+        message = f"its checkpoints lie at {plan.site.name}, where nobody can be asked to remove any"
+        raise PreconditionError(message, hint="give the site's profile an `ssh`", code="checkpoints-elsewhere")
+    header = {"what": "held", "root": str(mirror.root), "task": task, "pattern": pattern}
+    answer, _ = mirror.porter.ask("clear", header)
+    folder = _folder(mirror, task)
+    held = {
+        name: Held(path=folder / name, step=step, at=at, is_committed=is_committed)
+        for name, step, at, is_committed, _ in answer["held"]
+    }
+    sizes = {folder / name: num_bytes for name, *_, num_bytes in answer["held"]}
+    return Shelf(
+        mirror=mirror,
+        site=plan.site.name,
+        task=task,
+        held=tuple(held.values()),
+        whole=held.get(answer["whole"]),
+        sizes=sizes,
+    )
+
+
+def _folder(mirror: Mirror, task: str) -> Path:
+    return Path(mirror.root / "checkpoints" / task)
+
+
+def clear_environments(home: Home, profile: Profile, older_than_s: float, *, is_dry: bool) -> Iterator[Removal | Kept]:
+    """Environments at a site that no run may go on with, here or there, and that were not used for so long.
+
+    Raises:
+        PreconditionError: it is a site without a folder of windlass's.
+        UnreachableError: it does not answer.
+    """
+    if profile.kind == "beaker" and not profile.ssh:
+        message = f"site {profile.name} has no environments: jobs of Beaker's run in their image"
+        raise PreconditionError(message, hint="windlass gc --images", code="site-no-shared-folder")
+    door = door_of(profile)
+    state = state_at_site(profile, door)
+    porter = Porter(door, state, ensure_archive(home.cache / "archives"), profile.env.python)
+    header = {"what": "environments", "state": str(state), "older_than_s": older_than_s}
+    there, _ = porter.ask("clear", {**header, "keep": {}, "is_dry": True})
+    texts = needs(home)
+    users = {name: [run for run, text in texts.items() if name in text] for name, *_ in there["environments"]}
+    keep = {name: f"{runs[0]} may go on with it" for name, runs in users.items() if runs}
+    seen, _ = porter.ask("clear", {**header, "keep": keep, "is_dry": is_dry})
+    for name, num_bytes, why in seen["environments"]:
+        path = Path(PurePosixPath(state) / "envs" / name)
+        if why:
+            yield Kept(path=path, why=why, site=profile.name)
+        else:
+            yield Removal(kind="environment", path=path, num_bytes=num_bytes, site=profile.name)

@@ -1,0 +1,1 @@
+"""Compare what a run recorded with its jobs, and decide what to do about it."""

@@ -1,0 +1,247 @@
+"""What a run needs from a client: found by looking alone, and said in words by commands that do not act.
+
+`keeper.keep` acts on what is found here; a command that only looks prints it. Which command is which:
+docs/decisions/0021-commands-that-look-change-nothing.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from windlass.backends import JobState, Observation
+from windlass.core.errors import NotFoundError
+from windlass.launch.reconcile.policy import (
+    Action,
+    Cancel,
+    EndTask,
+    MarkLost,
+    NextJob,
+    NoteGone,
+    Submit,
+    Sweep,
+    Unqueue,
+    after_end,
+    has_loose_ends,
+    reconcile,
+)
+from windlass.launch.submit import backend_of, has_secrets, is_furnished, is_launching, submission_of
+from windlass.plan import Plan
+from windlass.record import events
+from windlass.record.frames import Record
+from windlass.record.retry import Budgets
+from windlass.record.state import RunFacts, Task, jobs_to_let_go
+from windlass.runs.home import Home
+from windlass.runs.pending import Outlook, Pending
+from windlass.runs.store import RunFolder
+from windlass.runs.witness import missing_records
+
+__all__ = ["LOOK_S", "has_ended", "is_settled", "next_action", "outlook"]
+
+
+LOOK_S = 5.0
+"""So long a command that only looks waits for the scheduler of a site."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What the backend sees of a run's jobs.
+
+    Attributes:
+        newest: by task, its newest job.
+        left: by (task, job), the jobs of tasks that have ended and may still be in a queue.
+    """
+
+    newest: Mapping[str, Observation]
+    left: Mapping[tuple[str, int], Observation]
+
+
+def outlook(run: RunFolder, home: Home) -> Outlook:
+    """What a run needs, and which of its jobs are suspended. Changes nothing; asks the place of a run in motion once.
+
+    Raises:
+        UnreachableError: the place of the run does not answer.
+    """
+    nothing = Outlook()
+    facts = run.facts()
+    if not (run.path / "plan.json").exists() or is_launching(home, run.id):
+        return nothing
+    if is_settled(facts) and not has_secrets(run):
+        return nothing
+    if run.path.stat().st_uid != os.geteuid():
+        return nothing  # somebody else's: a scheduler shows its jobs to nobody but them
+    plan = Plan.from_data(run.plan())
+    _hear(run, plan, home)
+    facts = run.facts()
+    if not facts.run or not is_furnished(run):
+        return Outlook(pending=(_unfinished_launch(run, facts),))
+    seen = _observe(run, plan, facts, patience_s=LOOK_S)
+    facts = run.facts()
+    found = [each for each in _actions(facts, seen, plan, is_heard=True) if not isinstance(each[1], NoteGone)]
+    pending = [_in_words(run, facts, plan, seen, *each) for each in found]
+    held = [name for name in jobs_to_let_go(facts) if name not in {task for task, _ in found}]
+    pending += [Pending(task=name, what="waits in its queue for nothing", then="lets it start") for name in held]
+    if has_ended(facts) and has_secrets(run):
+        pending.append(Pending(task="", what="has ended, and its secrets still lie ready", then="removes them"))
+    suspended = {name: each.suspended for name, each in seen.newest.items() if each.suspended}
+    unseen = {name: why for name, each in seen.newest.items() if (why := _why_unseen(each))}
+    return Outlook(pending=tuple(pending), suspended=suspended, unseen=unseen)
+
+
+def has_ended(facts: RunFacts) -> bool:
+    """Whether a run has ended and the end of each of its processes is on record."""
+    return facts.state.is_terminal and not any(has_loose_ends(task) for task in facts.tasks.values())
+
+
+def is_settled(facts: RunFacts) -> bool:
+    """Whether a run has ended and nothing of it is left anywhere, as far as is on record."""
+    return has_ended(facts) and not any(task.jobs_left for task in facts.tasks.values())
+
+
+def next_action(
+    run: RunFolder, plan: Plan, *, is_heard: bool, hear: Callable[[], object] | None = None
+) -> tuple[str, Action] | None:
+    """The next thing to do for a run, and for which task; its jobs are observed before the facts are read again.
+
+    Args:
+        is_heard: whether a running job hears what clients write.
+        hear: brings the last words of a job that is gone, which may have come after the last exchange with its site.
+    """
+    seen = _observe(run, plan, run.facts())
+    if hear is not None and any(found.state is JobState.GONE for found in seen.newest.values()):
+        hear()
+    return next(_actions(run.facts(), seen, plan, is_heard=is_heard), None)
+
+
+def _hear(run: RunFolder, plan: Plan, home: Home) -> None:
+    """Take in what the site of a run says; a run that never got there has nothing to hear."""
+    if not run.is_mirrored:
+        return
+    from windlass.launch.remote.mirror import mirror_of  # lazy: most runs live here
+
+    mirror = mirror_of(run, plan, home)
+    if mirror is None:
+        return
+    try:
+        mirror.pull()
+    except NotFoundError:
+        if any(job.is_submitted for task in run.facts().tasks.values() for job in task.jobs.values()):
+            raise
+
+
+def _observe(run: RunFolder, plan: Plan, facts: RunFacts, *, patience_s: float | None = None) -> _Seen:
+    newest = {name: task.newest_job for name, task in facts.tasks.items() if not task.end or has_loose_ends(task)}
+    wanted = {*newest.items(), *((name, job) for name, task in facts.tasks.items() for job in task.jobs_left)}
+    found = {key: submission_of(run, *key) for key in sorted(wanted)}
+    known = {key: submission for key, submission in found.items() if submission is not None}
+    seen = backend_of(plan, patience_s=patience_s).observe(list(known.values())) if known else {}
+    observed = {key: seen[submission.backend_id] for key, submission in known.items()}
+    unknown = Observation(state=JobState.UNKNOWN)
+    return _Seen(
+        newest={name: observed.get((name, job), unknown) for name, job in newest.items()},
+        left={
+            (name, job): observed[name, job]
+            for name, task in facts.tasks.items()
+            for job in task.jobs_left
+            if (name, job) in observed
+        },
+    )
+
+
+def _actions(facts: RunFacts, seen: _Seen, plan: Plan, *, is_heard: bool) -> Iterator[tuple[str, Action]]:
+    """What is to be done for each task and for each job that may be left, in this order; after one all may be others."""
+    for name, task in facts.tasks.items():
+        action = _action_for(facts, task, seen, plan, is_heard=is_heard)
+        if action is not None:
+            yield name, action
+    now = time.time()
+    for (name, job), observed in seen.left.items():
+        action = after_end(facts.tasks[name], job, observed, now) if job in facts.tasks[name].jobs_left else None
+        if action is not None:
+            yield name, action
+
+
+def _action_for(facts: RunFacts, task: Task, seen: _Seen, plan: Plan, *, is_heard: bool) -> Action | None:
+    observed = seen.newest.get(task.name, Observation(state=JobState.UNKNOWN))
+    budgets = Budgets(*facts.budgets.get(task.name, (50, 0)))
+    return reconcile(task, observed, budgets, plan.task(task.name).chain.num_links, is_heard=is_heard)
+
+
+# --- in words -----------------------------------------------------------------------------------------------------
+
+
+def _why_unseen(seen: Observation) -> str:
+    if seen.state is JobState.UNKNOWN:
+        return seen.detail
+    return f"{seen.detail}, but {seen.signs}: it is not taken for lost" if seen.signs else ""
+
+
+def _unfinished_launch(run: RunFolder, facts: RunFacts) -> Pending:
+    missing = missing_records(run.path, facts)
+    if missing:
+        return _damaged("", missing)
+    if is_furnished(run):
+        return Pending(task="", what="the command that launched it ended too early", then="submits its jobs")
+    what = "the command that launched it ended before everything was in place"
+    return Pending(task="", what=what, then="records its end: failed (start-failed)")
+
+
+def _damaged(task: str, missing: list[str]) -> Pending:
+    more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+    return Pending(task=task, what=f"its record is damaged: {missing[0]}{more}", then="")
+
+
+def _in_words(run: RunFolder, facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: Action) -> Pending:
+    missing = missing_records(run.path, facts) if not facts.tasks[task].end else []
+    if missing and not isinstance(action, Cancel):
+        return _damaged(task, missing)
+    what = _what(action)
+    then = _after_loss(facts, plan, seen, task, action) if isinstance(action, MarkLost) else _then(action)
+    return Pending(task=task, what=what, then=then)
+
+
+def _what(action: Action) -> str:
+    """What an action is the answer to."""
+    if isinstance(action, Submit):
+        return f"job {action.job} was not submitted"
+    if isinstance(action, MarkLost):
+        return f"job {action.job} is gone: {action.message}"
+    if isinstance(action, NextJob):
+        return "its job is gone and its work is not done" if action.job > 1 else "it has no job"
+    if isinstance(action, EndTask):
+        return f"job {action.job} is over: {action.message or action.cause}"
+    if isinstance(action, Sweep):
+        return f"job {action.job} is gone and may have left processes behind"
+    if isinstance(action, Unqueue):
+        return f"has ended, and {', '.join(action.ids)} of job {action.job} still waits in the queue"
+    return f"is to stop or has ended, and job {action.job} is still at its place"
+
+
+def _then(action: Action) -> str:
+    if isinstance(action, Submit | NextJob):
+        return f"submits job {action.job}"
+    if isinstance(action, EndTask):
+        return f"records its end: {action.verdict} ({action.cause})"
+    if isinstance(action, Sweep):
+        return "ends them"
+    return "cancels it"
+
+
+def _after_loss(facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: MarkLost) -> str:
+    """What follows the record of a lost job: worked out on a copy, by the same policy."""
+    later = copy.deepcopy(facts)
+    data = {
+        "task": task,
+        "job": action.job,
+        "attempt": action.attempt,
+        "cause": str(action.cause),
+        "message": action.message,
+    }
+    later.apply(Record(events.JOB_LOST, "outlook", 1, time.time(), data))
+    follows = _action_for(later, later.tasks[task], seen, plan, is_heard=True)
+    if isinstance(follows, EndTask):
+        return f"records that and its end: {follows.verdict} ({follows.cause})"
+    return f"records that and {_then(follows)}" if follows is not None else "records that"

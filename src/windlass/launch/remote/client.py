@@ -1,0 +1,273 @@
+"""The client's half of a talk with a site: send the zipapp there once, then ask it things and send it folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Protocol, cast
+
+from windlass.backends.door import Door
+from windlass.core.errors import (
+    AccessError,
+    NotFoundError,
+    PreconditionError,
+    UnreachableError,
+    WindlassError,
+)
+from windlass.core.files import sha256_file
+from windlass.supervise.job import JobDocument
+from windlass.supervise.remote.framing import PARCEL_LINE_BYTES, pack, parcel_line, unpack
+from windlass.supervise.remote.server import explained
+
+__all__ = ["Carrier", "Porter", "write_archive"]
+
+_OLDEST_PYTHON = (3, 9)
+_TURN_S = 60.0
+_CLEAR_S = 3600.0  # to delete a hundred thousand files takes a shared file system a while
+_SLOWEST_BYTES_S = 100_000
+_QUIET_S = 5.0
+_ERRORS: dict[int, type[WindlassError]] = {
+    kind.exit_code: kind for kind in (NotFoundError, AccessError, UnreachableError, PreconditionError)
+}
+_ASK_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
+_THERE = 'for path; do if [ -e "$path" ]; then echo "$path"; fi; done'
+# What takes the zipapp in, before anything of ours is there; any Python 3 must be able to read it.
+_STORE = """
+import hashlib, os, sys
+target, digest = sys.argv[1:]
+part = "%s.%d.part" % (target, os.getpid())
+os.umask(0o77)
+try:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    content = sys.stdin.buffer.read()
+    if hashlib.sha256(content).hexdigest() != digest:
+        sys.exit("it was cut on its way")
+    try:
+        with open(part, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(part, target)  # never in place of another client's: containers may be mounting it
+        except FileExistsError:
+            with open(target, "rb") as file:
+                is_whole = hashlib.sha256(file.read()).hexdigest() == digest
+            if not is_whole:
+                os.rename(part, target)
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
+    print("stored")
+except OSError as error:
+    print("errno", error.errno, error.filename or target)
+"""
+
+
+_broken: dict[str, tuple[float, UnreachableError]] = {}
+"""Doors that were found broken a moment ago: a command that looks at many runs waits for one only once."""
+
+
+class Carrier(Protocol):
+    """What a mirror needs of the way to its site: a `Porter`, or a courier where nobody there can be asked."""
+
+    name: str
+    archive_at_site: PurePosixPath
+    is_heard: bool
+    """Whether what is said to the site reaches jobs that run there."""
+
+    def ask(
+        self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """One request and its answer."""
+
+    def send_folders(
+        self,
+        folders: Mapping[PurePosixPath, Sequence[tuple[str, Path]]],
+        *,
+        empty: Mapping[PurePosixPath, Sequence[str]],
+    ) -> None:
+        """Send folders, each whole."""
+
+    def addressed(self, document: JobDocument) -> JobDocument:
+        """A job with what its place must be told of the way its folder comes."""
+
+    def seal(self, folder: Path) -> None:
+        """All that the job in this folder needs has been sent."""
+
+
+class Porter:
+    """Speaks with the zipapp at a site, and puts it there where it is missing.
+
+    Args:
+        state: windlass's folder at the site.
+        archive: the zipapp here.
+        python: Python >= 3.9 there.
+    """
+
+    def __init__(self, door: Door, state: PurePosixPath, archive: Path, python: str) -> None:
+        self.door = door
+        self.name = door.name
+        self.is_heard = True
+        self.archive_at_site = state / "archives" / archive.name
+        self._archive = archive
+        self._python = python
+
+    def ask(
+        self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """One request and its answer.
+
+        Raises:
+            WindlassError: the site's own; UnreachableError when the way is broken.
+        """
+        message = pack(header, pieces)
+        limit_s = _CLEAR_S if command == "clear" else _TURN_S
+        return self._asked(command, message, limit_s + len(message) / _SLOWEST_BYTES_S)
+
+    def _asked(self, command: str, message: bytes | Path, timeout_s: float) -> tuple[dict[str, Any], list[bytes]]:
+        argv = [self._python, "-I", "-S", str(self.archive_at_site), command]
+        for is_last in (False, True):
+            raw = self._through(argv, message, timeout_s)
+            try:
+                header, found = unpack(raw.out)
+            except ValueError as error:
+                if is_last:
+                    said = (raw.err.strip().splitlines() or [f"`{command}` ended with {raw.code}"])[-1]
+                    message_ = f"{self.door.name} gave no answer that makes sense: {said}"
+                    raise PreconditionError(message_, hint="try again", code="site-answer-broken") from error
+                self.ensure_archive()
+                continue
+            if "error" in header:
+                raise self._error(header["error"])
+            return header, found
+        raise AssertionError
+
+    def _through(self, argv: Sequence[str], stdin: bytes | Path, timeout_s: float) -> Any:
+        found = _broken.get(self.door.name)
+        if found is not None and time.monotonic() - found[0] < _QUIET_S:
+            raise found[1]
+        try:
+            return self.door.run_bytes(argv, stdin=stdin, timeout_s=timeout_s)
+        except UnreachableError as error:
+            _broken[self.door.name] = (time.monotonic(), error)
+            raise
+
+    def _error(self, said: Mapping[str, Any]) -> WindlassError:
+        kind = _ERRORS.get(said["exit"], PreconditionError)
+        return kind(f"{self.door.name}: {said['message']}", hint=said["hint"], code=said["code"])
+
+    def addressed(self, document: JobDocument) -> JobDocument:
+        """The job as it is: its folder lies where it runs."""
+        return document
+
+    def seal(self, folder: Path) -> None:
+        """Nothing: what was sent is there."""
+
+    def ensure_archive(self) -> None:
+        """Put the zipapp there; idempotent.
+
+        Raises:
+            PreconditionError: there is no Python that can run it, or no room for it.
+        """
+        self._check_python()
+        argv = [self._python, "-I", "-c", _STORE, str(self.archive_at_site), sha256_file(self._archive)]
+        size = self._archive.stat().st_size
+        answer = self.door.run(argv, stdin=self._archive, timeout_s=_TURN_S + size / _SLOWEST_BYTES_S)
+        words = answer.out.split(maxsplit=2)
+        if words[:1] == ["errno"]:
+            found = explained(OSError(int(words[1]), os.strerror(int(words[1])), words[2].strip()))
+            raise PreconditionError(f"{self.door.name}: {found.message}", hint=found.hint, code=found.code)
+        if answer.code or words != ["stored"]:
+            said = (answer.err.strip().splitlines() or [answer.out.strip()])[-1]
+            message = f"{self.door.name} did not take the zipapp: {said}"
+            raise PreconditionError(message, hint="try again", code="site-answer-broken")
+
+    def _check_python(self) -> None:
+        answer = self.door.run([self._python, "-I", "-c", _ASK_VERSION])
+        version = re.search(r"(\d+)\.(\d+)", answer.out)
+        hint = "name a newer one as `env.python` in the site's profile, such as /opt/python/3.11/bin/python3"
+        if answer.code or version is None:
+            said = (answer.err.strip().splitlines() or ["it said nothing"])[-1]
+            message = f"{self.door.name}: `{self._python}` is no Python that runs: {said}"
+            raise PreconditionError(message, hint=hint, code="site-python")
+        if (int(version[1]), int(version[2])) < _OLDEST_PYTHON:
+            message = f"{self.door.name}: `{self._python}` is Python {version[0]}; windlass needs 3.9 or newer there"
+            raise PreconditionError(message, hint=hint, code="site-python")
+
+    def send_folders(
+        self,
+        folders: Mapping[PurePosixPath, Sequence[tuple[str, Path]]],
+        *,
+        empty: Mapping[PurePosixPath, Sequence[str]],
+    ) -> None:
+        """Send folders as one archive; each appears there whole, the last of them last. What is there is not sent.
+
+        Args:
+            folders: for each folder at the site the names in it and what they are here.
+            empty: names of empty folders in them.
+        """
+        there = self._there([*folders, self.archive_at_site])
+        targets = [(str(number), path) for number, path in enumerate(folders) if str(path) not in there]
+        if not targets:
+            return
+        if str(self.archive_at_site) not in there:
+            self.ensure_archive()
+        with tempfile.TemporaryDirectory(prefix="windlass-ship-") as scratch:
+            path = Path(scratch) / "archive"
+            with open(path, "w+b") as file:
+                write_archive(file, targets, folders, empty)
+            self._asked("unpack", path, _TURN_S + path.stat().st_size / _SLOWEST_BYTES_S)
+
+    def _there(self, paths: Iterable[PurePosixPath]) -> set[str]:
+        """Which of these paths exist at the site."""
+        answer = self.door.run(["sh", "-c", _THERE, "sh", *map(str, paths)])
+        return set(answer.out.splitlines())
+
+
+def write_archive(
+    file: BinaryIO,
+    targets: Sequence[tuple[str, PurePosixPath]],
+    folders: Mapping[PurePosixPath, Sequence[tuple[str, Path]]],
+    empty: Mapping[PurePosixPath, Sequence[str]],
+) -> None:
+    """Write a message for `windlass.supervise.remote.framing.Inflow`; its first line is known only at the end."""
+    counting = _Counting(file)
+    file.write(bytes(PARCEL_LINE_BYTES))
+    counting.write(json.dumps({"targets": [(key, str(path)) for key, path in targets]}).encode() + b"\n")
+    with tarfile.open(fileobj=cast("BinaryIO", counting), mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for key, path in targets:
+            for name in empty.get(path, ()):
+                member = tarfile.TarInfo(f"{key}/{name}")
+                member.type, member.mode = tarfile.DIRTYPE, 0o700
+                archive.addfile(member)
+            for name, local in folders[path]:
+                archive.add(local, f"{key}/{name}", filter=lambda member: _plain(archive, member))
+    file.seek(0)
+    file.write(parcel_line(counting.digest.hexdigest(), counting.size))
+
+
+def _plain(archive: tarfile.TarFile, member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Files, folders and symbolic links travel, sockets and the like do not; each name of a file with its content."""
+    archive.inodes.clear()  # type: ignore[attr-defined]
+    return member if member.isreg() or member.isdir() or member.issym() else None
+
+
+class _Counting:
+    """Writes on, and knows length and digest of what went by."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, piece: bytes) -> int:
+        self.digest.update(piece)
+        self.size += len(piece)
+        return self._file.write(piece)

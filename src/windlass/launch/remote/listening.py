@@ -1,0 +1,43 @@
+"""Keep the copy of a run fresh while somebody follows it."""
+
+from __future__ import annotations
+
+import time
+
+from windlass.core.errors import UnreachableError
+from windlass.launch.remote.mirror import mirror_of_run
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder
+
+__all__ = ["Listening"]
+
+_LOOK_S = 1.0
+_TROUBLED_S = 5.0
+
+
+class Listening:
+    """A follower's ear at the site of a run; hears nothing, and costs nothing, where the run lives here.
+
+    Attributes:
+        trouble: why nothing was heard at the last look; empty: all is well.
+    """
+
+    def __init__(self, run: RunFolder, home: Home) -> None:
+        self._mirror = mirror_of_run(run, home)
+        self._next = 0.0
+        self.trouble = ""
+
+    def look(self, *, is_last: bool = False) -> None:
+        """Pull journal and logs, at most once a second; a site that does not answer is asked again later.
+
+        Args:
+            is_last: now, and the logs of all attempts.
+        """
+        if self._mirror is None or (time.monotonic() < self._next and not is_last):
+            return
+        try:
+            self._mirror.pull(logs=True, is_last=is_last)
+            self.trouble = ""
+        except UnreachableError as error:
+            self.trouble = error.message
+        self._next = time.monotonic() + (_TROUBLED_S if self.trouble else _LOOK_S)

@@ -1,0 +1,382 @@
+"""The local copy of a run that lives at a site reached over ssh: its journal and logs here, its own words there.
+
+Each file of a journal or log has one writer and only grows, so both directions send what is behind a number. The
+site's files that were ever pulled stand in `mirror.json`; the other journal files are ours, and only those are pushed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
+
+from windlass.backends.door import Door, door_of
+from windlass.core.errors import PreconditionError, UnreachableError
+from windlass.core.files import lock, write_json
+from windlass.core.json_text import read_json
+from windlass.launch.remote.client import Carrier, Porter
+from windlass.plan import Plan
+from windlass.record.journal import SUFFIX
+from windlass.runs.home import Home
+from windlass.runs.store import RunFolder
+from windlass.sites import Profile
+from windlass.supervise.archive import ensure_archive
+from windlass.supervise.job import JobDocument
+from windlass.supervise.remote.delivery import pack_delivery
+from windlass.supervise.remote.sync import whole_end
+
+__all__ = ["Mirror", "data_at_site", "has_delivered", "mirror_at", "mirror_of", "mirror_of_run", "state_at_site"]
+
+LIMIT_BYTES = 8 << 20
+_MAX_TURNS = 1000
+_PLACES = "places.json"
+_DELIVERED = "mirror.delivery"
+_LOCK_S = 30.0
+_STAYS = re.compile(r"\.|submit\.lock\Z|submitted\.json\Z|link-")
+"""In a job's folder: what only one side needs, and what comes from the other."""
+
+
+class Mirror:
+    """One run's copy. All methods block for one or more turns over the door; each may be repeated after any failure.
+
+    Args:
+        root_at_site: the run's folder there, `<state>/runs/<run>`.
+        archive: the zipapp of this installation.
+        python: Python >= 3.9 there.
+        courier: goes there where no door leads.
+
+    Every method raises UnreachableError when the way is broken, and PreconditionError when the site cannot do it.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder,
+        root_at_site: PurePosixPath,
+        door: Door,
+        *,
+        archive: Path,
+        python: str = "python3",
+        courier: Carrier | None = None,
+    ) -> None:
+        self.run = run
+        self.root = root_at_site
+        self.state = root_at_site.parent.parent
+        self.porter: Carrier = courier or Porter(door, self.state, archive, python)
+        self._at_site: dict[str, int] | None = None
+        self._closed: set[str] = set()
+        self._older: set[str] = set()
+        self._is_mended = False
+
+    @property
+    def archive_at_site(self) -> PurePosixPath:
+        """The zipapp there, from the first talk on."""
+        return self.porter.archive_at_site
+
+    def addressed(self, document: JobDocument) -> JobDocument:
+        """A job with what its place must be told of the way its files come."""
+        return self.porter.addressed(document)
+
+    def ship(self, data: Mapping[PurePosixPath, Path] | None = None) -> None:
+        """Send the run's folder and data as one archive; what is there already is not sent again.
+
+        Its journal and logs stay here: `push` comes next.
+
+        Args:
+            data: local file or folder by its path at the site (`data_at_site`).
+        """
+        if not self.run.is_mirrored:
+            self._write_pulled(set())
+        folders = {path.parent: [(path.name, local.resolve())] for path, local in (data or {}).items()}
+        own = [path for path in sorted(self.run.path.iterdir()) if _travels(path)]
+        folders[self.root] = [(path.name, path) for path in own]
+        self.porter.send_folders(folders, empty={self.root: ("journal", "logs", "checkpoints", "out")})
+
+    def put(self, paths: Iterable[Path]) -> None:
+        """Send small files of the local run folder, each whole, over what is there under its name."""
+        chosen = list(paths)
+        names = [path.relative_to(self.run.path).as_posix() for path in chosen]
+        self._turn(puts=names, pieces=[path.read_bytes() for path in chosen])
+
+    def send_job(self, folder: Path, there: PurePath) -> None:
+        """Send a job's files and our words of it, and hear whether it has begun: all that must be before it is queued.
+
+        Args:
+            folder: the job's folder here; what only this side needs stays.
+            there: the same folder at the site.
+        """
+        assert PurePosixPath(there) == self.root / "jobs" / folder.name
+        self.put(path for path in sorted(folder.iterdir()) if path.is_file() and not _STAYS.match(path.name))
+        self.push()
+        self.pull()
+        self.porter.seal(folder)
+
+    def push(self) -> None:
+        """Send what this side wrote into the journal; it is on the site's disk when this returns."""
+        if self._at_site is None:
+            self._turn()
+        for _ in range(_MAX_TURNS):
+            behind = self._behind()
+            if not behind:
+                return
+            before = dict(self._at_site or {})
+            appends = [(f"journal/{name}", offset) for name, offset, _ in behind]
+            self._turn(appends=appends, pieces=[piece for _, _, piece in behind])
+            if before == self._at_site:
+                break
+        raise PreconditionError(
+            f"{self.porter.name} takes nothing more into the journal of {self.run.id}", code="site-answer-broken"
+        )
+
+    def _behind(self) -> list[tuple[str, int, bytes]]:
+        """(name, offset there, whole records behind it) of our journal files that the site does not have in full."""
+        found = []
+        room = LIMIT_BYTES
+        for name in self._own():
+            offset = (self._at_site or {}).get(name, 0)
+            with open(self.run.journal / name, "rb") as file:
+                file.seek(offset)
+                piece = file.read(room)
+            piece = piece[: whole_end(piece)]
+            room -= len(piece)
+            if piece:
+                found.append((name, offset, piece))
+        return found
+
+    def pull(self, *, logs: bool = False, is_last: bool = False) -> bool:
+        """Take in what others wrote into the journal, and what user code printed; returns whether there was anything.
+
+        Args:
+            is_last: look also at the logs of attempts that were followed by another.
+        """
+        if is_last:
+            self._closed.clear()
+        is_new = False
+        for _ in range(_MAX_TURNS):
+            self._mend()
+            answer, pieces = self._turn(sizes=self._sizes(logs), logs=logs)
+            is_new = self._take_in(answer["deltas"], pieces) or is_new
+            if not answer["more"] or not pieces:
+                break
+        if logs:
+            self._close_older()
+        return is_new
+
+    def deliver(self, values: Mapping[str, bytes]) -> PurePosixPath:
+        """Send the secrets of the run over standard input, for its owner alone; returns the file for `Places.delivery`."""
+        self._delivery_mark.touch()
+        self.porter.ask("deliver", {"path": str(self._delivery)}, [pack_delivery(values)])
+        return self._delivery
+
+    def take_back(self) -> None:
+        """Remove the secrets that `deliver` sent, if any."""
+        if self._delivery_mark.exists():
+            self.porter.ask("deliver", {"path": str(self._delivery)})
+            self._delivery_mark.unlink()
+
+    @property
+    def _delivery(self) -> PurePosixPath:
+        return self.state / "delivery" / f"{self.run.id.replace('.', '_')}.json"
+
+    @property
+    def _delivery_mark(self) -> Path:
+        return self.run.path / _DELIVERED
+
+    def fetch_outputs(self, task: str) -> Path:
+        """Bring a task's output here and return its folder; files that came earlier and are as they were stay.
+
+        Raises:
+            NotFoundError: it has none.
+        """
+        from windlass.launch.remote.fetching import fetch  # lazy: most commands fetch nothing
+
+        folder = self.run.out(task)
+        fetch(self.porter, self.root, f"out/{task}", folder)
+        fetch(
+            self.porter,
+            self.root,
+            f"out/{task}.manifest.json",
+            folder.with_name(f"{task}.manifest.json"),
+            is_needed=False,
+        )
+        return folder
+
+    def fetch_manifest(self, task: str) -> bool:
+        """Bring the manifest of a task's output alone; False when there is none."""
+        from windlass.launch.remote.fetching import fetch  # lazy: as above
+
+        name = f"{task}.manifest.json"
+        return fetch(self.porter, self.root, f"out/{name}", self.run.out(task).with_name(name), is_needed=False)
+
+    def _turn(
+        self,
+        *,
+        appends: Sequence[tuple[str, int]] = (),
+        puts: Sequence[str] = (),
+        pieces: Iterable[bytes] = (),
+        sizes: Mapping[str, int] | None = None,
+        logs: bool = False,
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        own = self._own()
+        header = {
+            "root": str(self.root),
+            "appends": appends,
+            "puts": puts,
+            "own": own,
+            "sizes": sizes,
+            "logs": logs,
+            "closed": sorted(self._closed),
+            "limit": LIMIT_BYTES,
+        }
+        answer, found = self.porter.ask("sync", header, pieces)
+        self.run.heard_file.touch()
+        self._at_site = answer["own"]
+        lost = {name for name, size in answer["own"].items() if size > (self.run.journal / name).stat().st_size}
+        if lost:  # this machine lost its power: what it had sent comes back as what others wrote
+            self._write_pulled(self._pulled() | lost)
+            self._is_mended = False
+        return answer, found
+
+    def _pulled(self) -> set[str]:
+        try:
+            content = read_json(self.run.mirror_file)
+        except FileNotFoundError:
+            return set()
+        assert isinstance(content, dict)
+        return set(content["pulled"])
+
+    def _write_pulled(self, names: set[str]) -> None:
+        write_json(self.run.mirror_file, {"pulled": sorted(names)})
+
+    def _own(self) -> list[str]:
+        pulled = self._pulled()
+        names = sorted(os.listdir(self.run.journal))
+        return [name for name in names if name.endswith(SUFFIX) and name[0] != "." and name not in pulled]
+
+    def _sizes(self, logs: bool) -> dict[str, int]:
+        paths = [self.run.journal / name for name in self._pulled()]
+        paths += self.run.jobs.glob("*/link-*.json")
+        if logs:
+            paths += [path for path in self.run.logs.glob("*/*/*.log*") if _folder(path) not in self._closed]
+        return {path.relative_to(self.run.path).as_posix(): path.stat().st_size for path in paths if path.exists()}
+
+    def _mend(self) -> None:
+        """Cut what a crash of this machine left half-written at the ends of pulled journal files; once."""
+        if self._is_mended:
+            return
+        with lock(self.run.path / "mirror.lock", timeout_s=_LOCK_S):
+            for name in self._pulled():
+                path = self.run.journal / name
+                content = path.read_bytes() if path.exists() else b""
+                if whole_end(content) < len(content):
+                    os.truncate(path, whole_end(content))
+        self._is_mended = True
+
+    def _take_in(self, deltas: Sequence[tuple[str, int]], pieces: Sequence[bytes]) -> bool:
+        """Write what came, logs before the journal: who reads of an attempt's end finds what it had printed."""
+        found = sorted(zip(deltas, pieces, strict=True), key=lambda item: item[0][0].startswith("journal/"))
+        if not found:
+            return False
+        with lock(self.run.path / "mirror.lock", timeout_s=_LOCK_S):
+            fresh = {path.partition("/")[2] for path, _ in deltas if path.startswith("journal/")} - self._pulled()
+            if fresh:
+                self._write_pulled(self._pulled() | fresh)
+            for (path, offset), piece in found:
+                _grow(self.run.path / path, offset, piece)
+        os.utime(self.run.journal)  # an index looks there first
+        return True
+
+    def _close_older(self) -> None:
+        """Look no more at the logs of attempts that had a successor when everything was pulled twice."""
+        newest: dict[str, int] = {}
+        folders = [path for path in self.run.logs.glob("*/*") if path.parent.name.isdecimal()]
+        for path in folders:
+            newest[path.name] = max(newest.get(path.name, 0), int(path.parent.name))
+        older = {f"{path.parent.name}/{path.name}" for path in folders if int(path.parent.name) < newest[path.name]}
+        self._closed |= older & self._older
+        self._older = older
+
+
+def _travels(path: Path) -> bool:
+    """Whether a part of the local run folder belongs into the one at the site."""
+    return path.name in ("plan.json", "provenance.json", _PLACES, "code", "jobs")
+
+
+def _folder(path: Path) -> str:
+    return f"{path.parent.parent.name}/{path.parent.name}"
+
+
+def _grow(path: Path, offset: int, piece: bytes) -> None:
+    """Append what is not there yet of a piece that belongs at `offset`; with a gap before it nothing."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if offset <= size:
+            rest = memoryview(piece)[size - offset :]
+            while rest:
+                num_written = os.pwrite(file.fileno(), rest, size)
+                rest, size = rest[num_written:], size + num_written
+
+
+def has_delivered(run: RunFolder) -> bool:
+    """Whether the secrets of a run lie at its site, as far as is known here."""
+    return (run.path / _DELIVERED).exists()
+
+
+def state_at_site(profile: Profile, door: Door) -> PurePosixPath:
+    """Windlass's folder at a site, `<fs.shared>/windlass`; asks the site for the user's name where the path holds it.
+
+    Raises:
+        PreconditionError: the profile names no shared folder.
+        UnreachableError: the site does not answer.
+    """
+    shared = profile.fs.shared
+    if not shared:
+        raise PreconditionError(
+            f"site {profile.name} has no shared folder",
+            hint=f"set `fs.shared` in its profile: windlass site show {profile.name}",
+            code="site-no-shared-folder",
+        )
+    if "${user}" in shared:
+        answer = door.run(["id", "-un"])
+        if answer.code:
+            raise UnreachableError(f"{door.name}: `id -un`: {answer.err.strip()}", code="site-unreachable")
+        shared = shared.replace("${user}", answer.out.strip())
+    return PurePosixPath(shared) / "windlass"
+
+
+def data_at_site(state: PurePosixPath, digest: str, local: Path) -> PurePosixPath:
+    """Where a file or folder of data lies at a site: by its digest, under its own name."""
+    return state / "data" / digest[:40] / local.name
+
+
+def mirror_of(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
+    """The mirror of a run whose files live elsewhere, from when its places are known; None for all others."""
+    profile = plan.site.profile
+    if profile is None or not (profile.ssh or profile.kind == "beaker"):
+        return None
+    try:
+        places = read_json(run.path / _PLACES)
+    except FileNotFoundError:
+        return None
+    assert isinstance(places, dict)
+    root = PurePosixPath(str(places["run_dir"]))
+    return None if run.path == Path(root) else mirror_at(run, root, profile, home)  # this is the site itself
+
+
+def mirror_at(run: RunFolder, root: PurePosixPath, profile: Profile, home: Home) -> Mirror:
+    """The mirror of a run whose folder at its site is `root`."""
+    archive = ensure_archive(home.cache / "archives")
+    courier = None
+    if profile.kind == "beaker" and not profile.ssh:
+        from windlass.backends.beaker.backend import service_of  # lazy: few sites are Beaker's
+        from windlass.launch.beaker.transport import Courier
+
+        courier = Courier(run, service_of(profile), root.parent.parent, archive, site=profile.name)
+    return Mirror(run, root, door_of(profile), archive=archive, python=profile.env.python, courier=courier)
+
+
+def mirror_of_run(run: RunFolder, home: Home) -> Mirror | None:
+    """As `mirror_of`, with the run's own plan, which is read only where the run lives elsewhere."""
+    return mirror_of(run, Plan.from_data(run.plan()), home) if run.is_mirrored else None

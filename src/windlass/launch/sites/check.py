@@ -1,0 +1,349 @@
+"""Prove a site by real jobs: on one node, then on several, and keep what was found.
+
+Each job is queued through Slurm as any run would be; its nodes look at themselves and at one another
+(windlass.supervise.slurm.node_check) and leave their verdicts in a folder of the site's shared file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, field, replace
+from pathlib import Path
+
+from windlass.backends.door import Answer, Door
+from windlass.core.clock import Clock, SystemClock, format_time
+from windlass.core.dataclass import dataclass
+from windlass.core.errors import UnreachableError, UsageError
+from windlass.core.json_text import decode_json
+from windlass.launch.sites.check_history import CheckRun, Finding, Status, keep_check
+from windlass.launch.sites.check_script import CANNOT_SEE, NO_PYTHON, OLD_PYTHON, check_script, check_variables
+from windlass.sites import Partition, Profile
+from windlass.supervise.slurm.jobs import program_path
+from windlass.supervise.slurm.node_check import CHECK_FILE, CheckSpec
+
+__all__ = ["check_site"]
+
+_STATES = re.compile(r"^@@windlass job (\S+)\|(\S*)\|(.*)$", re.MULTILINE)
+_FILES = re.compile(r"^@@windlass file (\S+)\n(.*?)\n?^@@windlass end$", re.MULTILINE | re.DOTALL)
+_EXIT = re.compile(r"ExitCode=(\d+):(\d+)")
+_ORDER = (
+    "login",
+    "queue",
+    "shared",
+    "modules",
+    "python",
+    "node-local",
+    "gpus",
+    "driver",
+    "file locks",
+    "file clock",
+    "interface",
+    "port",
+    "clock",
+    "all-reduce",
+)
+_LIVING = ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED")
+_LATE_S = 10.0
+_LEAVING_S = 60.0
+_MOST_TOLD = 3
+_RANK = {"failed": 0, "ok": 1, "not-tried": 2}
+
+
+@dataclass(slots=True)
+class _Job:
+    """One job of a check, while we wait for it; times since the check began."""
+
+    id: str
+    nodes: int
+    folder: str
+    state: str = "PENDING"
+    reason: str = ""
+    began_s: float | None = None
+    ended_s: float | None = None
+    answered_s: float | None = None
+    missing_modules: tuple[str, ...] = ()
+    results: dict[int, Mapping[str, object]] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all nodes have answered."""
+        return len(self.results) == self.nodes
+
+    def is_settled(self, now_s: float) -> bool:
+        """Whether no more answers can come; what an ended job wrote may be seen late on a network file system.
+
+        A job that has answered gets a while to end by itself, so that it leaves nothing behind.
+        """
+        if self.answered_s is not None:
+            return self.ended_s is not None or now_s - self.answered_s >= _LEAVING_S
+        return self.ended_s is not None and now_s - self.ended_s >= _LATE_S
+
+
+def check_site(
+    profile: Profile,
+    *,
+    home: Path,
+    door: Door,
+    archive: Path,
+    num_nodes: int = 2,
+    partition: str = "",
+    python: str = "",
+    timeout_s: float = 600.0,
+    clock: Clock | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> CheckRun:
+    """Check a site on one node and on `num_nodes`, and write it into the history. Blocking.
+
+    Its jobs are cancelled when they are not over after `timeout_s`, or when this call is interrupted.
+
+    Args:
+        home: WINDLASS_HOME, where the history is.
+        archive: the zipapp on this machine.
+        partition: empty: the profile's.
+        python: interpreter at the site whose torch reduces over the nodes; empty: not tried.
+        tell: hears of what is waited for.
+
+    Raises:
+        UnreachableError: the site does not answer.
+        UsageError: the profile names no shared folder.
+    """
+    run = _Check(profile, door, partition or profile.scheduler.partition, python, clock or SystemClock(), tell)
+    found = run.carry_out(archive, sorted({1, num_nodes}), timeout_s)
+    keep_check(home, found)
+    return found
+
+
+class _Check:
+    """One check on its way; owns the folder at the site and the jobs in its queue."""
+
+    def __init__(
+        self, profile: Profile, door: Door, partition: str, python: str, clock: Clock, tell: Callable[[str], None]
+    ) -> None:
+        self._profile, self._door, self._partition, self._python = profile, door, partition, python
+        self._clock, self._tell = clock, tell
+        self._there = profile.partitions.get(partition, Partition())
+
+    def carry_out(self, archive: Path, sizes: Sequence[int], timeout_s: float) -> CheckRun:
+        run = CheckRun(site=self._profile.name, at=format_time(self._clock.now()), facts={})
+        if not self._profile.fs.shared:
+            hint = f"add `fs: {{shared: /a/folder/that/all/nodes/see}}` to the profile of `{self._profile.name}`"
+            raise UsageError("the profile names no shared folder (fs.shared)", hint=hint, code="site-no-shared-folder")
+        user = self._say(["id", "-un"]).out.strip()
+        version = self._say([self._program("sbatch"), "--version"])
+        if version.code:
+            message = f"{self._door.name} has no sbatch: {_last(version)}"
+            return replace(run, findings=(Finding(name="login", nodes=0, status="failed", message=message),))
+        shared = self._profile.fs.shared.replace("${user}", user).rstrip("/")
+        folder = f"{shared}/windlass/checks/{os.urandom(4).hex()}"
+        failed = self._prepare(folder, archive, user, sizes)
+        if failed is not None:
+            return replace(run, findings=(failed,))
+        login = Finding(name="login", nodes=0, status="ok", message=f"{version.out.strip()}; wrote {folder}")
+        jobs: list[_Job] = []
+        try:
+            refused = self._queue(folder, sizes, jobs, timeout_s)
+            self._wait(jobs, timeout_s)
+        finally:
+            living = [job.id for job in jobs if job.ended_s is None]
+            if living:
+                with contextlib.suppress(UnreachableError):  # then Slurm ends them at their deadline
+                    self._say([self._program("scancel"), *living])
+        found = [login, *refused, *(finding for job in jobs for finding in self._verdicts(job, timeout_s))]
+        found.sort(key=lambda finding: (finding.nodes, _ORDER.index(finding.name)))
+        result = replace(run, findings=tuple(found), jobs=tuple(job.id for job in jobs), facts=_facts(jobs))
+        if result.is_ok:
+            self._say(["rm", "-rf", folder])
+        return result
+
+    def _prepare(self, folder: str, archive: Path, user: str, sizes: Sequence[int]) -> Finding | None:
+        """Make the folder with the program and what it is to look at; a finding when that fails."""
+        nonce = os.urandom(16).hex()
+        files: dict[str, bytes | Path] = {"nonce": nonce.encode(), "windlass.pyz": archive}
+        prefix = posixpath.dirname(posixpath.dirname(self._python)) if self._python else ""
+        tokens = {"user": user, "fs.shared": self._profile.fs.shared, "fs.node_local": self._profile.fs.node_local}
+        tokens = {name: value.replace("${user}", user) for name, value in tokens.items()}
+        for nodes in sizes:
+            known = {**tokens, **({"env.path": prefix} if prefix else {})}
+            spec = CheckSpec(
+                nodes=nodes,
+                nonce=nonce,
+                interface=self._profile.net.interface,
+                gpus=self._there.gpus,
+                cuda=self._there.cuda,
+                node_local=tokens["fs.node_local"],
+                python=self._python,
+                env=check_variables(self._profile, nodes=nodes, gpus=self._there.gpus or 0, tokens=known),
+            )
+            files[f"{nodes}/{CHECK_FILE}"] = json.dumps(asdict(spec)).encode()
+        made = self._say(["mkdir", "-p", *(f"{folder}/{nodes}" for nodes in sizes)])
+        for name, content in files.items() if made.code == 0 else ():
+            made = self._say(["sh", "-c", 'cat >"$0"', f"{folder}/{name}"], stdin=content)
+            if made.code:
+                break
+        if made.code == 0:
+            return None
+        hint = "correct fs.shared: a folder where you may write, with space left"
+        return Finding(name="shared", nodes=0, status="failed", message=f"cannot write there: {_last(made)}", hint=hint)
+
+    def _queue(self, folder: str, sizes: Sequence[int], jobs: list[_Job], patience_s: float) -> list[Finding]:
+        """Queue one job per size; what Slurm, or the site's guard, refuses becomes a finding."""
+        refused = []
+        guard = self._profile.scheduler.submit_guard
+        for nodes in sizes:
+            asked = self._say(guard) if guard else Answer(0, "", "")
+            if asked.code:
+                message = f"`{shlex.join(guard)}` refuses: {_last(asked)}"
+                refused.append(Finding(name="queue", nodes=nodes, status="failed", message=message))
+                continue
+            script = check_script(
+                self._profile,
+                self._partition,
+                folder=f"{folder}/{nodes}",
+                archive=f"{folder}/windlass.pyz",
+                nodes=nodes,
+                has_torch=bool(self._python),
+                patience_s=patience_s,
+            )
+            answer = self._say([self._program("sbatch"), "--parsable"], stdin=script.encode())
+            match = re.search(r"^(\d+)", answer.out.strip().rpartition("\n")[2])
+            if answer.code or match is None:
+                hint = "correct partition, account and QOS of the profile: `windlass site show`"
+                message = _last(answer).removeprefix("sbatch: error: ")
+                refused.append(Finding(name="queue", nodes=nodes, status="failed", message=message, hint=hint))
+            else:
+                jobs.append(_Job(match[1], nodes, f"{folder}/{nodes}"))
+                self._tell(f"job {match[1]} on {nodes} node{'s' if nodes > 1 else ''} is queued")
+        return refused
+
+    def _wait(self, jobs: list[_Job], timeout_s: float) -> None:
+        start, now_s, pause_s = self._clock.monotonic(), 0.0, 0.2
+        told: dict[str, str] = {}
+        while now_s < timeout_s and not all(job.is_settled(now_s) for job in jobs):
+            self._clock.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 1.0 if self._door.is_local else 5.0)
+            now_s = self._clock.monotonic() - start
+            try:
+                self._look(jobs, now_s)
+            except UnreachableError as error:
+                if told.get("way") != error.message:
+                    self._tell(f"{error.message}; trying again")
+                told["way"] = error.message
+                continue
+            for job in jobs:
+                if job.state == "PENDING" and job.reason not in ("", "None", told.get(job.id, "")):
+                    self._tell(f"job {job.id} waits: {job.reason}")
+                    told[job.id] = job.reason
+
+    def _look(self, jobs: list[_Job], now_s: float) -> None:
+        """One question for all jobs: their states, and the files that they wrote."""
+        ids = ",".join(job.id for job in jobs)
+        folders = " ".join(shlex.quote(job.folder) for job in jobs)
+        script = (
+            f"{shlex.quote(self._program('squeue'))} -h -t all -j {ids} -o '@@windlass job %i|%T|%r' 2>&1\n"
+            'echo "@@windlass squeue $?"\n'
+            f'for d in {folders}; do for f in "$d"/result-*.json "$d"/modules.missing; do\n'
+            'if [ -f "$f" ]; then echo "@@windlass file $f"; cat "$f"; printf "\\n@@windlass end\\n"; fi; done; done\n'
+        )
+        text = self._say(["sh", "-c", script]).out
+        states = {match[1]: (match[2], match[3]) for match in _STATES.finditer(text)}
+        files = {match[1]: match[2] for match in _FILES.finditer(text)}
+        is_answered = "@@windlass squeue 0\n" in text or "Invalid job id" in text
+        for job in jobs:
+            if job.id in states or is_answered:
+                job.state, job.reason = states.get(job.id, ("GONE", ""))
+            if job.state != "PENDING" and job.began_s is None:
+                job.began_s = now_s
+            if job.state not in _LIVING and job.ended_s is None:
+                job.ended_s = now_s
+            job.missing_modules = tuple(files.get(f"{job.folder}/modules.missing", "").splitlines())
+            for rank in range(job.nodes):
+                content = files.get(f"{job.folder}/result-{rank}.json")
+                if content is not None:
+                    job.results[rank] = decode_json(content)
+            if job.is_whole and job.answered_s is None:
+                job.answered_s = now_s
+
+    def _verdicts(self, job: _Job, timeout_s: float) -> Iterator[Finding]:
+        if job.began_s is None:
+            message = f"job {job.id} still waited after {timeout_s:g} s: {job.reason or 'no reason given'}"
+            hint = "wait longer: --timeout 2h, or take another partition"
+            yield Finding(name="queue", nodes=job.nodes, status="failed", message=message, hint=hint)
+            return
+        message = f"job {job.id} began within {job.began_s:.0f} s"
+        yield Finding(name="queue", nodes=job.nodes, status="ok", message=message)
+        if job.missing_modules:
+            hint = f"correct env.modules; what was said: {job.folder}/modules.log"
+            message = f"cannot be loaded: {', '.join(job.missing_modules)}"
+            yield Finding(name="modules", nodes=job.nodes, status="failed", message=message, hint=hint)
+        elif self._profile.env.modules:
+            message = ", ".join(self._profile.env.modules)
+            yield Finding(name="modules", nodes=job.nodes, status="ok", message=message)
+        if not job.is_whole:
+            yield self._silent(job)
+        yield from _merged(job.nodes, list(job.results.values()))
+
+    def _silent(self, job: _Job) -> Finding:
+        """Why nodes left no result: by the script's exit code, which Slurm knows even where files are not seen."""
+        told = self._say([self._program("scontrol"), "show", "job", job.id]).out
+        host = (re.search(r"BatchHost=(\S+)", told) or ["", "the node"])[1]
+        match = _EXIT.search(told)
+        code = int(match[1]) if match else 0
+        python = self._profile.env.python
+        reasons = {
+            CANNOT_SEE: ("shared", f"{host} does not see {job.folder}", "correct fs.shared: all nodes must see it"),
+            NO_PYTHON: ("python", f"{host} has no `{python}`", "correct env.python: its full path, or load a module"),
+            OLD_PYTHON: ("python", f"`{python}` of {host} is older than 3.9", "name a newer one in env.python"),
+        }
+        unknown = f"{len(job.results)} of {job.nodes} nodes answered; job {job.id} is {job.state}, exit code {code}"
+        where = f"its output: {job.folder}/job.out"
+        name, message, hint = reasons.get(code, ("shared", unknown, where))
+        return Finding(name=name, nodes=job.nodes, status="failed", message=message, hint=hint)
+
+    def _program(self, name: str) -> str:
+        return program_path(self._profile.scheduler.bin, name)
+
+    def _say(self, argv: Sequence[str], *, stdin: bytes | Path = b"") -> Answer:
+        return self._door.run(argv, stdin=stdin)
+
+
+def _merged(nodes: int, results: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
+    """One verdict per thing from those of all nodes: failed where one failed, and which."""
+    found: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
+    for result in results:
+        findings = result["findings"]
+        assert isinstance(findings, list)
+        for finding in findings:
+            found.setdefault(finding["name"], []).append((str(result["host"]), finding))
+    for name, verdicts in found.items():
+        worst = min((finding for _, finding in verdicts), key=lambda finding: _RANK[finding["status"]])
+        told: dict[str, list[str]] = {}  # what was said, and by whom
+        for host, finding in verdicts:
+            if finding["status"] == worst["status"]:
+                told.setdefault(finding["message"], []).append(host)
+        said = [f"{', '.join(hosts)}: {text}" for text, hosts in told.items()]
+        more = f"; and {len(said) - _MOST_TOLD} more" if len(said) > _MOST_TOLD else ""
+        is_same = len(told) == 1 and worst["status"] != "failed"
+        message = next(iter(told)) if is_same else "; ".join(said[:_MOST_TOLD]) + more
+        status: Status = "failed" if worst["status"] == "failed" else "ok" if worst["status"] == "ok" else "not-tried"
+        yield Finding(name=name, nodes=nodes, status=status, message=message, hint=worst["hint"])
+
+
+def _facts(jobs: Sequence[_Job]) -> dict[str, Mapping[str, object]]:
+    found: dict[str, Mapping[str, object]] = {}
+    for job in jobs:
+        for result in job.results.values():
+            facts = result["facts"]
+            assert isinstance(facts, dict)
+            found[str(result["host"])] = facts
+    return found
+
+
+def _last(answer: Answer) -> str:
+    lines = [line for line in (answer.err or answer.out).strip().splitlines() if line.strip()]
+    return lines[-1] if lines else f"it ended with {answer.code}"

@@ -1,0 +1,1 @@
+"""Put what a run's jobs need in its place: checkout, environment, image, prepared data."""

@@ -1,0 +1,214 @@
+"""From an environment pin to an environment at a site: built there before anything is queued, or by a job of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from windlass.backends.door import Answer, Door
+from windlass.backends.slurm.build_job import BuildJob, ensure_build_queued
+from windlass.core.clock import SystemClock
+from windlass.core.errors import PreconditionError
+from windlass.core.files import sha256_file
+from windlass.core.json_text import decode_json
+from windlass.launch.sites.places import SiteBuild, SitePlaces, entries_at_site, found_environment
+from windlass.pin import BuiltEnvironment, EnvironmentPin
+from windlass.pin.environment.driver import check_driver, look_at_driver
+from windlass.pin.environment.project import read_manifest
+from windlass.pin.environment.recipe import ProjectFiles, make_recipe
+from windlass.sites import Partition, Profile
+from windlass.supervise.builds.once import READY
+from windlass.supervise.builds.recipe import AIMING_VARIABLES, Recipe
+
+__all__ = ["SiteBuild", "SitePlaces", "ensure_site_environment"]
+
+_BUILD_TIMEOUT_S = 5 * 3600.0
+_LOOK_TIMEOUT_S = 120.0
+
+
+def ensure_site_environment(
+    pin: EnvironmentPin,
+    *,
+    profile: Profile,
+    partition: str,
+    door: Door,
+    places: SitePlaces,
+    account: str = "",
+    qos: str = "",
+    log: Callable[[str], None],
+) -> SiteBuild:
+    """The environment of a run at a site; idempotent, safe for many clients at once. Blocks while it is built there.
+
+    With `env.build: compute` it does not block: a job is queued, or the one found that builds it already.
+
+    Args:
+        partition: where the tasks run; its `arch` and `cuda` decide.
+        account, qos: of the tasks; a build job in another partition does not get the QOS.
+
+    Raises:
+        PreconditionError: it cannot be built (`env-build-failed`, `module-missing`, `driver-too-old`, ...); nothing of
+            the run has been queued.
+        UnreachableError: the site did not answer; a build that was begun goes on, and is found by the next call.
+    """
+    if pin.kind != "uv":
+        return found_environment(pin, profile, places, door)
+    there = profile.partitions.get(partition, Partition())
+    lock = _read_lock(pin, places.project)
+    manifest = read_manifest(places.project)
+    files = ProjectFiles(
+        lock=lock, settings=manifest.settings if manifest else "", folder=places.there, tree=places.tree
+    )
+    arch = there.arch or _machine(door)
+    finding = look_at_driver(
+        files.packages(pin), profile.env.overrides, there, partition_name=partition, arch=arch, today=_today()
+    )
+    check_driver(finding, profile.name)
+    warnings = () if finding is None else (finding.message,)
+    environment = replace(profile.env, uv=_uv(profile, door))
+    recipe = make_recipe(pin, files, environment, arch)
+    answer = _builder(recipe, places, profile, door, "--check")
+    build_job = ""
+    if answer.get("missing") and profile.env.build == "compute":
+        job = _build_job(recipe, answer, places, profile, partition, account, qos)
+        build_job = ensure_build_queued(job, profile, door, _own_settings(door))
+        log(f"job {build_job} at {profile.name} builds the environment {recipe.key[:12]}")
+    elif answer.get("missing"):
+        log(f"building the environment {recipe.key[:12]} at {door.name} (log: {places.envs / recipe.key}.log)")
+        answer = _builder(recipe, places, profile, door)
+    described = _described(pin, recipe, answer, places, build_job, warnings)
+    return _staged(described, profile, places, recipe.key) if recipe.is_staged else described
+
+
+def _read_lock(pin: EnvironmentPin, project: Path) -> str:
+    path = Path(os.path.normpath(project / pin.lock_file))
+    if not path.is_file():
+        raise PreconditionError(f"the checkout has no lock file {path}", hint="commit it", code="lock-missing")
+    if sha256_file(path) != pin.lock_sha256:
+        raise PreconditionError(f"{path} is not the lock file that was pinned", hint="plan again", code="lock-changed")
+    return path.read_text(encoding="utf-8")
+
+
+def _today() -> str:
+    import time  # lazy: only a profile with a driver asks
+
+    return time.strftime("%Y-%m-%d", time.gmtime(SystemClock().now()))
+
+
+def _machine(door: Door) -> str:
+    """What the login node is; the best guess for a partition whose profile does not say."""
+    return door.run(["uname", "-m"]).out.strip()
+
+
+def _uv(profile: Profile, door: Door) -> str:
+    """The uv of this very installation, where the site is this machine and the profile names none."""
+    if not door.is_local or profile.env.uv != "uv":
+        return profile.env.uv
+    from windlass.pin.environment.uv_tool import find_uv  # lazy: brings uv
+
+    return find_uv()
+
+
+def _builder(recipe: Recipe, places: SitePlaces, profile: Profile, door: Door, *options: str) -> dict[str, Any]:
+    """Run the builder at the site; its answer."""
+    argv = [profile.env.python, "-I", "-S", str(places.archive), "build", "-", str(places.envs), *options]
+    timeout_s = _LOOK_TIMEOUT_S if options else _BUILD_TIMEOUT_S
+    answer = door.run(argv, stdin=recipe.to_json(), timeout_s=timeout_s, env=_own_settings(door))
+    told = _last_line(answer, profile, door)
+    if not told["ok"]:
+        raise PreconditionError(
+            f"site `{profile.name}`: {told['message']}", hint=str(told["hint"]), code=str(told["code"])
+        )
+    return told
+
+
+def _own_settings(door: Door) -> dict[str, str]:
+    """The user's settings of uv and of proxies, where the site is this machine: a door lets little through."""
+    if not door.is_local:
+        return {}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if (name.startswith("UV_") and name not in AIMING_VARIABLES) or name.lower().endswith("_proxy")
+    }
+
+
+def _last_line(answer: Answer, profile: Profile, door: Door) -> dict[str, Any]:
+    last = answer.out.strip().rpartition("\n")[2]
+    if last.startswith('{"ok"'):
+        told: dict[str, Any] = decode_json(last)
+        return told
+    said = answer.err.strip().rpartition("\n")[2] or last or "nothing"
+    if answer.code == 127:
+        raise PreconditionError(
+            f"there is no `{profile.env.python}` at {door.name}",
+            hint=f"let `env.python` of the profile of `{profile.name}` name a Python 3.9 or newer",
+            code="python-missing",
+        )
+    raise PreconditionError(
+        f"the builder at {door.name} ended with code {answer.code} and said: {said}",
+        hint=f"`{profile.env.python}` there must be Python 3.9 or newer",
+        code="site-answer-broken",
+    )
+
+
+def _build_job(
+    recipe: Recipe,
+    answer: Mapping[str, Any],
+    places: SitePlaces,
+    profile: Profile,
+    partition: str,
+    account: str,
+    qos: str,
+) -> BuildJob:
+    where = profile.env.build_partition or partition
+    return BuildJob(
+        key=recipe.overlay_key or recipe.key,
+        recipe=PurePosixPath(answer["recipe"]),
+        envs=places.envs,
+        archive=places.archive,
+        partition=where,
+        qos=qos if where == partition else "",
+        account=account,
+    )
+
+
+def _described(
+    pin: EnvironmentPin,
+    recipe: Recipe,
+    answer: Mapping[str, Any],
+    places: SitePlaces,
+    build_job: str,
+    warnings: tuple[str, ...],
+) -> SiteBuild:
+    folder = Path(places.envs / recipe.key)
+    overlay = Path(places.envs / recipe.overlay_key) if recipe.overlay_key else None
+    has_programs = overlay is not None and (bool(build_job) or answer["overlay_has_programs"])
+    facts: Mapping[str, Any] = answer.get("facts", {})
+    return SiteBuild(
+        built=BuiltEnvironment(
+            python=folder / "bin" / "python",
+            bin=folder / "bin",
+            bins=(*((overlay / "bin",) if overlay is not None and has_programs else ()), folder / "bin"),
+            path_entries=(*((overlay,) if overlay is not None else ()), *entries_at_site(pin, places)),
+            packages=tuple(facts.get("packages", ())),
+            is_hit=bool(answer.get("is_hit", False)),
+        ),
+        virtual_env=folder,
+        environment=(overlay or folder) / READY,
+        build_lock=folder.with_name(folder.name + ".lock"),
+        build_job=build_job,
+        facts={"recipe": recipe.facts(), "built": dict(facts)},
+        warnings=warnings,
+    )
+
+
+def _staged(build: SiteBuild, profile: Profile, places: SitePlaces, key: str) -> SiteBuild:
+    """The same with the nodes' own copies as what tasks use; the overlay of the checkout's packages stays shared."""
+    local = Path(profile.fs.node_local.replace("${user}", places.user)) / f"windlass-{places.user}" / key
+    shared = build.built.bin
+    bins = tuple(local / "bin" if each == shared else each for each in build.built.bins)
+    built = replace(build.built, python=local / "bin" / "python", bin=local / "bin", bins=bins)
+    return replace(build, built=built, virtual_env=local, stage=local)

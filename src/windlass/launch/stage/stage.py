@@ -1,0 +1,318 @@
+"""What a run's jobs need before any is made: checkout, environment and data in their places, here or at the site."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import write_atomic, write_json
+from windlass.launch.prepare import Prepared
+from windlass.launch.remote.mirrored import mirror_if_remote
+from windlass.launch.stage.image import reference_at
+from windlass.launch.submit import BILL, PLACES, PROVENANCE, job_of
+from windlass.pin import (
+    BuiltEnvironment,
+    DataPlaces,
+    ReplicaRecord,
+    checkout,
+    collect,
+    ensure_environment,
+    host_facts,
+)
+from windlass.pin.image import BuiltImage
+from windlass.plan import Places
+from windlass.plan.codec import encode
+from windlass.plan.pins import built_name
+from windlass.runs.store import RunFolder
+from windlass.supervise.archive import ensure_archive
+from windlass.supervise.container.engine import engine_variables
+from windlass.supervise.job import JobDocument
+
+if TYPE_CHECKING:
+    from windlass.backends.door import Door
+    from windlass.launch.sites.places import SiteBuild, SitePlaces
+    from windlass.sites import Profile
+
+__all__ = ["furnish"]
+
+
+def furnish(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) -> None:
+    """Put everything where the run's jobs will look for it, and write down where that is. Blocks while things are built."""
+    code = _check_out(prepared, run)
+    if prepared.plan.pins.data:
+        _check_data(prepared)
+    profile = prepared.plan.site.profile
+    if profile is None:
+        _furnish_here(prepared, run, code, log)
+    else:
+        _furnish_site(prepared, run, code, profile, log)
+
+
+def _check_data(prepared: Prepared) -> None:
+    from windlass.pin import check_data  # lazy: what reads data is needed where there is some
+
+    places = DataPlaces.of(prepared.home.path)
+    for pin in prepared.plan.pins.data.values():
+        if not pin.is_stored:  # what is stored is checked when it is placed
+            check_data(pin, prepared.base, cache=prepared.home.cache / "digests", places=places)
+
+
+def _check_out(prepared: Prepared, run: RunFolder) -> Path:
+    """The folder of the code in the run's own checkout, or the user's own where the code runs in place."""
+    return checkout(prepared.plan.pins.code, prepared.code_folder, run.code, store=prepared.home.cache / "code.git")
+
+
+def _project(prepared: Prepared, code: Path) -> Path:
+    return code / prepared.experiment.env.uv if prepared.experiment.env.uv else code
+
+
+def _furnish_here(prepared: Prepared, run: RunFolder, code: Path, log: Callable[[str], None]) -> None:
+    pins, home = prepared.plan.pins, prepared.home
+    built = ensure_environment(pins.environment, _project(prepared, code), home.cache, log=log, tree=pins.code.tree)
+    image = _image(prepared, log)
+    archive = ensure_archive(home.cache / "archives")
+    places = Places(
+        run=run.id,
+        run_dir=run.path,
+        code=_code_in(prepared, image, code),
+        data=_data_here(prepared) | _built(prepared, home.path),
+        path=built.bins,
+        python_path=(*built.path_entries, archive),
+        virtual_env=built.bin.parent if pins.environment.kind == "uv" else None,
+        lease=home.leases,
+        image=reference_at(prepared.plan, image),
+        engine=engine_variables() if prepared.plan.site.backend == "docker" else {},
+    )
+    _write(prepared, run, places, built, {}, image)
+
+
+def _image(prepared: Prepared, log: Callable[[str], None]) -> BuiltImage | None:
+    """The image that tasks run in, made where it is not there yet; None: none, or the site's own affair."""
+    if prepared.plan.pins.image.kind == "none":
+        return None
+    from windlass.launch.stage.image import ensure_run_image  # lazy: most experiments have no image
+
+    return ensure_run_image(prepared.plan, prepared.code_folder, prepared.home, log=log)
+
+
+def _code_in(prepared: Prepared, image: BuiltImage | None, code: Path) -> Path:
+    """Where the code is for those who run it: in its checkout, or in the image's working folder."""
+    return Path(image.workdir) if image is not None and prepared.plan.pins.image.has_own_code else code
+
+
+def _cwd_in(prepared: Prepared, image: BuiltImage | None) -> Path | None:
+    """Where commands start in an image of Beaker's that brings its code: where it starts by itself."""
+    plan = prepared.plan
+    return Path() if plan.site.backend == "beaker" and plan.pins.image.has_own_code and image is None else None
+
+
+def _data_here(prepared: Prepared) -> dict[str, Path]:
+    if not prepared.plan.pins.data:
+        return {}
+    from windlass.pin import place_data  # lazy: as above
+
+    places = DataPlaces.of(prepared.home.path)
+    return {name: place_data(pin, prepared.base, places) for name, pin in prepared.plan.pins.data.items()}
+
+
+def _built(prepared: Prepared, state: Path) -> dict[str, Path]:
+    """The places of prepared data; what is there already is looked at again where that is cheap."""
+    if not prepared.plan.pins.builds:
+        return {}
+    from windlass.launch.stage.prepared_data import (  # lazy: most experiments build no data
+        check_built,
+        places_of_builds,
+    )
+
+    if state == prepared.home.path:
+        check_built(prepared.plan, state)
+    return places_of_builds(prepared.plan, state)
+
+
+def _write(
+    prepared: Prepared,
+    run: RunFolder,
+    places: Places,
+    built: BuiltEnvironment,
+    facts: Mapping[str, object],
+    image: BuiltImage | None,
+) -> None:
+    write_json(run.path / PLACES, encode(places), syncs_folder=False)  # synced with the next
+    documents = [job_of(run, prepared.plan, task.name, 1, "") for task in prepared.plan.tasks]
+    record = _provenance(prepared, run, documents, built, image)
+    write_json(run.path / PROVENANCE, {**record, "site_environment": facts} if facts else record)
+
+
+# --- at a site ----------------------------------------------------------------------------------------------------
+
+
+def _furnish_site(prepared: Prepared, run: RunFolder, code: Path, profile: Profile, log: Callable[[str], None]) -> None:
+    from windlass.backends.door import door_of  # lazy: a local launch needs no way to a site
+    from windlass.launch.beaker.storage import is_carried
+
+    door = door_of(profile)
+    if door.is_local and not is_carried(profile, prepared.home.path):
+        data, root, state = _data_here(prepared), run.path, prepared.home.path
+        archive = ensure_archive(prepared.home.cache / "archives")
+        there = code
+    else:
+        data, root, state, archive = _ship(prepared, run, profile, door)
+        there = root / "code" / prepared.plan.pins.code.subdir
+    from windlass.launch.sites.places import SitePlaces  # lazy: as above
+
+    places = Places(
+        run=run.id,
+        run_dir=root,
+        code=there,
+        data=data | _built(prepared, Path(state)),
+        python_path=(archive,),
+        state=state,
+        user=_user(door),
+    )
+    build = _build(
+        prepared,
+        profile,
+        door,
+        SitePlaces(
+            project=_project(prepared, code),
+            there=PurePosixPath(_project(prepared, there)),
+            archive=PurePosixPath(archive),
+            state=PurePosixPath(state),
+            tree=prepared.plan.pins.code.tree,
+            user=places.user,
+        ),
+        log,
+    )
+    image = _image(prepared, log)
+    reference, facts = reference_at(prepared.plan, image), dict(build.facts)
+    if prepared.plan.site.backend == "beaker":
+        from windlass.launch.beaker.image import image_by_id  # lazy: few sites are Beaker's
+
+        reference, more = image_by_id(prepared.plan, reference, log)
+        facts |= more
+    places = replace(
+        places,
+        code=_code_in(prepared, image, places.code),
+        cwd=_cwd_in(prepared, image),
+        image=reference,
+        path=build.built.bins,
+        python_path=(*build.built.path_entries, archive),
+        virtual_env=build.virtual_env,
+        environment=build.environment,
+        build_lock=build.build_lock,
+        stage=build.stage,
+        build_job=build.build_job,
+    )
+    _write(prepared, run, places, build.built, facts, image)
+    mirror = mirror_if_remote(run, prepared.plan, prepared.home)
+    if mirror is not None:
+        mirror.put([run.path / PLACES, run.path / PROVENANCE])
+
+
+def _ship(prepared: Prepared, run: RunFolder, profile: Profile, door: Door) -> tuple[dict[str, Path], Path, Path, Path]:
+    """Send checkout and data; returns the places of the data, of the run, of the state and of the zipapp there."""
+    from windlass.launch.beaker.storage import state_of_jobs  # lazy: as below
+    from windlass.launch.remote.mirror import (  # lazy: most sites are this machine
+        data_at_site,
+        mirror_at,
+        state_at_site,
+    )
+
+    state = state_of_jobs(profile) if door.is_local else state_at_site(profile, door)
+    pins, here = prepared.plan.pins.data, _data_here(prepared)
+    there = {name: data_at_site(state, pins[name].digest, path) for name, path in here.items()}
+    if prepared.plan.pins.code.kind == "in-place":
+        raise PreconditionError(
+            f"the code cannot run in place at {profile.name}: that is another machine",
+            hint="--snapshot sends it as it is, or commit it",
+            code="code-in-place",
+        )
+    mirror = mirror_at(run, state / "runs" / run.id, profile, prepared.home)
+    mirror.ship({there[name]: path for name, path in here.items()})
+    data = {name: Path(path) for name, path in there.items()}
+    return data, Path(mirror.root), Path(state), Path(mirror.archive_at_site)
+
+
+def _build(
+    prepared: Prepared, profile: Profile, door: Door, places: SitePlaces, log: Callable[[str], None]
+) -> SiteBuild:
+    pin = prepared.plan.pins.environment
+    if prepared.plan.site.backend == "beaker":
+        from windlass.launch.sites.places import image_environment  # lazy: as below
+
+        return image_environment(pin, profile, None if prepared.plan.pins.image.has_own_code else places)
+    if pin.kind != "uv":
+        from windlass.launch.sites.places import found_environment  # lazy: a local launch builds otherwise
+
+        return found_environment(pin, profile, places, door)
+    from windlass.launch.stage.environment import ensure_site_environment  # lazy: as above
+
+    queue = next(task.queue for task in prepared.plan.tasks if not built_name(task.name))
+    build = ensure_site_environment(
+        pin,
+        profile=profile,
+        partition=queue.partition,
+        door=door,
+        places=places,
+        account=queue.account,
+        qos=queue.qos,
+        log=log,
+    )
+    for warning in build.warnings:
+        log(warning)
+    return build
+
+
+def _user(door: Door) -> str:
+    """The user's name at the site."""
+    if door.is_local:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    answer = door.run(["id", "-un"])
+    return answer.out.strip() if answer.code == 0 else ""
+
+
+def _provenance(
+    prepared: Prepared,
+    run: RunFolder,
+    documents: Iterable[JobDocument],
+    built: BuiltEnvironment,
+    image: BuiltImage | None,
+) -> dict[str, object]:
+    plan = prepared.plan
+    replicas = [
+        ReplicaRecord(task=document.task, rank=rank, command=replica.argv, variables={**document.env, **replica.env})
+        for document in documents
+        for rank, replica in enumerate(document.replicas)
+    ]
+    record = collect(
+        run_id=run.id,
+        spec=plan.experiment,
+        overrides=plan.overrides,
+        params=prepared.experiment.params,
+        code=plan.pins.code,
+        environment=plan.pins.environment,
+        packages=built.packages,
+        data=list(plan.pins.data.values()),
+        replicas=replicas,
+        secrets=sorted(set(plan.secret_names.values())),
+        host=host_facts(),
+    )
+    builds = {name: encode(pin) for name, pin in plan.pins.builds.items()}
+    more: dict[str, object] = {"builds": builds} if builds else {}
+    if plan.pins.image.kind != "none":
+        more["image"] = {**asdict(plan.pins.image), **({} if image is None else _image_facts(image, run))}
+    return {**record, **more, "plan_hash": plan.plan_hash, "base": str(prepared.base)}
+
+
+def _image_facts(image: BuiltImage, run: RunFolder) -> dict[str, object]:
+    """What the record says of an image; its bill of materials goes with the run, for caches are cleared."""
+    facts = image.provenance()
+    if image.sbom and Path(image.sbom).is_file():
+        write_atomic(run.path / BILL, Path(image.sbom).read_bytes())
+        facts["sbom"] = BILL
+    return facts

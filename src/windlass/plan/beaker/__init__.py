@@ -1,0 +1,1 @@
+"""An experiment at a Beaker site, and the kept extension `beaker` anywhere."""

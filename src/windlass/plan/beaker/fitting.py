@@ -1,0 +1,171 @@
+"""An experiment at a Beaker site: clusters, shapes, image, and what each task asks Beaker for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.core.merge_patch import merge
+from windlass.plan.beaker.patch import asked_of_beaker, kept_of_run
+from windlass.plan.beaker.queue_target import BeakerVenue, beaker_venue_of
+from windlass.plan.capabilities import apply_rules
+from windlass.plan.diagnostics import Refusals
+from windlass.plan.fitting import Fitted, FittedTask, bundles_of
+from windlass.plan.pins import built_name
+from windlass.plan.placement import Request
+from windlass.plan.shape import request_at, reshaped
+from windlass.plan.site import Site
+from windlass.plan.slurm.links import gpu_budget
+from windlass.plan.slurm.nodes import check_nodes
+from windlass.sites.beaker import BeakerMount
+from windlass.spec import Experiment, Task
+from windlass.supervise.job import BeakerAsk, Chain, Queue
+
+__all__ = ["beaker_image", "fit_beaker"]
+
+
+def fit_beaker(experiment: Experiment, site: Site, refusals: Refusals, *, best_effort: bool, reshape: bool) -> Fitted:
+    """See `windlass.plan.fitting.fit`."""
+    venue = beaker_venue_of(experiment, site, refusals)
+    notes: list[str] = []
+    if reshape:
+        experiment, notes = reshaped(experiment, venue.there.gpus)
+    notes += apply_rules(experiment, site, refusals, is_best_effort=best_effort, venue=venue)
+    requests = {name: request_at(name, task, venue, refusals) for name, task in experiment.tasks.items()}
+    budget, more = gpu_budget(experiment, requests, refusals)
+    image = _image(experiment, venue, refusals)
+    tasks = {}
+    for name, request in requests.items():
+        check_nodes(name, experiment.tasks[name], request, venue, refusals)
+        _check_storage(name, request, venue, refusals)
+        is_limited = not built_name(name)  # a limit is for what data is built for
+        times = [time for time in (experiment.limit.time, budget.get(name)) if time is not None and is_limited]
+        tasks[name] = _fit_task(name, experiment, request, min(times, default=None), venue, image, refusals)
+    more += [*_notes(experiment, requests, venue)]
+    return Fitted(experiment=experiment, tasks=tasks, venue=venue, notes=tuple(dict.fromkeys((*notes, *more))))
+
+
+def beaker_image(name: str) -> str:
+    """An image as `BeakerAsk` names it: `beaker:NAME`, or `docker:REFERENCE` for one of a registry."""
+    if name.startswith("beaker:") or not name:
+        return name
+    return "docker:" + name.removeprefix("docker:").removeprefix("//")
+
+
+def _image(experiment: Experiment, venue: BeakerVenue, refusals: Refusals) -> str:
+    """The image by name; empty where it is refused, or built from a Dockerfile and so not known yet."""
+    asked = experiment.env.image
+    name = beaker_image(asked.name) or ("" if asked else venue.profile.beaker.image)
+    if not name and not asked:
+        message = f"jobs of Beaker run in an image, and neither the experiment nor `{venue.profile.name}` names one"
+        hint = "env.image=beaker:USER/NAME, env.image=python:3.12 for one of a registry, or beaker.image in the profile"
+        refusals.add("env.image", message, "no-image", hint)
+    if asked and asked.network == "private":
+        message = "env.image.network=private: Beaker's jobs have the network of their machine, or one of Beaker's"
+        refusals.add("env.image.network", message, "not-honoured", "remove it: ~env.image.network")
+    return name
+
+
+def _check_storage(name: str, request: Request, venue: BeakerVenue, refusals: Refusals) -> None:
+    if request.nodes == 1 or venue.storage or venue.profile.fs.shared:
+        return
+    message = (
+        f"task `{name}` takes {request.nodes} nodes, and `{venue.profile.name}` names no folder that all of them see"
+    )
+    hint = "name one on a mount: `fs.shared` and `beaker.mounts` of the profile (a bucket of Weka, a host path)"
+    refusals.add(f"tasks.{name}.nodes", message, "site-no-shared-folder", hint + f", or tasks.{name}.nodes=1")
+
+
+def _fit_task(
+    name: str,
+    experiment: Experiment,
+    request: Request,
+    time_s: float | None,
+    venue: BeakerVenue,
+    image: str,
+    refusals: Refusals,
+) -> FittedTask:
+    task = experiment.tasks[name]
+    tries = 1 + experiment.retry.interrupted + experiment.retry.failed
+    cpus = venue.cpus_per_node(task)
+    return FittedTask(
+        request=request,
+        time_s=None if time_s is None else float(time_s),
+        queue=Queue(partition=venue.partition, nodes=request.nodes, python=venue.profile.env.python),
+        chain=Chain(
+            scheduler="beaker", mode="requeue", num_links=min(tries, experiment.limit.jobs or tries), can_submit=False
+        ),
+        bundles=bundles_of(name, experiment, request, cpus, refusals),
+        node_cpus=cpus,
+        beaker=_ask(experiment, task, request, venue, image),
+    )
+
+
+def _ask(experiment: Experiment, task: Task, request: Request, venue: BeakerVenue, image: str) -> BeakerAsk:
+    """Everything but the names of the workspace's secrets, which only a launch looks up."""
+    place, patch = venue.profile.beaker, asked_of_beaker(task.beaker)
+    more = patch.pop("datasets", None)  # a patch would replace the list, and with it what the site mounts
+    return BeakerAsk(
+        workspace=place.workspace,
+        budget=venue.budget,
+        description=experiment.why or experiment.name,
+        groups=tuple(dict.fromkeys((*place.groups, *_group(experiment)))),
+        image=image,
+        clusters=venue.clusters,
+        hostnames=task.hosts,
+        priority=venue.priority,
+        is_preemptible=venue.is_preemptible,
+        datasets=(*(_dataset(mount) for mount in venue.mounts), *(more if isinstance(more, list) else ())),
+        results=place.results,
+        gpus=request.gpus,
+        cpus=request.cpus,
+        memory_bytes=request.memory_bytes,
+        shared_memory_bytes=task.shared_memory or 0,
+        experiment=kept_of_run(experiment.beaker),
+        task=merge(_outlives(venue), patch),
+    )
+
+
+def _group(experiment: Experiment) -> tuple[str, ...]:
+    """The group of Beaker that an experiment names in full; another name is only recorded, as elsewhere."""
+    group = experiment.context.group
+    return (group,) if "/" in group else ()
+
+
+def _outlives(venue: BeakerVenue) -> dict[str, Any]:
+    """Beaker must not start a job again whose records went with its container: the next client that looks does."""
+    return {} if venue.storage or venue.profile.fs.shared else {"context": {"autoResume": False}}
+
+
+def _dataset(mount: BeakerMount) -> Mapping[str, Any]:
+    """A mount as an entry of `datasets` in Beaker's spec; `mode` is said only where it is not the source's own."""
+    source = {"weka": mount.weka} if mount.weka else {"hostPath": mount.host_path}
+    entry: dict[str, Any] = {"mountPath": mount.path, "source": source}
+    entry |= {"subPath": mount.sub_path} if mount.sub_path else {}
+    return entry | ({"mode": "readonly"} if mount.read_only else {})
+
+
+def _notes(experiment: Experiment, requests: Mapping[str, Request], venue: BeakerVenue) -> Iterator[str]:
+    profile = venue.profile
+    for group in _group(experiment):
+        yield f"context.group={group}: the experiment joins this group of Beaker"
+    if not venue.clusters:
+        yield f"the profile of `{profile.name}` names no clusters (beaker.clusters): Beaker takes any of its own"
+    unknown = [name for name in venue.clusters if name not in profile.partitions]
+    if unknown and profile.partitions:
+        yield f"what the nodes of {', '.join(unknown)} have is not known, so nothing was checked against them"
+    missing = [mount.path for mount in profile.beaker.mounts if mount not in venue.mounts]
+    if missing:
+        yield f"not mounted, since not all of these clusters have it: {', '.join(missing)}"
+    for name, request in requests.items():
+        if request.nodes > 1 and request.gpus and not profile.net.interconnect:
+            yield (
+                f"task {name} has GPUs on {request.nodes} nodes, and the profile of `{profile.name}` declares no "
+                "interconnect (net.interconnect): collectives may go over a slow network"
+            )
+        if experiment.tasks[name].after and request.gpus:
+            yield f"task {name} holds its machines while it waits for {', '.join(experiment.tasks[name].after)}"
+    if _outlives(venue):
+        yield f"`{profile.name}` has no storage that outlives a job: after a preemption it begins anew, when a client looks"
+    if experiment.limit.per_job is not None:
+        yield "limit.per_job: Beaker queues nothing by itself then; `windlass ps --reconcile` makes the next job"

@@ -1,0 +1,136 @@
+"""What of a Beaker site an experiment gets: clusters, priority, budget, and the storage that all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from windlass.core.dataclass import dataclass
+from windlass.core.errors import InternalError
+from windlass.core.names import nearest
+from windlass.plan.diagnostics import Refusals
+from windlass.plan.site import Site
+from windlass.plan.slurm.queue_target import Venue
+from windlass.sites import Partition, Profile
+from windlass.sites.beaker import BeakerMount, mounts_of
+from windlass.spec import Experiment
+
+__all__ = ["BeakerVenue", "beaker_venue_of", "common_partition"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeakerVenue(Venue):
+    """Clusters of a site, any of which may run the jobs; `partition` names the one, where there is only one.
+
+    Attributes:
+        clusters: full names; empty: Beaker takes any.
+        priority: in Beaker's words.
+        mounts: what all of the clusters have.
+        storage: folder of `fs.shared`; empty: nothing outlives a job but its results.
+    """
+
+    clusters: tuple[str, ...] = ()
+    priority: str = "normal"
+    is_preemptible: bool = False
+    budget: str = ""
+    mounts: tuple[BeakerMount, ...] = ()
+    storage: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.profile.name}/{self.partition}" if self.partition else self.profile.name
+
+
+def beaker_venue_of(experiment: Experiment, site: Site, refusals: Refusals) -> BeakerVenue:
+    """Choose clusters, priority and budget; refuse names that the site does not have, and storage that is not there."""
+    profile = site.profile
+    if profile is None:
+        raise InternalError(f"site `{site.name}` has no profile")
+    place, context = profile.beaker, experiment.context
+    clusters = (_cluster(site.partition, profile, refusals),) if site.partition else place.clusters
+    venue = BeakerVenue(
+        profile=profile,
+        partition=clusters[0] if len(clusters) == 1 else "",
+        there=common_partition(profile.partitions[name] for name in clusters if name in profile.partitions),
+        clusters=clusters,
+        priority=_priority(context.priority, place.priority),
+        is_preemptible=bool(context.preemptible),
+        budget=context.account or place.budget,
+        mounts=mounts_of(place, clusters),
+    )
+    if not place.workspace:
+        message = f"the profile of `{profile.name}` names no workspace of Beaker (beaker.workspace)"
+        hint = f"windlass site add {profile.name} beaker.workspace=ORGANIZATION/NAME"
+        refusals.add("where", message, "beaker-workspace", hint)
+    return replace(venue, storage=_storage(venue, refusals))
+
+
+def common_partition(partitions: Iterable[Partition]) -> Partition:
+    """What a node has whichever of some clusters it belongs to; unknown where one of them does not say."""
+    found = list(partitions)
+    if len(found) < 2:
+        return found[0] if found else Partition()
+    gpus = [there.gpus for there in found if there.gpus is not None]
+    times = [there.time_max for there in found if there.time_max is not None]
+    return Partition(
+        num_nodes=min(there.num_nodes for there in found),
+        max_nodes=min(there.max_nodes for there in found),
+        time_max=min(times, default=None),
+        gpus=min(gpus) if len(gpus) == len(found) else None,
+        gpu_type=_same(there.gpu_type for there in found),
+        gpu_memory=min(there.gpu_memory for there in found),
+        cpus=min(there.cpus for there in found),
+        memory=min(there.memory for there in found),
+        arch=_same(there.arch for there in found),
+        cuda=_same(there.cuda for there in found),
+        is_preempted=any(there.is_preempted for there in found),
+    )
+
+
+def _same(values: Iterable[str]) -> str:
+    different = set(values)
+    return different.pop() if len(different) == 1 else ""
+
+
+def _cluster(name: str, profile: Profile, refusals: Refusals) -> str:
+    """The full name of a cluster that `where` names, which may leave out the organization."""
+    known = list(dict.fromkeys((*profile.partitions, *profile.beaker.clusters)))
+    if name in known or not known:
+        return name
+    ending = [full for full in known if full.rpartition("/")[2] == name]
+    if len(ending) == 1:
+        return ending[0]
+    close = nearest(name, known) or nearest(name, [full.rpartition("/")[2] for full in known])
+    listed = f"the clusters are: {', '.join(known)}"
+    hint = f"did you mean --on {profile.name}/{close}? {listed}" if close else listed
+    refusals.add("where", f"`{profile.name}` has no cluster `{name}`", "unknown-partition", hint)
+    return name
+
+
+def _priority(wished: str, usual: str) -> str:
+    """An experiment that wishes for nothing special gets what the site does by itself."""
+    return usual if wished == "normal" else wished
+
+
+def _storage(venue: BeakerVenue, refusals: Refusals) -> str:
+    """`fs.shared`, where a mount of all these clusters holds it."""
+    shared = venue.profile.fs.shared
+    if not shared:
+        return ""
+    if not venue.profile.beaker.mounts or _is_on(shared, venue.mounts):
+        return shared
+    if _is_on(shared, venue.profile.beaker.mounts):
+        having = _clusters_with(shared, venue)
+        message = f"fs.shared of `{venue.profile.name}` is {shared}, and not all of {', '.join(venue.clusters)} have it"
+        hint = f"--on {venue.profile.name}/{having[0]}" if having else "correct `beaker.mounts` of the profile"
+        refusals.add("where", message, "beaker-no-storage", hint)
+    return ""
+
+
+def _is_on(folder: str, mounts: Sequence[BeakerMount]) -> bool:
+    return any(PurePosixPath(folder).is_relative_to(mount.path) for mount in mounts)
+
+
+def _clusters_with(folder: str, venue: BeakerVenue) -> list[str]:
+    place = venue.profile.beaker
+    return [name for name in place.clusters if _is_on(folder, mounts_of(place, (name,)))]

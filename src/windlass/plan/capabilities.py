@@ -1,0 +1,282 @@
+"""What each backend does with each setting: honoured, satisfied by the place, or refused.
+
+Promise: no setting is dropped in silence. A test holds that every setting of the experiment file stands in every table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from windlass.config import join_path, split_path
+from windlass.core.dataclass import dataclass
+from windlass.core.units import format_duration, format_size
+from windlass.plan.diagnostics import Refusals
+from windlass.plan.site import Site
+from windlass.spec import Experiment, Image, Sweep
+
+if TYPE_CHECKING:
+    from windlass.plan.slurm.queue_target import Venue
+
+__all__ = ["DOCKER_RULES", "LOCAL_RULES", "RULES", "SLURM_RULES", "Rule", "Treatment", "apply_rules", "settings"]
+
+_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Treatment(Enum):
+    """What becomes of a setting; `IMPOSSIBLE` is refused even with `--best-effort`."""
+
+    HONOURED = "honoured"
+    SATISFIED = "satisfied"
+    REFUSED = "refused"
+    IMPOSSIBLE = "impossible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How a setting is treated.
+
+    Attributes:
+        reason: why; finishes the sentence `limit.gpu_hours=8: ...`.
+        met: says why this value is satisfied although the setting is refused, or an empty string.
+        mapped: says what the place makes of this value, or an empty string where it makes nothing of it.
+        able: whether this place honours the setting although not every place of its kind does.
+    """
+
+    treatment: Treatment
+    reason: str = ""
+    met: Callable[[Experiment, object], str] | None = None
+    able: Callable[[Venue], bool] | None = None
+    mapped: Callable[[Venue, object], str] | None = None
+
+
+def _only_this_host(_experiment: Experiment, value: object) -> str:
+    is_met = isinstance(value, tuple) and all(host in _LOCAL_HOSTS for host in value)
+    return "it is this machine" if is_met else ""
+
+
+def _takes_no_gpu(experiment: Experiment, _value: object) -> str:
+    has_gpus = any(task.num_gpus or task.total_gpus for task in experiment.tasks.values())
+    return "" if has_gpus else "no task takes a GPU"
+
+
+_HONOURED = Rule(treatment=Treatment.HONOURED)
+_NO_QUEUE = Rule(treatment=Treatment.SATISFIED, reason="nobody else's runs compete for this machine")
+_RECORDED = Rule(treatment=Treatment.SATISFIED, reason="recorded; this machine charges nobody")
+_FOR_BEAKER = Rule(treatment=Treatment.REFUSED, reason="judged key by key: see windlass.plan.beaker.keys")
+_KEPT = ("beaker", "tasks.*.beaker")
+
+LOCAL_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("beaker", "tasks.*.beaker"), _FOR_BEAKER),
+    **dict.fromkeys(("name", "why", "code", "params", "where"), _HONOURED),
+    **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras", "env.vars", "env.secrets"), _HONOURED),
+    "env.image": Rule(
+        treatment=Treatment.REFUSED, reason="containers run on `docker` and `podman`, and at sites that have them"
+    ),
+    "data.*.source": _HONOURED,
+    **dict.fromkeys((f"data.*.{key}" for key in ("from", "build", "code", "cpus", "memory")), _HONOURED),
+    **dict.fromkeys((f"data.*.{key}" for key in ("adapter", "task", "drop")), _HONOURED),
+    "context.priority": _NO_QUEUE,
+    "context.preemptible": _NO_QUEUE,
+    "context.account": _RECORDED,
+    "context.group": Rule(treatment=Treatment.SATISFIED, reason="recorded"),
+    "limit.time": _HONOURED,
+    "limit.per_job": _HONOURED,
+    "limit.jobs": Rule(treatment=Treatment.SATISFIED, reason="a task is one job here, however long it runs"),
+    "limit.gpu_hours": Rule(treatment=Treatment.REFUSED, reason="GPU-hours are not limited here", met=_takes_no_gpu),
+    **dict.fromkeys(("retry.interrupted", "retry.failed"), _HONOURED),
+    **dict.fromkeys(("retain.ttl", "retain.checkpoints.last"), _HONOURED),
+    "sweep": Rule(treatment=Treatment.SATISFIED, reason="this is one run; `windlass sweep launch` starts the sweep"),
+    **dict.fromkeys((f"retain.checkpoints.best.{key}" for key in ("metric", "mode", "keep")), _HONOURED),
+    **dict.fromkeys((f"tasks.*.{key}" for key in ("run", "after", "nodes", "gpus.count", "total_gpus")), _HONOURED),
+    "tasks.*.gpus.type": Rule(treatment=Treatment.REFUSED, reason="the type of this machine's GPUs is not known"),
+    **dict.fromkeys((f"tasks.*.{key}" for key in ("cpus", "memory", "cluster", "procs_per_node", "vars")), _HONOURED),
+    **dict.fromkeys((f"tasks.*.bundles.*.{key}" for key in ("count", "gpus", "cpus", "strategy")), _HONOURED),
+    "tasks.*.shared_memory": Rule(
+        treatment=Treatment.REFUSED, reason="shared memory has the size this machine gives it"
+    ),
+    "tasks.*.disk": Rule(treatment=Treatment.REFUSED, reason="disk space is neither set aside nor limited here"),
+    "tasks.*.hosts": Rule(
+        treatment=Treatment.REFUSED, reason="the only host here is this machine", met=_only_this_host
+    ),
+    "tasks.*.features": Rule(treatment=Treatment.REFUSED, reason="what this machine features is not known"),
+    **dict.fromkeys((f"tasks.*.checkpoints.{key}" for key in ("every", "resume", "pattern")), _HONOURED),
+    **dict.fromkeys(
+        (f"tasks.*.{key}" for key in ("stall.floor", "stall.enabled", "ready_timeout", "grace", "compat")), _HONOURED
+    ),
+}
+"""Every setting of the experiment file by its path, `*` for a name."""
+
+
+def _mapped(setting: str) -> Callable[[Venue, object], str]:
+    def text(venue: Venue, value: object) -> str:
+        from windlass.plan.slurm.queue_target import mapping_text  # lazy: a local plan needs no site profiles
+
+        return mapping_text(venue.profile, setting, value)
+
+    return text
+
+
+SLURM_RULES: Mapping[str, Rule] = {
+    **LOCAL_RULES,
+    "env.image": Rule(
+        treatment=Treatment.IMPOSSIBLE,
+        reason="the site's profile names no way to run containers (containers.kind); use `env.uv` or `env.python`",
+        able=lambda venue: venue.profile.containers.kind != "none",
+    ),
+    "context.priority": Rule(
+        treatment=Treatment.REFUSED,
+        reason="the site's profile says nothing about this priority (scheduler.priority)",
+        mapped=_mapped("priority"),
+    ),
+    "context.preemptible": Rule(
+        treatment=Treatment.SATISFIED,
+        reason="the site has no cheaper place for it, so nobody takes its nodes",
+        mapped=_mapped("preemptible"),
+    ),
+    **dict.fromkeys(("context.account", "limit.jobs", "limit.gpu_hours"), _HONOURED),
+    "tasks.*.gpus.type": Rule(
+        treatment=Treatment.REFUSED,
+        reason="the site's profile does not name the GPUs of this partition",
+        able=lambda venue: bool(venue.there.gpu_type or venue.there.gres),
+    ),
+    "tasks.*.shared_memory": Rule(
+        treatment=Treatment.REFUSED, reason="shared memory has the size that the node gives it"
+    ),
+    **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "hosts", "features")), _HONOURED),
+}
+
+DOCKER_RULES: Mapping[str, Rule] = {
+    **LOCAL_RULES,
+    **dict.fromkeys(("env.image", "tasks.*.shared_memory"), _HONOURED),
+    **dict.fromkeys(
+        ("env.uv", "env.python", "env.groups", "env.extras"),
+        Rule(treatment=Treatment.IMPOSSIBLE, reason="a container brings its own environment; use `env.image`"),
+    ),
+}
+
+_OWN_IMAGE = Rule(treatment=Treatment.IMPOSSIBLE, reason="the image of a job brings its environment; use `env.image`")
+
+BEAKER_RULES: Mapping[str, Rule] = {
+    **LOCAL_RULES,
+    **dict.fromkeys(("beaker", "tasks.*.beaker", "env.image", "tasks.*.shared_memory", "tasks.*.hosts"), _HONOURED),
+    **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras"), _OWN_IMAGE),
+    **dict.fromkeys(("context.priority", "context.preemptible", "context.account"), _HONOURED),
+    **dict.fromkeys(("limit.jobs", "limit.gpu_hours"), _HONOURED),
+    "tasks.*.gpus.type": Rule(
+        treatment=Treatment.REFUSED,
+        reason="the site's profile does not name the GPUs of these clusters",
+        able=lambda venue: bool(venue.there.gpu_type or venue.there.gres),
+    ),
+    "tasks.*.disk": Rule(treatment=Treatment.REFUSED, reason="Beaker sets no disk space aside"),
+    "tasks.*.features": Rule(treatment=Treatment.REFUSED, reason="Beaker chooses by cluster and host alone"),
+}
+
+RULES: Mapping[str, Mapping[str, Rule]] = {
+    "local": LOCAL_RULES,
+    "docker": DOCKER_RULES,
+    "slurm": SLURM_RULES,
+    "beaker": BEAKER_RULES,
+}
+"""The table of each kind of place."""
+
+
+def apply_rules(
+    experiment: Experiment, site: Site, refusals: Refusals, *, is_best_effort: bool, venue: Venue | None = None
+) -> list[str]:
+    """Refuse what the place cannot do; returns the notes on what it satisfies or, with best effort, ignores.
+
+    Args:
+        venue: what of a Slurm site the experiment gets.
+    """
+    notes: list[str] = []
+    rules = RULES[site.backend]
+    for pattern, path, value in settings(experiment):
+        if pattern in _KEPT:
+            continue  # judged key by key
+        rule = rules[pattern]
+        is_able = rule.able is not None and venue is not None and rule.able(venue)
+        if rule.treatment is Treatment.HONOURED or is_able:
+            continue
+        said = path if isinstance(value, Sweep) else f"{path}={_text(value, path)}"
+        met = rule.met(experiment, value) if rule.met is not None else ""
+        met = rule.mapped(venue, value) if rule.mapped is not None and venue is not None else met
+        if rule.treatment is Treatment.SATISFIED or met:
+            notes.append(f"{said}: {met or rule.reason}")
+        elif rule.treatment is Treatment.REFUSED and is_best_effort:
+            notes.append(f"{said} is ignored (--best-effort): {rule.reason}")
+        else:
+            message = f"{said} cannot be honoured on `{site.name}`: {rule.reason}"
+            hint = _without(path, experiment)
+            hint += ", or run without it: --best-effort" if rule.treatment is Treatment.REFUSED else ""
+            refusals.add(path, message, "not-honoured", hint)
+    return [*notes, *_judge_kept(experiment, site, refusals, is_best_effort=is_best_effort, venue=venue)]
+
+
+def _judge_kept(
+    experiment: Experiment, site: Site, refusals: Refusals, *, is_best_effort: bool, venue: Venue | None
+) -> list[str]:
+    """The same for each key that is kept for Beaker, and for an image that lies there."""
+    kept = [experiment.beaker, *(task.beaker for task in experiment.tasks.values())]
+    if not any(kept) and not experiment.env.image.name.startswith("beaker:"):
+        return []
+    from windlass.plan.beaker.keys import kept_keys  # lazy: few experiments keep anything for Beaker
+
+    notes = []
+    for key in kept_keys(experiment, site, venue):
+        said = f"{key.path}={key.said}"
+        if key.is_met:
+            notes.append(f"{said}: {key.reason}")
+        elif is_best_effort and not key.is_impossible:
+            notes.append(f"{said} is ignored (--best-effort): {key.reason}")
+        else:
+            hint = key.hint + ("" if key.is_impossible else ", or run without it: --best-effort")
+            message = f"{said} cannot be honoured on `{site.name}`: {key.reason}"
+            refusals.add(key.path, message, "not-honoured", hint)
+    return notes
+
+
+def _without(path: str, experiment: Experiment) -> str:
+    parts = split_path(path)
+    if parts[0] == "data":
+        return f"remove it: ~{join_path(parts[:2])}"
+    if parts[-2:] == ("gpus", "type"):
+        return f"write the count alone: {join_path(parts[:3])}={experiment.tasks[parts[1]].num_gpus}"
+    return f"remove it: ~{path}"
+
+
+def settings(experiment: Experiment) -> Iterator[tuple[str, str, object]]:
+    """(pattern, path, value) of every setting that differs from its default."""
+    yield from _walk(experiment, (), ())
+
+
+def _walk(value: object, pattern: tuple[str, ...], path: tuple[str, ...]) -> Iterator[tuple[str, str, object]]:
+    assert dataclasses.is_dataclass(value)
+    for field in dataclasses.fields(value):
+        key = field.name.rstrip("_")
+        inner = getattr(value, field.name)
+        if isinstance(inner, Mapping) and any(dataclasses.is_dataclass(item) for item in inner.values()):
+            for name, item in inner.items():
+                yield from _walk(item, (*pattern, key, "*"), (*path, key, name))
+        elif dataclasses.is_dataclass(inner) and not isinstance(inner, Image | Sweep):
+            yield from _walk(inner, (*pattern, key), (*path, key))
+        elif inner != _default(field) and not (pattern[:1] == ("data",) and key == "from"):
+            yield ".".join((*pattern, key)), join_path((*path, key)), inner
+
+
+def _default(field: dataclasses.Field[object]) -> object:
+    return field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+
+
+def _text(value: object, path: str) -> str:
+    if isinstance(value, tuple):
+        return ",".join(str(item) for item in value)
+    if path.endswith((".memory", ".shared_memory", ".disk")) and isinstance(value, int):
+        return format_size(value)
+    if path.endswith((".time", ".per_job")) and isinstance(value, float):
+        return format_duration(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""An experiment at a Slurm site."""

@@ -1,0 +1,144 @@
+"""How long each job of a chain may run, and how many of them a task may need: `limit` at a Slurm site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+from windlass.core.dataclass import dataclass
+from windlass.core.units import format_duration
+from windlass.plan.diagnostics import Refusals
+from windlass.plan.placement import Request
+from windlass.plan.slurm.queue_target import Venue
+from windlass.spec import Experiment, Task
+
+__all__ = ["Links", "gpu_budget", "links_of"]
+
+_NUM_AHEAD = 2
+"""Links that are queued beyond those that are needed, where only the client can queue them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """The chain of one task.
+
+    Attributes:
+        time_s: walltime of a link; 0: the partition's own.
+        num_needed: links that the running time needs; 1 where it is not limited.
+        num_most: links after which the task is over, whatever it has reached.
+        num_queued: links that are queued at the launch.
+    """
+
+    time_s: float
+    num_needed: int = 1
+    num_most: int = 1
+    num_queued: int = 1
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether anything may follow the first link."""
+        return self.num_most > 1
+
+
+def links_of(task: Task, experiment: Experiment, time_s: float | None, venue: Venue, refusals: Refusals) -> Links:
+    """Walltime and number of links; refuses what the partition or the site's way of chaining cannot give.
+
+    Args:
+        time_s: running time of the task, all its attempts together; None for no limit.
+    """
+    limit, longest = experiment.limit, venue.there.time_max
+    if limit.per_job is not None:
+        walltime = float(limit.per_job)
+        if longest is not None and walltime > longest:
+            _refuse_time("limit.per_job", walltime, venue, refusals, f"limit.per_job={format_duration(longest)}")
+            walltime = longest
+    elif time_s is not None:
+        if longest is not None and time_s > longest:
+            hint = f"a chain of jobs: limit.per_job={format_duration(longest)}"
+            _refuse_time("limit.time" if limit.time == time_s else "limit.gpu_hours", time_s, venue, refusals, hint)
+        walltime = min(time_s + _start_and_stop_s(task), longest or float("inf"))
+    else:
+        walltime = float(longest or 0)
+    needed = ceil(time_s / limit.per_job) if time_s is not None and limit.per_job is not None else 1
+    ahead = needed if time_s is not None else limit.jobs or 1
+    return _chained(needed, ahead, walltime, experiment, venue, refusals)
+
+
+def _start_and_stop_s(task: Task) -> float:
+    """What a link takes beside the running time, so that the limit ends the task and not the walltime."""
+    return float(task.ready_timeout) + float(task.grace)
+
+
+def _refuse_time(setting: str, wanted: float, venue: Venue, refusals: Refusals, hint: str) -> None:
+    longest = venue.there.time_max
+    assert longest is not None  # the caller compared with it
+    other = next(venue.others(lambda partition: (partition.time_max or 0) >= wanted), "")
+    message = (
+        f"{setting} is {format_duration(wanted)}, and a job in `{venue}` may run {format_duration(longest)} at most"
+    )
+    refusals.add(setting, message, "over-walltime", hint + (f", or another partition: --on {other}" if other else ""))
+
+
+def _chained(
+    needed: int, ahead: int, walltime: float, experiment: Experiment, venue: Venue, refusals: Refusals
+) -> Links:
+    """The chain; `ahead` links are to be expected where only the client can queue them."""
+    limit, retry, scheduler = experiment.limit, experiment.retry, venue.profile.scheduler
+    tries = 1 + retry.interrupted + retry.failed
+    most = min(tries, limit.jobs or tries)
+    notes = []
+    if scheduler.chain == "none":
+        if needed > 1:
+            message = (
+                f"limit.time needs {needed} jobs of {format_duration(walltime)}, and `{venue.profile.name}` chains none"
+            )
+            hint = f"limit.time={format_duration(walltime)}, or `chain: successor` in the site's profile"
+            refusals.add("limit.time", message, "no-chain", hint)
+        return Links(time_s=walltime)
+    if most < needed:
+        what = "limit.jobs" if most == limit.jobs else "retry"
+        notes.append(
+            f"{what} allows {most} jobs, and limit.time needs {needed} of {format_duration(walltime)}: "
+            f"the task ends after {format_duration(most * walltime)}"
+        )
+    queued = min(2, most) if limit.per_job is not None else 1  # a link that runs queues what follows it
+    if scheduler.chain == "requeue":
+        queued = 1
+    elif not scheduler.submits_in_jobs:
+        queued = min(most, ahead + _NUM_AHEAD)
+        notes.append(f"compute nodes of `{venue.profile.name}` queue no jobs: {queued} are queued at the launch")
+    return Links(time_s=walltime, num_needed=needed, num_most=most, num_queued=queued, notes=tuple(notes))
+
+
+def gpu_budget(
+    experiment: Experiment, requests: Mapping[str, Request], refusals: Refusals
+) -> tuple[Mapping[str, float], list[str]]:
+    """Running time per task that `limit.gpu_hours` allows, and notes on it.
+
+    One task with GPUs gets all of it. Several do not share a budget while they run, for nothing counts across tasks;
+    they are refused unless `limit.time` keeps them below it together.
+    """
+    hours = experiment.limit.gpu_hours
+    sizes = {name: request.nodes * request.gpus for name, request in requests.items() if request.gpus}
+    if hours is None or not sizes:
+        return {}, ([] if hours is None else [f"limit.gpu_hours={hours:g}: no task takes a GPU"])
+    together = sum(sizes.values())
+    if len(sizes) == 1:
+        (name,) = sizes
+        time_s = max(1.0, hours * 3600 // together)
+        text = f"limit.gpu_hours={hours:g}: {_gpus(together)} of task {name} may run {format_duration(time_s)}"
+        return {name: time_s}, [text + ", all its attempts together"]
+    listed = " and ".join(f"{name} {count}" for name, count in sizes.items())
+    limit_s, allowed_s = experiment.limit.time, max(1.0, hours * 3600 // together)
+    if limit_s is not None and together * limit_s <= hours * 3600:
+        used = together * limit_s / 3600
+        return {}, [f"limit.gpu_hours={hours:g}: limit.time keeps the tasks ({listed} GPUs) at {used:g} together"]
+    message = f"limit.gpu_hours={hours:g}: {len(sizes)} tasks take GPUs ({listed}), and nothing counts across tasks while they run"
+    hint = f"limit the running time of each: limit.time={format_duration(allowed_s)}, or ~limit.gpu_hours"
+    refusals.add("limit.gpu_hours", message, "gpu-hours-shared", hint)
+    return {}, []
+
+
+def _gpus(number: int) -> str:
+    return f"{number} GPU" if number == 1 else f"{number} GPUs"

@@ -1,0 +1,122 @@
+"""Whether the nodes of a partition have what a task asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+
+from windlass.core.units import format_size
+from windlass.plan.diagnostics import Refusals
+from windlass.plan.placement import Request
+from windlass.plan.shape import best_shape, reshape_overrides
+from windlass.plan.slurm.queue_target import Venue
+from windlass.sites import Partition
+from windlass.spec import Task
+
+__all__ = ["check_nodes"]
+
+
+def check_nodes(name: str, task: Task, request: Request, venue: Venue, refusals: Refusals) -> None:
+    """Refuse more than the partition has, one problem per resource, each with a shape or a partition that fits."""
+    path = f"tasks.{name}"
+    _check_gpus(name, task, request, venue, refusals)
+    there = venue.there
+    most = min((count for count in (there.max_nodes, there.num_nodes) if count), default=0)
+    if most and request.nodes > most:
+        why = "a job may have" if there.max_nodes == most else "it has"
+        message = f"task `{name}` needs {_nodes(request.nodes)} of `{venue}`, and {why} {most}"
+        hint = _elsewhere(venue, lambda other: _holds(other, request), f"{path}.nodes={most}")
+        refusals.add(f"{path}.nodes" if task.nodes else f"{path}.total_gpus", message, "does-not-fit", hint)
+    if there.cpus and request.cpus > there.cpus:
+        message = f"task `{name}` needs {request.cpus:g} CPUs of a node, and one of `{venue}` has {there.cpus}"
+        hint = _elsewhere(venue, lambda other: other.cpus >= request.cpus, f"{path}.cpus={there.cpus}")
+        refusals.add(f"{path}.cpus", message, "does-not-fit", hint)
+    if there.memory and request.memory_bytes > there.memory:
+        has = format_size(there.memory)
+        message = f"task `{name}` needs {format_size(request.memory_bytes)} of a node, and one of `{venue}` has {has}"
+        hint = _elsewhere(venue, lambda other: other.memory >= request.memory_bytes, f"{path}.memory={has}")
+        refusals.add(f"{path}.memory", message, "does-not-fit", hint)
+    missing = [feature for feature in task.features if there.features and feature not in there.features]
+    if missing:
+        message = f"no node of `{venue}` has the feature `{missing[0]}`"
+        wanted = f"its features are: {', '.join(there.features)}"
+        hint = _elsewhere(venue, lambda other: missing[0] in other.features, wanted)
+        refusals.add(f"{path}.features", message, "does-not-fit", hint)
+    _check_hosts(path, task, request, venue, refusals)
+
+
+def _holds(partition: Partition, request: Request) -> bool:
+    num_nodes = min((count for count in (partition.max_nodes, partition.num_nodes) if count), default=request.nodes)
+    return num_nodes >= request.nodes and (partition.gpus or 0) >= request.gpus
+
+
+def _elsewhere(venue: Venue, holds: Callable[[Partition], bool], override: str) -> str:
+    """An override that fits, or another partition that holds what was asked for."""
+    other = next(venue.others(holds), "")
+    return f"{override}, or another partition: --on {other}" if other else override
+
+
+def _check_gpus(name: str, task: Task, request: Request, venue: Venue, refusals: Refusals) -> None:
+    path, per_node = f"tasks.{name}", venue.there.gpus
+    key = f"{path}.total_gpus" if task.total_gpus is not None else f"{path}.gpus"
+    if request.gpus and per_node == 0:
+        other = next(venue.others(lambda partition: bool(partition.gpus)), "")
+        hint = f"a partition with GPUs: --on {other}" if other else f"run without GPUs: ~{key}"
+        refusals.add(key, f"task `{name}` needs GPUs, and the nodes of `{venue}` have none", "does-not-fit", hint)
+    elif per_node and request.gpus > per_node:
+        total = request.nodes * request.gpus
+        arithmetic = (
+            f"{request.nodes} x {request.gpus} = {total} GPUs" if request.nodes > 1 else f"{total} GPUs of a node"
+        )
+        message = f"task `{name}` needs {arithmetic}, and a node of `{venue}` has {per_node}"
+        overrides = reshape_overrides(name, task, per_node)
+        shape = best_shape(total, per_node)
+        if overrides and shape is not None:
+            hint = f"{shape[0]} x {shape[1]}: {' '.join(overrides)}, or let --reshape write that"
+        else:
+            nodes = ceil(total / per_node)
+            hint = f"a shape that fits: {path}.nodes={nodes} {path}.gpus={per_node}"
+        other = next(venue.others(lambda partition: (partition.gpus or 0) >= request.gpus), "")
+        hint += f", or another partition: --on {other}" if other else ""
+        refusals.add(key, message, "needs-reshape", hint)
+    _check_type(path, task, venue, refusals)
+
+
+def _check_type(path: str, task: Task, venue: Venue, refusals: Refusals) -> None:
+    wanted = task.gpus.type if task.gpus is not None else ""
+    names = _types(venue.there)
+    if wanted and names and wanted.casefold() not in names:
+        other = next(venue.others(lambda partition: wanted.casefold() in _types(partition)), "")
+        count = f"{path}.gpus={task.num_gpus}"
+        hint = f"a partition that has them: --on {other}" if other else f"take what is there: {count}"
+        message = f"{path}.gpus asks for `{wanted}`, and `{venue}` has {venue.there.gpu_type or venue.there.gres}"
+        refusals.add(f"{path}.gpus", message, "gpu-type", hint)
+
+
+def _types(partition: Partition) -> set[str]:
+    return {name.casefold() for name in (partition.gpu_type, partition.gres) if name}
+
+
+def _nodes(number: int) -> str:
+    return f"{number} node" if number == 1 else f"{number} nodes"
+
+
+def _check_hosts(path: str, task: Task, request: Request, venue: Venue, refusals: Refusals) -> None:
+    if not task.hosts:
+        return
+    lists = [host for host in task.hosts if "[" in host or "," in host]
+    if lists:
+        message = f"{path}.hosts holds `{lists[0]}`, which is no name of one host"
+        hint = f"write each host by itself: {path}.hosts=[{lists[0] if '[' not in lists[0] else 'n1,n2'}]"
+        refusals.add(f"{path}.hosts", message, "hosts-conflict", hint)
+    elif len(task.hosts) != request.nodes:
+        message = f"{path}.hosts is `{', '.join(task.hosts)}`, and the task takes {_nodes(request.nodes)}"
+        hint = f"name each host that it is to take, and none more: {path}.nodes={len(task.hosts)}, or ~{path}.hosts"
+        refusals.add(f"{path}.hosts", message, "hosts-conflict", hint)
+    excluded = {entry.host: entry for entry in venue.profile.scheduler.exclude}
+    for host in task.hosts:
+        if host in excluded:
+            reason = excluded[host].reason or "no reason is given"
+            message = f"{path}.hosts names `{host}`, which `{venue.profile.name}` keeps away from: {reason}"
+            hint = "name another one, or take it out of scheduler.exclude in the site's profile"
+            refusals.add(f"{path}.hosts", message, "hosts-conflict", hint)

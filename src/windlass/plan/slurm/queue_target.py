@@ -1,0 +1,157 @@
+"""What of a Slurm site an experiment gets: partition, QOS, account and place in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from windlass.core.dataclass import dataclass
+from windlass.core.errors import InternalError
+from windlass.core.names import nearest
+from windlass.plan.diagnostics import Refusals
+from windlass.plan.site import Site
+from windlass.sites import Partition, Profile
+from windlass.spec import Context, Experiment, Task
+
+__all__ = ["Venue", "mapping_text", "venue_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Venue:
+    """One partition of a site, and how jobs are queued in it.
+
+    Attributes:
+        partition: empty: the scheduler's default one, of which nothing is known.
+        there: what its nodes have; 0, None and empty are unknown.
+        qos, account: empty: the scheduler's default.
+    """
+
+    profile: Profile
+    partition: str = ""
+    there: Partition = Partition()
+    qos: str = ""
+    account: str = ""
+    nice: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.profile.name}/{self.partition}" if self.partition else self.profile.name
+
+    def cpus_per_node(self, task: Task) -> int:
+        """CPUs that a task may count on a node; 0: unknown."""
+        if task.cluster == "ray" and self.profile.ray.cpus:
+            return self.profile.ray.cpus
+        return int(task.cpus) if task.cpus else self.there.cpus
+
+    def others(self, holds: Callable[[Partition], bool]) -> Iterator[str]:
+        """Places of this site, as `--on` takes them, whose partition fulfils a condition; with GPUs if this one has some."""
+        for name, partition in self.profile.partitions.items():
+            is_like = not self.there.gpus or partition.gpus != 0
+            if name != self.partition and is_like and holds(partition):
+                yield f"{self.profile.name}/{name}"
+
+
+def venue_of(experiment: Experiment, site: Site, refusals: Refusals) -> Venue:
+    """Choose partition, QOS, account and nice value; refuse names that the site does not have."""
+    profile = site.profile
+    if profile is None:
+        raise InternalError(f"site `{site.name}` has no profile")
+    partition = _partition(experiment.context, site.partition, profile, refusals)
+    there = profile.partitions.get(partition, Partition())
+    qos = _qos(experiment.context, profile, refusals)
+    venue = Venue(
+        profile=profile,
+        partition=partition,
+        there=there,
+        qos=qos,
+        account=experiment.context.account or profile.scheduler.account,
+        nice=sum(wish.nice for _, wish in _wishes(experiment.context, profile)),
+    )
+    _check_partition(venue, refusals)
+    _check_qos(venue, refusals)
+    _check_account(venue, experiment.context, refusals)
+    return venue
+
+
+def mapping_text(profile: Profile, setting: str, value: object) -> str:
+    """What a wish becomes at a site, in words; empty where the site maps it to nothing."""
+    mapped = profile.scheduler.preemptible if setting == "preemptible" else profile.scheduler.priority.get(str(value))
+    if mapped is None:
+        return ""
+    parts = [f"partition {mapped.partition}" if mapped.partition else "", f"QOS {mapped.qos}" if mapped.qos else ""]
+    parts.append(f"--nice={mapped.nice}" if mapped.nice else "")
+    return "here it is " + (", ".join(part for part in parts if part) or "what every job gets")
+
+
+def _wishes(context: Context, profile: Profile) -> Iterator[tuple[str, _Wish]]:
+    """(setting, what the site makes of it), for all that it maps."""
+    scheduler = profile.scheduler
+    if context.preemptible and scheduler.preemptible is not None:
+        mapped = scheduler.preemptible
+        yield "context.preemptible", _Wish(mapped.partition, mapped.qos, mapped.nice)
+    if context.priority in scheduler.priority:
+        mapped = scheduler.priority[context.priority]
+        yield "context.priority", _Wish(mapped.partition, mapped.qos, mapped.nice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    partition: str
+    qos: str
+    nice: int
+
+
+def _partition(context: Context, named: str, profile: Profile, refusals: Refusals) -> str:
+    asked = [("where", named)] if named else []
+    asked += [(setting, wish.partition) for setting, wish in _wishes(context, profile) if wish.partition]
+    _check_agreement("partition", asked, profile, refusals)
+    only = next(iter(profile.partitions)) if len(profile.partitions) == 1 else ""
+    return asked[0][1] if asked else profile.scheduler.partition or only
+
+
+def _qos(context: Context, profile: Profile, refusals: Refusals) -> str:
+    asked = [(setting, wish.qos) for setting, wish in _wishes(context, profile) if wish.qos]
+    _check_agreement("QOS", asked, profile, refusals)
+    return asked[0][1] if asked else profile.scheduler.qos
+
+
+def _check_agreement(noun: str, asked: list[tuple[str, str]], profile: Profile, refusals: Refusals) -> None:
+    for setting, name in asked[1:]:
+        if name != asked[0][1]:
+            message = f"{setting} means {noun} `{name}` at `{profile.name}`, and {asked[0][0]} means `{asked[0][1]}`"
+            hint = f"keep one of them: ~{setting}"
+            hint += f", or --on {profile.name}/{name}" if asked[0][0] == "where" else f", or ~{asked[0][0]}"
+            refusals.add(setting, message, "queue-conflict", hint)
+
+
+def _check_partition(venue: Venue, refusals: Refusals) -> None:
+    known = venue.profile.partitions
+    if venue.partition and known and venue.partition not in known:
+        hint = _suggest(venue.partition, known, "partitions", prefix=f"--on {venue.profile.name}/")
+        message = f"`{venue.profile.name}` has no partition `{venue.partition}`"
+        refusals.add("where", message, "unknown-partition", hint)
+
+
+def _check_qos(venue: Venue, refusals: Refusals) -> None:
+    profile, allowed = venue.profile, venue.there.qos
+    known = profile.scheduler.qos_known
+    if venue.qos and known and venue.qos not in known:
+        hint = _suggest(venue.qos, known, "QOS") + f"; the profile of `{profile.name}` asks for it"
+        refusals.add("where", f"`{profile.name}` has no QOS `{venue.qos}`", "unknown-qos", hint)
+    elif venue.qos and allowed and venue.qos not in allowed:
+        other = next(venue.others(lambda partition: venue.qos in partition.qos), "")
+        hint = f"--on {other}" if other else f"partition `{venue.partition}` takes: {', '.join(allowed)}"
+        message = f"QOS `{venue.qos}` may not be used in partition `{venue.partition}` of `{profile.name}`"
+        refusals.add("where", message, "unknown-qos", hint)
+
+
+def _check_account(venue: Venue, context: Context, refusals: Refusals) -> None:
+    known = venue.profile.scheduler.accounts
+    if venue.account and known and venue.account not in known:
+        whose = "" if context.account else " (scheduler.account in its profile)"
+        message = f"you have no account `{venue.account}` at `{venue.profile.name}`{whose}"
+        hint = _suggest(venue.account, known, "accounts", prefix="context.account=")
+        refusals.add("context.account", message, "unknown-account", hint)
+
+
+def _suggest(word: str, names: Iterable[str], what: str, prefix: str = "") -> str:
+    close = nearest(word, names)
+    return f"did you mean `{prefix}{close}`?" if close else f"the {what} are: {', '.join(names)}"

@@ -1,0 +1,82 @@
+"""What one link of a task asks of Slurm, and how its links follow one another."""
+
+from __future__ import annotations
+
+import shlex
+from math import ceil
+
+from windlass.plan.placement import Request
+from windlass.plan.slurm.links import Links
+from windlass.plan.slurm.queue_target import Venue
+from windlass.sites.profile import SiteEnvironment
+from windlass.spec import Task
+from windlass.supervise.job import Chain, Queue
+
+__all__ = ["chain_of", "queue_of"]
+
+
+def queue_of(task: Task, request: Request, links: Links, venue: Venue) -> Queue:
+    """Everything but the job's name, which the run gives it."""
+    scheduler, there = venue.profile.scheduler, venue.there
+    return Queue(
+        partition=venue.partition,
+        qos=venue.qos,
+        account=venue.account,
+        nice=venue.nice,
+        time_s=links.time_s,
+        num_links=links.num_needed,
+        num_queued=links.num_queued,
+        nodes=request.nodes,
+        gpus_per_node=request.gpus,
+        gpu_option=scheduler.gpu_option,
+        gres_type=there.gres if request.gpus else "",
+        cpus_per_node=_cpus(task, request, venue),
+        memory_bytes=request.memory_bytes if scheduler.asks_memory else 0,
+        tmp_bytes=task.disk or 0,
+        exclusive=scheduler.exclusive,
+        exclude=tuple(entry.host for entry in scheduler.exclude),
+        nodelist=task.hosts,
+        constraint="&".join(task.features),
+        signal_before_s=min(float(scheduler.warn_before), links.time_s / 4 or float("inf")),
+        options=scheduler.options,
+        setup=(*_setup(venue.profile.env), *_scratch(venue.profile.fs.node_local)),
+        python=venue.profile.env.python,
+    )
+
+
+def chain_of(links: Links, venue: Venue) -> Chain:
+    """Everything but the command line that queues a link, and the job's mark."""
+    profile = venue.profile
+    return Chain(
+        scheduler="slurm",
+        mode=profile.scheduler.chain,
+        bin=profile.scheduler.bin,
+        num_links=links.num_most,
+        can_submit=profile.scheduler.submits_in_jobs,
+        exclude_after=profile.health.exclude_after,
+    )
+
+
+def _cpus(task: Task, request: Request, venue: Venue) -> int:
+    """CPUs to ask for; a task that hands CPUs out itself gets all that it may count. Whole nodes need no number."""
+    if venue.profile.scheduler.exclusive:
+        return ceil(request.cpus)
+    hands_out = task.cluster == "ray" or bool(task.bundles)
+    return max(ceil(request.cpus), venue.cpus_per_node(task) if hands_out else 0)
+
+
+def _scratch(node_local: str) -> tuple[str, ...]:
+    """Shell lines that make the node's own folder the place of temporary files."""
+    if node_local.rstrip("/") in ("", "/tmp"):  # noqa: S108 - what Slurm gives by itself
+        return ()
+    folder = node_local.replace("${user}", "$(id -un)")
+    return (f'export TMPDIR="{folder}" && mkdir -p "$TMPDIR"',)
+
+
+def _setup(env: SiteEnvironment) -> tuple[str, ...]:
+    """Shell lines that load the site's modules; what `forbid_module` is, the script says."""
+    lines = [f". {shlex.quote(env.module_init)}"] if env.module_init else []
+    lines += ["module purge"] if env.module_purge else []
+    lines += [f"module load {shlex.join(env.modules)}"] if env.modules else []
+    lines += [f"forbid_module {shlex.quote(name)}" for name in env.modules_forbidden if env.modules]
+    return tuple(lines)

@@ -1,0 +1,87 @@
+"""A user's command as words that a launcher can rewrite, be it a shell line or a list of arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from windlass.core.dataclass import dataclass
+from windlass.plan.diagnostics import refusal
+from windlass.plan.tokens.shell import Word, is_assignment, plain_argv, simple_commands
+from windlass.plan.tokens.tokens import Token, parse_tokens
+from windlass.spec import Command
+
+__all__ = ["CommandLine", "Program", "is_python"]
+
+_PREFIXES = frozenset({"env", "exec", "time", "then", "do", "else", "if", "elif", "while", "until", "!", "{"})
+_PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One simple command: its words, and which of them names the program."""
+
+    words: tuple[Word, ...]
+    head: int
+
+    def value(self, offset: int) -> str:
+        """The word `offset` places after the program's name; empty past the end."""
+        index = self.head + offset
+        return self.words[index].value if index < len(self.words) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """The programs of a command, and the way to replace words of one of them."""
+
+    command: Command
+    programs: tuple[Program, ...]
+
+    @classmethod
+    def parse(cls, command: Command, path: str) -> CommandLine:
+        """Read a command; `path` names the task in a refusal (SpecError)."""
+        if not isinstance(command, str):
+            words = tuple(Word(item, item) for item in command)
+            program = _program(words, ("env",))
+            return cls(command=command, programs=(program,) if program.head < len(words) else ())
+        try:
+            commands = simple_commands(command)
+        except ValueError as error:
+            message = f"the command of {path}.run cannot be rewritten for a launcher: {error}"
+            raise refusal(
+                message, "launcher-command", "use $(...) and closed quotes, or put the line into a script"
+            ) from error
+        found = (_program(words, _PREFIXES) for words in commands)
+        return cls(command=command, programs=tuple(program for program in found if program.head < len(program.words)))
+
+    def replace(self, program: Program, stop: int, texts: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+        """The argv with the words from the program's name up to word `stop` replaced.
+
+        Returns:
+            The argv, and whether it is a shell with the user's line.
+        """
+        if not isinstance(self.command, str):
+            return (*self.command[: program.head], *texts, *self.command[stop:]), False
+        start, end = program.words[program.head].start, program.words[stop - 1].end
+        line = self.command[:start] + " ".join(texts) + self.command[end:]
+        argv = _plain(line) if program.head == 0 and len(self.programs) == 1 else None
+        return (argv, False) if argv is not None else (("/bin/sh", "-c", line), True)
+
+
+def _program(words: tuple[Word, ...], prefixes: Sequence[str] | frozenset[str]) -> Program:
+    head = 0
+    while head < len(words) and (words[head].text in prefixes or is_assignment(words[head].text)):
+        head += 1
+    return Program(words=words, head=head)
+
+
+def _plain(line: str) -> tuple[str, ...] | None:
+    pieces = parse_tokens(line)
+    if any(isinstance(piece, str) and "${" in piece for piece in pieces):
+        return None
+    return plain_argv(line.strip(), [piece for piece in pieces if not isinstance(piece, Token)])
+
+
+def is_python(word: str) -> bool:
+    """Whether a word names a Python interpreter."""
+    return _PYTHON.match(word) is not None

@@ -1,0 +1,239 @@
+"""`${...}` in commands and variables: what the planner knows goes in, what comes later stays."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import field
+
+from windlass.config import JsonValue
+from windlass.core.dataclass import dataclass
+from windlass.core.names import nearest
+from windlass.plan.diagnostics import Refusals
+from windlass.plan.tokens.expressions import ExpressionError, evaluate, is_expression, names_in
+from windlass.plan.tokens.shell import Quote, ShellScanner, quote_value
+from windlass.plan.tokens.tokens import (
+    IN_JOB_TOKENS,
+    SUPERVISOR_TOKENS,
+    Token,
+    hidden_token,
+    parse_tokens,
+    render_tokens,
+)
+
+__all__ = ["LATE_TOKENS", "Scope", "calculated", "fill_tokens", "flat_params", "resolve_text", "text_of_value"]
+
+LATE_TOKENS = ("out", "checkpoints", "code", "run", "job")
+"""Known when a job is rendered: paths on that machine, the run's id, the number of the job."""
+
+_DECLARED = {
+    "data": "data: {{{name}: file:PATH}}",
+    "params": "params: {{{name}: VALUE}}",
+    "tasks": "tasks: {{{name}: {{run: COMMAND}}}}",
+}
+"""How a file declares what a token of this kind stands for."""
+
+_DASHED = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(?:-[A-Za-z_][A-Za-z0-9_.]*)+\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What the tokens of one task stand for.
+
+    Attributes:
+        values: token names that the planner replaces.
+        later: token names that stay: paths, and what only the job knows.
+        blocked: token names of tasks that are not upstream, with the task they belong to.
+    """
+
+    task: str
+    values: Mapping[str, JsonValue] = field(default_factory=dict)
+    later: frozenset[str] = frozenset()
+    blocked: Mapping[str, str] = field(default_factory=dict)
+
+
+def flat_params(params: Mapping[str, JsonValue], prefix: str = "params") -> dict[str, JsonValue]:
+    """`{"lr": 1, "model": {"dim": 8}}` as `params.lr`, `params.model` and `params.model.dim`."""
+    flat: dict[str, JsonValue] = {}
+    for key, value in params.items():
+        flat[f"{prefix}.{key}"] = value
+        if isinstance(value, Mapping):
+            flat.update(flat_params(value, f"{prefix}.{key}"))
+    return flat
+
+
+def text_of_value(value: JsonValue) -> str:
+    """A parameter as a command line sees it; raises ValueError, with the reason, when it has no such form."""
+    if isinstance(value, list | tuple):
+        return " ".join(shlex.quote(text_of_value(item)) for item in value)
+    if isinstance(value, Mapping):
+        raise ValueError("is a mapping")
+    if value is None:
+        raise ValueError("is null")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value)
+    if "\0" in text:
+        raise ValueError("holds a NUL character")
+    return text
+
+
+def resolve_text(text: str, scope: Scope, refusals: Refusals, path: str, *, is_shell: bool = False) -> str:
+    """`text` with the planner's tokens replaced; problems go to `refusals`, each naming `path`.
+
+    Args:
+        is_shell: the text is a shell line, so what is inserted gets the quotes that its place needs.
+    """
+    try:
+        pieces = parse_tokens(text)
+    except ValueError as error:
+        refusals.add(path, f"{error} in {path}", "token-open", "write `$${` for a literal `${`")
+        return text
+    scanner = ShellScanner() if is_shell else None
+    resolved: list[str | Token] = []
+    for piece in pieces:
+        if isinstance(piece, Token):
+            if scanner is not None and scanner.is_escaped:
+                message = f"`{piece}` in {path} follows a backslash, which would take part of the value away"
+                refusals.add(
+                    path, message, "unsafe-insert", "write `$${` for a literal `${`, or leave the backslash out"
+                )
+            elif piece.name not in scope.later:
+                resolved.append(_value(piece, scope, refusals, path, scanner))
+                if scanner is not None:
+                    scanner.feed(str(resolved[-1]))
+                continue
+        resolved.append(piece)
+        if scanner is not None:
+            scanner.feed(piece) if isinstance(piece, str) else scanner.feed_value()
+    hidden = hidden_token(resolved)
+    if hidden:
+        hint = (
+            f"write `${hidden[2:-1]}`, or give the variable of your shell another name"
+            if "." not in hidden
+            else "write it differently"
+        )
+        refusals.add(path, f"the literal `{hidden}` in {path} would be replaced in the job", "token-literal", hint)
+    try:
+        return render_tokens(resolved)
+    except ValueError as error:
+        refusals.add(path, f"{error} in {path}", "token-literal", "put something between them, such as quotes or a `/`")
+        return text
+
+
+def _value(token: Token, scope: Scope, refusals: Refusals, path: str, scanner: ShellScanner | None) -> str:
+    if token.name in scope.values:
+        value = scope.values[token.name]
+    elif _is_calculated(token.name, scope):
+        value = calculated(token, scope, refusals, path)
+    else:
+        refusals.add(path, *_unknown(token, scope, path, is_shell=scanner is not None))
+        return ""
+    try:
+        if scanner is None:
+            return text_of_value(value)
+        if scanner.quote is Quote.BARE and isinstance(value, list | tuple):
+            return " ".join(_inserted(text_of_value(item), scanner) for item in value)
+        return _inserted(text_of_value(value), scanner)
+    except _HazardError as hazard:
+        message = f"the value of `{token}` in {path} needs quotes, and they would not protect it: {hazard}"
+        hint = 'pass the value through `vars`: vars: {X: "' + str(token) + '"}, and "$X" in the command'
+        refusals.add(path, message, "unsafe-insert", hint)
+    except ValueError as error:
+        refusals.add(path, f"`{token}` in {path} {error}", "param-not-text", _usable_hint(token.name, scope))
+    return ""
+
+
+def _is_calculated(text: str, scope: Scope) -> bool:
+    """Whether a token is an expression; `params.learning-rate` is a name unless both sides of its dash are known."""
+    return is_expression(text) and not (_DASHED.match(text) and not scope.values.keys() >= set(names_in(text)))
+
+
+def calculated(token: Token, scope: Scope, refusals: Refusals, path: str) -> JsonValue:
+    """The value of an expression, a whole number or a list of them; an empty text where it is refused."""
+    too_late = [name for name in names_in(token.name) if name in scope.later]
+    if too_late:
+        message = f"`{token}` in {path} calculates with `{too_late[0]}`, which is known only in the job"
+        refusals.add(path, message, "bad-expression", "use `${" + too_late[0] + "}` alone, and calculate in the code")
+        return ""
+    try:
+        value = evaluate(token.name, scope.values)
+    except ExpressionError as error:
+        shell = "; a variable of your shell is written `$${...}`" if path.endswith(".run") else ""
+        refusals.add(path, f"`{token}` in {path} has no value: {error}", "bad-expression", error.hint + shell)
+        return ""
+    return list(value) if isinstance(value, tuple) else value
+
+
+class _HazardError(Exception):
+    """Quotes do not protect a value at this place; the text says why."""
+
+
+def _inserted(value: str, scanner: ShellScanner) -> str:
+    if scanner.hazard and quote_value(value, Quote.BARE) != value:
+        raise _HazardError(scanner.hazard)
+    return quote_value(value, scanner.quote)
+
+
+def _usable_hint(name: str, scope: Scope) -> str:
+    inner = [other for other in scope.values if other.startswith(name + ".") and "." not in other[len(name) + 1 :]]
+    if inner:
+        return "use one of its keys: " + ", ".join("${" + other + "}" for other in inner)
+    return "a command takes text, numbers, true or false, and lists of them"
+
+
+def _unknown(token: Token, scope: Scope, path: str, *, is_shell: bool) -> tuple[str, str, str]:
+    if token.name in scope.blocked:
+        other = scope.blocked[token.name]
+        if other == scope.task:
+            own = token.name.rpartition(".")[2]
+            return f"task `{other}` names itself in `{token}` in {path}", "token-not-upstream", "write `${" + own + "}`"
+        message = f"`{token}` in {path} needs task `{other}`, which `{scope.task}` does not wait for"
+        return message, "token-not-upstream", f"add `after: {other}` to tasks.{scope.task}"
+    close = nearest(token.name, [*scope.values, *scope.later, *scope.blocked])
+    message = f"unknown token `{token}` in {path}"
+    if close:
+        return message, "unknown-token", "did you mean `${" + close + "}`?"
+    kind, _, name = token.name.partition(".")
+    if kind in _DECLARED and name:
+        return message, "unknown-token", f"declare it: `{_DECLARED[kind].format(name=name.partition('.')[0])}`"
+    if is_shell:
+        return message, "unknown-token", f"for the shell's own variable write `$${{{token.name}}}`"
+    return (
+        message,
+        "unknown-token",
+        "the tokens are: " + ", ".join("${" + name + "}" for name in [*scope.values, *sorted(scope.later)]),
+    )
+
+
+def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False) -> str:
+    """A text of the plan with its late tokens replaced and `$${` undone; tokens of the job stay.
+
+    Raises:
+        KeyError: a token has no value.
+        ValueError: a value needs quotes where the shell's quoting is not understood.
+    """
+    scanner = ShellScanner()
+    filled = ""
+    for piece in parse_tokens(text):
+        if isinstance(piece, str):
+            filled += piece
+            scanner.feed(piece)
+            continue
+        if is_shell and scanner.is_escaped:
+            raise ValueError(f"`{piece}` follows a backslash, which would take part of the value away")
+        if piece.name in (*IN_JOB_TOKENS, *SUPERVISOR_TOKENS):
+            filled += str(piece)
+            scanner.feed_value()
+            continue
+        try:
+            value = _inserted(values[piece.name], scanner) if is_shell else values[piece.name]
+        except _HazardError as hazard:
+            message = (
+                f"`{piece}` is `{values[piece.name]}`, which needs quotes, and they would not protect it: {hazard}"
+            )
+            raise ValueError(message) from None
+        filled += value
+        scanner.feed(value)
+    return filled

@@ -1,0 +1,48 @@
+"""What the tokens of one task stand for: its shape, the parameters, and the paths of what comes before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windlass.config import JsonValue
+from windlass.plan.pins import built_name
+from windlass.plan.placement import Request
+from windlass.plan.tokens.resolve import LATE_TOKENS, Scope, flat_params
+from windlass.plan.tokens.tokens import IN_JOB_TOKENS
+from windlass.spec import Experiment, Task
+
+__all__ = ["scope_of"]
+
+
+def scope_of(name: str, experiment: Experiment, request: Request) -> Scope:
+    """The scope of a task that runs in this shape."""
+    task = experiment.tasks[name]
+    if built_name(name):
+        from windlass.plan.builds import build_scope  # lazy: most experiments build no data
+
+        return build_scope(built_name(name), experiment)
+    values: dict[str, JsonValue] = {
+        **flat_params(experiment.params),
+        "name": experiment.name,
+        "nodes": request.nodes,
+        "gpus_per_node": request.gpus,
+        "num_gpus": request.gpus * request.nodes,
+        "procs_per_node": task.procs_per_node or (1 if task.cluster == "none" else request.gpus or 1),
+    }
+    upstream = _upstream(name, experiment.tasks)
+    later = {*LATE_TOKENS, *IN_JOB_TOKENS, *(f"data.{key}" for key in experiment.data)}
+    later |= {f"tasks.{other}.{kind}" for other in upstream for kind in ("out", "checkpoints")}
+    others = experiment.tasks.keys() - upstream
+    blocked = {f"tasks.{other}.{kind}": other for other in sorted(others) for kind in ("out", "checkpoints")}
+    return Scope(task=name, values=values, later=frozenset(later), blocked=blocked)
+
+
+def _upstream(name: str, tasks: Mapping[str, Task]) -> set[str]:
+    found: set[str] = set()
+    todo = list(tasks[name].after)
+    while todo:
+        other = todo.pop()
+        if other not in found and other in tasks:
+            found.add(other)
+            todo += tasks[other].after
+    return found - {name}

@@ -1,0 +1,81 @@
+"""Variables of a site by role, with their predicates decided: who gets which, and from whom one is taken away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+
+from windlass.core.dataclass import dataclass
+from windlass.plan.placement import Request
+from windlass.plan.slurm.queue_target import Venue
+from windlass.plan.tokens.tokens import Token, parse_tokens
+from windlass.sites.profile import SiteVariable
+from windlass.spec import Task
+
+__all__ = ["SiteVariables", "site_variables"]
+
+_OF_PYTHON = re.compile(r"\$\{env\.path\}/lib/python(\d+\.\d+)/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteVariables:
+    """Variables of one task; None takes one away. Values may hold tokens of the site, such as `${env.path}`."""
+
+    everyone: Mapping[str, str | None] = field(default_factory=dict)
+    driver: Mapping[str, str | None] = field(default_factory=dict)
+    worker: Mapping[str, str | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def site_variables(
+    task: Task, request: Request, venue: Venue, user: Iterable[str], *, python_version: str
+) -> SiteVariables:
+    """What the site sets for a task; what the user sets stays the user's.
+
+    Args:
+        user: names of the variables that the experiment sets.
+        python_version: of the task's own environment, for `${env.path}`; empty: it has none.
+    """
+    facts = _facts(task, request)
+    found: dict[str, dict[str, str | None]] = {"all": {}, "driver": {}, "worker": {}}
+    notes, own = [], frozenset(user)
+    for variable in (*venue.profile.net.vars, *venue.profile.env.vars):
+        if not facts >= set(variable.when):
+            continue
+        missing = _missing(variable, venue, has_environment=bool(python_version))
+        if variable.name in own:
+            notes.append(f"{variable.name}: the experiment's value replaces the one of `{venue.profile.name}`")
+        elif missing:
+            notes.append(f"{variable.name} of `{venue.profile.name}` is left out: {missing}")
+        else:
+            found[variable.role][variable.name] = variable.value
+            notes += _other_python(variable, venue, python_version)
+    return SiteVariables(
+        everyone=found["all"], driver=found["driver"], worker=found["worker"], notes=tuple(dict.fromkeys(notes))
+    )
+
+
+def _facts(task: Task, request: Request) -> frozenset[str]:
+    """What the predicates of a profile ask for."""
+    facts = {"multi-node" if request.nodes > 1 else "one-node", task.cluster}
+    return frozenset(facts | ({"gpu"} if request.gpus else set()))
+
+
+def _other_python(variable: SiteVariable, venue: Venue, python_version: str) -> list[str]:
+    """What is to be said of a value that names the folder of another Python than the environment's."""
+    match = _OF_PYTHON.search(variable.value or "")
+    if match is None or python_version.startswith(f"{match[1]}."):
+        return []
+    said = f"{variable.name} of `{venue.profile.name}` names lib/python{match[1]} of the environment"
+    return [f"{said}, which has Python {python_version}: set it yourself (env.vars), or correct the profile"]
+
+
+def _missing(variable: SiteVariable, venue: Venue, *, has_environment: bool) -> str:
+    """Why a value cannot be made here, or an empty text."""
+    tokens = {piece.name for piece in parse_tokens(variable.value or "") if isinstance(piece, Token)}
+    if "env.path" in tokens and not has_environment:
+        return "it lies in the experiment's environment, and there is none (env.uv)"
+    if "fs.shared" in tokens and not venue.profile.fs.shared:
+        return "the profile names no shared folder (fs.shared)"
+    return ""

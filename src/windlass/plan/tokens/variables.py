@@ -1,0 +1,104 @@
+"""Environment variables of a task's processes: windlass's, the launcher's, other systems', the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from windlass.core.dataclass import dataclass
+from windlass.plan.diagnostics import Refusals
+
+__all__ = ["Shape", "beaker_variables", "check_secrets", "check_user_variables", "windlass_variables"]
+
+_PREFIX = "WINDLASS_"
+_DEVICES = "CUDA_VISIBLE_DEVICES"
+_BLOCKING = "CUDA_LAUNCH_BLOCKING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How many of what a task has; per replica but for `nodes`; `cpus` is 0 where nobody knows."""
+
+    task: str
+    nodes: int
+    gpus: int
+    cpus: float
+
+
+def windlass_variables(shape: Shape, experiment: str, *, is_debug: bool) -> dict[str, str]:
+    """What every process finds out about its place, and unbuffered output, so that a killed rank's last lines exist."""
+    variables = {
+        "WINDLASS_RUN": "${run}",
+        "WINDLASS_NAME": experiment,
+        "WINDLASS_TASK": shape.task,
+        "WINDLASS_ATTEMPT": "${attempt}",
+        "WINDLASS_RANK": "${rank}",
+        "WINDLASS_NUM_REPLICAS": str(shape.nodes),
+        "WINDLASS_LEADER_ADDRESS": "${leader.address}",
+        "WINDLASS_LEADER_PORT": "${leader.port}",
+        "WINDLASS_NUM_GPUS": str(shape.gpus),
+        "WINDLASS_CODE": "${code}",
+        "WINDLASS_OUT": "${out}",
+        "WINDLASS_CHECKPOINTS": "${checkpoints}",
+        "PYTHONUNBUFFERED": "1",
+    }
+    return variables | ({_BLOCKING: "1"} if is_debug else {})
+
+
+def beaker_variables(shape: Shape, site: str) -> dict[str, str]:
+    """The variables that code written for Beaker reads; ids are windlass's, unique in the same way.
+
+    There, an experiment is a run, and a job is one replica of one attempt. A CPU count may have a fraction, as there.
+
+    Args:
+        site: what stands for the workspace.
+    """
+    task = f"${{run}}.{shape.task}"
+    job = task + ".${attempt}."
+    variables = {
+        "BEAKER_WORKLOAD_ID": "${run}",
+        "BEAKER_EXPERIMENT_ID": "${run}",
+        "BEAKER_WORKSPACE_ID": site,
+        "BEAKER_TASK_ID": task,
+        "BEAKER_JOB_ID": job + "${rank}",
+        "BEAKER_JOB_KIND": "batch",
+        "BEAKER_NODE_ID": "${supervisor.host}",
+        "BEAKER_NODE_HOSTNAME": "${supervisor.host}",
+        "BEAKER_RESULT_DATASET_ID": task + ".out",
+        "BEAKER_ASSIGNED_GPU_COUNT": str(shape.gpus),
+        "BEAKER_REPLICA_RANK": "${rank}",
+        "BEAKER_REPLICA_COUNT": str(shape.nodes),
+        "BEAKER_LEADER_REPLICA_HOSTNAME": "${leader.address}",
+        "BEAKER_LEADER_REPLICA_NODE_ID": "${supervisor.leader_host}",
+        "BEAKER_LEADER_REPLICA_JOB_ID": job + "0",
+        "RESULTS_DIR": "${out}",
+    }
+    return variables | ({"BEAKER_ASSIGNED_CPU_COUNT": f"{shape.cpus:.15g}"} if shape.cpus else {})
+
+
+def check_user_variables(variables: Mapping[str, str], path: str, refusals: Refusals, *, is_debug: bool) -> None:
+    """Refuse variables that windlass sets; all others, the launcher's too, are the user's to change."""
+    for name, value in variables.items():
+        where = f"{path}.{name}"
+        if name.startswith(_PREFIX):
+            refusals.add(
+                where,
+                f"{where}: variables that begin with {_PREFIX} are windlass's own",
+                "reserved-variable",
+                "rename it",
+            )
+        elif name == _DEVICES:
+            hint = f"remove it, and ask for GPUs: `gpus: 1`; inside a shell line, `{_DEVICES}=0 python ...` still works"
+            refusals.add(
+                where, f"{where}: the GPUs of a task are leased and set by windlass", "reserved-variable", hint
+            )
+        elif name == _BLOCKING and is_debug and value != "1":
+            message = f"{where}={value} contradicts --debug, which sets it to 1"
+            refusals.add(where, message, "reserved-variable", "remove the variable, or leave out --debug")
+
+
+def check_secrets(names: Iterable[str], refusals: Refusals) -> None:
+    """Refuse secrets whose variable windlass sets itself."""
+    for name in names:
+        if name.startswith(_PREFIX) or name == _DEVICES:
+            message = f"env.secrets: `{name}` is a variable that windlass sets"
+            refusals.add("env.secrets", message, "reserved-variable", "store the secret under another name")

@@ -1,0 +1,1 @@
+"""What an archive of a run holds."""

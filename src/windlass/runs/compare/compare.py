@@ -1,0 +1,250 @@
+"""What is different between two runs, by cause; each difference is told once, where it was made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from windlass.core.dataclass import dataclass
+from windlass.core.errors import NotFoundError, WindlassError
+from windlass.record.state import RunFacts
+from windlass.runs import metrics, outputs
+from windlass.runs.compare.pins import tidied
+from windlass.runs.store import RunFolder
+
+__all__ = ["Area", "Difference", "diff", "diff_documents", "difference_text"]
+
+
+class Area(StrEnum):
+    """What a difference belongs to, in the order of the chain and as it is shown."""
+
+    CODE = "code"
+    ENVIRONMENT = "environment"
+    DATA = "data"
+    PARAMETERS = "parameters"
+    RESOURCES = "resources"
+    HARDWARE = "hardware"
+    METRICS = "metrics"
+    OUTPUTS = "outputs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One value that is not the same; None where a side has none.
+
+    Attributes:
+        cause: the area it belongs to.
+        path: dotted, from the document's top.
+        details: more about it, a line each, such as the files that differ and by how much.
+        files: their names.
+    """
+
+    cause: Area
+    path: str
+    before: object
+    after: object
+    details: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+_WIDTH = 120
+_RESOURCES = frozenset(
+    [
+        "nodes",
+        "gpus",
+        "total_gpus",
+        "cpus",
+        "memory",
+        "shared_memory",
+        "disk",
+        "hosts",
+        "features",
+        "procs_per_node",
+        "where",
+        "context",
+        "limit",
+        "retry",
+        "retain",
+        "site",
+    ]
+)
+_AREA_OF_TOP = {
+    "code": Area.CODE,
+    "environment": Area.ENVIRONMENT,
+    "env": Area.ENVIRONMENT,
+    "image": Area.ENVIRONMENT,
+    "data": Area.DATA,
+    "builds": Area.DATA,
+    "host": Area.HARDWARE,
+    "hosts": Area.HARDWARE,
+    "metrics": Area.METRICS,
+    "outputs": Area.OUTPUTS,
+}
+_AREA_OF_HOST = dict.fromkeys(("os", "libc", "python", "python_version", "windlass_version"), Area.ENVIRONMENT)
+_IGNORED = frozenset({"why", "host.collected_at", "host.python"})
+
+
+def diff(run_a: RunFolder, run_b: RunFolder) -> list[Difference]:
+    """Everything that is different between two runs' plans, provenance and outputs, sorted by cause and path.
+
+    Raises:
+        NotFoundError: a run has no plan.
+        PreconditionError: a document is damaged.
+    """
+    return diff_documents(_documents(run_a), _documents(run_b))
+
+
+def difference_text(difference: Difference) -> str:
+    """A difference in one line: the thing, what it was, what it is; hex digests are cut."""
+    name = difference.path
+    if difference.cause in (Area.PARAMETERS, Area.RESOURCES) or name.startswith("env."):
+        shown = name
+    else:
+        shown = name.partition(".")[2] or name
+        for prefix, suffix in (("packages.", ""), ("", ".digest")):
+            shown = shown.removeprefix(prefix).removesuffix(suffix) or shown
+    before, after = _text(difference.before), _text(difference.after)
+    if difference.before is None:
+        return f"+ {shown}: {after}"
+    if difference.after is None:
+        return f"- {shown}: {before}"
+    return f"~ {shown}: {before} -> {after}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping) and len(value) == 1:
+        return _text(next(iter(value.values())))
+    if isinstance(value, str):
+        return value[:12] if re.fullmatch("[0-9a-f]{32,64}", value) else value
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
+
+
+def _documents(run: RunFolder) -> dict[str, object]:
+    try:
+        provenance = run.provenance()
+    except NotFoundError:
+        provenance = {}
+    facts = run.facts()
+    return {
+        "plan": run.plan(),
+        "provenance": provenance,
+        "metrics": {name: {"value": value, "step": step} for name, (step, value, _) in metrics.last(run).items()},
+        "outputs": _outputs(run, facts),
+        "hosts": _hosts(facts),
+    }
+
+
+def _outputs(run: RunFolder, facts: RunFacts) -> dict[str, object]:
+    """Each task's files by their digests where the manifest is here; else the digest of all of them."""
+    found: dict[str, object] = {}
+    for task, (_, _, _, digest) in facts.outputs.items():
+        try:
+            entries = outputs.read_manifest(run.out(task)).entries
+        except WindlassError:  # not fetched, cleared away or damaged; the journal still knows the digest
+            found[task] = {"digest": digest}
+            continue
+        found[task] = {"digest": digest, "files": {entry.path: entry.sha256 for entry in entries}}
+    return found
+
+
+def _hosts(facts: RunFacts) -> dict[str, object]:
+    """Where each task's last attempt ran; the preparation of data, which only one of two runs may have, left out."""
+    newest = {name: task.newest_attempt for name, task in facts.tasks.items()}
+    return {
+        name: sorted({replica.host for replica in attempt.replicas.values() if replica.host})
+        for name, attempt in newest.items()
+        if attempt is not None and not name.startswith("data.")
+    }
+
+
+def diff_documents(before: Mapping[str, object], after: Mapping[str, object]) -> list[Difference]:
+    """The differences of two runs, each given as `{"plan", "provenance", "metrics", "outputs", "hosts"}` of plain values.
+
+    A change is told once, where it was made: a parameter is not told again as part of a command line, a package not
+    again as the digest of its lock file. What differs in any two runs (ids, times, where things lie) is left out.
+    """
+    order = list(Area)
+    left, right = tidied(_tree(before), _tree(after))
+    return sorted(_walk(left, right, ()), key=lambda difference: (order.index(difference.cause), difference.path))
+
+
+def _tree(documents: Mapping[str, object]) -> dict[str, object]:
+    """What was declared, with pins in place of code and data, and what was measured."""
+    plan, provenance = _mapping(documents.get("plan")), _mapping(documents.get("provenance"))
+    pins = _mapping(plan.get("pins")) or provenance
+    tree = dict(_mapping(plan.get("experiment")) or _mapping(provenance.get("spec")))
+    tree["code"] = pins.get("code")
+    tree["environment"] = _environment(_mapping(pins.get("environment")), _mapping(provenance.get("environment")))
+    tree["image"] = {**_mapping(pins.get("image")), **_mapping(provenance.get("image"))}
+    tree["data"] = _by_name(pins.get("data"))
+    declared = _mapping(_mapping(plan.get("experiment")).get("data"))
+    builds = _by_name(pins.get("builds"))
+    tree["builds"] = {name: {**_mapping(pin), "declared": declared.get(name)} for name, pin in builds.items()}
+    tree["site"] = _mapping(plan.get("site"))
+    tree["host"] = provenance.get("host")
+    tree["hosts"] = documents.get("hosts")
+    tree["metrics"] = documents.get("metrics")
+    tree["outputs"] = documents.get("outputs")
+    return tree
+
+
+def _environment(pin: Mapping[str, object], recorded: Mapping[str, object]) -> dict[str, object]:
+    """The pin, with the packages that were really there by name."""
+    listed = recorded.get("packages") or pin.get("packages")
+    texts = [str(package) for package in listed] if isinstance(listed, list) else []
+    packages = {name: version for name, _, version in (text.partition("==") for text in texts)}
+    return {**pin, "packages": packages}
+
+
+def _by_name(pins: object) -> Mapping[str, object]:
+    if isinstance(pins, list):
+        return {str(_mapping(pin).get("name")): pin for pin in pins}
+    return _mapping(pins)
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _walk(before: object, after: object, path: tuple[str, ...]) -> Iterator[Difference]:
+    is_nothing = before in (None, {}) and after in (None, {})
+    if before == after or is_nothing or ".".join(path) in _IGNORED:
+        return
+    if path[:1] == ("metrics",) and len(path) == 2:
+        yield _metric(path[1], _mapping(before), _mapping(after))
+        return
+    if path[-1:] == ("vars",) or path in (("env",), ("params",), ("metrics",)):
+        before, after = _mapping(before), _mapping(after)
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}, key=str):
+            yield from _walk(before.get(key), after.get(key), (*path, str(key)))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, (left, right) in enumerate(zip(before, after, strict=True)):
+            yield from _walk(left, right, (*path, str(number)))
+    else:
+        yield Difference(cause=_area(path), path=".".join(path), before=before, after=after)
+
+
+def _metric(name: str, before: Mapping[str, object], after: Mapping[str, object]) -> Difference:
+    """The newest value of a metric in each run; the steps where they differ."""
+    steps = before.get("step"), after.get("step")
+    details = (f"newest step {steps[0]} -> {steps[1]}",) if None not in steps and steps[0] != steps[1] else ()
+    return Difference(
+        cause=Area.METRICS,
+        path=f"metrics.{name}",
+        before=before.get("value"),
+        after=after.get("value"),
+        details=details,
+    )
+
+
+def _area(path: tuple[str, ...]) -> Area:
+    if path[0] == "host" and len(path) > 1:
+        return _AREA_OF_HOST.get(path[1], Area.HARDWARE)
+    if path[0] in _AREA_OF_TOP:
+        return _AREA_OF_TOP[path[0]]
+    is_resource = path[0] in _RESOURCES or (path[0] == "tasks" and len(path) > 2 and path[2] in _RESOURCES)
+    return Area.RESOURCES if is_resource else Area.PARAMETERS

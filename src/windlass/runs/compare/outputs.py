@@ -1,0 +1,84 @@
+"""Two executions of one task: which of their output files are not the same, byte for byte or within a tolerance."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from windlass.core.files import sha256_file
+from windlass.core.json_text import decode_json
+from windlass.runs.compare.tolerance import Tolerance, apart, value_names
+from windlass.runs.outputs import Entry, Manifest
+
+__all__ = ["compare_files", "json_names"]
+
+_LINES = (".jsonl", ".ndjson")
+_WHOLE = (".json",)
+_MAX_SHOWN = 3
+
+
+def compare_files(
+    before: tuple[Path, Manifest],
+    after: tuple[Path, Manifest],
+    tolerances: Sequence[Tolerance] = (),
+    ignored: Sequence[str] = (),
+) -> list[tuple[str, str]]:
+    """(path, what is wrong) for each file that is not as it was recorded; reads only JSON files, and only with tolerances.
+
+    Args:
+        before: folder and manifest of the recorded output; `after`: of the new one.
+        ignored: patterns of paths that are not compared.
+    """
+    old = {entry.path: entry for entry in before[1].entries}
+    new = {entry.path: entry for entry in after[1].entries}
+    found = []
+    for path in sorted({*old, *new}):
+        if any(fnmatch.fnmatchcase(path, pattern) for pattern in ignored):
+            continue
+        if path not in old or path not in new:
+            found.append((path, "is new" if path not in old else "is missing"))
+        elif not _is_same(old[path], new[path]):
+            problem = _problem(before[0] / path, old[path], after[0] / path, new[path], tolerances)
+            found += [(path, problem)] if problem else []
+    return found
+
+
+def _is_same(old: Entry, new: Entry) -> bool:
+    return (old.sha256, old.link, old.size) == (new.sha256, new.link, new.size)
+
+
+def _problem(before: Path, old: Entry, after: Path, new: Entry, tolerances: Sequence[Tolerance]) -> str:
+    """What is wrong with a file whose bytes differ; empty where its values are near enough."""
+    if old.size != new.size:
+        bytes_differ = f"has {new.size} bytes instead of {old.size}"
+    else:
+        bytes_differ = f"has other content (sha256:{new.sha256[:12]} instead of {old.sha256[:12]})"
+    if not tolerances or before.suffix not in (*_WHOLE, *_LINES) or old.link or new.link:
+        return bytes_differ
+    if not before.is_file() or sha256_file(before) != old.sha256:
+        return f"{bytes_differ}; the recorded file itself is gone or changed, so its values cannot be compared"
+    try:
+        wrong = list(apart(_read(before), _read(after), tolerances))
+    except ValueError:
+        return f"{bytes_differ}; it is no JSON"
+    more = f" and {len(wrong) - _MAX_SHOWN} more" if len(wrong) > _MAX_SHOWN else ""
+    return "; ".join(wrong[:_MAX_SHOWN]) + more
+
+
+def _read(path: Path) -> object:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix in _LINES:
+        return [decode_json(line) for line in text.splitlines() if line.strip()]
+    return decode_json(text)
+
+
+def json_names(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """The dotted paths of all numbers in the JSON files of an output."""
+    for entry in manifest.entries:
+        path = folder / entry.path
+        if path.suffix in (*_WHOLE, *_LINES) and not entry.link and path.is_file():
+            try:
+                yield from value_names(_read(path))
+            except ValueError:
+                continue  # named like JSON and none: compared by its bytes alone

@@ -1,0 +1,1 @@
+"""What a run was made from and what it made."""

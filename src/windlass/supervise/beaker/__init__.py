@@ -1,0 +1,1 @@
+"""A replica at Beaker."""

@@ -1,0 +1,144 @@
+"""A job whose folder came as a dataset of Beaker: put it where the job lives, and show its records in the results.
+
+A bundle is `windlass.pyz`, `bundle.json` and letters: the messages that a client over ssh would have sent, in order
+(`windlass.supervise.remote.server`). The first replica reads them; each may be read again and changes nothing then. Where
+the job lives on storage that outlives it, the first replica also copies what grows in the run's folder into the
+results, which Beaker uploads as they grow; elsewhere the job lives in the results itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Callable
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import write_atomic
+from windlass.core.json_text import read_json
+from windlass.record.journal import SUFFIX
+from windlass.supervise.beaker.replica import clean_environment, hand_over_secrets
+from windlass.supervise.logs.tee import run_below
+from windlass.supervise.remote.framing import unpack
+from windlass.supervise.remote.server import serve
+
+__all__ = ["CONTENT", "RESULTS", "bundle_main", "copy_growth", "show_main"]
+
+CONTENT = "bundle.json"
+"""What a bundle holds: `archive`, where the zipapp belongs, and `letters`, [command, file] in order."""
+
+RESULTS = "windlass/runs"
+"""Folder inside the results, with a folder for each run."""
+
+_UNPACKED = "bundle.done"
+_LOGS = ("logs/*/*/*.log", "logs/*/*/*.log.idx", "jobs/*/link-*.json")
+_COPY_EVERY_S = 1.0
+_PIECE_BYTES = 1 << 20
+_POLL_S = 0.2
+_LONGEST_UNPACK_S = 1800.0
+
+
+def bundle_main(bundle: Path, folder: Path, results: Path, environ: Mapping[str, str]) -> int:
+    """Become the supervisor of this replica, once the job's folder is there; returns only what cannot begin.
+
+    Raises:
+        PreconditionError: the bundle is damaged, there is no room for it, or it was not unpacked in half an hour.
+    """
+    os.umask(0o077)
+    is_first = environ.get("BEAKER_REPLICA_RANK", "") in ("", "0")
+    if is_first and not (folder / _UNPACKED).exists():
+        unpack_bundle(bundle)
+        (folder / _UNPACKED).touch()
+    _wait_until_there(folder)
+    hand_over_secrets(folder, environ)
+    words = ["beaker", str(folder)]
+    if is_first and results.resolve() not in folder.resolve().parents:
+        words = ["beaker-show", str(folder), str(results)]
+    os.execve(sys.executable, [sys.executable, "-I", "-S", sys.argv[0], *words], clean_environment(environ))
+
+
+def unpack_bundle(bundle: Path) -> None:
+    """Do what the letters say. Idempotent; raises PreconditionError with the first complaint."""
+    content = read_json(bundle / CONTENT)
+    archive = Path(content["archive"])
+    archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomic(archive, (bundle / "windlass.pyz").read_bytes())
+    for command, name in content["letters"]:
+        answer = io.BytesIO()
+        with open(str(bundle / name), "rb") as letter:
+            serve(command, letter, answer)
+        said: dict[str, Any] = unpack(answer.getvalue())[0]
+        if "error" in said:
+            error = said["error"]
+            raise PreconditionError(error["message"], hint=error["hint"], code=error["code"])
+
+
+def _wait_until_there(folder: Path) -> None:
+    deadline = time.monotonic() + _LONGEST_UNPACK_S
+    while not (folder / _UNPACKED).exists():
+        if time.monotonic() > deadline:
+            hint = "does every replica see the same storage? see `fs.shared` and `beaker.mounts` of the site's profile"
+            raise PreconditionError(
+                f"the first replica never put {folder} in its place", hint=hint, code="beaker-start"
+            )
+        time.sleep(_POLL_S)
+
+
+def show_main(folder: Path, results: Path, supervise: Callable[[], int]) -> int:
+    """Run the supervisor in a child, and copy what it writes into the results until it ends; returns its exit code."""
+    copies = _Copies(folder.parent.parent, results / RESULTS / folder.parent.parent.name)
+    code = run_below(copies, supervise)
+    with contextlib.suppress(OSError):  # full results lose the copy, never the run
+        copy_growth(copies.run, copies.target)
+        copy_outputs(copies.run, copies.target)
+    return code
+
+
+class _Copies:
+    """Looked at again and again while the supervisor runs."""
+
+    def __init__(self, run: Path, target: Path) -> None:
+        self.run, self.target = run, target
+        self._again_at = 0.0
+
+    def look(self) -> None:
+        """Copy what has grown, now and then."""
+        if time.monotonic() < self._again_at:
+            return
+        with contextlib.suppress(OSError):  # as above
+            copy_growth(self.run, self.target)
+        self._again_at = time.monotonic() + _COPY_EVERY_S
+
+
+def copy_growth(run: Path, target: Path) -> int:
+    """Append to the copies what their files have gained; returns how many bytes.
+
+    How far the journal is counts from before the logs are copied: who reads of an end finds what was printed before it.
+    """
+    journal = [(path, path.stat().st_size) for path in sorted((run / "journal").glob(f"[!.]*{SUFFIX}"))]
+    logs = [(path, path.stat().st_size) for pattern in _LOGS for path in sorted(run.glob(pattern))]
+    return sum(_grow(path, target / path.relative_to(run), size) for path, size in (*logs, *journal))
+
+
+def _grow(path: Path, copy: Path, size: int) -> int:
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with open(str(path), "rb") as source, open(str(copy), "ab") as sink:
+        begin = sink.tell()
+        source.seek(begin)
+        sink.writelines(source.read(min(_PIECE_BYTES, size - start)) for start in range(begin, size, _PIECE_BYTES))
+        return max(0, size - begin)
+
+
+def copy_outputs(run: Path, target: Path) -> None:
+    """Copy outputs and their manifests, files that are there as they are left alone."""
+    for path in sorted((run / "out").rglob("*")):
+        copy = target / path.relative_to(run)
+        if not path.is_file() or (copy.exists() and copy.stat().st_mtime_ns == path.stat().st_mtime_ns):
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(str(path), str(copy))

@@ -1,0 +1,1 @@
+"""Build environments and data on the machine that uses them, once."""

@@ -1,0 +1,195 @@
+"""`windlass.pyz build RECIPE FOLDER [--check]`: makes an environment on this machine, once, and says so in one line.
+
+RECIPE is a file, or `-` for standard input. The last line on standard output is a JSON object: `ok`, then either the
+places and facts of the environment, or `message`, `hint`, `code`. `--check` builds nothing: a recipe whose environment
+is not there is kept beside its place, for a build job, and the answer holds `missing` and the recipe's path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError, WindlassError
+from windlass.core.files import write_atomic
+from windlass.supervise.builds.modules import module_environment
+from windlass.supervise.builds.once import Ready, beside, build_once, find_ready
+from windlass.supervise.builds.recipe import AIMING_VARIABLES, LocalBuild, Recipe
+from windlass.supervise.builds.steps import BuildShell, build_environment, check_lock, find_uv
+
+__all__ = ["build_main", "ensure_recipe"]
+
+_IGNORED = (".git", ".hg", ".venv", "venv", "__pycache__", "node_modules", ".tox", ".nox", ".mypy_cache")
+
+
+def build_main(arguments: list[str]) -> int:
+    """The command; blocks until the environment is there. Idempotent, safe for many processes at once.
+
+    Returns:
+        0; 2 for a wrong command line; the exit code of the error otherwise.
+    """
+    is_check = arguments[2:] == ["--check"]
+    if len(arguments) != 2 + is_check:
+        return 2
+    source, envs = arguments[0], Path(os.path.abspath(arguments[1]))
+    signal.signal(signal.SIGTERM, _on_term)
+    try:
+        recipe = _read(source)
+        answer = _look(recipe, envs) if is_check else ensure_recipe(recipe, envs)
+    except WindlassError as error:
+        _say({"ok": False, "message": error.message, "hint": error.hint, "code": error.code})
+        return error.exit_code
+    except OSError as error:
+        _say({"ok": False, "message": f"the build failed: {error}", "hint": "", "code": "env-build-failed"})
+        return PreconditionError.exit_code
+    _say({"ok": True, **answer})
+    return 0
+
+
+def _on_term(number: int, frame: object) -> None:
+    raise PreconditionError(
+        "the build was told to stop before it was done", hint="launch again", code="env-build-failed"
+    )
+
+
+def _say(answer: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def _read(source: str) -> Recipe:
+    if source == "-":
+        return Recipe.from_json(sys.stdin.buffer.read(), "the recipe on standard input")
+    try:
+        return Recipe.from_json(Path(source).read_bytes(), source)
+    except OSError as error:
+        raise PreconditionError(f"cannot read the recipe {source}: {error.strerror}", code="recipe-broken") from error
+
+
+def _look(recipe: Recipe, envs: Path) -> dict[str, object]:
+    """What `ensure_recipe` would answer, or where the recipe waits for a build."""
+    found = _find(recipe, envs)
+    if found is not None:
+        return found
+    check_lock(recipe)
+    kept = beside(envs / (recipe.overlay_key or recipe.key), ".recipe.json")
+    try:
+        envs.mkdir(parents=True, exist_ok=True)
+        write_atomic(kept, recipe.to_json())
+    except OSError as error:
+        raise PreconditionError(
+            f"cannot write {kept}: {error.strerror}",
+            hint="let `fs.shared` of the site's profile name a folder that you may write",
+            code="cache-unwritable",
+        ) from error
+    return {"missing": True, "recipe": str(kept), "arch": os.uname().machine}
+
+
+def _find(recipe: Recipe, envs: Path) -> dict[str, object] | None:
+    environment = find_ready(envs / recipe.key)
+    overlay = find_ready(envs / recipe.overlay_key) if recipe.overlay_key else None
+    if environment is None or (recipe.overlay_key and overlay is None):
+        return None
+    if recipe.is_staged and not beside(envs / recipe.key, ".tar").exists():
+        return None
+    return _answer(environment, overlay)
+
+
+def ensure_recipe(recipe: Recipe, envs: Path) -> dict[str, object]:
+    """The environment of a recipe below `envs`, with its overlay; what the result line says of them.
+
+    Raises:
+        PreconditionError: it cannot be built; a copy of the message is beside its place.
+    """
+    found = _find(recipe, envs)
+    if found is not None:
+        return found
+    place = envs / recipe.key
+    environment = build_once(place, lambda folder: _build(recipe, place, folder), _tell)
+    overlay = None
+    if recipe.overlay_key:
+        beyond = envs / recipe.overlay_key
+        overlay = build_once(beyond, lambda folder: _build_overlay(recipe, place, beyond, folder), _tell)
+    if recipe.is_staged:
+        from windlass.supervise.builds.staging import ensure_archived  # lazy: only sites with node-local environments
+
+        ensure_archived(place)
+    return _answer(environment, overlay)
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"windlass: {line}\n")
+
+
+def _answer(environment: Ready, overlay: Ready | None) -> dict[str, object]:
+    return {
+        "environment": str(environment.folder),
+        "overlay": "" if overlay is None else str(overlay.folder),
+        "overlay_has_programs": overlay is not None and (overlay.folder / "bin").is_dir(),
+        "is_hit": environment.is_hit and (overlay is None or overlay.is_hit),
+        "facts": dict(environment.notes),
+    }
+
+
+def _build(recipe: Recipe, place: Path, folder: Path) -> dict[str, object]:
+    beside(place, ".tar").unlink(missing_ok=True)  # of an environment that broke
+    shell = _shell(recipe, place)
+    machine = os.uname().machine
+    if recipe.arch and machine != recipe.arch:
+        raise PreconditionError(
+            f"{os.uname().nodename} is {machine}, and the environment is for {recipe.arch}",
+            hint="`env: {build: compute}` in the site's profile builds where jobs run",
+            code="env-arch-mismatch",
+        )
+    _tell(f"building the environment {recipe.key[:12]} (log: {shell.log_file})")
+    return build_environment(recipe, folder, shell)
+
+
+def _shell(recipe: Recipe, place: Path) -> BuildShell:
+    """A log of its own, and the variables of all steps: modules first, so that a missing one is known at once."""
+    log_file = beside(place, ".log")
+    log_file.write_bytes(b"")
+    base = {name: value for name, value in os.environ.items() if name not in AIMING_VARIABLES}
+    variables = module_environment(recipe, base)
+    variables.update({"UV_NO_PROGRESS": "1", "NO_COLOR": "1"})
+    # It is read-only later, so Python can write no byte code then; and nothing may reach it through uv's cache.
+    variables.update({"UV_COMPILE_BYTECODE": "1", "UV_LINK_MODE": "copy"})
+    variables.setdefault("UV_PYTHON_INSTALL_DIR", str(place.parent / "pythons"))
+    if recipe.is_offline:
+        variables["UV_OFFLINE"] = "1"
+    return BuildShell(Path(recipe.project), variables, log_file)
+
+
+def _build_overlay(recipe: Recipe, environment: Path, place: Path, folder: Path) -> dict[str, object]:
+    """Build and install packages of the checkout into a folder of their own, from copies."""
+    shell = _shell(recipe, place)
+    uv = find_uv(recipe.uv, shell.variables)
+    for package in recipe.overlay:
+        if not os.path.isdir(package.folder):
+            raise PreconditionError(
+                f"the local package `{package.name}` is not in the checkout: {package.folder}",
+                hint="keep it inside of the repository",
+                code="local-package-missing",
+            )
+        _tell(f"building {package.name} from the checkout")
+        with tempfile.TemporaryDirectory(prefix="windlass-build-") as scratch:
+            _install(package, Path(scratch), recipe, [uv, str(environment / "bin" / "python"), str(folder)], shell)
+    return {"stamp": recipe.overlay_stamp}
+
+
+def _install(package: LocalBuild, scratch: Path, recipe: Recipe, words: list[str], shell: BuildShell) -> None:
+    import shutil  # lazy: most projects are used as they are
+
+    uv, python, target = words
+    copy = scratch / Path(package.folder).resolve().name
+    shutil.copytree(package.folder, str(copy), symlinks=True, ignore=shutil.ignore_patterns(*_IGNORED))
+    # A checkout has no .git, so version-from-git backends are told a version (setuptools-scm, hatch-vcs).
+    name = "".join(each if each.isalnum() else "_" for each in package.name.upper())
+    scm = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_" + name
+    version = shell.variables.get(scm, f"0.0.0+g{recipe.overlay_stamp[:12]}")
+    argv = [uv, "pip", "install", "--no-deps", "--python", python, "--target", target, str(copy)]
+    shell.check(f"building `{package.name}`", argv, {scm: version})

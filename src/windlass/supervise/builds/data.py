@@ -1,0 +1,241 @@
+"""`windlass.pyz data-build`: run the command that prepares data, and publish what it wrote, once per key.
+
+    data-build --place=<state>/data/built/<key> --name=NAME --record=FILE --label=EXPERIMENT.NAME -- COMMAND ...
+
+The command writes to `.<key>.<generation>/data`. When it ends well, its files are brought to the disk, their manifest
+is written beside them, and the whole generation is renamed to `<key>`. Whoever comes while another process builds, on
+this or another machine, waits; nothing that failed or was killed ever has that name. See `build_once`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from windlass.core.errors import PreconditionError
+from windlass.core.files import lock, write_json
+from windlass.core.json_text import read_json
+from windlass.record.causes import EXIT_DO_NOT_RETRY, EXIT_RESUMABLE, Cause
+from windlass.record.manifest import commit_manifest
+from windlass.supervise.builds.built_data import (
+    CONTENT,
+    GENERATION,
+    GENERATION_NAME,
+    LAST,
+    content_digest,
+    quick_difference,
+)
+from windlass.supervise.builds.once import READY, Ready, beside, build_once, find_ready
+from windlass.supervise.launchers.wrapped import Wrapped
+from windlass.supervise.replica.exit_report import say, say_end
+from windlass.supervise.replica.termination import targets_of
+
+__all__ = ["data_build_main"]
+
+_CANNOT_RUN = 127
+_SIGNALLED = 128
+_INSIDE = "WINDLASS_INSIDE_"
+_NO_ROOM_BYTES = 64 * 1024
+
+
+def data_build_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Make sure that the data is there; returns 0, or the code of the command that should have made it. Blocking."""
+    wrapped, environ = Wrapped.parse(arguments), _with_own_variables(environ)
+    place, name = Path(wrapped.options["place"]), wrapped.options["name"]
+    build = _Build(wrapped, place, environ)
+    signal.signal(signal.SIGTERM, build.on_terminate)
+    try:
+        _drop_damaged(place)
+        ready = build_once(place, build.make, say)
+    except _CommandError as error:
+        say(str(error))
+        return error.code
+    except PreconditionError as error:
+        return say_end(environ, Cause.DATA_FAILED, f"data {name}: {error.message}")
+    except OSError as error:
+        say(f"data {name}: {error}")
+        return 1
+    _record(ready, wrapped, environ)
+    return 0
+
+
+def _with_own_variables(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables with those of ours that only the inside of a container was to get."""
+    names = ("WINDLASS_RUN", "WINDLASS_JOURNAL", "WINDLASS_TASK", "WINDLASS_RANK", "WINDLASS_ATTEMPT")
+    inside = {name: environ[_INSIDE + name] for name in names if _INSIDE + name in environ}
+    return {**inside, **environ}
+
+
+class _CommandError(Exception):
+    """The command did not end well; `code` is what to leave with."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Build:
+    """One run of the command."""
+
+    def __init__(self, wrapped: Wrapped, place: Path, environ: Mapping[str, str]) -> None:
+        self._wrapped, self._place, self._environ = wrapped, place, environ
+        self._child: subprocess.Popen[bytes] | None = None
+        self._is_starting = False
+        self._told = 0
+        self._refused_before = _read_refusal(place)
+
+    def on_terminate(self, number: int, frame: FrameType | None) -> None:
+        """SIGTERM is the command's; without one there is nothing to wait for."""
+        child = self._child
+        if self._is_starting:  # the command may run already, and is not known yet
+            self._told = number
+            return
+        if child is None or child.poll() is not None:
+            _leave(number)
+        for pid in targets_of(child.pid, is_shell=self._wrapped.command[:2] == ("/bin/sh", "-c")):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def make(self, folder: Path) -> dict[str, object]:
+        """Fill a generation, and say what is in it."""
+        self._heed_refusal()
+        name, content = self._wrapped.options["name"], folder / CONTENT
+        content.mkdir()
+        started = time.time()
+        self._run(folder)
+        _check_content(name, content)
+        manifest = commit_manifest(content, is_beside=True)
+        _refusal(self._place).unlink(missing_ok=True)
+        return {
+            "proof": f"{CONTENT}.manifest.json",
+            "name": name,
+            "digest": content_digest(content, manifest),
+            "size_bytes": manifest.num_bytes,
+            "num_files": len(manifest.entries),
+            "run": self._environ.get("WINDLASS_RUN", ""),
+            "host": os.uname().nodename,
+            "command": list(self._wrapped.command),
+            "started": started,
+            "ended": time.time(),
+        }
+
+    def _run(self, folder: Path) -> None:
+        old = f".{self._place.name}.{GENERATION}"
+        command = [word.replace(old, folder.name) for word in self._wrapped.command]
+        environ = {key: value.replace(old, folder.name) for key, value in self._environ.items()}
+        environ[GENERATION_NAME] = folder.name
+        self._is_starting = True
+        try:
+            self._child = subprocess.Popen(command, env=environ)
+        except OSError as error:
+            raise _CommandError(f"`{command[0]}` cannot be executed: {error.strerror}", _CANNOT_RUN) from error
+        finally:
+            self._is_starting = False
+        if self._told:
+            self.on_terminate(self._told, None)
+        code = self._child.wait()
+        if code:
+            raise self._failure(code)
+
+    def _failure(self, code: int) -> _CommandError:
+        """What the end of the command means; where it was its own fault, those who wait are told."""
+        message = f"data {self._wrapped.options['name']} was not built: {_end_text(code)}"
+        found = os.statvfs(str(self._place.parent))
+        if found.f_bavail * found.f_frsize < _NO_ROOM_BYTES:
+            message = f"{message}: no space left on device for {self._place.parent}"
+            say_end(self._environ, Cause.DISK_FULL, message, code=code if code > 0 else _SIGNALLED - code)
+        elif 0 < code < _SIGNALLED and code not in (EXIT_RESUMABLE, EXIT_DO_NOT_RETRY):
+            told = {"message": message, "code": code, "run": self._environ.get("WINDLASS_RUN", ""), "at": time.time()}
+            with contextlib.suppress(OSError):  # they try for themselves
+                write_json(_refusal(self._place), told)
+        return _CommandError(message, code if code > 0 else _SIGNALLED - code)
+
+    def _heed_refusal(self) -> None:
+        """Do not repeat what failed for another run while this one waited for it; one that comes later tries again."""
+        told = _read_refusal(self._place)
+        if told and told != self._refused_before:
+            run = told.get("run")
+            raise _CommandError(f"{told['message']} (in run {run}, for whose build this one waited)", int(told["code"]))
+
+
+def _refusal(place: Path) -> Path:
+    """What the command said when it failed last, for those who wait."""
+    return beside(place, ".refused")
+
+
+def _read_refusal(place: Path) -> dict[str, Any]:
+    try:
+        told = read_json(_refusal(place))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _leave(number: int) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _end_text(code: int) -> str:
+    return f"its command ended with exit code {code}" if code > 0 else f"{signal.Signals(-code).name} ended its command"
+
+
+def _check_content(name: str, content: Path) -> None:
+    """Refuse what would not be the same folder elsewhere, or no folder of files at all."""
+    is_empty = True
+    for root, folders, names in os.walk(str(content)):
+        for each in (*folders, *names):
+            full = os.path.join(root, each)
+            if os.path.islink(full):
+                target = os.path.realpath(full)
+                is_inside = target.startswith(os.path.realpath(str(content)) + os.sep)
+                if os.path.isabs(os.readlink(full)) or not is_inside:
+                    raise PreconditionError(
+                        f"its command made the link {os.path.relpath(full, str(content))}, which leaves ${{out}}",
+                        hint="let it copy the file",
+                        code="data-link-escapes",
+                    )
+            is_empty = is_empty and each in folders
+    if is_empty:
+        raise PreconditionError(
+            "its command ended well and wrote no file to ${out}",
+            hint=f"pass ${{out}} to the command of data.{name}.build",
+            code="build-empty",
+        )
+
+
+def _drop_damaged(place: Path) -> None:
+    """Take the mark from a finished folder whose files are not what they were, so that it is built again."""
+    if find_ready(place) is None or not quick_difference(place):
+        return
+    with lock(beside(place, ".lock")):
+        problem = quick_difference(place) if find_ready(place) is not None else ""
+        if problem:
+            say(f"what was built before is damaged ({problem}) and is built again")
+            os.chmod(str(place), stat.S_IRWXU)
+            (place / READY).unlink()
+
+
+def _record(ready: Ready, wrapped: Wrapped, environ: Mapping[str, str]) -> None:
+    """Say in the run's own output what its tasks will read, and how big such data is, for the next plan."""
+    notes = ready.notes
+    verb = "was there" if ready.is_hit else "is built"
+    digest, size = str(notes.get("digest", "")), notes.get("size_bytes", 0)
+    files = "1 file" if notes.get("num_files") == 1 else f"{notes.get('num_files')} files"
+    say(f"data {notes.get('name')} {verb}: {files}, {size} bytes, sha256:{digest[:12]}")
+    record = Path(wrapped.options["record"])
+    record.parent.mkdir(parents=True, exist_ok=True)
+    write_json(record, {**notes, "key": ready.folder.name, "is_hit": ready.is_hit})
+    if ready.is_hit or not wrapped.options.get("label"):
+        return
+    last = ready.folder.parent / LAST
+    with contextlib.suppress(OSError):  # only what the next plan says of the size
+        last.mkdir(exist_ok=True)
+        write_json(last / f"{wrapped.options['label']}.json", {"size_bytes": size, "num_files": notes.get("num_files")})

@@ -1,0 +1,96 @@
+"""The environment that a site's modules make, taken from a shell once; a module that is missing is named."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from windlass.core.errors import PreconditionError
+from windlass.core.process import run
+from windlass.supervise.builds.recipe import Recipe
+
+__all__ = ["module_environment"]
+
+_TIMEOUT_S = 600.0
+_NO_INIT, _NO_MODULE_COMMAND, _NOT_LOADED = 91, 92, 93
+
+# $1: folder for answers, $2: init file, $3: whether to purge; then the modules. Old versions of `module load` answer 0
+# for a module that they do not find, so what they say counts too.
+_SCRIPT = f"""
+answers=$1 init=$2 purge=$3; shift 3
+if [ -n "$init" ]; then . "$init" || exit {_NO_INIT}; fi
+if ! type module >/dev/null 2>&1; then
+    for each in "$LMOD_PKG/init/bash" "$MODULESHOME/init/bash" /etc/profile.d/lmod.sh /etc/profile.d/modules.sh \\
+                /usr/share/lmod/lmod/init/bash /usr/share/modules/init/bash; do
+        if [ -r "$each" ]; then . "$each"; break; fi
+    done
+fi
+type module >/dev/null 2>&1 || exit {_NO_MODULE_COMMAND}
+if [ "$purge" = yes ]; then module purge; fi
+for each in "$@"; do
+    echo "$each" > "$answers/module"
+    module load "$each" > "$answers/said" 2>&1
+    code=$?
+    cat "$answers/said" >&2
+    [ $code -eq 0 ] || exit {_NOT_LOADED}
+    case ":$LOADEDMODULES:" in
+        *":$each:"*|*":$each/"*) ;;
+        *) if grep -qi -e error -e 'unable to locate' "$answers/said"; then exit {_NOT_LOADED}; fi ;;
+    esac
+done
+env -0 > "$answers/environment"
+"""
+
+
+def module_environment(recipe: Recipe, base: Mapping[str, str]) -> dict[str, str]:
+    """All variables after the recipe's modules were loaded on top of `base`; blocking, `base` itself without modules.
+
+    Raises:
+        PreconditionError: `module-missing`, `module-command-missing` or `module-forbidden`, before anything is built.
+    """
+    if not recipe.modules and not recipe.module_init:
+        return dict(base)
+    with tempfile.TemporaryDirectory(prefix="windlass-modules-") as answers:
+        purge = "yes" if recipe.module_purge else "no"
+        argv = ["bash", "-c", _SCRIPT, "windlass", answers, recipe.module_init, purge, *recipe.modules]
+        done = run(argv, env=base, timeout_s=_TIMEOUT_S)
+        if done.code != 0:
+            raise _problem(recipe, done.code, done.stderr, Path(answers))
+        found = (Path(answers) / "environment").read_bytes()
+    pairs = (item.split("=", 1) for item in found.decode(errors="surrogateescape").split("\0") if "=" in item)
+    variables = {name: value for name, value in pairs if name not in ("_", "SHLVL")}
+    _check_forbidden(recipe, variables.get("LOADEDMODULES", ""))
+    return variables
+
+
+def _problem(recipe: Recipe, code: int, said: str, answers: Path) -> PreconditionError:
+    host = os.uname().nodename
+    lines = "".join(f"\n  module: {line}" for line in said.strip().split("\n")[-6:] if line.strip())
+    if code == _NOT_LOADED:
+        name = (answers / "module").read_text().strip()
+        return PreconditionError(
+            f"the module `{name}` cannot be loaded on {host}{lines}",
+            hint=f"`module avail {name.partition('/')[0]}` there, then correct `env.modules` of the site's profile",
+            code="module-missing",
+        )
+    if code == _NO_MODULE_COMMAND:
+        return PreconditionError(
+            f"there is no `module` command on {host}, and the site's profile names modules: {', '.join(recipe.modules)}",
+            hint="let `env.module_init` of the profile name the shell file that defines it",
+            code="module-command-missing",
+        )
+    what = f"`{recipe.module_init}` (env.module_init) cannot be read by a shell on {host}{lines}"
+    return PreconditionError(what, hint="correct the site's profile", code="module-command-missing")
+
+
+def _check_forbidden(recipe: Recipe, loaded: str) -> None:
+    for name in recipe.modules_forbidden:
+        found = [each for each in loaded.split(":") if each == name or each.startswith(name + "/")]
+        if found:
+            raise PreconditionError(
+                f"the module `{found[0]}` is loaded, which `env.modules_forbidden` of the site's profile forbids",
+                hint=f"something in `env.modules` ({', '.join(recipe.modules)}) brings it: take that out",
+                code="module-forbidden",
+            )

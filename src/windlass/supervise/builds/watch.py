@@ -1,0 +1,89 @@
+"""Watches an environment that is built elsewhere while a job waits for it: there, being built, failed or given up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from windlass.core.json_text import read_json
+from windlass.supervise.builds.once import READY, beside, find_ready, is_being_built
+
+__all__ = ["PATIENCE_S", "BuildWatch"]
+
+PATIENCE_S = 90.0
+"""An environment that nobody builds may still appear for so long: shared file systems show news late."""
+
+_TAIL_BYTES = 4096
+
+
+class BuildWatch:
+    """Asked by the gate until the environment is there or cannot come any more.
+
+    Args:
+        environment: the file that is written last.
+        build_lock: held while it is built; where a checkout's own packages are added, the first of two locks.
+    """
+
+    def __init__(self, environment: str, build_lock: str) -> None:
+        self._places = [Path(environment).parent]
+        if build_lock:
+            self._places.append(Path(build_lock[: -len(".lock")]))
+        self._quiet_since = 0.0
+        self._is_quiet = False
+        self.reason = ""
+
+    def look(self, now: float) -> str:
+        """Look once; why the environment cannot come, or an empty string. `reason` then says what it waits for."""
+        self.reason = ""
+        missing = [each for each in self._places if find_ready(each) is None]
+        if not missing:
+            self._places = []
+            return ""
+        broken = next((each for each in missing if (each / READY).exists()), None)
+        if broken is not None:
+            return _broken(broken)
+        if any(is_being_built(each) for each in self._places):
+            self._is_quiet = False
+            self.reason = f"waits for the environment that is being built (log: {beside(self._places[-1], '.log')})"
+            return ""
+        for each in self._places:
+            failed = _failure(each)
+            if failed:
+                return failed
+        return self._lose_patience(now)
+
+    def _lose_patience(self, now: float) -> str:
+        if not self._is_quiet:
+            self._is_quiet, self._quiet_since = True, now
+        self.reason = "waits for the environment"
+        if now < self._quiet_since + PATIENCE_S:
+            return ""
+        tail = _tail(beside(self._places[-1], ".log"))
+        said = f"; its log ends with: {tail}" if tail else ""
+        return f"the environment {self._places[-1]} is not there, and nobody builds it{said}"
+
+
+def _broken(place: Path) -> str:
+    python = place / "bin" / "python"
+    target = os.readlink(str(python)) if os.path.islink(str(python)) else str(python)
+    return (
+        f"the environment {place} cannot be used on {os.uname().nodename}: its interpreter {target} is not there "
+        "(build where jobs run: `env: {build: compute}` in the site's profile)"
+    )
+
+
+def _failure(place: Path) -> str:
+    try:
+        told = read_json(beside(place, ".failed"))
+    except (FileNotFoundError, ValueError):
+        return ""
+    message = told.get("message", "") if isinstance(told, dict) else ""
+    return f"the environment could not be built: {message}"
+
+
+def _tail(path: Path) -> str:
+    try:
+        text = path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.strip().split("\n")[-5:])

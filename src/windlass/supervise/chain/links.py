@@ -1,0 +1,429 @@
+"""The chain of a scheduler's jobs as the leader of one link tends it: what comes after it, and what came before.
+
+Two links are kept queued behind the one that runs, so that a link which dies before it could queue anything still has
+a successor. What the scheduler refuses is noted and tried again; it never stops the work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable
+
+from windlass.core.errors import PreconditionError
+from windlass.record import events
+from windlass.record.causes import Cause, cause_of
+from windlass.record.retry import Decision, end_of_chain
+from windlass.record.state import Attempt, Task, jobs_to_let_go
+from windlass.supervise.chain.background_calls import Answer, Errands, PromptErrands
+from windlass.supervise.chain.requests import UNCERTAIN, QueueLinks, WhatBecameOfIt
+from windlass.supervise.chain.scheduler import PastLink, Scheduler, SchedulerError, scheduler_of
+from windlass.supervise.fencing.fence import PulseWatch, pulse_path, read_pulses
+from windlass.supervise.gang.incarnation import Incarnation
+from windlass.supervise.gang.journal_view import JournalLedger
+from windlass.supervise.gang.messages import Status
+from windlass.supervise.job import JobDocument
+from windlass.supervise.slurm.jobs import mark_of
+
+__all__ = ["Links"]
+
+_NUM_AHEAD = 2
+_AGAIN_AFTER_S = 60.0
+_LOOK_EVERY_S = 600.0
+"""A scheduler that lost its state may have lost a queued link; asking more often would be felt by it."""
+_LATER_S = 5.0
+_PAST_EVERY_S = 0.5
+_NUM_MISSED = 3
+"""Signs of life that must be missing although the scheduler says that the job is over."""
+
+_NUM_ASKED = 4
+_QUICK_S = 0.5
+"""An answer that took longer was not cut short by the very signal that it is asked about."""
+
+_WHY_EVERY_S = 1.0
+_WHY_OPEN = frozenset({Cause.UNKNOWN, Cause.CANCELLED})
+
+_JOB_EVERY_S = 20.0
+_SETTLE_S = 20.0
+"""What is being asked when the link ends is waited for so long, as for any call then."""
+
+_NODE_CAUSES = frozenset({Cause.NODE_LOST, Cause.NODE_UNHEALTHY})
+
+
+class Links:
+    """One link's dealings with its scheduler, on behalf of the leader.
+
+    While an attempt may run nothing here waits for the scheduler, but for two seconds when a notice came; at the end of
+    the link each call is bounded by 20 s.
+
+    Args:
+        incarnation: this start of the job.
+        errands: who asks the scheduler.
+        scheduler, read: what a simulation puts in place of the job's own scheduler and of `read_pulses`.
+    """
+
+    def __init__(
+        self,
+        job: JobDocument,
+        job_folder: Path,
+        incarnation: Incarnation,
+        ledger: JournalLedger,
+        *,
+        errands: Errands | None = None,
+        scheduler: Scheduler | None = None,
+        read: Callable[[Path, str], Mapping[str, bytes]] = read_pulses,
+    ) -> None:
+        self._job, self._folder, self._incarnation, self._ledger = job, job_folder, incarnation, ledger
+        self._scheduler = scheduler or scheduler_of(job, incarnation.link)
+        self._errands = errands or PromptErrands()
+        self._watch = PulseWatch(job_folder, incarnation.name, job.fencing.quiet_s, read)
+        self._settled = PulseWatch(job_folder, incarnation.name, _NUM_MISSED * job.fencing.renew_s, read)
+        self._past: tuple[Cause, str, bool] | None = None
+        self._past_at = float("-inf")
+        self._queued: dict[int, str] = {}
+        self._next_at = self._look_at = 0.0
+        self._job_at, self._is_job_over = float("-inf"), False
+        self._why: tuple[Cause, str] | None = None
+        self._why_at, self._is_why_sure = 0.0, False
+        self._said: set[str] = set()
+        self._has_begun = self._has_looked = False
+
+    @property
+    def _can_queue(self) -> bool:
+        return self._job.chain.mode == "successor" and self._job.chain.can_submit
+
+    def of_gang(self) -> dict[str, Any]:
+        """What the gang's core must know of this link."""
+        per_job_s = self._job.queue.time_s or self._job.per_job_s
+        began_at = self._incarnation.began_at
+        return {
+            "incarnation": self._incarnation.name,
+            "link": self._ordinal(),
+            "max_links": self._job.chain.num_links,
+            "ends_at": self._incarnation.ends_at or (began_at + per_job_s if per_job_s else 0.0),
+            "notice_s": self._job.notice_s,
+        }
+
+    def _ordinal(self) -> int:
+        """Which link of the task this is, counted over its jobs; where jobs are requeued, each start is one."""
+        number = self._incarnation.link
+        if self._job.chain.mode == "requeue":
+            number += int(self._incarnation.name.partition(".")[2] or 0)
+        return self._ledger.task().num_links_begun(self._job.job) + number
+
+    @property
+    def helpers(self) -> set[int]:
+        """Processes that ask for it now."""
+        return self._errands.helpers
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        self._errands.settle(0.0)
+
+    # --- what comes after --------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Record that this link began, once."""
+        known = self._ledger.task().jobs.get(self._job.job)
+        link = known.links.get(self._incarnation.link) if known is not None else None
+        if link is None or link.incarnation != self._incarnation.name:
+            self._ledger.append(
+                events.LINK_STARTED,
+                job=self._job.job,
+                link=self._incarnation.link,
+                backend_id=self._incarnation.job_id,
+                incarnation=self._incarnation.name,
+                host=os.uname().nodename,
+            )
+
+    def after_last(self, task: Task) -> Decision | None:
+        """The end of a task whose chain has no link left to go on with; None while there is one."""
+        return end_of_chain(task, self._ordinal(), self._job.chain.num_links)
+
+    def queue_next(self, now: float) -> bool:
+        """Ask for the next link; whether that is settled. The one after it follows some seconds later.
+
+        A scheduler that does not take it has been asked, and is asked again while the work goes on.
+        """
+        if not self._has_begun:
+            self.begin()
+            self._has_begun = True
+            self._next_at, self._look_at = now + _LATER_S, now + _LOOK_EVERY_S
+            self._ensure(self._incarnation.link + 1)
+        return not self._errands.is_out
+
+    def tick(self, now: float) -> None:
+        """Queue what is missing; a refusal is tried again after a minute.
+
+        A link that waits, for another task or for its predecessor, may come to its end by that.
+        """
+        if not self._has_begun:
+            self.queue_next(now)
+        if now < self._next_at or self._errands.is_out:
+            return
+        self._next_at = now + _AGAIN_AFTER_S
+        is_look = now >= self._look_at
+        if is_look:
+            self._look_at = now + _LOOK_EVERY_S
+        self._ensure(self._incarnation.link + _NUM_AHEAD, is_look=is_look)
+
+    def _ensure(self, last: int, *, is_look: bool = False, errands: Errands | None = None) -> None:
+        """Queue the links after this one, up to `last`, that are wanted and not there.
+
+        Args:
+            is_look: ask first which of those that were queued still are.
+        """
+        if not self._has_looked:
+            known = self._ledger.task().jobs[self._job.job].links
+            self._queued = {**{link: found.backend_id for link, found in known.items()}, **self._queued}
+        links = range(self._incarnation.link + 1, last + 1)
+        wanted = tuple(link for link in links if self._can_queue and self._is_wanted(link))
+        if is_look or any(link not in self._queued for link in wanted):
+            assert self._scheduler is not None  # a job with an incarnation has one
+            avoided = tuple(sorted(self._ledger.task().avoided))
+            order = QueueLinks(self._scheduler, is_look, wanted, frozenset(self._queued), avoided)
+            (errands or self._errands).send(order.carry_out, self._on_queued)
+
+    def _is_wanted(self, link: int) -> bool:
+        most = self._job.chain.num_links
+        return not most or self._ordinal() + link - self._incarnation.link <= most
+
+    def _on_queued(self, answer: Answer) -> None:
+        if answer["seen"] is not None:
+            self._queued = {int(link): found for link, found in answer["seen"].items()}
+            self._has_looked = True
+        for link, found in answer["queued"].items():
+            self._queued[int(link)] = found
+            self._ledger.append(events.LINK_QUEUED, job=self._job.job, link=int(link), backend_id=found)
+        for note in answer["notes"]:
+            self._note(note)
+
+    def cancel_rest(self) -> None:
+        """Take what is queued behind this link out of the queue: the task ended. A failure is noted: a link that starts
+        for nothing leaves by itself.
+        """
+        if self._scheduler is None:
+            return
+        self._errands.settle(_SETTLE_S)
+        try:
+            waiting = [found for link, found in self._scheduler.queued().items() if link != self._incarnation.link]
+            self._scheduler.cancel(waiting)
+        except SchedulerError as error:
+            self._note(f"queued links could not be cancelled, and will leave by themselves: {error}")
+
+    def let_others_go(self) -> None:
+        """Let the jobs of tasks that come after this one start, now that it ended: to work, or to say that they cannot."""
+        if self._scheduler is None:
+            return
+        self._ledger.refresh()
+        waiting = jobs_to_let_go(self._ledger.facts)
+        try:
+            self._scheduler.let_go([job.backend_id for job in waiting.values()])
+        except SchedulerError as error:
+            self._note(f"{', '.join(waiting)} could not be let go (`windlass ps --reconcile` does it): {error}")
+
+    def leave(self) -> None:
+        """Before the rest is left to the next link: keep it away from nodes that failed, and requeue where sites want that."""
+        if self._scheduler is None:
+            return
+        self._errands.settle(_SETTLE_S)
+        self._ensure(self._incarnation.link + 1, is_look=True, errands=PromptErrands())
+        self._avoid_bad_nodes()
+        if self._job.chain.mode == "requeue":
+            try:
+                self._scheduler.requeue()  # ends all that is left of this start
+            except SchedulerError as error:
+                self._note(f"the job could not be requeued: {error}")
+
+    def end_job(self) -> None:
+        """The last thing of all, where a replica was lost: the step waits for that one's replica until the walltime is over.
+
+        A node that died and is back before the scheduler missed it, or whose daemon lost its job, ends no step.
+        """
+        newest = self._ledger.task().newest_attempt
+        end = newest.end if newest is not None else None
+        was_lost = end is not None and (end.needs_new_job or cause_of(end.cause) in _NODE_CAUSES)
+        if self._scheduler is None or not was_lost or len(self._job.replicas) == 1:
+            return
+        try:
+            own = self._scheduler.queued().get(self._incarnation.link)
+            self._scheduler.cancel([own] if own else [])
+        except SchedulerError as error:
+            self._note(f"the job could not be ended, and may hold its nodes until its walltime is over: {error}")
+
+    def _avoid_bad_nodes(self) -> None:
+        assert self._scheduler is not None
+        task = self._ledger.task()
+        ends = [attempt.end for attempt in task.attempts.values() if attempt.end is not None]
+        counts = Counter(end.host for end in ends if end.host and cause_of(end.cause) in _NODE_CAUSES)
+        bad = [host for host, count in counts.items() if count >= self._job.chain.exclude_after]
+        for host in sorted(set(bad) - set(task.avoided)):
+            self._ledger.append(events.NODE_AVOIDED, host=host, reason=f"{counts[host]} attempts were lost with it")
+        if bad:
+            try:
+                waiting = [found for link, found in self._queued.items() if link > self._incarnation.link]
+                self._scheduler.avoid(waiting, sorted({*bad, *task.avoided}))
+            except SchedulerError as error:
+                self._note(f"queued links could not be kept away from {', '.join(bad)}: {error}")
+
+    # --- what came before --------------------------------------------------------------------------------------
+
+    def look_at_predecessor(self, attempt: int, now: float) -> tuple[Cause, str] | None:
+        """How the attempt of an earlier start ended, once it is certain that nothing of it goes on; None until then.
+
+        A scheduler that says how its job ended has heard from all its nodes, but for those that were lost.
+        """
+        found = self._ledger.task().attempts[attempt]
+        reason = f"waits until attempt {attempt} of link {found.link} is certainly over"
+        if reason not in self._said:
+            self._said.add(reason)
+            self._ledger.append(events.TASK_QUEUED, job=self._job.job, reason=reason)
+        is_quiet, is_settled = self._watch.look(now), self._settled.look(now)
+        if not is_settled:
+            return None
+        self._ask_of_predecessor(found, is_quiet, now)
+        if self._past is None or not self._past[2]:
+            return None
+        cause, message, _ = self._past
+        if cause in (Cause.UNKNOWN, Cause.OK):
+            return Cause.NODE_LOST, "its job ended without a word"
+        return cause, message
+
+    def first_silent(self, attempt: int) -> int:
+        """The replica of an earlier attempt that gave no sign of life any more while others did; -1: not known.
+
+        The scheduler ends all of a job that lost a node, some time after the node fell silent.
+        """
+        found = self._ledger.task().attempts[attempt]
+        place = self._folder.with_name(f"{self._job.task}-{found.job}") / found.incarnation
+        times = {}
+        for rank in found.replicas:
+            with contextlib.suppress(OSError):
+                times[rank] = os.stat(str(pulse_path(place, rank))).st_mtime
+        first = min(times, key=times.__getitem__, default=-1)
+        others = [at for rank, at in times.items() if rank != first]
+        is_clear = bool(others) and min(others) - times[first] > _NUM_MISSED * self._job.fencing.renew_s
+        return first if is_clear else -1
+
+    def _ask_of_predecessor(self, attempt: Attempt, is_quiet: bool, now: float) -> None:
+        """Ask how its job ended, and unless no sign of life comes any more, whether that is certain."""
+        known = None if self._past is None or is_quiet else self._past
+        is_waited_for = known is not None and known[0] in UNCERTAIN  # until no sign of life comes any more
+        if self._errands.is_out or is_waited_for or now < self._past_at or (self._past is not None and self._past[2]):
+            return
+        self._past_at = now + _PAST_EVERY_S
+        job_id, _, restart = attempt.incarnation.partition(".")
+        if self._scheduler is None or not job_id:
+            self._past = (Cause.UNKNOWN, "", is_quiet)
+        elif job_id == self._incarnation.job_id:  # what the scheduler says of this id is not about the earlier start
+            self._past = (*self._end_of_earlier_start(attempt, restart), is_quiet)
+        else:
+            said = None if known is None else (str(known[0]), known[1])
+            question = WhatBecameOfIt(self._scheduler, self._past_link(attempt, job_id), is_quiet, said)
+            self._errands.send(question.ask, self._on_past)
+
+    def _past_link(self, attempt: Attempt, job_id: str) -> PastLink:
+        """An earlier link of this job, or one of an earlier job of the task."""
+        job = self._ledger.task().jobs.get(attempt.job)
+        is_own = attempt.job == self._job.job
+        mark = self._job.chain.mark if is_own else mark_of(job.token) if job is not None else ""
+        name = self._job.queue.name if is_own else self._name_of_job(attempt.job)
+        link = self._link_of(attempt)
+        began_at = job.links[link].started_at if job is not None and link else attempt.started_at
+        return PastLink(job_id, began_at, mark, name, link)
+
+    def _name_of_job(self, number: int) -> str:
+        with contextlib.suppress(OSError, PreconditionError):
+            return JobDocument.read(self._folder.with_name(f"{self._job.task}-{number}") / "job.json").queue.name
+        return ""
+
+    def _link_of(self, attempt: Attempt) -> int:
+        """Which link of its job began an attempt; 0: not known, as of a link that was started again."""
+        job = self._ledger.task().jobs.get(attempt.job)
+        links = job.links.items() if job is not None else ()
+        return next((number for number, link in links if link.incarnation == attempt.incarnation), 0)
+
+    def _end_of_earlier_start(self, attempt: Attempt, restart: str) -> tuple[Cause, str]:
+        own = self._incarnation
+        if attempt.job != self._job.job or self._link_of(attempt) not in (0, own.link):
+            return Cause.KILLED, f"Slurm forgot its job, and gave the id {own.job_id} to the job of link {own.link}"
+        if self._incarnation.is_unknown_restart:
+            return Cause.KILLED, f"Slurm forgot start {restart} of its job, and started the job again"
+        return Cause.UNKNOWN, f"start {restart} of its job ended without a word"
+
+    def _on_past(self, answer: Answer) -> None:
+        self._past = (Cause(answer["cause"]), answer["message"], answer["is_certain"])
+
+    def is_job_over(self, now: float) -> bool:
+        """Whether the scheduler has said that this job is over; it is asked every 20 s, in the background.
+
+        For a leader that would not hear of it: the daemon is gone that signals its processes.
+        """
+        if self._scheduler is not None and not self._is_job_over and now >= self._job_at and not self._errands.is_out:
+            self._job_at = now + _JOB_EVERY_S
+            self._errands.send(self._ask_job, self._on_job)
+        return self._is_job_over
+
+    def _ask_job(self) -> Answer:
+        assert self._scheduler is not None
+        try:
+            return {"is_over": self._scheduler.is_over()}
+        except SchedulerError:  # it is asked again
+            return {"is_over": False}
+
+    def _on_job(self, answer: Answer) -> None:
+        self._is_job_over = answer["is_over"]
+
+    def explain(self, status: Status, now: float) -> Status:
+        """A notice with what the scheduler says it is: asked at once, and again with time where that may not be all."""
+        if self._why is None:
+            self._why = self._why_told_to_go()
+            self._why_at = now + _WHY_EVERY_S
+        elif self._is_why_open and now >= self._why_at and not self._errands.is_out:
+            self._why_at = now + _WHY_EVERY_S
+            self._errands.send(self._ask_why, self._on_why)
+        cause, message = self._why
+        if cause is Cause.UNKNOWN:
+            told = Cause.WALLTIME if "SIGUSR1" in status.notice else Cause.PREEMPTED
+            cause = Cause.KILLED if self._is_job_over else told  # nobody told us: Slurm knows no such job any more
+        return replace(status, notice=message or status.notice, notice_cause=str(cause))
+
+    @property
+    def _is_why_open(self) -> bool:
+        """Whether nobody knows yet why we must go, or a person is said to have wanted it who perhaps did not."""
+        return not self._is_why_sure and self._why is not None and self._why[0] in _WHY_OPEN
+
+    def _ask_why(self) -> Answer:
+        assert self._scheduler is not None
+        try:
+            cause, message = self._scheduler.why_told_to_go(has_time=True)
+        except SchedulerError:
+            cause, message = Cause.UNKNOWN, ""
+        return {"cause": str(cause), "message": message}
+
+    def _on_why(self, answer: Answer) -> None:
+        cause = Cause(answer["cause"])
+        if cause is not Cause.UNKNOWN:
+            self._why, self._is_why_sure = (cause, answer["message"]), True
+
+    def _why_told_to_go(self) -> tuple[Cause, str]:
+        """What the scheduler says; a program that asks it may be hit by the very signal that it is asked about."""
+        assert self._scheduler is not None
+        why, begin = (Cause.UNKNOWN, ""), time.monotonic()
+        for _ in range(_NUM_ASKED):
+            with contextlib.suppress(SchedulerError):
+                why = self._scheduler.why_told_to_go()
+            if why[0] is not Cause.UNKNOWN or time.monotonic() > begin + _QUICK_S:
+                break  # the code has the rest of the notice to save
+        return why
+
+    def _note(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            with contextlib.suppress(OSError):  # for people only: a disk without room for it shows elsewhere
+                self._ledger.append(events.NOTE, message=message)

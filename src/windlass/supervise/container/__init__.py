@@ -1,0 +1,1 @@
+"""A replica's process as a container."""

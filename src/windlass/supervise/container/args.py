@@ -1,0 +1,143 @@
+"""The words after `docker create` and `podman create` that make a replica's container; pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from windlass.core.dataclass import dataclass
+from windlass.supervise.container.engine import RUN_LABEL, TOKEN_LABEL
+from windlass.supervise.job import Container, JobDocument
+
+__all__ = [
+    "SECRETS_INSIDE",
+    "Caller",
+    "container_name",
+    "create_words",
+    "network_name",
+    "replica_name",
+    "secrets_script",
+]
+
+SECRETS_INSIDE = "/run/windlass/secrets"
+_UNFIT = re.compile(r"[^A-Za-z0-9_.-]")
+_HOME = "/tmp"  # noqa: S108 - every image has it, and any user may write there
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whose processes these are, on this machine; `name` may be empty."""
+
+    uid: int
+    gid: int
+    groups: Sequence[int] = ()
+    name: str = ""
+    memory_bytes: int = 0
+
+
+def replica_name(rank: int) -> str:
+    """The name by which the other replicas find one, in the private network of a job."""
+    return f"replica-{rank}"
+
+
+def container_name(job: JobDocument, rank: int, attempt: int) -> str:
+    """What `docker ps` shows."""
+    return _UNFIT.sub("-", f"windlass-{job.run}-{job.task}-{attempt}-{rank}")
+
+
+def network_name(job: JobDocument) -> str:
+    """The private network of a job."""
+    return _UNFIT.sub("-", f"windlass-{job.run}-{job.task}-{job.job}")
+
+
+def create_words(
+    job: JobDocument,
+    rank: int,
+    attempt: int,
+    *,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    caller: Caller,
+    folders: Iterable[str] = (),
+    secrets: str = "",
+    init: str | None = None,
+) -> list[str]:
+    """Options, image and command; the image's own entry point is not run.
+
+    Args:
+        argv: the user's command.
+        env: its variables, none of them secret: they can be seen by `docker inspect`.
+        folders: files and folders beside those of the job that are shown inside, not to be written to.
+        secrets: file whose lines export the secret variables; empty: there are none.
+        init: program that is to be process 1; None: the engine's own.
+    Source: docker-create(1), podman-create(1).
+    """
+    container = job.container
+    words = [f"--name={container_name(job, rank, attempt)}", "--init", "--log-driver=none", "--stop-timeout=0"]
+    words += [f"--init-path={init}"] if init else []
+    words += [f"--label={TOKEN_LABEL}={job.token}.{rank}", f"--label={RUN_LABEL}={job.run}"]
+    words += _network(job, rank)
+    words += _limits(job, caller)
+    words += _devices(container, env)
+    words += _user(caller)
+    mounts = dict.fromkeys((*container.folders, *folders), "readonly")
+    mounts.update(dict.fromkeys(container.writable, ""))
+    words += [word for path, mode in sorted(mounts.items()) for word in _mount(path, path, mode)]
+    words += _mount(secrets, SECRETS_INSIDE, "readonly") if secrets else []
+    words += [f"--workdir={container.cwd}"] if container.cwd else []
+    words += [f"--env={name}={value}" for name, value in sorted(_variables(container, env, caller).items())]
+    command = ["/bin/sh", "-c", f'. {SECRETS_INSIDE} && exec "$@"', "sh", *argv] if secrets else list(argv)
+    return [*words, f"--entrypoint={command[0]}", container.image, *command[1:]]
+
+
+def secrets_script(values: Mapping[str, str]) -> bytes:
+    """Lines of a shell that export variables."""
+    lines = [f"export {name}='" + value.replace("'", "'\\''") + "'\n" for name, value in sorted(values.items())]
+    return os.fsencode("".join(lines))
+
+
+def _network(job: JobDocument, rank: int) -> list[str]:
+    if job.container.network == "host":
+        return ["--network=host"]
+    name = replica_name(rank)
+    return [f"--network={network_name(job)}", f"--network-alias={name}", f"--hostname={name}"]
+
+
+def _limits(job: JobDocument, caller: Caller) -> list[str]:
+    container = job.container
+    shared = container.shared_memory_bytes or job.memory_bytes or caller.memory_bytes // 2
+    words = [f"--memory={job.memory_bytes}b", f"--memory-swap={job.memory_bytes}b"] if job.memory_bytes else []
+    words += [f"--cpus={container.cpus:g}"] if container.cpus else []
+    return words + ([f"--shm-size={shared}b"] if shared else [])
+
+
+def _devices(container: Container, env: Mapping[str, str]) -> list[str]:
+    """The leased GPUs; inside they are numbered anew, from 0. Source: NVIDIA Container Toolkit, Docker and CDI."""
+    ids = [each for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
+    if not container.gpus or not ids:
+        return []
+    if container.engine == "podman":
+        return [f"--device=nvidia.com/gpu={each}" for each in ids]
+    return [f'--gpus="device={",".join(ids)}"']
+
+
+def _user(caller: Caller) -> list[str]:
+    groups = [f"--group-add={group}" for group in caller.groups if group != caller.gid]
+    return [f"--user={caller.uid}:{caller.gid}", *groups]
+
+
+def _variables(container: Container, env: Mapping[str, str], caller: Caller) -> dict[str, str]:
+    own = {} if caller.uid == 0 else {"HOME": _HOME}
+    own.update({"USER": caller.name, "LOGNAME": caller.name} if caller.name else {})
+    found = {**own, **env}
+    if container.gpus and found.get("CUDA_VISIBLE_DEVICES"):
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(str(n) for n in range(len(found["CUDA_VISIBLE_DEVICES"].split(","))))
+    return found
+
+
+def _mount(source: str, target: str, mode: str) -> list[str]:
+    """A `--mount`, whose value is one record of CSV."""
+    fields = ["type=bind", f"source={source}", f"target={target}", *([mode] if mode else [])]
+    quoted = ['"' + each.replace('"', '""') + '"' if set(each) & {",", '"'} else each for each in fields]
+    return [f"--mount={','.join(quoted)}"]

@@ -1,0 +1,270 @@
+"""The guard: the small process above a supervisor that lets nothing get lost when the supervisor dies.
+
+It is the subreaper of the replica (orphans of the user's processes become its children), holds the ends of the log
+pipe, starts the supervisor and starts it again, and notes how processes ended that no living supervisor waits for.
+It decides nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import struct
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+from windlass.core.dataclass import dataclass
+from windlass.core.files import take_lock, write_atomic
+from windlass.core.json_text import decode_json, read_json
+from windlass.core.process import ProcessId, identify, is_alive, is_here, send_signal
+from windlass.supervise.fencing.fence import Ruling
+from windlass.supervise.fencing.guard_file import guard_path
+from windlass.supervise.linux import become_subreaper, create_memory_file, set_process_name
+from windlass.supervise.logs.pipe import Channel
+
+if TYPE_CHECKING:
+    from windlass.supervise.fencing.agent import Keeper, Post
+    from windlass.supervise.fencing.shared_memory import Board
+
+__all__ = ["CRASHED", "FORWARDED", "GAVE_UP", "Held", "guard", "is_gone", "killed_replica", "other_replicas"]
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
+"""Signals to the guard that are meant for the supervisor."""
+
+GAVE_UP = "gave-up-{}"
+"""File of a replica whose guard gave its crashing supervisor up: nobody killed it."""
+
+_ENTRY = struct.Struct("<qq")
+_MAX_QUICK_RESTARTS = 5
+_QUICK_S = 2.0
+_MAX_CRASHES = 20
+"""So many crashes of the supervisor by itself within `_CRASHES_WITHIN_S` are enough; kills do not count."""
+
+_CRASHES_WITHIN_S = 3600.0
+CRASHED = 70
+"""Exit code of a replica that was given up."""
+
+_LOCK_WAIT_S = 0.5
+
+
+@dataclass(frozen=True)
+class Held:
+    """What every incarnation of the supervisor inherits.
+
+    Attributes:
+        exits: file in memory with (pid, wait status) of processes that were reaped, opened for appending.
+        board: where the warden's rulings are; None where the attempt is not fenced.
+        is_first: whether the guard has started no other supervisor before this one.
+    """
+
+    channel: Channel
+    exits: int
+    guard_pid: int
+    board: Board | None = None
+    is_first: bool = True
+
+    def note_exit(self, pid: int, status: int) -> None:
+        """Keep a wait status for a supervisor that comes later; one write."""
+        os.write(self.exits, _ENTRY.pack(pid, status))
+
+    def ruling(self) -> Ruling:
+        """What the warden last said; that all is well where there is none."""
+        return self.board.ruling() if self.board is not None else Ruling()
+
+    def watchers(self) -> set[int]:
+        """The warden, which is below the guard and not the user's; with what is below it."""
+        return {self.board.warden()} - {0} if self.board is not None else set()
+
+    def exit_codes(self) -> dict[int, int]:
+        """Exit codes (negative: signal) of processes that were reaped by the guard or a supervisor that is gone."""
+        raw = os.pread(self.exits, os.fstat(self.exits).st_size, 0)
+        whole = raw[: len(raw) - len(raw) % _ENTRY.size]
+        return {pid: os.WEXITSTATUS(s) if os.WIFEXITED(s) else -os.WTERMSIG(s) for pid, s in _ENTRY.iter_unpack(whole)}
+
+
+def is_gone(job_folder: Path, rank: int) -> bool:
+    """Whether neither guard nor supervisor of a replica of this machine lives: any more, or yet."""
+    try:
+        written = decode_json(guard_path(job_folder, rank).read_bytes())
+    except FileNotFoundError:
+        return True
+    known = [ProcessId.parse(text) for text in written.values() if text != "None"]
+    return all(is_here(process) and not is_alive(process) for process in known)
+
+
+def killed_replica(job_folder: Path, rank: int) -> str:
+    """Guard and supervisor of a replica that is gone, in words; empty where the guard was never there, or gave up."""
+    path = guard_path(job_folder, rank)
+    if not path.exists() or (job_folder / GAVE_UP.format(rank)).exists():
+        return ""
+    words = [f"{name} {text.partition(':')[0]}" for name, text in read_json(path).items() if text != "None"]
+    return f"{' and '.join(words)} of replica {rank}"
+
+
+def other_replicas(job_folder: Path, rank: int) -> set[int]:
+    """Guards and supervisors of other replicas on this node; they may be below this one, which may have started them.
+
+    A replica that never led started none.
+    """
+    found: set[int] = set()
+    claims = [read_json(path) for path in job_folder.glob("leader-*.json")]
+    if all(claim["rank"] != rank for claim in claims):
+        return found
+    for path in job_folder.glob("guard-*.json"):
+        if path != guard_path(job_folder, rank):
+            known = [ProcessId.parse(text) for text in read_json(path).values() if text != "None"]
+            found.update(process.pid for process in known if is_alive(process))  # not another machine's number
+    return found
+
+
+def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int], post: Post | None = None) -> int:
+    """Run a supervisor until it leaves by itself; returns its exit code.
+
+    One that crashes again and again is given up, and the user's processes are ended with it.
+
+    Args:
+        supervise: runs in a fork of this process; its return value ends the replica.
+        post: what the replica's warden must know; None: it needs none.
+    """
+    if not _lock_for_life(job_folder / f"guard-{rank}.lock"):
+        return 0
+    become_subreaper()
+    keeper = _create_keeper(post)
+    held = Held(Channel.create(), _create_exits(), os.getpid(), None if keeper is None else keeper.board)
+    if keeper is None:
+        return _keep_supervised(job_folder, rank, held, supervise, None)
+    keeper.start()
+    try:
+        return _keep_supervised(job_folder, rank, held, supervise, keeper)
+    finally:
+        keeper.end()
+
+
+def _create_keeper(post: Post | None) -> Keeper | None:
+    if post is None:
+        return None
+    from windlass.supervise.fencing.agent import Keeper  # lazy: only for attempts that are fenced
+
+    set_process_name(post.guard_name)
+    return Keeper(post)
+
+
+def _keep_supervised(
+    job_folder: Path, rank: int, held: Held, supervise: Callable[[Held], int], keeper: Keeper | None
+) -> int:
+    """Start supervisors, one after the other, until one leaves by itself or too many crashed."""
+    notices = _Notices()
+    crashes: list[float] = []
+    num_quick = 0
+    while True:
+        started = time.monotonic()
+        pid = _fork(job_folder, rank, held, supervise)
+        held = replace(held, is_first=False)
+        notices.forward_to(pid)
+        status = _reap(pid, held, keeper)
+        notices.forward_to(0)
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) != CRASHED:
+            return os.WEXITSTATUS(status)
+        now = time.monotonic()
+        if os.WIFEXITED(status):
+            crashes = [at for at in crashes if at > now - _CRASHES_WITHIN_S] + [now]
+        num_quick = num_quick + 1 if now - started < _QUICK_S else 0
+        if num_quick > _MAX_QUICK_RESTARTS or len(crashes) > _MAX_CRASHES:
+            _end_users(job_folder, rank)
+            (job_folder / GAVE_UP.format(rank)).touch()
+            return CRASHED
+        time.sleep(0.1 * num_quick)
+
+
+class _Notices:
+    """Signals to the guard, for the supervisor; a later incarnation hears of the earlier ones too."""
+
+    def __init__(self) -> None:
+        self._supervisor = 0
+        self._received: list[int] = []
+        for number in FORWARDED:
+            signal.signal(number, self._on_signal)
+
+    def forward_to(self, pid: int) -> None:
+        """From now on send them to this process; 0: keep them for the next."""
+        self._supervisor = pid
+        for number in list(self._received):
+            self._send(number)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if number not in self._received:
+            self._received.append(number)
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        if self._supervisor:
+            send_signal(self._supervisor, number)
+
+
+def _end_users(job_folder: Path, rank: int) -> None:
+    """Nobody watches the user's processes any more: they end, but not the replicas that ours may have started."""
+    from windlass.supervise.replica.process_tree import end_all  # lazy: a guard seldom needs it
+
+    end_all([os.getpid()], lambda: other_replicas(job_folder, rank))
+
+
+def _lock_for_life(path: Path) -> bool:
+    """Whether this is the only guard of the replica; the lock passes to the supervisor and ends with both.
+
+    Raises PreconditionError where the file system has no locks.
+    """
+    descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    while True:
+        try:
+            take_lock(descriptor, path)
+            return True
+        except BlockingIOError:  # also while somebody only looks whether it is held
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+
+
+def _fork(job_folder: Path, rank: int, held: Held, supervise: Callable[[Held], int]) -> int:
+    """Start a supervisor; it begins with the forwarded signals blocked, and unblocks them when it can take them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+    pid = os.fork()
+    if pid == 0:
+        code = CRASHED
+        try:
+            for number in FORWARDED:
+                signal.signal(number, signal.SIG_DFL)
+            if held.board is not None:
+                set_process_name("windlass-super")
+            code = supervise(held)
+        finally:
+            os._exit(code)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    if held.board is not None:
+        held.board.set_supervisor(pid)
+    identities = {"guard": str(identify(os.getpid())), "supervisor": str(identify(pid))}
+    write_atomic(guard_path(job_folder, rank), json.dumps(identities).encode(), is_durable=False)
+    return pid
+
+
+def _create_exits() -> int:
+    descriptor = create_memory_file("windlass-exits")
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
+    return descriptor
+
+
+def _reap(supervisor: int, held: Held, keeper: Keeper | None) -> int:
+    """Wait for the supervisor, noting everybody else's end for the next one; a warden that died has a successor."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return CRASHED << 8
+        if pid == supervisor:
+            return status
+        if keeper is None or not keeper.restart_if(pid):
+            held.note_exit(pid, status)

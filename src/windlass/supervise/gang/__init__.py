@@ -1,0 +1,1 @@
+"""A gang: one leader, its replicas, and what they agree on."""

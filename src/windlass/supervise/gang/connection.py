@@ -1,0 +1,324 @@
+"""The leader's socket: JSON lines over TCP, statuses in, orders out, behind a proof of the job's token by both ends.
+
+Both ends run inside the supervisor's one event loop and never block it. Nothing durable goes this way. Any local user
+can connect, so strangers get little: fixed lines (`supervise.handshake`), seconds, and a small number of places, of
+which they lose one at random when more connect. A connection that has proved itself is never dropped for a stranger's.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import selectors
+import socket
+import time
+from typing import Any, Callable
+
+from windlass.core.json_text import decode_object
+from windlass.supervise.gang.handshake import Caller, Gatekeeper
+from windlass.supervise.gang.messages import Order, Status
+
+__all__ = ["Follower", "Server"]
+
+HANDSHAKE_S = 30.0
+"""Seconds a connection has to prove itself: many times what a busy machine takes."""
+
+PROOF_S = 240.0
+"""Seconds a replica waits for its leader's proof; a shared disk may hold a supervisor up for three minutes."""
+
+MAX_STRANGERS = 256
+"""Connections at once that have not proved themselves."""
+
+_BACKLOG = 4096
+_ACCEPTED_AT_ONCE = 32
+_MAX_LINE_BYTES = 1 << 20
+_MAX_UNSENT_BYTES = 16 << 20
+_MAX_DEPTH = 20
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class _Lines:
+    """One non-blocking connection that carries JSON lines."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.socket = connection
+        self._received = b""
+        self._unsent = b""
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.send_raw(_encode(message))
+
+    def send_raw(self, content: bytes) -> None:
+        self._unsent += content
+        if len(self._unsent) > _MAX_UNSENT_BYTES:
+            raise ConnectionAbortedError(errno.ENOBUFS, "the other side takes nothing")
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            self._unsent = self._unsent[self.socket.send(self._unsent) :]
+        except BlockingIOError:
+            return
+
+    def receive_raw(self) -> bytes:
+        """Bytes that arrived; raises ConnectionError when the other side is gone."""
+        try:
+            piece = self.socket.recv(65536)
+        except BlockingIOError:
+            return b""
+        if not piece:
+            raise ConnectionResetError(errno.ECONNRESET, "closed by the other side")
+        return piece
+
+    def take(self, piece: bytes) -> list[dict[str, Any]]:
+        """The whole messages that end in these bytes; raises ConnectionError for what is none."""
+        *lines, self._received = (self._received + piece).split(b"\n")
+        if len(self._received) > _MAX_LINE_BYTES:
+            raise ConnectionAbortedError(errno.EMSGSIZE, "a line too long")
+        try:
+            return [decode_object(line, max_bytes=_MAX_LINE_BYTES, max_depth=_MAX_DEPTH) for line in lines]
+        except ValueError as error:
+            raise ConnectionAbortedError(errno.EPROTO, str(error)) from error
+
+
+class _Guest:
+    """A connection to the leader, and how far it has proved itself."""
+
+    def __init__(self, lines: _Lines, gatekeeper: Gatekeeper, since: float) -> None:
+        self.lines, self.since = lines, since
+        self._gatekeeper = gatekeeper
+
+    @property
+    def rank(self) -> int:
+        """The rank of the replica; -1 for a stranger."""
+        return self._gatekeeper.rank
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Messages of a replica; a stranger's bytes go to the handshake and nowhere else."""
+        piece = self.lines.receive_raw()
+        if self.rank < 0:
+            try:
+                answer = self._gatekeeper.receive(piece)
+            except ValueError as error:
+                raise ConnectionAbortedError(errno.EACCES, str(error)) from error
+            if answer:
+                self.lines.send_raw(answer)
+            if self.rank < 0:
+                return []
+            piece, self._gatekeeper.rest = self._gatekeeper.rest, b""
+        return self.lines.take(piece)
+
+
+class Server:
+    """The leader's end: accepts replicas, hands their statuses over, sends everyone the newest order.
+
+    Args:
+        num_replicas: ranks from here on up are not of this job.
+        clock: monotonic time, for the seconds that a stranger has.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        selector: selectors.BaseSelector,
+        on_status: Callable[[Status], None],
+        on_lost: Callable[[int], None],
+        *,
+        num_replicas: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listener = socket.create_server((address, 0), backlog=_BACKLOG)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._token, self._num_replicas, self._clock = token, num_replicas, clock
+        self._selector = selector
+        self._on_status, self._on_lost = on_status, on_lost
+        self._guests: dict[_Guest, None] = {}  # sets in the order of their coming
+        self._strangers: dict[_Guest, None] = {}
+        self._order = b""
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    @property
+    def num_strangers(self) -> int:
+        """Connections that have not proved themselves."""
+        return len(self._strangers)
+
+    def send(self, order: Order) -> None:
+        """Give every replica, and those that connect later, this order."""
+        self._order = _encode(order.to_data())  # once for all: that of a big gang is long
+        for guest in list(self._guests):
+            if guest in self._guests:
+                self._send(guest)
+
+    def tick(self) -> None:
+        """Close connections whose time to prove themselves is over."""
+        now = self._clock()
+        for guest in [guest for guest in self._strangers if now >= guest.since + HANDSHAKE_S]:
+            self._drop(guest)
+
+    def close(self) -> None:
+        """Close all connections and the port."""
+        for guest in [*self._guests, *self._strangers]:
+            self._drop(guest, is_told=False)
+        self._selector.unregister(self._listener)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        """Let some in; those who wait longer wait for the next turn of the loop, which serves the replicas first."""
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self._make_room(0)
+                    break
+                continue  # it was gone before it was accepted
+            guest = _Guest(_Lines(connection), Gatekeeper(self._token, self._num_replicas), self._clock())
+            self._strangers[guest] = None
+            self._selector.register(connection, selectors.EVENT_READ, lambda guest=guest: self._read(guest))
+        self.tick()
+        self._make_room(MAX_STRANGERS)
+
+    def _make_room(self, most: int) -> None:
+        """Drop strangers at random: who floods the port loses most, and a replica that is hit connects again."""
+        while len(self._strangers) > most:
+            number = int.from_bytes(os.urandom(4), "big") % len(self._strangers)
+            self._drop(list(self._strangers)[number])
+
+    def _read(self, guest: _Guest) -> None:
+        was_stranger = guest.rank < 0
+        if was_stranger and guest not in self._strangers:
+            return  # dropped in this turn of the loop
+        try:
+            messages = guest.receive()
+            statuses = [Status.from_data(message) for message in messages if "status" in message]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            self._drop(guest)
+            return
+        if was_stranger and guest.rank >= 0:
+            del self._strangers[guest]
+            self._guests[guest] = None
+            self._send(guest)
+        for status in statuses:
+            self._on_status(status)
+
+    def _send(self, guest: _Guest) -> None:
+        if not self._order:
+            return
+        try:
+            guest.lines.send_raw(self._order)
+        except OSError:
+            self._drop(guest)
+
+    def _drop(self, guest: _Guest, *, is_told: bool = True) -> None:
+        among = self._strangers if guest in self._strangers else self._guests
+        if guest not in among:
+            return
+        del among[guest]
+        self._selector.unregister(guest.lines.socket)
+        guest.lines.socket.close()
+        if is_told and among is self._guests and guest.rank not in {other.rank for other in self._guests}:
+            self._on_lost(guest.rank)
+
+
+class Follower:
+    """A replica's end: connects, proves itself, sends its status, hands orders over."""
+
+    def __init__(
+        self,
+        rank: int,
+        token: str,
+        selector: selectors.BaseSelector,
+        on_order: Callable[[Order], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rank, self._token, self._clock = rank, token, clock
+        self._selector = selector
+        self._on_order = on_order
+        self._lines: _Lines | None = None
+        self._caller = Caller(token, rank)
+        self._status: Status | None = None
+        self._since = 0.0
+        self._where = self._doubtful = ("", 0)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection to a leader.
+
+        One that has not proved itself yet counts for `PROOF_S`, since a leader may be held up; the next one to the same
+        port counts only with a proof, since another program may have that port by now.
+        """
+        if self._lines is not None and not self._caller.is_done and self._clock() >= self._since + PROOF_S:
+            self.close()
+        return self._lines is not None and (self._caller.is_done or self._where != self._doubtful)
+
+    def connect(self, address: str, port: int) -> bool:
+        """Try to reach the leader, and `is_connected`. Blocks at most two seconds; does nothing while a proof is due."""
+        if self._lines is not None and not self._caller.is_done and self._where == (address, port):
+            return self.is_connected
+        self.close()
+        try:
+            connection = socket.create_connection((address, port), timeout=2.0)
+        except OSError:
+            return False
+        self._lines, self._caller = _Lines(connection), Caller(self._token, self._rank)
+        self._where, self._since = (address, port), self._clock()
+        self._selector.register(connection, selectors.EVENT_READ, self._read)
+        try:
+            self._lines.send_raw(self._caller.hello())
+        except OSError:
+            self.close()
+        return self.is_connected
+
+    def send(self, status: Status) -> None:
+        """Send the newest status; a later connection sends it again."""
+        self._status = status
+        if self._lines is None or not self._caller.is_done:
+            return
+        try:
+            self._lines.send(status.to_data())
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._lines is not None:
+            self._doubtful = ("", 0) if self._caller.is_done else self._where
+            self._selector.unregister(self._lines.socket)
+            self._lines.socket.close()
+            self._lines = None
+
+    def _read(self) -> None:
+        if self._lines is None:
+            return
+        try:
+            orders = [Order.from_data(message) for message in self._receive(self._lines) if "order" in message]
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            self.close()
+            return
+        for order in orders:
+            self._on_order(order)
+
+    def _receive(self, lines: _Lines) -> list[dict[str, Any]]:
+        piece = lines.receive_raw()
+        if self._caller.is_done:
+            return lines.take(piece)
+        answer = self._caller.receive(piece)
+        if not answer:
+            return []
+        lines.send_raw(answer)
+        if self._status is not None:
+            lines.send(self._status.to_data())
+        piece, self._caller.rest = self._caller.rest, b""
+        return lines.take(piece)
+
+
+def _encode(message: dict[str, Any]) -> bytes:
+    """One message as a line."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"

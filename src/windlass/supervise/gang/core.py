@@ -1,0 +1,493 @@
+"""The pure core of a gang's leader: gathers the replicas, starts them together, ends them together, tries again.
+
+    wait --gate opens--> gather(n) --all ready--> run(n) --first bad end, or asked--> stop(n) --all ended--+
+                            ^                       |all ended well                                        |
+                            |                       v                                                      v
+                            +---- next attempt -- decide <-------------------------------------------- attempt ended
+
+A node that was told to go (a notice) ends the attempt and with it the job: the next job, or this one started again
+by its scheduler, goes on.
+
+Everything durable is in the journal, so a new leader (a restarted supervisor, or another replica after this one's
+node was lost) continues from the facts. No I/O here but the ledger; time comes in with the events.
+"""
+
+from __future__ import annotations
+
+from windlass.record import events
+from windlass.record.causes import EXIT_RESUMABLE, Cause, cause_of
+from windlass.record.retry import decide, end_of_chain
+from windlass.record.state import Attempt, End, State, Task
+from windlass.supervise.gang import ends
+from windlass.supervise.gang.config import Gang
+from windlass.supervise.gang.deadlines import Deadlines
+from windlass.supervise.gang.ends import end_of, failures, first_failure, host_of
+from windlass.supervise.gang.membership import LOST_AFTER_S, Roster
+from windlass.supervise.gang.messages import (
+    Command,
+    HandOver,
+    Leave,
+    Ledger,
+    Order,
+    Release,
+    Respawn,
+    SendOrder,
+    Status,
+    Step,
+    StopLevel,
+)
+from windlass.supervise.gang.open_attempts import is_anothers, left_open, unsettled
+
+__all__ = ["Gang", "GangCore"]
+
+SETTLE_S = 0.3
+"""After the first bad end, wait so long for others, so that the earliest is named and not the quickest reporter.
+
+In a scheduler's job also for a notice: it may signal the code a moment before it signals the supervisors.
+"""
+
+CHECKPOINT_WAIT_S = 600.0
+"""`stop --checkpoint` waits so long for code that said it listens, before SIGTERM."""
+
+
+class GangCore:
+    """Decides for one task of a run, in the supervisor that leads.
+
+    Args:
+        epoch: this leader's number; orders and records of a lower one lose.
+        now: monotonic time.
+        wall: wall time at `now`.
+    """
+
+    def __init__(self, gang: Gang, *, epoch: int, ledger: Ledger, now: float, wall: float) -> None:
+        self.order = Order(epoch=epoch)
+        self._gang = gang
+        self._ledger = ledger
+        self.roster = Roster(gang.num_replicas, now)
+        self._attempt_end: End | None = None
+        self._phase_at = now
+        self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
+        self._reason = ""
+        self._is_over = self._is_gate_open = self._is_superseded = self._is_told = False
+        self.predecessor = 0
+        self._wall_offset = wall - now
+        self._deadlines = Deadlines(
+            per_job_s=gang.per_job_s,
+            ends_at=gang.ends_at,
+            time_s=gang.time_s,
+            grace_s=gang.grace_s,
+            wall_offset=self._wall_offset,
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the task ended, or this job has nothing to do with it any more."""
+        return self._is_over
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether a tick within `SETTLE_S` matters."""
+        return self.order.step is Step.RUN and self._settle_at > 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the gate (upstream tasks, resources) must be looked at."""
+        return self.order.step is Step.WAIT and not self._is_over
+
+    def start(self, now: float) -> list[Command]:
+        """Find out from the journal where the task stands and go on from there."""
+        task = self._ledger.task()
+        over = self._leave_if_over(task)
+        if over:
+            return over
+        newest = task.newest_attempt
+        if newest is None:
+            return self._set(now, attempt=1, step=Step.WAIT)
+        self.predecessor = unsettled(task, self._gang.incarnation)
+        if self.predecessor:
+            return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
+        if newest.end is not None:
+            return self._follow(newest, now)
+        if newest.job != self._gang.job:
+            end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=newest.last_seen_at)
+            self._end_attempt(newest.number, end, newest.job)
+            return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
+        self.roster.miss_all(now)
+        self._deadlines.start(min(now, newest.started_at - self._wall_offset), task.attempts.values())
+        return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
+
+    def on_gate(self, reason: str, now: float) -> list[Command]:
+        """The gate's word: why the task may not start yet, or an empty string when it may."""
+        if not self.is_waiting:
+            return []
+        if reason != self._reason:
+            self._reason = reason
+            self._ledger.append(events.TASK_QUEUED, job=self._gang.job, reason=reason)
+        if reason:
+            return []
+        self._is_gate_open = True
+        return self._set(now, step=Step.GATHER)
+
+    def on_predecessor_gone(self, cause: Cause, message: str, now: float, rank: int = -1) -> list[Command]:
+        """The attempt of an earlier start is certainly over, and nobody says how; `rank` fell silent first, -1: not known."""
+        task = self._ledger.task()
+        attempt, self.predecessor = task.attempts[self.predecessor], 0
+        is_ended = attempt.end is not None
+        for number, other in left_open(task, self._gang.incarnation):
+            left = End(str(cause), rank=other, message="nobody was left to say how it ended")
+            self._ledger.append(events.PROCESS_ENDED, attempt=number, rank=other, end=left.to_data())
+        if is_ended:
+            return self._follow(attempt, now)
+        rank = 0 if self._gang.num_replicas == 1 else rank
+        host = host_of(attempt, rank) if cause is Cause.NODE_LOST else ""
+        end = End(str(cause), rank=rank if host else -1, host=host, message=message, at=attempt.last_seen_at)
+        self._end_attempt(attempt.number, end, attempt.job)
+        return self._go_on(now)
+
+    def _follow(self, attempt: Attempt, now: float) -> list[Command]:
+        """What comes after an attempt that had ended before; one of an earlier job was ended for good."""
+        if attempt.job == self._gang.job:
+            return self._go_on(now)
+        return self._set(now, attempt=_next(self._ledger.task()), step=Step.WAIT)
+
+    def on_superseded(self, now: float) -> list[Command]:
+        """The scheduler started the job anew somewhere else: everything of this start ends at once."""
+        if self._is_superseded or self._is_over:
+            return []
+        self._is_superseded = True
+        if self.order.step is Step.WAIT:
+            return self._leave(EXIT_RESUMABLE)
+        commands = self._stop(Cause.NODE_LOST, "another start of this job took over", now)
+        self._term_at = self._kill_at = now
+        return commands + self._await_stop(now)
+
+    def on_upstream_failed(self, name: str, now: float) -> list[Command]:
+        """A task this one comes after ended without success; this one never starts."""
+        return self._end_task(
+            State.FAILED, str(Cause.SIBLING_FAILED), f"task {name}, which it comes after, did not succeed", now
+        )
+
+    def on_setup_failed(self, message: str, now: float) -> list[Command]:
+        """What the task needs before it starts, its environment, could not be made."""
+        return self._end_task(State.FAILED, str(Cause.SETUP_FAILED), message, now)
+
+    def on_status(self, status: Status, now: float) -> list[Command]:
+        """A replica's state arrived; one that changes nothing costs nothing, since a big gang sends hundreds a second."""
+        return self._advance(now) if self.roster.on_status(status, now) else []
+
+    def on_disconnected(self, rank: int, now: float) -> list[Command]:
+        """The connection to a replica broke; it has some time to come back."""
+        self.roster.on_disconnected(rank, now)
+        return []
+
+    def on_tick(self, now: float) -> list[Command]:
+        """Time passed: look at requests, deadlines, replicas that are missing."""
+        if self._is_over:
+            return []
+        self.roster.miss_the_silent(now)
+        task = self._ledger.task()
+        commands = self._leave_if_over(task) or self._catch_up(task, now)
+        if commands:
+            return commands
+        commands = self._mind_predecessor(task, now) or self._obey(task, now) + self._watch_deadlines(now)
+        if self.is_over:
+            return commands
+        return commands + self._advance(now) + self._respawn(now)
+
+    # --- what others have decided ------------------------------------------------------------------------------
+
+    def _leave_if_over(self, task: Task) -> list[Command]:
+        """Leave a task that ended, by whomever's word, or that a newer job took over."""
+        if task.end is not None:
+            return [Release(), *self._leave(0 if task.end[0] is State.SUCCEEDED else 1)]
+        return self._leave(1) if task.newest_job > self._gang.job else []
+
+    def _catch_up(self, task: Task, now: float) -> list[Command]:
+        """Go on from an end of the attempt that another leader recorded; a client's word waits for ours."""
+        attempt = task.attempts.get(self.order.attempt)
+        if self.order.step is Step.WAIT or attempt is None or attempt.end is None or attempt.is_end_doubtful:
+            return []
+        return self._go_on(now)
+
+    def _mind_predecessor(self, task: Task, now: float) -> list[Command]:
+        """Go on when the leader of an earlier start has said itself how its attempt ended."""
+        attempt = task.attempts.get(self.predecessor)
+        if attempt is None or attempt.end is None or attempt.is_end_doubtful or unsettled(task, self._gang.incarnation):
+            return []
+        self.predecessor = 0
+        return self._follow(attempt, now)
+
+    # --- requests and deadlines -------------------------------------------------------------------------------
+
+    def _obey(self, task: Task, now: float) -> list[Command]:
+        if not task.is_stop_wanted:
+            return []
+        if self.order.step is Step.WAIT:
+            return self._end_task(State.STOPPED, str(Cause.CANCELLED), task.stop_reason, now)
+        is_asking = task.is_checkpoint_wanted
+        return self._stop(Cause.CANCELLED, task.stop_reason, now, wait_s=CHECKPOINT_WAIT_S if is_asking else 0.0)
+
+    def _watch_deadlines(self, now: float) -> list[Command]:
+        attempts = self._ledger.task().attempts.values()
+        if self.order.step is Step.WAIT:
+            return self._end_if_time_is_over(now) or self._leave_if_too_short(now)
+        due = self._deadlines.due(now, is_listening=self._is_listening(), attempts=attempts)
+        return self._stop(due.cause, due.message, now, wait_s=due.wait_s) if due is not None else []
+
+    def _end_if_time_is_over(self, now: float) -> list[Command]:
+        if not self._deadlines.is_time_over(self._ledger.task().attempts.values()):
+            return []
+        return self._end_task(State.FAILED, str(Cause.TIMEOUT), self._deadlines.time_message, now)
+
+    def _leave_if_too_short(self, now: float) -> list[Command]:
+        """A link that waited for so long that its scheduler soon ends it: the next one waits on."""
+        return self._leave_link(self._ledger.task(), now) if self._deadlines.is_link_too_short(now) else []
+
+    # --- the attempt -------------------------------------------------------------------------------------------
+
+    def _advance(self, now: float) -> list[Command]:
+        if self.order.step is Step.GATHER:
+            return self._gather(now)
+        if self.order.step is Step.RUN:
+            return self._run(now)
+        if self.order.step is Step.STOP:
+            return self._await_stop(now)
+        return []
+
+    def _gather(self, now: float) -> list[Command]:
+        number = self.order.attempt
+        if self.roster.notice() is not None:
+            return self._heed_notice(now)
+        ended = self.roster.ended(number)
+        missing = sorted(set(range(self._gang.num_replicas)) - self.roster.ready(number) - ended.keys())
+        if missing:
+            if now < self._phase_at + self._gang.ready_timeout_s:
+                return []
+            names = ", ".join(str(rank) for rank in missing)
+            message = f"replica {names} of {self._gang.num_replicas} not ready after {self._gang.ready_timeout_s:g} s"
+            return self._stop(Cause.NEVER_READY, message, now, rank=missing[0])
+        if ended:
+            return self._run(now)
+        return self._start_attempt(number, now)
+
+    def _start_attempt(self, number: int, now: float) -> list[Command]:
+        """All are ready: look at the journal once more, record the start, let them run."""
+        self._ledger.refresh()
+        task = self._ledger.task()
+        commands = self._leave_if_over(task) or self._catch_up(task, now) or self._obey(task, now)
+        if commands:
+            return commands
+        statuses = self.roster.statuses
+        leader = statuses[0]
+        self._ledger.append(
+            events.ATTEMPT_STARTED,
+            job=self._gang.job,
+            attempt=number,
+            epoch=self.order.epoch,
+            leader=leader.host,
+            address=leader.address,
+            port=leader.port,
+            link=self._gang.link,
+            incarnation=self._gang.incarnation,
+        )
+        self._deadlines.start(now, task.attempts.values())
+        hosts = ",".join(f"{status.host}={status.address}" for _, status in sorted(statuses.items()))
+        return self._set(now, step=Step.RUN, address=leader.address, port=leader.port, hosts=hosts)
+
+    def _run(self, now: float) -> list[Command]:
+        ended = self.roster.ended(self.order.attempt)
+        if ends.have_heads_succeeded(ended, self._gang.num_heads):
+            return self._dismiss_workers(ended, now)
+        bad = failures(ended, self._gang.num_heads)
+        lost = self.roster.lost(now)
+        if self.roster.notice() is not None:
+            return self._heed_notice(now)  # a scheduler may have signalled the code itself: its ends are no failures
+        if bad:
+            self._settle_at = self._settle_at or now + SETTLE_S
+            may_be_told = bool(self._gang.incarnation) or len(ended) < self._gang.num_replicas
+            if may_be_told and now < self._settle_at:
+                return []
+            first = first_failure(bad)
+            return self._stop(cause_of(first.cause), first.message, now, end=first)
+        if lost:
+            end = ends.end_of_lost(self.roster, lost[0], self._host(lost[0]), is_scheduled=bool(self._gang.incarnation))
+            return self._stop(cause_of(end.cause), end.message, now, end=end)
+        if len(ended) == self._gang.num_replicas:
+            return self._finish(End(str(Cause.OK)), now)
+        return []
+
+    def _host(self, rank: int) -> str:
+        """The machine of a replica, also of one that only an earlier leader heard; empty: not known."""
+        return self.roster.host(rank) or host_of(self._ledger.task().attempts.get(self.order.attempt), rank)
+
+    def _dismiss_workers(self, ended: dict[int, End], now: float) -> list[Command]:
+        """The heads did the work: the attempt is a success, and workers have nothing to save."""
+        if len(ended) == self._gang.num_replicas:
+            return self._finish(End(str(Cause.OK)), now)
+        self._attempt_end = End(str(Cause.OK))
+        self._term_at = self._kill_at = now
+        self._give_up_at = now + LOST_AFTER_S
+        return self._set(now, step=Step.STOP, level=StopLevel.KILL, cause=str(Cause.OK))
+
+    def _heed_notice(self, now: float) -> list[Command]:
+        """Save if there is time, and end before the scheduler kills."""
+        first = self.roster.notice()
+        assert first is not None  # who calls has seen one
+        self._is_told = True
+        end, wait_s = end_of(first, self.roster, self.order.attempt, self._host), 0.5 * self._gang.notice_s
+        commands = self._stop(cause_of(end.cause), first.notice, now, rank=end.rank, host=end.host, wait_s=wait_s)
+        if self._gang.incarnation:
+            self._kill_at = min(self._kill_at, now + 0.8 * self._gang.notice_s)
+            self._term_at = min(self._term_at, self._kill_at)
+        return commands
+
+    def _stop(
+        self,
+        cause: Cause,
+        message: str,
+        now: float,
+        *,
+        rank: int = -1,
+        host: str = "",
+        wait_s: float = 0.0,
+        end: End | None = None,
+    ) -> list[Command]:
+        """Begin to stop the attempt; a second reason, or the same without a wait, does not replace it but hurries it."""
+        if self.order.step is Step.STOP:
+            if wait_s == 0.0:
+                self._term_at = min(self._term_at, now)
+                self._kill_at = min(self._kill_at, self._term_at + self._gang.grace_s)
+                self._give_up_at = min(self._give_up_at, self._kill_at + LOST_AFTER_S)
+            return []
+        if wait_s and not self._is_listening():
+            wait_s = 0.0
+        self._attempt_end = end or End(str(cause), rank=rank, host=host, message=message)
+        self._term_at = now + wait_s
+        self._kill_at = self._term_at + self._gang.grace_s
+        self._give_up_at = self._kill_at + LOST_AFTER_S
+        level = StopLevel.ASK if wait_s else StopLevel.TERM
+        why = str(Cause.SIBLING_FAILED) if end or rank >= 0 else str(cause)
+        asked = self.order.checkpoint + (1 if wait_s else 0)
+        commands = self._set(now, step=Step.STOP, level=level, cause=why, checkpoint=asked)
+        return commands + self._await_stop(now)
+
+    def _await_stop(self, now: float) -> list[Command]:
+        number = self.order.attempt
+        ended = self.roster.ended(number)
+        if len(set(ended).union(self.roster.lost(now))) == self._gang.num_replicas or now >= self._give_up_at:
+            if len(ended) == self._gang.num_replicas and all(end.cause == Cause.OK for end in ended.values()):
+                return self._finish(End(str(Cause.OK)), now)
+            return self._finish(self._first_end(ended), now)
+        is_killing = now >= self._kill_at or ends.are_heads_over(ended, self._gang.num_heads)
+        level = StopLevel.KILL if is_killing else StopLevel.TERM if now >= self._term_at else StopLevel.ASK
+        if level > self.order.level:
+            return self._set(now, level=level)
+        return []
+
+    def _first_end(self, ended: dict[int, End]) -> End:
+        """Why the attempt is over; a replica that failed earlier may have been heard later than the one we stopped for."""
+        told = self.roster.notice() if self._is_told else None
+        if told is not None:  # the scheduler may have said since then what the notice was about
+            return end_of(told, self.roster, self.order.attempt, self._host)
+        if self._attempt_end in ended.values():
+            return first_failure([end for end in ended.values() if end.cause != Cause.OK])
+        return self._attempt_end or End(str(Cause.UNKNOWN))
+
+    def _is_listening(self) -> bool:
+        """Whether code of this attempt asked `should_stop` and so can save before it is signalled."""
+        attempt = self._ledger.task().attempts.get(self.order.attempt)
+        return attempt is not None and attempt.is_listening
+
+    def _finish(self, end: End, now: float) -> list[Command]:
+        if not is_anothers(self._ledger.task().attempts.get(self.order.attempt), self._gang.incarnation):
+            self._end_attempt(self.order.attempt, end)
+        return self._go_on(now)
+
+    def _end_attempt(self, number: int, end: End, job: int = 0) -> None:
+        self._ledger.append(
+            events.ATTEMPT_ENDED, job=job or self._gang.job, attempt=number, epoch=self.order.epoch, end=end.to_data()
+        )
+
+    def _go_on(self, now: float) -> list[Command]:
+        """What follows the attempt's end; a leader that came later passes the gate itself before the next one."""
+        task = self._ledger.task()
+        newest = task.newest_attempt
+        is_taken_over = is_anothers(newest, self._gang.incarnation) and newest is not None and newest.end is None
+        if self._is_superseded or is_taken_over:
+            return self._leave(EXIT_RESUMABLE)  # a later start of the job decides, and queues what comes after
+        decision = decide(task, self._gang.budgets)
+        if decision.verdict is not None:
+            return self._end_task(decision.verdict, decision.cause, decision.message, now)
+        over = self._end_if_time_is_over(now)
+        if over:
+            return over
+        if self._must_leave(task, now):
+            return self._leave_link(task, now)
+        self._attempt_end, self._settle_at, self._is_told = None, 0.0, False
+        self._deadlines.clear()
+        return self._set(
+            now,
+            attempt=_next(task),
+            step=Step.GATHER if self._is_gate_open else Step.WAIT,
+            level=StopLevel.NONE,
+            cause="",
+            address="",
+            port=0,
+        )
+
+    def _must_leave(self, task: Task, now: float) -> bool:
+        """Whether the next attempt is the next link's: this one has to go, lost a node, or has too little time left."""
+        if self._is_superseded or self.roster.notice() is not None:
+            return True
+        newest = task.newest_attempt
+        if not self._gang.incarnation or newest is None or newest.end is None:
+            return False
+        was_gathered_here = not newest.started_at and self._is_gate_open
+        is_ours = newest.incarnation == self._gang.incarnation or was_gathered_here
+        if is_ours and ends.ends_link(newest.end):
+            return True
+        return self._deadlines.is_link_too_short(now)
+
+    def _leave_link(self, task: Task, now: float) -> list[Command]:
+        """Leave the rest to the next link; after the last one the task is over."""
+        last = end_of_chain(task, self._gang.link, self._gang.max_links)
+        if last is not None and last.verdict is not None and not self._is_superseded:
+            return self._end_task(last.verdict, last.cause, last.message, now)
+        return [HandOver(), *self._leave(EXIT_RESUMABLE)]
+
+    def _end_task(self, verdict: State, cause: str, message: str, now: float) -> list[Command]:
+        attempt = self._ledger.task().newest_attempt
+        if self.predecessor and attempt is not None and attempt.end is None:  # nobody waits for it any more
+            end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=attempt.last_seen_at)
+            self._end_attempt(attempt.number, end, attempt.job)
+        self._ledger.append(
+            events.TASK_ENDED,
+            job=self._gang.job,
+            attempt=attempt.number if attempt else 0,
+            verdict=str(verdict),
+            cause=cause,
+            message=message,
+        )
+        return [Release(), *self._leave(0 if verdict is State.SUCCEEDED else 1)]
+
+    def _leave(self, code: int) -> list[Command]:
+        self._is_over = True
+        self.order = self.order.but(step=Step.LEAVE, code=code)
+        return [SendOrder(self.order), Leave(code)]
+
+    def _set(self, now: float, **changes: object) -> list[Command]:
+        if "step" in changes:
+            self._phase_at = now
+        self.order = self.order.but(deadline=self._deadlines.wall(), **changes)
+        return [SendOrder(self.order)]
+
+    def _respawn(self, now: float) -> list[Command]:
+        """Start supervisors that are not there; at once in the first gathering, with patience later."""
+        if not self._gang.can_respawn or self.order.step is not Step.GATHER:
+            return []
+        return [Respawn(rank) for rank in self.roster.due_for_respawn(now)]
+
+
+def _next(task: Task) -> int:
+    newest: Attempt | None = task.newest_attempt
+    return (newest.number if newest else 0) + 1

@@ -1,0 +1,76 @@
+"""What a task waits for before it starts: the tasks it comes after, its environment, its share of the machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.record.state import RunFacts, State
+from windlass.supervise.job import JobDocument
+from windlass.supervise.leases import acquire, machine, release
+
+if TYPE_CHECKING:
+    from windlass.supervise.builds.watch import BuildWatch
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """Asked by the leader until it opens; what it gave is held until `close`.
+
+    Args:
+        job_folder: the job that holds the leases.
+        holder: identity of the process that asks for them.
+    """
+
+    def __init__(self, job: JobDocument, job_folder: Path, holder: str) -> None:
+        self._job = job
+        self._folder = job_folder
+        self._holder = holder
+        self._label = f"{job.run}/{job.task}"
+        self._build = _watch(job) if job.environment else None
+        self.gpus: tuple[str, ...] = ()
+
+    @property
+    def _needs_lease(self) -> bool:
+        lease = self._job.lease
+        return bool(lease.folder) and bool(lease.gpus or lease.cpus or lease.memory_bytes)
+
+    def failed_upstream(self, facts: RunFacts) -> str:
+        """A task this one comes after that ended without success, or an empty string."""
+        for name in self._job.after:
+            state = facts.task(name).state
+            if state.is_terminal and state is not State.SUCCEEDED:
+                return name
+        return ""
+
+    def failed_environment(self, now: float) -> str:
+        """Why the task's environment cannot come any more, or an empty string; looks before `reason` tells of it."""
+        return self._build.look(now) if self._build is not None else ""
+
+    def reason(self, facts: RunFacts) -> str:
+        """Why the task may not start yet; empty when it may, and then its leases are held."""
+        waiting = [name for name in self._job.after if facts.task(name).state is not State.SUCCEEDED]
+        if waiting:
+            return "waits for " + ", ".join(f"task {name}" for name in waiting)
+        if self._build is not None and self._build.reason:
+            return self._build.reason
+        return self.take()
+
+    def take(self) -> str:
+        """Take the leases, or take over those of an earlier leader of this job; returns why they cannot be had."""
+        if not self._needs_lease:
+            return ""
+        self.gpus, reason = acquire(self._job.lease, self._folder, self._holder, self._label, machine())
+        return reason
+
+    def close(self) -> None:
+        """Give the leases back."""
+        if self._needs_lease:
+            release(self._job.lease, self._folder)
+
+
+def _watch(job: JobDocument) -> BuildWatch:
+    from windlass.supervise.builds.watch import BuildWatch as Watch  # lazy: only sites have environments to wait for
+
+    return Watch(job.environment, job.build_lock)

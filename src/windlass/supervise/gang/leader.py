@@ -1,0 +1,328 @@
+"""The shell around `GangCore`: the leader's socket, the gate, what is written at the end of a task."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable
+
+from windlass.core.clock import Clock
+from windlass.core.errors import WindlassError
+from windlass.record import events
+from windlass.record.manifest import commit_manifest
+from windlass.record.retry import Budgets
+from windlass.record.state import State
+from windlass.supervise.fencing.guard import is_gone, killed_replica
+from windlass.supervise.gang.connection import Server
+from windlass.supervise.gang.core import Gang, GangCore
+from windlass.supervise.gang.election import Leadership, publish_claim
+from windlass.supervise.gang.gate import Gate
+from windlass.supervise.gang.incarnation import LOCAL, Incarnation
+from windlass.supervise.gang.journal_view import JournalLedger
+from windlass.supervise.gang.messages import Command, Order, Phase, Status, Step
+from windlass.supervise.gang.starter import Starter
+from windlass.supervise.gang.stragglers import Stragglers
+from windlass.supervise.job import JobDocument
+
+if TYPE_CHECKING:
+    from windlass.supervise.chain.links import Links
+
+__all__ = ["Leader"]
+
+_ENTRIES_EVERY_S = 5.0
+_REPEAT_PER_REPLICA_S = 0.01
+"""An order is repeated with every tick, to a big gang less often: at most 100 replicas answer within a second."""
+
+_ASK_SRUN_AFTER_S = 3.0
+"""When a whole job is killed its replicas do not die at one moment; the one that dies last is no witness."""
+
+_THIS_MACHINE = "127.0.0.1"
+
+
+class Leader:
+    """Leads one task from the supervisor of one of its replicas.
+
+    Args:
+        run: executes the core's commands.
+        job_folder: where claims are; the argument a respawned replica is started with.
+        incarnation: the start of the job that this replica belongs to.
+        address: where it can be reached.
+    """
+
+    def __init__(
+        self,
+        job: JobDocument,
+        job_folder: Path,
+        *,
+        incarnation: Incarnation = LOCAL,
+        address: str = _THIS_MACHINE,
+        epoch: int,
+        holder: str,
+        ledger: JournalLedger,
+        clock: Clock,
+        selector: selectors.BaseSelector,
+        run: Callable[[list[Command]], None],
+    ) -> None:
+        self.epoch = epoch
+        self._job, self._folder, self._ledger, self._clock, self._run = job, job_folder, ledger, clock, run
+        self._incarnation, self._address = incarnation, address
+        self._gate = Gate(job, job_folder, holder)
+        self._links = self._make_links(ledger, selector) if incarnation.name else None
+        self._server = (
+            Server(address, job.token, selector, self.on_status, self._on_lost, num_replicas=job.num_replicas)
+            if job.num_replicas > 1
+            else None
+        )
+        self._stragglers = Stragglers(job.straggler)
+        self._entries: dict[str, float] = {}
+        self._ended: tuple[int, set[int]] = (0, set())
+        self._entries_at = 0.0
+        self._sent_at = float("-inf")
+        self._starter = Starter(job_folder)
+        gang = Gang(
+            job=job.job,
+            num_replicas=job.num_replicas,
+            num_heads=job.num_heads,
+            budgets=Budgets(job.interrupted, job.failed),
+            ready_timeout_s=job.ready_timeout_s,
+            grace_s=job.grace_s,
+            per_job_s=job.queue.time_s or job.per_job_s,
+            time_s=job.time_s,
+            can_respawn=job.num_replicas > 1 and job.is_on_one_machine,
+            **self._links.of_gang() if self._links is not None else {},
+        )
+        self.core = GangCore(gang, epoch=epoch, ledger=ledger, now=clock.monotonic(), wall=clock.now())
+
+    @property
+    def wants_quick_tick(self) -> bool:
+        """Whether something is about to be decided within a second."""
+        return self.core.is_settling or self.core.order.level > 0
+
+    @property
+    def helpers(self) -> set[int]:
+        """Processes of its own, which end with no attempt."""
+        return {self._starter.pid} - {0} | (self._links.helpers if self._links is not None else set())
+
+    def is_job_over(self, now: float) -> bool:
+        """See `Links.is_job_over`; False once nothing is left to end."""
+        return self._links is not None and not self.core.is_over and self._links.is_job_over(now)
+
+    def _make_links(self, ledger: JournalLedger, selector: selectors.BaseSelector) -> Links:
+        from windlass.supervise.chain.background_calls import ChildErrands  # lazy: on one machine there are no links
+        from windlass.supervise.chain.links import Links
+
+        is_slow = self._job.chain.scheduler == "slurm"
+        errands = ChildErrands(selector, self.tick) if is_slow else None
+        return Links(self._job, self._folder, self._incarnation, ledger, errands=errands)
+
+    def claim(self, rank: int, host: str, process: str) -> bool:
+        """Make this leader known; False when another replica was quicker."""
+        if self._server is None and self._links is None:
+            return True
+        port = self._server.port if self._server is not None else 0
+        leadership = Leadership(self.epoch, rank, host, self._address, port, process, self._incarnation.name)
+        return publish_claim(self._folder, leadership)
+
+    def start(self) -> None:
+        """Begin to lead; an attempt that runs keeps the GPUs it was given."""
+        newest = self._ledger.task().newest_attempt
+        if newest is not None and newest.job == self._job.job and newest.started_at and newest.end is None:
+            problem = self._gate.take()
+            if problem:
+                self._note(f"the leases of attempt {newest.number} were lost: it {problem}")
+        self._run(self.core.start(self._clock.monotonic()))
+        self.tick()
+
+    def on_status(self, status: Status) -> None:
+        """A replica's state, over the socket or from this very process."""
+        if status.notice and self._links is not None:
+            status = self._links.explain(status, self._clock.monotonic())
+        if self._job.checkpoint_pattern and not self.core.is_over:
+            self._look_when_all_have_ended(status)
+        slow = self._stragglers.look(status.attempt, status.rank, status.step_s)
+        if slow:
+            self._note(f"replica {status.rank} on {status.host} {slow}")
+        self._run(self.core.on_status(status, self._clock.monotonic()))
+
+    def on_superseded(self) -> None:
+        """The scheduler started the job anew."""
+        self._run(self.core.on_superseded(self._clock.monotonic()))
+
+    def _on_lost(self, rank: int) -> None:
+        self._run(self.core.on_disconnected(rank, self._clock.monotonic()))
+
+    def tick(self) -> None:
+        """Look at the gate, the journal and the deadlines."""
+        now = self._clock.monotonic()
+        if self._server is not None:
+            self._server.tick()
+        if self.core.is_waiting:
+            self._look_at_gate(now)
+        elif self._server is not None and not self.core.is_over:
+            self._look_for_the_gone(now)
+            if now >= self._sent_at + _REPEAT_PER_REPLICA_S * self._job.num_replicas:
+                self.send(self.core.order)
+            if self.core.order.step is not Step.GATHER:
+                self._starter.close()
+        if self._links is not None and not self.core.is_over:
+            self._links.tick(now)
+        self._run(self.core.on_tick(now))
+        if self._job.checkpoint_pattern and not self.core.is_over and now >= self._entries_at + _ENTRIES_EVERY_S:
+            self._entries_at = now
+            self._look_for_entries()
+
+    def _look_for_the_gone(self, now: float) -> None:
+        """Replicas that are known to be dead need not be waited for."""
+        missed = self.core.roster.missed(now, _ASK_SRUN_AFTER_S)
+        if missed and self._incarnation.name and self._job.chain.scheduler == "slurm":
+            self._look_at_srun(missed, now)
+        if not self._job.is_on_one_machine:
+            return
+        for rank in self.core.roster.absent:
+            if is_gone(self._folder, rank):
+                self.core.roster.on_gone(rank, now, killed_replica(self._folder, rank))
+
+    def _look_at_srun(self, missed: list[int], now: float) -> None:
+        from windlass.supervise.slurm.srun_output import SrunOutput  # lazy: only Slurm's jobs have one
+
+        for rank in (
+            SrunOutput(Path(self._incarnation.output), self._incarnation.output_begin).killed().intersection(missed)
+        ):
+            self.core.roster.on_gone(rank, now, f"all processes of replica {rank}")
+
+    def _look_at_gate(self, now: float) -> None:
+        self._ledger.poll()
+        if self.core.predecessor and self._links is not None:
+            gone = self._links.look_at_predecessor(self.core.predecessor, now)
+            if gone is not None:
+                rank = self._links.first_silent(self.core.predecessor)
+                self._run(self.core.on_predecessor_gone(*gone, now, rank))
+            return
+        failed = self._gate.failed_upstream(self._ledger.facts)
+        if failed:
+            self._run(self.core.on_upstream_failed(failed, now))
+            return
+        broken = self._gate.failed_environment(now)
+        if broken:
+            self._run(self.core.on_setup_failed(broken, now))
+            return
+        reason = self._gate.reason(self._ledger.facts)
+        if not reason and self._links is not None and not self._links.queue_next(now):
+            return  # its answer brings us here again, before anything of the user's runs: a dying job queues nothing
+        self._run(self.core.on_gate(reason, now))
+
+    def _look_when_all_have_ended(self, status: Status) -> None:
+        """What the last process of an attempt left behind changes no more: it counts before the attempt's end does."""
+        if status.attempt != self.core.order.attempt or status.phase is not Phase.ENDED:
+            return
+        attempt, ended = self._ended
+        self._ended = (status.attempt, {status.rank, *(ended if attempt == status.attempt else ())})
+        if len(self._ended[1]) == self._job.num_replicas:
+            self._look_for_entries()
+            self._look_for_entries()
+
+    def _look_for_entries(self) -> None:
+        """Record entries that match the task's checkpoint pattern once they have stopped changing."""
+        folder = Path(self._job.checkpoints)
+        recorded = self._ledger.task().entries
+        for path in _matches(folder, self._job.checkpoint_pattern):
+            name = str(path.relative_to(folder))
+            if name in recorded:
+                continue
+            changed = _changed_at(path)
+            if changed and changed == self._entries.get(name):
+                self._ledger.append(events.PROGRESS_ENTRY, attempt=self.core.order.attempt, path=name)
+            self._entries[name] = changed
+
+    def send(self, order: Order) -> Order:
+        """Give the order to every other replica; returns it as sent."""
+        order = order.but(gpus=",".join(self._gate.gpus))
+        if self._server is not None:
+            self._sent_at = self._clock.monotonic()
+            self._server.send(order)
+        return order
+
+    def respawn(self, rank: int) -> None:
+        """Start the guard of a replica that is not there; it lives on its own from then on."""
+        if not is_gone(self._folder, rank):
+            return
+        problem = self._starter.start(rank)
+        if problem:
+            self._note(f"replicas could not be started: {problem}")
+
+    def release(self) -> None:
+        """The task ended: give leases back, record its outputs; when the whole run ended, remove its secrets first."""
+        self._ledger.poll()
+        facts = self._ledger.facts
+        if self._job.delivery and facts.state.is_terminal:
+            self._remove_delivery()
+        try:
+            self._gate.close()
+        except OSError as error:  # the entry ends with this job's processes
+            self._note(f"the leases could not be given back: {error}")
+        if self._links is not None:
+            self._links.cancel_rest()
+            self._links.let_others_go()
+        is_new = self._job.task not in facts.outputs
+        if is_new and facts.task(self._job.task).state is State.SUCCEEDED and os.path.isdir(self._job.out):
+            self._record_outputs()
+        if self._links is not None:
+            self._links.end_job()
+
+    def hand_over(self) -> None:
+        """The next link goes on with the task."""
+        if self._links is not None:
+            self._links.leave()
+            if self._job.chain.mode != "requeue":
+                self._links.end_job()
+
+    def _remove_delivery(self) -> None:
+        from windlass.supervise.remote.delivery import remove_delivery  # lazy: most jobs have no secrets
+
+        try:
+            remove_delivery(Path(self._job.delivery))
+        except OSError as error:
+            self._note(f"the secrets could not be removed: {error}")
+
+    def _record_outputs(self) -> None:
+        try:
+            manifest = commit_manifest(Path(self._job.out), is_beside=True)
+            self._ledger.append(
+                events.OUTPUTS,
+                attempt=self.core.order.attempt,
+                num_files=len(manifest.entries),
+                bytes=manifest.num_bytes,
+                digest=manifest.digest,
+            )
+        except (OSError, WindlassError) as error:
+            self._note(f"the outputs of task {self._job.task} are not recorded: {error}")
+
+    def _note(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # for people only: a disk without room for it shows elsewhere
+            self._ledger.append(events.NOTE, message=message)
+
+    def close(self) -> None:
+        """Close the socket, and ask nobody any more."""
+        self._starter.close()
+        if self._server is not None:
+            self._server.close()
+        if self._links is not None:
+            self._links.close()
+
+
+def _matches(folder: Path, pattern: str) -> list[Path]:
+    """What matches now; a pattern that cannot be used matches nothing (the spec refuses it)."""
+    try:
+        return sorted(folder.glob(pattern))
+    except (OSError, ValueError, NotImplementedError, IndexError):
+        return []
+
+
+def _changed_at(path: Path) -> float:
+    """When a file, or anything in a folder, last changed; 0 while it cannot be seen, as when it is being deleted."""
+    try:
+        return max(found.lstat().st_mtime for found in [path, *path.rglob("*")])
+    except OSError:
+        return 0.0

@@ -1,0 +1,1 @@
+"""Programs around the user's command: one process per GPU, a host file, a Ray cluster."""

@@ -1,0 +1,51 @@
+"""`windlass.pyz mpi`: the command on the first replica with a file of hosts, as mpirun and deepspeed read it.
+
+The other replicas hold their nodes until the first has ended; what runs on them is started by the command itself.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from windlass.record.causes import Cause
+from windlass.supervise.launchers.execute import become
+from windlass.supervise.launchers.wrapped import Wrapped
+from windlass.supervise.replica.exit_report import say, say_end
+from windlass.supervise.replica.scratch import host_addresses
+
+__all__ = ["host_lines", "mpi_main"]
+
+
+def mpi_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the command on rank 0, wait to be ended on all others."""
+    wrapped = Wrapped.parse(arguments)
+    if environ["WINDLASS_RANK"] != "0":
+        say(f"replica {environ['WINDLASS_RANK']} serves replica 0")
+        return _wait_to_be_ended()
+    hosts = environ.get("WINDLASS_HOSTS", "")
+    if not hosts:
+        return say_end(environ, Cause.NEVER_READY, "the hosts of this attempt were lost with its leader")
+    path = Path(environ["WINDLASS_HOSTFILE"])
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_text(host_lines(hosts, int(wrapped.number("slots", 1))))
+    return become(wrapped.command, wrapped.driver.apply(environ))
+
+
+def host_lines(hosts: str, slots: int) -> str:
+    """The host file: a line `<address> slots=<n>` per host; replicas that share an address share a line.
+
+    Source: deepspeed, launcher/runner.py, fetch_hostfile; Open MPI, mpirun(1), `--hostfile`.
+    """
+    counts: dict[str, int] = {}
+    for _, address in host_addresses(hosts):
+        counts[address] = counts.get(address, 0) + slots
+    return "".join(f"{address} slots={count}\n" for address, count in counts.items())
+
+
+def _wait_to_be_ended() -> int:
+    """A worker has nothing to save: only the end of its head ends it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        signal.pause()

@@ -1,0 +1,201 @@
+"""`windlass.pyz ray`: one Ray per attempt. The user's command runs on the head when all nodes and GPUs are counted.
+
+    replica 0:      start the head | all joined? -> become the user's command (RAY_ADDRESS is set)
+    replica 1, ...: start a worker as soon as the head answers -> live as long as its raylet, until ended
+
+Ray's processes are below the replica's supervisor whatever they do, so the end of the attempt ends them and nothing
+else; no `ray stop`, which would end every Ray of the user on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+from windlass.core.json_text import decode_json
+from windlass.core.process import identify, is_alive
+from windlass.record.causes import Cause, cause_of
+from windlass.supervise.launchers.execute import become
+from windlass.supervise.launchers.ray_place import RayPlace
+from windlass.supervise.launchers.ray_start import StartSpec
+from windlass.supervise.launchers.wrapped import Wrapped
+from windlass.supervise.replica.exit_report import say, say_end
+
+__all__ = ["ray_main"]
+
+_JOIN_TIMEOUT_S = 600.0
+_AFTER_HEAD_S = 15.0
+"""The head gives up first: it knows who is missing."""
+
+_WATCH_S = 0.5
+_NUM_STARTS = 3
+_TOO_SLOW = "timed out during startup"
+"""What Ray says of a node whose raylet gave up, or was not seen in time."""
+
+
+def ray_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """One replica of a task with `cluster: ray`; on rank 0 it becomes the user's command."""
+    wrapped = Wrapped.parse(arguments)
+    place = RayPlace.read(wrapped, environ)
+    timeout_s = wrapped.number("join-timeout", _JOIN_TIMEOUT_S)
+    variables = place.variables(wrapped.worker.apply(environ))
+    python = shutil.which("python", path=environ.get("PATH")) or shutil.which("python3", path=environ.get("PATH"))
+    if python is None:
+        return say_end(environ, Cause.SETUP_FAILED, "no `python` on the PATH of the task, so no Ray")
+    place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    events = _start_node(python, place, variables)
+    if place.rank:
+        return _serve(place, events, timeout_s + _AFTER_HEAD_S, environ, lambda: _start_node(python, place, variables))
+    problem = _gather(place, events, timeout_s, environ)
+    if problem:
+        return problem
+    driver = place.variables(wrapped.driver.apply(environ))
+    return become(wrapped.command, {**driver, "RAY_ADDRESS": place.head})
+
+
+def _gather(place: RayPlace, events: _Events, timeout_s: float, environ: Mapping[str, str]) -> int:
+    """Wait until every node is there with what was planned; 0, or the code to leave with."""
+    began = time.monotonic()
+    nodes: dict[int, list[float]] = {}
+    for event in events.until(began + timeout_s):
+        if "error" in event:
+            return _explain(place, event, environ)
+        if "nodes" in event:
+            nodes = {int(rank): counts for rank, counts in event["nodes"].items()}
+        short = _short_of(place, nodes)
+        if short:
+            return say_end(environ, Cause.NODE_UNHEALTHY, short)
+        if len(nodes) == place.num_nodes:
+            took_s = time.monotonic() - began
+            gpus, cpus = (sum(counts[kind] for counts in nodes.values()) for kind in (0, 1))
+            count = "1 node" if place.is_alone else f"{place.num_nodes} nodes"
+            say(f"Ray is up at {place.head} after {took_s:.1f} s: {count}, {gpus:g} GPUs, {cpus:g} CPUs")
+            return 0
+    if events.is_closed:
+        return say_end(environ, Cause.START_FAILED, f"Ray's head did not start: {_last_words(place)}")
+    missing = ", ".join(place.name(rank) for rank in range(place.num_nodes) if rank not in nodes)
+    there = ", ".join(place.name(rank) for rank in sorted(nodes)) or "none"
+    message = f"{len(nodes)} of {place.num_nodes} nodes joined Ray within {timeout_s:g} s; missing: {missing}"
+    return say_end(environ, Cause.NEVER_READY, f"{message}; joined: {there}")
+
+
+def _short_of(place: RayPlace, nodes: Mapping[int, Sequence[float]]) -> str:
+    """Which node brought less than was planned for it; empty when none did."""
+    for rank, (gpus, _) in sorted(nodes.items()):
+        if gpus < place.num_gpus:
+            return f"{place.name(rank)} brought {gpus:g} of {place.num_gpus} GPUs into Ray"
+    return ""
+
+
+def _serve(
+    place: RayPlace, events: _Events, timeout_s: float, environ: Mapping[str, str], again: Callable[[], _Events]
+) -> int:
+    """A worker: nothing to save, so only its end by the supervisor, or that of its raylet, ends it.
+
+    A raylet gives up after some seconds when its own helpers start slowly; on a busy machine it is started `again`.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    deadline, num_left = time.monotonic() + timeout_s, _NUM_STARTS - 1
+    for event in events.until(deadline):
+        if "error" in event and _TOO_SLOW in event["error"] and num_left > 0:
+            say(f"{place.name(place.rank)}: {event['error']}; it is started again")
+            num_left -= 1
+            events.follow(again())
+            continue
+        if "error" in event:
+            return _explain(place, event, environ)
+        if "started" in event:
+            say(f"{place.name(place.rank)} serves Ray at {place.head}")
+            return _watch(place, event["started"], environ)
+    if events.is_closed:
+        message = f"{place.name(place.rank)} could not join Ray: {_last_words(place)}"
+        return say_end(environ, Cause.START_FAILED, message)
+    message = f"{place.name(place.rank)} found no head of Ray at {place.head} within {timeout_s:g} s"
+    return say_end(environ, Cause.NEVER_READY, message)
+
+
+def _watch(place: RayPlace, raylets: Sequence[int], environ: Mapping[str, str]) -> int:
+    processes = [identify(pid) for pid in raylets]
+    while processes and all(process is not None and is_alive(process) for process in processes):
+        time.sleep(_WATCH_S)
+    message = f"the raylet of {place.name(place.rank)} ended while the head was running"
+    return say_end(environ, Cause.KILLED, message)
+
+
+def _explain(place: RayPlace, event: Mapping[str, Any], environ: Mapping[str, str]) -> int:
+    cause = cause_of(str(event.get("cause", "")), Cause.START_FAILED)
+    message = f"{place.name(place.rank)}: {event['error']}"
+    if cause is Cause.SETUP_FAILED:
+        message += " in the environment of the task; add `ray` to it"
+    else:
+        say(_last_words(place))
+    return say_end(environ, cause, message)
+
+
+def _last_words(place: RayPlace) -> str:
+    """The end of what `ray start` printed."""
+    try:
+        lines = (place.folder / "start.log").read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return "it said nothing"
+    return " | ".join(line.strip() for line in lines[-5:]) or "it said nothing"
+
+
+class _Events:
+    """What the process that starts Ray tells, as it comes."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._received = b""
+        self.is_closed = False
+
+    def follow(self, other: _Events) -> None:
+        """Hear another process from now on; what this one still says is nobody's."""
+        os.close(self._fd)
+        self._fd, self._received, self.is_closed = other._fd, b"", False
+
+    def until(self, deadline: float) -> Iterator[dict[str, Any]]:
+        """Events until a moment of the monotonic clock, or until nobody is left to tell any."""
+        while not self.is_closed:
+            poll = select.poll()
+            poll.register(self._fd, select.POLLIN)
+            wait_s = deadline - time.monotonic()
+            if wait_s <= 0 or not poll.poll(wait_s * 1000):
+                return
+            piece = os.read(self._fd, 65536)
+            self.is_closed = not piece
+            *lines, self._received = (self._received + piece).split(b"\n")
+            for line in lines:
+                yield decode_json(line)
+
+
+def _start_node(python: str, place: RayPlace, environ: Mapping[str, str]) -> _Events:
+    """Start Ray in the user's Python, as nobody's child: the user's command must not find a stranger among its own."""
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    spec = StartSpec(place.rank, place.head, place.options(), place.num_nodes, write)
+    argv = [python, os.path.abspath(sys.argv[0]), "ray-start", spec.to_text()]
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.fork() == 0:
+                _become_starter(argv, environ, place.folder / "start.log")
+        finally:
+            os._exit(127)
+    os.waitpid(child, 0)
+    os.close(write)
+    return _Events(read)
+
+
+def _become_starter(argv: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+    output = os.open(str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.execve(argv[0], list(argv), dict(environ))

@@ -1,0 +1,1 @@
+"""From the pipe of the user's process to the log files."""

@@ -1,0 +1,300 @@
+"""Move what the user's processes print into the log file: no byte lost or doubled, whatever kills the pump.
+
+The protocol. Let S be the staged bytes in memory, held by the guard (see `Channel`), and c the cursor there.
+
+  1. splice pipe -> end of S. The kernel moves bytes; they are in the pipe or in S at every instant.
+  2. read S from c.consumed on, and redact. The redactor may leave the end, a possible beginning of a secret.
+  3. write the redacted bytes to the log *at* c.log_length, and a record to the index *at* c.index_length.
+  4. save the new cursor, with one pwrite: this is the commit.
+  5. when S has grown to half its room: copy the few bytes behind c.consumed to the front of S (over bytes that
+     are consumed), save a cursor that says so (consumed = 0, cut = n), cut S to n bytes, save cut = -1.
+
+SIGKILL may come between any two instructions. After 1, S is longer and the next incarnation finds it so. After 2 or in
+3, the log is longer than the cursor says: recovery cuts log and index back and does the step again; bytes 0 to
+c.log_length never change, and the bytes written again are the same bytes, so a reader that keeps its offset sees each
+byte once. In 5 before the cursor: the front of S is garbage that nobody reads. In 5 behind it: recovery repeats the
+cut, and until then nothing else touches S. Nothing is appended to S by anyone but the one living pump: the guard
+starts the next only when it has reaped the last.
+
+What the guarantee is not: power cuts and kernel crashes (nothing is synced), and two pumps at once. Where there is no splice (not
+Linux), step 1 is read and write: a SIGKILL between the two loses what was read, at most one pipe full.
+
+Room. S never outgrows `capacity`; the redactor holds back at most a quarter of it, so step 5 is always possible and a
+full S never blocks. Only a full disk does (`is_blocked`): then S fills, the pipe fills, and the user's process waits
+in its write until there is space again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import struct
+import termios
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+from windlass.core.clock import Clock
+from windlass.core.dataclass import dataclass
+from windlass.record.redact import Redactor
+from windlass.supervise.linux import splice_to_file
+from windlass.supervise.logs.index import INTERVAL_NS, RECORD_BYTES, IndexRecord, index_path
+from windlass.supervise.logs.pipe import HEADER_BYTES, Channel, Cursor
+
+__all__ = ["LogPump", "PumpResult"]
+
+_MIN_CAPACITY = 4 << 20
+_TAIL_BYTES = 64 << 10
+_POLL_S = 0.2
+_DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+@dataclass(frozen=True)
+class PumpResult:
+    """What one turn of the pump did.
+
+    Attributes:
+        num_bytes: bytes taken from the user's processes.
+        is_eof: all writers are gone and everything is in the log.
+        is_blocked: the disk is full (cause `disk-full`); nothing is lost. Call again on a timer, not when the pipe
+            is readable.
+        data: the redacted bytes that were appended to the log.
+    """
+
+    num_bytes: int
+    is_eof: bool
+    is_blocked: bool
+    data: bytes
+
+
+class LogPump:
+    """One log stream: takes from a channel, appends to a log file and its index.
+
+    Making it recovers: it goes on where the last incarnation was killed. A log file of which the channel knows nothing
+    (of an incarnation whose guard died too) is continued. A channel may serve one log after another: drain in between.
+
+    Args:
+        channel: held by the guard; not closed here.
+        log_path: the log file; the index is `<log_path>.idx`.
+        redactor: what may not get into the log.
+        clock: wall time for the index, monotonic time for `drain`.
+    """
+
+    def __init__(self, channel: Channel, log_path: Path, redactor: Redactor, clock: Clock) -> None:
+        self._channel = channel
+        self._redactor = redactor
+        self._clock = clock
+        self._capacity = max(_MIN_CAPACITY, 4 * redactor.max_held_bytes)
+        self._has_splice = True
+        self._is_eof = False
+        self._last_index_ns = 0
+        os.set_blocking(channel.read_fd, False)
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._log_fd = os.open(str(log_path), flags, 0o644)
+        self._index_fd = os.open(str(index_path(log_path)), flags, 0o644)
+        self._cursor = self._recover(_mark(os.fsencode(os.path.abspath(str(log_path)))))
+
+    def pump(self) -> PumpResult:
+        """Take what the pipe holds and put it into the log; never waits for output."""
+        num_bytes = 0
+        try:
+            num_bytes = self._receive()
+            data = self._advance(is_final=self._is_eof)
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            self._cut_files(self._cursor)
+            return PumpResult(num_bytes, False, True, b"")
+        return PumpResult(num_bytes, self._is_eof, False, data)
+
+    def drain(self, deadline: float) -> PumpResult:
+        """Pump until the output ends, or until `deadline` and what was printed by then; held bytes get out too.
+
+        Args:
+            deadline: on the clock's monotonic time; one in the past means: what is in the pipe now.
+
+        Returns:
+            All turns as one; `data` keeps their last 64 KiB. Still `is_blocked`: the rest stays staged.
+        """
+        total, data = 0, b""
+        leftover = -1
+        while True:
+            result = self.pump()
+            total += result.num_bytes
+            data = (data + result.data)[-_TAIL_BYTES:]
+            remaining_s = deadline - self._clock.monotonic()
+            if result.is_eof:
+                return PumpResult(total, True, False, data)
+            if remaining_s > 0:
+                self._wait(min(remaining_s, _POLL_S), result)
+                continue
+            if result.is_blocked:
+                return PumpResult(total, False, True, data)
+            leftover = self._num_waiting() if leftover < 0 else leftover - result.num_bytes
+            if leftover <= 0 or not result.num_bytes:
+                break
+        try:
+            data = (data + self._advance(is_final=True))[-_TAIL_BYTES:]
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            self._cut_files(self._cursor)
+            return PumpResult(total, False, True, data)
+        return PumpResult(total, False, False, data)
+
+    def last_lines(self, count: int) -> list[str]:
+        """The last `count` lines of the log (of its last 64 KiB), redacted; survives a restart."""
+        start = max(0, self._cursor.log_length - _TAIL_BYTES)
+        raw = os.pread(self._log_fd, self._cursor.log_length - start, start)
+        lines = raw.decode(errors="replace").splitlines()
+        return lines[-count:] if count > 0 else []
+
+    def close(self) -> None:
+        """Sync and close the files; the channel stays open."""
+        for descriptor in (self._log_fd, self._index_fd):
+            os.fsync(descriptor)
+            os.close(descriptor)
+
+    # --- step 1
+
+    def _receive(self) -> int:
+        """Move bytes from the pipe to the staging file; notes the end of the output."""
+        staged = self._channel.staged_length()
+        room = self._capacity - staged
+        if self._is_eof or room <= 0:
+            return 0
+        try:
+            moved = self._move(room, HEADER_BYTES + staged)
+        except BlockingIOError:
+            return 0
+        self._is_eof = moved == 0
+        return moved
+
+    def _move(self, count: int, offset: int) -> int:
+        if self._has_splice:
+            try:
+                return splice_to_file(self._channel.read_fd, self._channel.staging_fd, count, offset)
+            except NotImplementedError:
+                self._has_splice = False
+        content = os.read(self._channel.read_fd, count)
+        _write_at(self._channel.staging_fd, content, offset)
+        return len(content)
+
+    # --- steps 2 to 5
+
+    def _advance(self, is_final: bool) -> bytes:
+        """Bring staged bytes into the log as far as the redactor lets them; returns what was appended."""
+        cursor = self._cursor
+        staged = self._channel.read_staged(cursor.consumed, self._channel.staged_length() - cursor.consumed)
+        if not staged:
+            return b""
+        data, taken = self._redactor.feed(staged, is_final)
+        if taken:
+            self._commit(data, taken)
+        if cursor.consumed + len(staged) >= self._capacity // 2:
+            self._make_room(staged[taken:])
+        return data
+
+    def _commit(self, data: bytes, taken: int) -> None:
+        cursor = self._cursor
+        _write_at(self._log_fd, data, cursor.log_length)
+        now_ns = int(self._clock.now() * 1e9)
+        index_length = cursor.index_length
+        if not self._last_index_ns <= now_ns < self._last_index_ns + INTERVAL_NS:
+            record = IndexRecord(cursor.log_length, cursor.num_lines, now_ns)
+            _write_at(self._index_fd, record.pack(), index_length)
+            index_length += RECORD_BYTES
+            self._last_index_ns = now_ns
+        self._save(
+            replace(
+                cursor,
+                consumed=cursor.consumed + taken,
+                log_length=cursor.log_length + len(data),
+                index_length=index_length,
+                num_lines=cursor.num_lines + data.count(b"\n"),
+            )
+        )
+
+    def _make_room(self, held: bytes) -> None:
+        self._channel.write_staged(held)
+        self._save(replace(self._cursor, consumed=0, cut=len(held)))
+        self._channel.cut_staged(len(held))
+        self._save(replace(self._cursor, cut=-1))
+
+    def _save(self, cursor: Cursor) -> None:
+        self._channel.save_cursor(cursor)
+        self._cursor = cursor
+
+    # --- recovery
+
+    def _recover(self, log: bytes) -> Cursor:
+        """Bring files and staging file to the state of the last commit, from whatever a SIGKILL left."""
+        found = self._channel.load_cursor()
+        cursor = found or Cursor(log)
+        if cursor.cut >= 0:
+            self._channel.cut_staged(cursor.cut)
+            cursor = replace(cursor, cut=-1)
+        log_length, index_length = (os.fstat(descriptor).st_size for descriptor in (self._log_fd, self._index_fd))
+        if found is None or found.log != log:
+            cursor = self._adopt(replace(cursor, log=log), log_length, index_length)
+        else:
+            cursor = replace(
+                cursor,
+                log_length=min(cursor.log_length, log_length),
+                index_length=min(cursor.index_length, index_length),
+            )
+        self._cut_files(cursor)
+        if found is None:
+            self._channel.cut_staged(0)
+        self._channel.save_cursor(cursor)
+        return cursor
+
+    def _adopt(self, cursor: Cursor, log_length: int, index_length: int) -> Cursor:
+        """Continue a log file of which this channel knows nothing (mostly a new, empty one)."""
+        num_lines, offset = 0, 0
+        while offset < log_length:
+            piece = os.pread(self._log_fd, 1 << 20, offset)
+            if not piece:
+                break
+            num_lines += piece.count(b"\n")
+            offset += len(piece)
+        whole = index_length - index_length % RECORD_BYTES
+        return replace(cursor, log_length=offset, index_length=whole, num_lines=num_lines)
+
+    def _cut_files(self, cursor: Cursor) -> None:
+        """Undo what was written behind the last commit."""
+        os.ftruncate(self._log_fd, cursor.log_length)
+        os.ftruncate(self._index_fd, cursor.index_length)
+
+    # --- waiting
+
+    def _wait(self, timeout_s: float, result: PumpResult) -> None:
+        if result.is_blocked:
+            self._clock.sleep(timeout_s)
+        elif not result.num_bytes:
+            poll = select.poll()
+            poll.register(self._channel.read_fd, select.POLLIN)
+            poll.poll(timeout_s * 1000)
+
+    def _num_waiting(self) -> int:
+        """Bytes in the pipe."""
+        with contextlib.suppress(OSError):
+            return int(struct.unpack("i", fcntl.ioctl(self._channel.read_fd, termios.FIONREAD, b"\0" * 4))[0])
+        return 0
+
+
+def _mark(path: bytes) -> bytes:
+    """16 bytes that tell logs of one replica apart, which differ in the attempt's number: length and checksums."""
+    return struct.pack("<QII", len(path), zlib.crc32(path), zlib.adler32(path))
+
+
+def _write_at(descriptor: int, content: bytes, offset: int) -> None:
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        offset += written
+        view = view[written:]

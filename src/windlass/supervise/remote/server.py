@@ -1,0 +1,65 @@
+"""What a client elsewhere asks of a site: one request on standard input, one answer on standard output.
+
+The answer is a message of `windlass.supervise.remote.framing`, also where the request failed: then its header has `error`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any, BinaryIO
+
+from windlass.core.errors import PreconditionError, UnreachableError, WindlassError
+from windlass.supervise.remote.framing import pack
+from windlass.supervise.remote.sync import exchange_news, fetch_files
+from windlass.supervise.remote.unpack import receive_folders, receive_secrets
+
+__all__ = ["COMMANDS", "explained", "serve"]
+
+COMMANDS = ("unpack", "deliver", "sync", "fetch", "clear")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def serve(command: str, source: BinaryIO, sink: BinaryIO) -> int:
+    """Do one of `COMMANDS` and answer; returns 0 whenever there is an answer."""
+    pieces: list[bytes] = []
+    try:
+        header, pieces = _done(command, source)
+    except (WindlassError, OSError, ValueError, KeyError) as error:
+        found = explained(error)
+        header = {"error": {"message": found.message, "hint": found.hint, "code": found.code, "exit": found.exit_code}}
+    sink.write(pack(header, pieces))
+    sink.flush()
+    return 0
+
+
+def _done(command: str, source: BinaryIO) -> tuple[dict[str, Any], list[bytes]]:
+    if command == "unpack":
+        return receive_folders(source), []
+    if command == "deliver":
+        return receive_secrets(source), []
+    if command == "clear":
+        from windlass.supervise.remote.gc import clear  # lazy: `windlass gc` alone asks
+
+        return clear(source), []
+    return (exchange_news if command == "sync" else fetch_files)(source)
+
+
+def explained(error: Exception) -> WindlassError:
+    """What a person at the other end is told of an error here."""
+    if isinstance(error, WindlassError):
+        return error
+    if not isinstance(error, OSError):
+        return UnreachableError(str(error), hint="the connection broke; try again", code="site-answer-broken")
+    place = error.filename or error.filename2 or "the shared folder"
+    if error.errno in _FULL:
+        message = f"cannot write {place}: {os.strerror(error.errno or 0)}"
+        return PreconditionError(message, hint="free some space or quota there and try again", code="site-full")
+    if error.errno in _FORBIDDEN:
+        message = f"no permission for {place}: {os.strerror(error.errno or 0)}"
+        return PreconditionError(
+            message, hint="is `fs.shared` in the site's profile a folder of yours?", code="site-not-writable"
+        )
+    hint = "is `fs.shared` in the site's profile right?"
+    return PreconditionError(f"{place}: {error.strerror or error}", hint=hint, code="site-broken")

@@ -1,0 +1,122 @@
+"""What processes take of memory, pages that they share shared out among them, and whether the kernel killed for it."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable
+from pathlib import Path
+
+from windlass.supervise.replica.process_tree import resident_bytes
+
+__all__ = ["OomWatch", "count_oom_kills", "proportional_bytes"]
+
+_LIKELY_BYTES = 48 << 20
+"""The kernel takes what holds much; a process that never held this much was hardly its choice."""
+
+_LOOK_S = 1.0
+
+
+def proportional_bytes(pids: Iterable[int]) -> int:
+    """Memory that processes hold in RAM, a page of n processes counted as 1/n each; slow for big processes.
+
+    Where the kernel does not tell, what the process holds counts whole. Source: proc(5), smaps_rollup.
+    """
+    return sum(_proportional_bytes(pid) for pid in pids)
+
+
+def _proportional_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            lines = file.read().splitlines()
+    except ProcessLookupError:
+        return 0
+    except OSError:
+        return resident_bytes([pid])
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss:")), 0)
+
+
+class OomWatch:
+    """Whether a kill that follows may be the kernel's, for want of memory.
+
+    A control group counts the kills of its own processes, whatever the kernel wanted the memory for; so where the group
+    of the process is seen, its count decides. Where it is not, as for most containers, all that can be seen is that some
+    process of the machine was killed, and whether ours had ever held much.
+
+    Args:
+        is_contained: the process lives in a container, which is not this process's child.
+    """
+
+    def __init__(self, *, is_contained: bool) -> None:
+        self._is_contained = is_contained
+        self._own = _group_of("self")
+        self._num_own, self._num_all = _count(self._own), _count_all()
+        self._group, self._look_at = self._own, float("-inf")
+
+    def look_at(self, pid: int, now: float) -> None:
+        """Note the control group of a living process every second, since it may move to another."""
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            self._group = _group_of(str(pid)) or self._group
+
+    def has_struck(self) -> bool:
+        """Whether it may have happened since the watch began; children must have been waited for."""
+        num_own = _count(self._own)
+        if num_own is not None and num_own > (self._num_own or 0):
+            return True
+        if _count_all() <= self._num_all:
+            return False
+        if self._is_contained:
+            return True
+        if self._group != self._own:
+            return bool(_count(self._group))
+        if num_own is not None:
+            return False
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 >= _LIKELY_BYTES
+
+
+def _count_all() -> int:
+    """Processes of this machine that the kernel has killed for memory; source: /proc/vmstat, oom_kill."""
+    try:
+        text = Path("/proc/vmstat").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)
+
+
+def count_oom_kills() -> int:
+    """Processes of this control group that the kernel has killed for want of memory so far; 0 where it cannot be seen."""
+    return _count(_group_of("self")) or 0
+
+
+def _count(group: tuple[Path, ...]) -> int | None:
+    """Processes of a control group that the kernel has killed for want of memory so far; None where it cannot be seen.
+
+    Source: cgroup-v2, `memory.events`; cgroup-v1 memory, `memory.oom_control`.
+    """
+    for path in group:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            name, _, number = line.partition(" ")
+            if name == "oom_kill":
+                return int(number)
+    return None
+
+
+def _group_of(process: str) -> tuple[Path, ...]:
+    """Where the kills of a process's control group are counted, the likeliest first; source: cgroups(7), /proc/pid/cgroup."""
+    found = []
+    try:
+        lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()
+    except OSError:
+        return ()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            found.append(Path(f"/sys/fs/cgroup{path}/memory.events"))
+        elif "memory" in controllers.split(","):
+            found.append(Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"))
+            found.append(Path("/sys/fs/cgroup/memory/memory.oom_control"))
+    return tuple(found)

@@ -1,0 +1,80 @@
+"""A short, private folder on a replica's own disk for one attempt, and the words of a command that name such things."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from windlass.core.tree import remove_tree
+from windlass.record.redact import Redactor
+from windlass.supervise.gang.address import own_host
+from windlass.supervise.gang.messages import Order
+
+__all__ = ["attempt_tokens", "clear_scratch", "host_addresses", "scratch_folder"]
+
+_MAX_ROOT_BYTES = 24
+"""The path of a Unix socket has at most 107 bytes, and Ray puts up to 66 below the one it is given; source: unix(7)."""
+
+
+def scratch_folder(token: str, rank: int, attempt: int, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where an attempt's sockets and temporary logs may lie; nobody made it yet, and nobody can guess its name.
+
+    Below TMPDIR where that is short enough for the sockets in it.
+    """
+    import hashlib  # lazy: OpenSSL takes 4 ms, and most attempts need no such folder
+
+    named = environ.get("TMPDIR", "").rstrip("/")
+    is_fit = named.startswith("/") and len(os.fsencode(named)) <= _MAX_ROOT_BYTES and os.access(named, os.W_OK)
+    digest = hashlib.sha256(f"windlass scratch {token}.{rank}.{attempt}".encode()).hexdigest()
+    return Path(named if is_fit else "/tmp", f"wl-{digest[:10]}")  # noqa: S108 - see above
+
+
+def attempt_tokens(token: str, rank: int, attempt: int, order: Order, words: Iterable[str]) -> dict[str, str]:
+    """What stands for `${leader.address}` and the like in the command and the variables of one replica.
+
+    Args:
+        words: the command and the values; what needs the folder is left out where none of them names it.
+    """
+    names = [name for name, _ in host_addresses(order.hosts)]
+    tokens = {
+        "supervisor.host": names[rank] if rank < len(names) else own_host(),
+        "supervisor.leader_host": names[0] if names else order.address,
+        "leader.address": order.address,
+        "leader.port": str(order.port),
+        "rank": str(rank),
+        "attempt": str(attempt),
+        "supervisor.python": sys.executable,
+        "supervisor.archive": os.path.abspath(sys.argv[0]),
+    }
+    if any("${hostfile}" in word or "${supervisor.scratch}" in word for word in words):
+        folder = scratch_folder(token, rank, attempt)
+        tokens |= {"hostfile": str(folder / "hosts"), "supervisor.scratch": str(folder)}
+    return tokens
+
+
+def host_addresses(hosts: str) -> list[tuple[str, str]]:
+    """(name, address) of every replica by rank, from an order's `hosts`; empty when nobody knows them."""
+    pairs = [item.partition("=") for item in hosts.split(",") if item]
+    return [(name, address) for name, _, address in pairs]
+
+
+def clear_scratch(token: str, rank: int, attempt: int, logs: Path, redactor: Redactor) -> str:
+    """Keep Ray's logs of an attempt in `<logs>/ray-<rank>` and remove its folder; returns why that failed, or nothing.
+
+    Idempotent; costs one look where there is no folder. The attempt's processes must be gone.
+    """
+    folder = scratch_folder(token, rank, attempt)
+    if not folder.is_dir():
+        return ""
+
+    from windlass.supervise.logs.ray_logs import collect_ray_logs  # lazy: as above
+
+    problem = ""
+    try:
+        collect_ray_logs(folder, logs / f"ray-{rank}", redactor)
+    except OSError as error:
+        problem = f"Ray's logs of replica {rank} are not complete: {error}"
+    remove_tree(str(folder))
+    return problem

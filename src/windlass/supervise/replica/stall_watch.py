@@ -1,0 +1,77 @@
+"""What a replica's records say to its watchdog, over incarnations of the supervisor and attempts of the task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Callable
+
+from windlass.record import events
+from windlass.record.frames import Record
+from windlass.supervise.fencing.fence import Ruling, Standing
+from windlass.supervise.replica.watchdog import Watchdog
+
+__all__ = ["StallWatch"]
+
+_REPORTS = (events.PROGRESS, events.METRICS, events.CHECKPOINT)
+_PHASES = {events.METRICS: "step", events.CHECKPOINT: "save"}
+_STOPPED_AFTER_S = 5.0
+
+
+class StallWatch:
+    """Hears the reports of one replica's code, and says when it has stalled.
+
+    Args:
+        floor_s: see `Watchdog`.
+        lost_s: how long the warden had stopped the code up to now.
+        on_step: is told each step that is heard, and when it was reported.
+    """
+
+    def __init__(
+        self, task: str, rank: int, floor_s: float, lost_s: float, on_step: Callable[[int, float], None] | None = None
+    ) -> None:
+        self._task, self._rank, self._floor_s = task, rank, floor_s
+        self._lost_s, self._on_step = lost_s, on_step
+        self._watchdog = Watchdog(floor_s)
+        self._stopped_since = 0.0
+
+    def begin(self) -> None:
+        """A process starts, of which nothing is known yet."""
+        self._watchdog = Watchdog(self._floor_s)
+        self._stopped_since = 0.0
+
+    def on_record(self, record: Record, at: float, attempt: int) -> None:
+        """Hear a record of the run, at that moment of the monotonic clock; reports of `attempt` alone count."""
+        data = record.data
+        if record.kind not in _REPORTS or data["task"] != self._task:
+            return
+        if data["rank"] == self._rank and data["attempt"] == attempt:
+            phase = _PHASES.get(record.kind) or data["phase"]
+            step = data["step"] if data["step"] is not None else -1
+            self._watchdog.on_report(phase, step, at)
+            if phase == "step" and self._on_step is not None:
+                self._on_step(step, record.at)
+
+    def learn(self, history: Iterable[Record], now: float, attempt: int) -> None:
+        """Hear what an earlier supervisor heard; silence counts from now on."""
+        records = sorted(history, key=lambda record: record.at)
+        for record in records:
+            self.on_record(record, record.at + now - records[-1].at, attempt)
+
+    def verdict(self, now: float, ruling: Ruling, hear: Callable[[], None], is_stopped: Callable[[], bool]) -> str:
+        """Why the code counts as stalled, in words; empty while it does not.
+
+        Args:
+            hear: brings what was written meanwhile to `on_record`.
+            is_stopped: whether the process is in state T, which is seen without any report.
+        """
+        self._watchdog.forgive(ruling.lost_s - self._lost_s, now)
+        self._lost_s = ruling.lost_s
+        if ruling.standing is not Standing.FREE:  # the code is stopped by its warden, or may hang as we did
+            self._stopped_since = 0.0
+            return ""
+        self._stopped_since = (self._stopped_since or now) if is_stopped() else 0.0
+        hear()
+        message = self._watchdog.verdict(now)
+        if not message and self._stopped_since and now > self._stopped_since + min(self._floor_s, _STOPPED_AFTER_S):
+            message = "the process is stopped (SIGSTOP)"
+        return message

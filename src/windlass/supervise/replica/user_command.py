@@ -1,0 +1,58 @@
+"""What one replica executes in one attempt: the user's command and variables with everything filled in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Callable
+
+from windlass.core.dataclass import dataclass
+from windlass.supervise.gang.messages import Order
+from windlass.supervise.job import JobDocument
+from windlass.supervise.replica.environment import replace_tokens, user_environment
+from windlass.supervise.replica.scratch import attempt_tokens
+
+__all__ = ["UserCommand", "user_command"]
+
+
+@dataclass(frozen=True)
+class UserCommand:
+    """`words` is what the user asked for; `argv` and `env` are executed, and differ where that is a container."""
+
+    words: list[str]
+    argv: list[str]
+    env: Mapping[str, str]
+
+
+def user_command(
+    job: JobDocument,
+    folder: Path,
+    rank: int,
+    attempt: int,
+    order: Order,
+    *,
+    ours: Callable[[str], Mapping[str, str]],
+    secrets: Mapping[str, str],
+) -> UserCommand:
+    """Fill in the leader's address and the like.
+
+    Args:
+        folder: the job's.
+        ours: variables that only the job knows, from the ids of the leased GPUs.
+        secrets: values or paths of files by variable.
+    """
+    base = None
+    if job.container.image:
+        from windlass.supervise.container.run import INHERITED_INSIDE, contained, order_inside  # lazy: seldom needed
+
+        order = order_inside(job, order)
+        base = {name: os.environ[name] for name in INHERITED_INSIDE if name in os.environ}
+    own = job.replicas[rank]
+    tokens = attempt_tokens(job.token, rank, attempt, order, [*own.argv, *own.env.values(), *job.env.values()])
+    words = [replace_tokens(word, tokens) for word in own.argv]
+    variables = {**ours(order.gpus), "WINDLASS_HOSTS": order.hosts}
+    env = user_environment(job, rank, tokens=tokens, ours=variables, secrets=secrets, base=base)
+    if base is None:
+        return UserCommand(words, words, env)
+    return UserCommand(words, *contained(job, folder, rank, attempt, words, env))

@@ -1,0 +1,303 @@
+"""The user's process of one replica: started behind its gate, its log pumped, watched, ended with all it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Callable
+
+from windlass.core.clock import Clock
+from windlass.core.process import ProcessId, identify, is_alive, send_signal
+from windlass.record.causes import Cause
+from windlass.record.redact import Redactor
+from windlass.record.state import End
+from windlass.supervise.fencing.fence import Standing
+from windlass.supervise.fencing.guard import Held
+from windlass.supervise.job import JobDocument
+from windlass.supervise.logs.pump import LogPump
+from windlass.supervise.replica.classify import Evidence, classify
+from windlass.supervise.replica.environment import TOKEN_NAME
+from windlass.supervise.replica.memory import OomWatch, proportional_bytes
+from windlass.supervise.replica.process_tree import below, end_all, resident_bytes, sweep
+from windlass.supervise.replica.spawn import Child, spawn
+from windlass.supervise.replica.termination import parent_of, targets_of
+
+__all__ = ["UserProcess", "sweep_left_overs"]
+
+_STATUS_WAIT_S = 2.0
+_DISK_FULL_PATIENCE_S = 10.0
+_NO_ROOM_BYTES = 64 * 1024
+_NUM_LINES = 200
+_NUM_TAIL_LINES = 20
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_WEIGH_SHARE = 10.0
+"""Weighing the memory of big processes takes long: at most this part of the time."""
+
+
+class UserProcess:
+    """One attempt's process on this node; blocking only where it says so."""
+
+    def __init__(
+        self, job: JobDocument, rank: int, attempt: int, held: Held, redactor: Redactor, clock: Clock, host: str
+    ) -> None:
+        self.attempt = attempt
+        self._job, self._rank, self._held, self._clock, self._host = job, rank, held, clock, host
+        log = Path(job.run_dir) / "logs" / str(attempt) / job.task / f"{rank}.log"
+        self._pump = LogPump(held.channel, log, redactor, clock)
+        self._child: Child | None = None
+        self._process: ProcessId | None = None
+        self._code: int | None = None
+        self._exited_at = 0.0  # when that was seen; to end its tree and read its log takes a while
+        self._oom_watch = OomWatch(is_contained=bool(job.container.image))
+        self._memory_note = ""
+        self._weigh_at = 0.0
+        self._blocked_since = 0.0
+        self._terminated: list[ProcessId] = []
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the log cannot be written because the disk is full."""
+        return self._blocked_since > 0
+
+    def spawn(self, argv: list[str], env: Mapping[str, str]) -> str:
+        """Fork the process behind its gate; returns its identity. Raises OSError when the system cannot fork."""
+        cwd = "/" if self._job.container.image else self._job.cwd
+        self._child = spawn(argv, env, cwd, self._held.channel.write_fd)
+        self._process = ProcessId.parse(self._child.process)
+        return self._child.process
+
+    def open_gate(self) -> str:
+        """Let it execute; returns why it could not, or an empty string."""
+        assert self._child is not None
+        return self._child.open_gate()
+
+    def adopt(self, process: str) -> None:
+        """Take over the process that an earlier supervisor started; it may be gone."""
+        self._process = ProcessId.parse(process) if process else None
+
+    def has_exited(self) -> bool:
+        """Whether the root process is gone; finds its exit code."""
+        if not self._exited_at and self._is_over():
+            self._exited_at = self._clock.now()
+        return bool(self._exited_at)
+
+    def _is_over(self) -> bool:
+        if self._code is None and self._process is None:
+            self._code = -int(signal.SIGKILL)
+        if self._code is not None:
+            return True
+        assert self._process is not None
+        if self._reap():
+            return True
+        return parent_of(self._process.pid) != os.getpid() and self._has_exited_elsewhere()
+
+    def _reap(self) -> bool:
+        """Take dead children away, the user's orphans included; returns whether the root process was among them."""
+        assert self._process is not None
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid == self._process.pid:
+                self._held.note_exit(pid, status)
+                self._code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        return self._code is not None
+
+    def _has_exited_elsewhere(self) -> bool:
+        """The guard is its parent now: it reaps it and writes the status down."""
+        assert self._process is not None
+        if is_alive(self._process):
+            return False
+        deadline = time.monotonic() + _STATUS_WAIT_S
+        while time.monotonic() < deadline:
+            codes = self._held.exit_codes()
+            if self._process.pid in codes:
+                self._code = codes[self._process.pid]
+                return True
+            time.sleep(0.01)
+        self._code = -int(signal.SIGKILL)
+        return True
+
+    def terminate(self) -> None:
+        """SIGTERM to the user's process; when that is the shell we wrapped around a line, to its children."""
+        if self._process is None or not is_alive(self._process):
+            return
+        root = self._process.pid
+        targets = targets_of(root, is_shell=self._job.is_shell)
+        self._terminated = [found for found in map(identify, targets) if found is not None]
+        for pid in targets:
+            self._terminate(pid)
+
+    def insist(self) -> None:
+        """Some time after `terminate`: a shell that went on to its next command when the first had left goes too."""
+        if self._process is None or not self._terminated or any(is_alive(found) for found in self._terminated):
+            return
+        self._terminated = []
+        if is_alive(self._process):
+            self._terminate(self._process.pid)
+
+    def _terminate(self, pid: int) -> None:
+        """SIGTERM, and SIGCONT so that it is heard; what the warden holds hears it when it may go on."""
+        send_signal(pid, signal.SIGTERM)
+        if self._held.ruling().standing is not Standing.STOPPED:
+            send_signal(pid, signal.SIGCONT)
+
+    def kill(self, keep: Callable[[], set[int]]) -> list[int]:
+        """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds.
+
+        Args:
+            keep: processes below this one that are not the user's; costly, so only asked when something is below.
+
+        Returns:
+            What lives still: it may not be signalled, or hangs in the kernel.
+        """
+        self._end_container()
+        left = end_all(self._roots(), keep, is_empty=self._has_no_children)
+        if os.getppid() != self._held.guard_pid:  # what the dead guard had adopted is below neither of us
+            roots = [str(self._process)] if self._process is not None else []
+            sweep_left_overs(self._job, self._rank, self._held, roots)
+        deadline = time.monotonic() + _STATUS_WAIT_S
+        while not self.has_exited() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if self._job.container.image:
+            _sweep_containers(self._job, self._rank)
+        return left
+
+    def _has_no_children(self) -> bool:
+        """Whether certainly nothing of the user's is left: no child at all, where every orphan becomes one.
+
+        An earlier supervisor's orphans are the guard's children, so this says nothing for a later one.
+        """
+        if not self._held.is_first:
+            return False
+        if self._process is not None:
+            self._reap()
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
+
+    def _end_container(self) -> None:
+        """Kill what is in the container first: its client then writes what it still has, and ends by itself."""
+        if not self._job.container.image or self.has_exited():
+            return
+        from windlass.supervise.container.engine import Engine  # lazy: seldom needed
+
+        engine = Engine(self._job.container.engine, self._job.container.variables)
+        engine.signal(f"{self._job.token}.{self._rank}", "KILL")
+        deadline = time.monotonic() + _STATUS_WAIT_S
+        while not self.has_exited() and time.monotonic() < deadline:
+            self.pump()
+            time.sleep(0.01)
+
+    def pump(self) -> bool:
+        """Bring output into the log; False while the disk is full."""
+        result = self._pump.pump()
+        if not result.is_blocked:
+            self._blocked_since = 0.0
+        elif not self._blocked_since:
+            self._blocked_since = self._clock.monotonic()
+        return not result.is_blocked
+
+    def _roots(self) -> list[int]:
+        """The subreapers below which the user's processes are."""
+        return [os.getpid(), self._held.guard_pid] if os.getppid() == self._held.guard_pid else [os.getpid()]
+
+    def trouble(self, now: float, others: Callable[[], set[int]]) -> End | None:
+        """What must end the process now: memory over the limit, a disk that stays full.
+
+        Args:
+            others: guards and supervisors of other replicas, whose memory is not this one's.
+        """
+        if self._process is not None:
+            self._oom_watch.look_at(self._process.pid, now)
+        if self._blocked_since and now > self._blocked_since + _DISK_FULL_PATIENCE_S:
+            return self._end_of(Cause.DISK_FULL, "no space left on device for the log")
+        if self._job.memory_bytes and not self._job.container.image:
+            return self._too_much_memory(now, others)
+        return None
+
+    def _too_much_memory(self, now: float, others: Callable[[], set[int]]) -> End | None:
+        """The cheap sum first, which counts shared pages once per process; only the exact one ends anything."""
+        limit, pids = self._job.memory_bytes, below(self._roots(), others())
+        if resident_bytes(pids) <= limit or now < self._weigh_at:
+            return None
+        used = proportional_bytes(pids)
+        self._weigh_at = now + _WEIGH_SHARE * (self._clock.monotonic() - now)
+        if used <= limit:
+            return None
+        self._memory_note = f"used {used / 2**20:.1f} MiB of memory, the limit is {limit / 2**20:g} MiB"
+        return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)
+
+    def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
+        """Complete the log and name the cause; the whole tree must be gone."""
+        result = self._pump.drain(self._clock.monotonic() - 1.0)
+        lines = tuple(self._pump.last_lines(_NUM_LINES))
+        self._pump.close()
+        code = -int(signal.SIGKILL) if self._code is None else self._code
+        fenced = self._why_fenced() if code == -signal.SIGKILL and not stop_cause else ""
+        if fenced:
+            return replace(self._end_of(Cause.NODE_LOST, fenced), code=code, tail=lines[-_NUM_TAIL_LINES:])
+        evidence = Evidence(
+            stop_cause=stop_cause,
+            finish=finish,
+            was_out_of_memory=self._oom_watch.has_struck(),
+            memory_note=self._memory_note,
+            was_disk_full=result.is_blocked or _has_no_room(self._job.out) or _has_no_room(self._job.checkpoints),
+            lines=lines,
+        )
+        at = self._exited_at or self._clock.now()
+        end = classify(code, evidence, rank=self._rank, host=self._host, at=at)
+        is_build_at_fault = self._job.builds and end.cause == Cause.USER_ERROR
+        return replace(end, cause=str(Cause.DATA_FAILED)) if is_build_at_fault else end
+
+    def _why_fenced(self) -> str:
+        """Why the warden killed this process; empty when it did not."""
+        started_at = self._process.start_ticks / _TICKS_PER_S if self._process is not None else 0.0
+        return self._held.ruling().why_killed(started_at)
+
+    def stopped_by_signal(self) -> bool:
+        """Whether the root process is in state T (SIGSTOP)."""
+        if self._process is None:
+            return False
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return stat.rpartition(b")")[2].split()[0] == b"T"
+
+    def _end_of(self, cause: Cause, message: str) -> End:
+        return End(str(cause), rank=self._rank, host=self._host, message=message, at=self._clock.now())
+
+
+def sweep_left_overs(job: JobDocument, rank: int, held: Held, roots: Iterable[str]) -> list[int]:
+    """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed).
+
+    Args:
+        roots: identities of the user processes that the journal knows of this replica.
+    """
+    if job.container.image:
+        _sweep_containers(job, rank)
+    return sweep(TOKEN_NAME, [f"{job.token}.{rank}"], {os.getpid(), held.guard_pid}, roots=roots)
+
+
+def _sweep_containers(job: JobDocument, rank: int) -> None:
+    from windlass.supervise.container.engine import Engine  # lazy: seldom needed
+
+    Engine(job.container.engine, job.container.variables).sweep(job.token, rank)
+
+
+def _has_no_room(folder: str) -> bool:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _NO_ROOM_BYTES

@@ -1,0 +1,1 @@
+"""Slurm, asked from within a job."""

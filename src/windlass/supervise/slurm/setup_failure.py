@@ -1,0 +1,72 @@
+"""A link whose batch script could not get as far as a supervisor: its modules do not load, or the like.
+
+The script says so with `windlass.pyz failed JOB_FOLDER LINK CAUSE MESSAGE`. It counts as an attempt that failed before
+user code, and the one retry policy decides what follows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from windlass.core.clock import SystemClock
+from windlass.record import events
+from windlass.record.causes import cause_of
+from windlass.record.retry import Budgets, Decision, decide
+from windlass.record.state import End, Task
+from windlass.supervise.chain.links import Links
+from windlass.supervise.gang.incarnation import enter_link
+from windlass.supervise.gang.journal_view import JournalLedger
+from windlass.supervise.job import JobDocument
+
+__all__ = ["end_link"]
+
+
+def end_link(folder: Path, link: int, cause: str, message: str, environ: Mapping[str, str]) -> int:
+    """Record that a link ended before any supervisor began, and queue or cancel what comes after it; 0 when done.
+
+    A late duplicate of the link, and a job that is over or superseded, say nothing.
+    """
+    job = JobDocument.read(folder / "job.json")
+    incarnation = enter_link(folder, link, environ)
+    if incarnation is None:
+        return 0
+    clock = SystemClock()
+    ledger = JournalLedger(
+        Path(job.run_dir) / "journal", job.task, 0, clock, incarnation=incarnation.name, on_record=lambda _: None
+    )
+    ledger.widen()
+    links = Links(job, folder, incarnation, ledger)
+    task = ledger.task()
+    if task.end is None and task.newest_job == job.job:
+        links.begin()
+        end = End(str(cause_of(cause)), host=environ.get("SLURMD_NODENAME", os.uname().nodename), message=message)
+        ledger.append(events.ATTEMPT_ENDED, job=job.job, attempt=_next(task), epoch=0, end=end.to_data())
+        decision = _decide(links, ledger.task(), Budgets(job.interrupted, job.failed))
+        if decision.verdict is None:
+            links.queue_next(clock.monotonic())
+            ledger.close()
+            return 0
+        ledger.append(
+            events.TASK_ENDED,
+            job=job.job,
+            attempt=_next(task),
+            verdict=str(decision.verdict),
+            cause=decision.cause,
+            message=decision.message,
+        )
+    links.cancel_rest()
+    links.let_others_go()
+    ledger.close()
+    return 0
+
+
+def _decide(links: Links, task: Task, budgets: Budgets) -> Decision:
+    decision = decide(task, budgets)
+    return links.after_last(task) or decision if decision.verdict is None else decision
+
+
+def _next(task: Task) -> int:
+    newest = task.newest_attempt
+    return newest.number + 1 if newest is not None else 1

@@ -1,0 +1,94 @@
+"""Slurm's daemons above a replica: the one of its step, and on the first node the one of the batch script.
+
+They tell Slurm that a task has ended, and a task that Slurm ends its job. When one of them is killed, Slurm takes the job
+for running, and `srun` waits, until its walltime is over. So a replica that leaves looks for them, and where one is gone
+it cancels its own job. A leader whose step has no daemon asks now and then whether its job is over, since no `scancel`
+reaches it (`Links.is_job_over`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from windlass.core.process import ProcessId, identify, is_alive, parent_of
+from windlass.supervise.gang.incarnation import START_MARK
+from windlass.supervise.job import JobDocument
+
+__all__ = ["StepDaemons"]
+
+_NAME = "slurmstepd"
+_PAUSE_S = 2.0
+_GIVE_UP_AFTER_S = 1800.0
+"""A controller may be away for so long; after that the walltime ends the job."""
+
+
+class StepDaemons:
+    """The daemons that were there when this process, a task of a step, began; its children may use it too.
+
+    Args:
+        environ: of the task.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._task, self._of_step = os.getpid(), os.getppid()
+        self._of_batch = _batch_daemon(environ.get(START_MARK, ""))
+
+    @property
+    def is_step_abandoned(self) -> bool:
+        """Whether the daemon of this step is gone: the task has another parent."""
+        return parent_of(self._task) not in (0, self._of_step)
+
+    @property
+    def is_batch_abandoned(self) -> bool:
+        """Whether the daemon of the batch script is gone, as far as it was on this node."""
+        return self._of_batch is not None and not is_alive(self._of_batch)
+
+    def end_abandoned_job(self, folder: Path, rank: int, incarnation: str) -> None:
+        """Cancel this job where a daemon is gone; blocks until Slurm has it no more, or until it cannot be asked.
+
+        The task has ended, or the next link goes on with it.
+        """
+        if not (self.is_step_abandoned or self.is_batch_abandoned):
+            return
+        from windlass.supervise.chain.scheduler import SchedulerError  # lazy: hardly ever needed
+        from windlass.supervise.slurm.scheduler import SlurmScheduler
+
+        job = JobDocument.read(folder / "job.json")
+        _note(job, rank, incarnation, "a slurmstepd of its job was killed, so the job was cancelled at its end")
+        scheduler, deadline = SlurmScheduler(job), time.monotonic() + _GIVE_UP_AFTER_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(SchedulerError):
+                state = scheduler.end_this_start()
+                if not state or (state == "COMPLETING" and not self.is_step_abandoned):
+                    return  # what Slurm still sees of it is this very process
+            time.sleep(_PAUSE_S)
+
+
+def _batch_daemon(mark: str) -> ProcessId | None:
+    """The daemon above the batch script; None on every node but its own."""
+    host, _, rest = mark.partition("/")
+    number = rest.partition("/")[0]
+    if host != os.uname().nodename or not number.isdigit():
+        return None
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{number}/comm").read_text().strip() == _NAME:
+            return identify(int(number))
+    return None
+
+
+def _note(job: JobDocument, rank: int, incarnation: str, message: str) -> None:
+    from windlass.core.clock import SystemClock  # lazy: as above
+    from windlass.record import events
+    from windlass.supervise.gang.journal_view import JournalLedger
+
+    with contextlib.suppress(OSError):  # for people only
+        journal = Path(job.run_dir) / "journal"
+        ledger = JournalLedger(
+            journal, job.task, rank, SystemClock(), incarnation=incarnation, on_record=lambda _: None
+        )
+        ledger.append(events.NOTE, message=message)
+        ledger.close()

@@ -1,0 +1,171 @@
+"""The client's side of a virtual site: submit and find again, observe, cancel; the steps of `backends.slurm`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from windlass.backends.door import Answer, LocalDoor
+from windlass.backends.protocol import JobState, Observation
+from windlass.backends.slurm.pulses import signs_of_life
+from windlass.core.errors import WaitTimeoutError
+from windlass.record.causes import Cause
+from windlass.supervise.slurm.cancels import judge_cancel
+from windlass.supervise.slurm.jobs import Ended, cause_of_end
+from windlass.testing.simulation.backend import LostReplyError, RefusedError
+from windlass.testing.simulation.cluster import Cluster
+from windlass.testing.simulation.scenario import FaultPlan, TaskPlan
+from windlass.testing.simulation.site.job import PENDING, SiteJob, SlurmLink, document_of
+from windlass.testing.simulation.site.plan import SitePlan
+from windlass.testing.simulation.site.slurm import VirtualSlurm
+from windlass.testing.simulation.site.slurm_commands import cancel, submit_link
+
+__all__ = ["SiteBackend"]
+
+
+class _VirtualDoor(LocalDoor):
+    """Answers the one command of `signs_of_life`: how old the pulses of a job are on the server's clock."""
+
+    def __init__(self, cluster: Cluster, job: SiteJob) -> None:
+        super().__init__()
+        self._cluster, self._job = cluster, job
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | Path = b"",
+        timeout_s: float = 60.0,
+        env: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """What `stat` says."""
+        beats = self._cluster.pulses.get(self._job.folder, {})
+        lines = [f"{int(float(beat))} {path}\n" for path, beat in beats.items()]
+        return Answer(0, f"{int(self._cluster.world.now)} now\n" + "".join(lines), "")
+
+
+class SiteBackend:
+    """Queues jobs at the virtual site.
+
+    Attributes:
+        hidden_until: until then observations see nothing.
+    """
+
+    def __init__(self, cluster: Cluster, site: SitePlan, faults: FaultPlan) -> None:
+        self._cluster, self._site, self._faults = cluster, site, faults
+        self.slurm = VirtualSlurm(cluster, site, faults.lost_replies)
+        self._jobs: dict[str, SiteJob] = {}
+        self._submitted: dict[str, str] = {}
+        self.hidden_until = 0.0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing waits, runs, or is on its way into the queue."""
+        links = self.slurm.links.values()
+        return not self.slurm.num_landing and all(link.is_over and not link.is_completing for link in links)
+
+    def submit(self, task: TaskPlan, number: int, token: str) -> str:
+        """Take a job; idempotent by token. Returns the backend's id.
+
+        Raises:
+            LostReplyError: it was taken, or not; nobody knows.
+            RefusedError: it will never be taken.
+        """
+        if self._faults.is_refusing:
+            raise RefusedError("no such partition")
+        if token in self._submitted:
+            return self._submitted[token]
+        is_first = token not in self._jobs
+        if is_first:
+            document = document_of(self._site, task, number, token)
+            job = SiteJob(slurm=self.slurm, task=task, number=number, token=token, document=document)
+            self._jobs[token] = self.slurm.jobs[job.folder] = job
+            self._cluster.monitor.on_submitted(job)
+        job = self._jobs[token]
+        if self.slurm.is_away:
+            raise LostReplyError
+        links, goes_on = ({}, True) if is_first else self._find(job)
+        self._queue(job, links, goes_on=goes_on)
+        self._submitted[token] = f"sj-{token}"
+        return self._submitted[token]
+
+    def _queue(self, job: SiteJob, links: dict[int, str], *, goes_on: bool) -> None:
+        try:
+            for number in range(1, max(1, job.document.queue.num_queued) + 1):
+                if goes_on and number not in links:
+                    links[number] = submit_link(self.slurm, job.folder, number)
+        except WaitTimeoutError as error:
+            if not (links and job.document.chain.can_submit):
+                raise LostReplyError from error
+
+    def _find(self, job: SiteJob) -> tuple[dict[int, str], bool]:
+        known = [link for link in self.slurm.of_job(job) if not link.is_over or self._remembers(link)]
+        if known:
+            return {link.number: str(link.id) for link in reversed(known)}, not all(link.is_over for link in known)
+        first = self.slurm.first_of_link(job.folder, 1)
+        return ({1: first}, False) if first else ({}, True)
+
+    def _remembers(self, link: SlurmLink) -> bool:
+        return self._cluster.world.now <= link.ended_at + self._site.remembers_s
+
+    def observe(self, backend_id: str) -> Observation:
+        """What can be seen of a job."""
+        job = self._jobs[backend_id.removeprefix("sj-")]
+        if self.slurm.is_away or self._cluster.world.now < self.hidden_until:
+            return Observation(state=JobState.UNKNOWN)
+        links = [link for link in self.slurm.of_job(job) if not link.is_over or link.is_completing]
+        waiting = tuple(str(link.id) for link in links if link.state == PENDING)
+        if any(link.state != PENDING for link in links):
+            return Observation(state=JobState.RUNNING, waiting=waiting)
+        if links:
+            return Observation(state=JobState.QUEUED, waiting=waiting)
+        past = [link for link in self.slurm.of_job(job) if self._site.has_accounting or self._remembers(link)]
+        run = [link for link in past if link.nodes] or past
+        ended = self._how_ended(job, run[-1]) if run else None
+        signs = signs_of_life(
+            _VirtualDoor(self._cluster, job), job.document, Path(job.folder), is_known=ended is not None
+        )
+        if ended is None:
+            return Observation(state=JobState.GONE, detail="Slurm does not know it any more", signs=signs)
+        cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)
+        return Observation(state=JobState.GONE, detail=ended.message, cause=cause, signs=signs)
+
+    def _how_ended(self, job: SiteJob, link: SlurmLink) -> Ended | None:
+        """As `backends.slurm.failed_start.how_ended`."""
+        has_begun = self.slurm.first_of_link(job.folder, link.number) == str(link.id)
+        ended = cause_of_end(link.state, link.reason, has_begun=has_begun)
+        if ended is None or ended.cause is not Cause.CANCELLED or not link.nodes:
+            return ended
+        by, reasons = link.by if self._site.has_accounting else None, [self.slurm.reason_of(n.name) for n in link.nodes]
+        return judge_cancel(by=by, reasons=reasons, has_begun=has_begun, is_later_start=False, nodes="its nodes")
+
+    def is_gone(self, backend_id: str) -> bool:
+        """The truth, for the monitor: no link waits or runs, nor user code of one that was forgotten."""
+        job = self._jobs[backend_id.removeprefix("sj-")]
+        return all(link.is_over for link in self.slurm.of_job(job)) and not self._lives_on(job)
+
+    def _lives_on(self, job: SiteJob) -> bool:
+        """Whether user code runs of a job that the controller forgot."""
+        guards = [guard for guard in self._cluster.guards.values() if guard.job is job and guard.holds_lock]
+        return job.folder in self.slurm.orphans and any(child.runs for guard in guards for child in guard.children)
+
+    def unqueue(self, backend_id: str) -> None:
+        """End the links that wait."""
+        self._end(backend_id, PENDING)
+
+    def cancel(self, backend_id: str) -> None:
+        """End all links, first those that wait."""
+        self._end(backend_id)
+
+    def _end(self, backend_id: str, state: str = "") -> None:
+        if self.slurm.is_away:
+            return
+        job = self._jobs[backend_id.removeprefix("sj-")]
+        for link in sorted(self.slurm.of_job(job), key=lambda link: link.state != PENDING):
+            if not link.is_over and link.state in (state, state or link.state):
+                if self.slurm.watch is not None:
+                    self.slurm.watch.on_cancelled(link)
+                cancel(self.slurm, link)
+
+    def sweep(self, backend_id: str) -> None:
+        """A site's nodes cannot be swept by a client."""

@@ -1,0 +1,1 @@
+"""Metrics to where people look at them."""

@@ -1,0 +1,1 @@
+"""Checkpoints that torch's distributed checkpointing wrote."""

@@ -1,0 +1,1 @@
+"""Files of checkpoints: folders and buckets, locks, what killed saves left."""

@@ -1,0 +1,125 @@
+"""A text continued by a model on disk: its tokenizer found, its weights loaded, tokens made and read back as text."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from windlass.config import from_data
+from windlass.core.errors import SpecError, UsageError
+from windlass.core.phrases import count
+from windlass.train.data.config import TokenizerConfig
+from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
+from windlass.train.generation.generate import generate
+from windlass.train.hf.mapped import fill
+from windlass.train.hf.sources import StoredCheckpoint, companions_of, open_model
+from windlass.train.model.decoder import Decoder
+from windlass.train.parallel.world import require_gpu
+
+if TYPE_CHECKING:
+    from windlass.train.hf.mapped import ModelSource
+
+__all__ = ["continue_texts"]
+
+
+def continue_texts(
+    checkpoint: str,
+    prompts: list[str],
+    *,
+    max_new_tokens: int = 64,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    tokenizer: str = "",
+    device: str = "auto",
+) -> list[str]:
+    """What the model says after each prompt, without the prompt. Costs the model's memory.
+
+    Args:
+        checkpoint: anything that `open_model` reads.
+        temperature: 0: always the likeliest token.
+        tokenizer: as in a recipe; empty: the recipe's own, or that in the folder of Hugging Face.
+        device: `auto`: a GPU where there is one.
+
+    Raises:
+        NotFoundError, CheckpointError: there is no checkpoint, or it is damaged.
+        UsageError: no tokenizer is named, a prompt has no token, or more is wanted than the model can hold.
+        PreconditionError: there is no GPU, and `device` is one.
+    """
+    place = torch.device(
+        "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
+    )
+    if place.type == "cuda":
+        require_gpu()
+    with open_model(checkpoint) as source:
+        words = _tokenizer(source, checkpoint, tokenizer)
+        tokens = [_encoded(words, prompt) for prompt in prompts]
+        _check_length(max(map(len, tokens), default=0), max_new_tokens, source.config.max_length)
+        with torch.device(place):
+            model = Decoder(source.config)
+        fill(dict(model.named_parameters()), source, checkpoint)
+    model.eval()
+    made = generate(
+        model,
+        tokens,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        eos=words.ids.eos_id,
+        seed=seed,
+    )
+    return [words.decode(ids) for ids in made]
+
+
+def _check_length(num_tokens: int, num_new: int, longest: int) -> None:
+    if num_tokens + num_new > longest:
+        raise UsageError(
+            f"a prompt of {count(num_tokens, 'token')} and {num_new} new ones are more than the {longest} the model is meant for",
+            hint=f"ask for at most {count(max(0, longest - num_tokens), 'new token')}, or shorten the prompt",
+            code="bad-value",
+        )
+
+
+def _encoded(words: Tokenizer, prompt: str) -> list[int]:
+    begin = [] if words.ids.bos_id is None else [words.ids.bos_id]
+    ids = [*begin, *words.encode(prompt)]
+    if not ids:
+        raise UsageError("the prompt is empty", hint="give it a word to begin with", code="bad-value")
+    return ids
+
+
+def _tokenizer(source: ModelSource, checkpoint: str, named: str) -> Tokenizer:
+    config = TokenizerConfig()
+    if isinstance(source, StoredCheckpoint):
+        data = source.record.get("recipe", {}).get("data", {}).get("tokenizer")
+        config = config if data is None else from_data(TokenizerConfig, data, source=checkpoint)
+    if named:
+        return _loaded(replace(config, path=named), checkpoint)
+    found = companions_of(source)
+    if config.path or "tokenizer.json" not in found.files:
+        return _loaded(config, checkpoint)
+    with tempfile.TemporaryDirectory(prefix="windlass-tokenizer-") as folder:
+        for name, content in found.files.items():
+            (Path(folder) / name).write_bytes(content)
+        return _loaded(replace(config, path=folder, eos_id=_one_id(found.ids.get("eos_token_id"))), checkpoint)
+
+
+def _one_id(stated: object) -> int | None:
+    """The end mark of a config.json; where it names several, its tokenizer says which."""
+    return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated >= 0 else None
+
+
+def _loaded(config: TokenizerConfig, checkpoint: str) -> Tokenizer:
+    try:
+        return load_tokenizer(config)
+    except SpecError as error:
+        if error.code != "tokenizer-missing":
+            raise
+        hint = "give `--tokenizer` a tokenizer.json, a folder with one, a name of the hub, or `bytes`"
+        raise UsageError(f"{checkpoint} names no tokenizer", hint=hint, code="tokenizer-missing") from error

@@ -1,0 +1,248 @@
+"""The head's journal: an exclusive lock that is the lease, a torn tail cut, and group commit.
+
+Records are gathered, written with one write before any command that follows from them leaves, and brought to the disk
+at most every 50 ms, and before anything that cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import time
+import weakref
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from windlass.core.clock import Clock
+from windlass.core.errors import PreconditionError
+from windlass.core.files import fsync_directory, take_lock, write_json
+from windlass.core.json_text import read_json
+from windlass.record.frames import Record
+from windlass.tune.controller.journal.stream import JournalStream
+from windlass.tune.errors import BadValueError
+from windlass.tune.folder import HEAD, SweepFolder
+
+__all__ = ["HeadJournal"]
+
+_SYNC_EVERY_S = 0.05
+_LEASE_WAIT_S = 5.0
+_LEASE_PAUSE_S = 0.05
+_to_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+class HeadJournal:
+    """The one writer of a sweep's journal; while it lives no other process can be one.
+
+    Read everything with `read` first: it finds the end, where the torn tail is cut.
+
+    Raises:
+        PreconditionError: another head has the lease (`sweep-has-head`), the file system has no locks, or the folder
+            takes no files (`sweep-not-writable`).
+    """
+
+    def __init__(self, folder: SweepFolder, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._path = folder.head_journal
+        try:
+            folder.journal.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise PreconditionError(
+                f"the sweep's folder {folder.path} cannot be written: {error.strerror}",
+                hint="name another one: RunConfig(storage_path=...), or WINDLASS_HOME",
+                code="sweep-not-writable",
+            ) from error
+        try:
+            self._take_lease()
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._close_in_forks()
+        self.end = 0
+        self.seq = 0
+        self.last_at = 0.0
+        self._lines: list[bytes] = []
+        self._is_dirty = False
+        self._synced_at = float("-inf")
+        self._zero = (0.0, 0.0)
+        self._note: dict[str, Any] = {"host": os.uname().nodename, "pid": os.getpid()}
+
+    def _take_lease(self) -> None:
+        for attempt in range(int(_LEASE_WAIT_S / _LEASE_PAUSE_S)):
+            with contextlib.suppress(BlockingIOError):
+                take_lock(self._file, self._path)
+                return
+            if attempt == 0 and self._head_lives_here():
+                break
+            time.sleep(_LEASE_PAUSE_S)  # a head that was killed: its lock goes when its last child has ended
+        raise PreconditionError(
+            f"the sweep in {self._folder.path} has a head already: {self._who()}",
+            hint="`windlass sweep show` follows it; end that process first to take over",
+            code="sweep-has-head",
+        )
+
+    def _head(self) -> dict[str, Any]:
+        try:
+            found = read_json(self._folder.head_note)
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _who(self) -> str:
+        head = self._head()
+        return f"process {head['pid']} on {head['host']}" if {"pid", "host"} <= set(head) else "another process"
+
+    def _head_lives_here(self) -> bool:
+        head = self._head()
+        return head.get("host") == os.uname().nodename and Path(f"/proc/{head.get('pid')}").exists()
+
+    def _close_in_forks(self) -> None:
+        """A forked child would share the lock, and keep the lease when this process is gone."""
+        me = weakref.ref(self)
+
+        def close_in_child() -> None:
+            journal = me()
+            if journal is not None and journal._file >= 0:
+                os.close(journal._file)
+                journal._file = -1
+
+        os.register_at_fork(after_in_child=close_in_child)
+
+    def read(self) -> Iterator[list[Record]]:
+        """Everything that was written, in pieces; call once, to its end, before the first `append`.
+
+        Raises:
+            PreconditionError: records are missing in the middle (`sweep-journal-damaged`); nothing was changed.
+        """
+        stream = JournalStream(self._folder)
+        for piece in stream.pieces():
+            if piece[-1].seq != self.seq + len(piece):
+                raise self._damaged(piece)
+            self.seq = piece[-1].seq
+            self.last_at = piece[-1].at
+            yield piece
+        self.end = stream.position
+
+    def _damaged(self, piece: list[Record]) -> PreconditionError:
+        place = next(place for place, record in enumerate(piece) if record.seq != self.seq + place + 1)
+        last, next_one = self.seq + place, piece[place].seq
+        return PreconditionError(
+            f"{self._path} is damaged: behind record {last} comes record {next_one}, and a sweep's journal has no gaps",
+            hint=f"take the file from a backup, or keep what is before: head -n {last} head.wj > whole; mv whole head.wj",
+            code="sweep-journal-damaged",
+        )
+
+    def begin(self) -> None:
+        """Cut the torn tail, and tell who the head is."""
+        if os.fstat(self._file).st_size > self.end:
+            os.ftruncate(self._file, self.end)
+        fsync_directory(self._folder.journal)
+        fsync_directory(self._folder.path)
+        self._zero = (max(self._clock.now(), self.last_at), self._clock.monotonic())
+        self.tell()
+
+    def tell(self, **facts: Any) -> None:
+        """Show facts about the head to people, beside its host and process."""
+        self._note.update(facts)
+        with contextlib.suppress(OSError):  # a full disk: it is for people
+            write_json(self._folder.head_note, self._note, is_durable=False)
+
+    def now(self) -> float:
+        """Wall time that never goes back within a sweep, in whole microseconds; what records are stamped with."""
+        wall, monotonic = self._zero
+        return round(wall + (self._clock.monotonic() - monotonic), 6)
+
+    def append(self, kind: str, data: dict[str, Any], at: float) -> None:
+        """Gather a record.
+
+        Raises:
+            UsageError: it holds what JSON cannot (`not-json`).
+        """
+        self.seq += 1
+        fields = {"kind": kind, "writer": HEAD, "seq": self.seq, "at": at, **data}
+        try:
+            body = _to_json(fields).encode("ascii")
+        except (TypeError, ValueError) as error:
+            self.seq -= 1
+            raise BadValueError(
+                f"a trial's configuration or report holds what JSON cannot: {_unfit(data, '') or error}",
+                hint="use numbers, text, lists and dictionaries; give objects through `tune.with_parameters`",
+                code="not-json",
+            ) from error
+        self._lines.append(b"%08x %08x %s\n" % (len(body), zlib.crc32(body), body))
+
+    def write(self) -> None:
+        """Hand everything gathered to the operating system: it survives this process.
+
+        Raises:
+            PreconditionError: the disk is full (`sweep-not-writable`), or does not take it; nothing of it was written.
+        """
+        if not self._lines:
+            return
+        content = b"".join(self._lines)
+        try:
+            self._write(content)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self.end)
+            raise PreconditionError(
+                f"{self._path} cannot be written: {os.strerror(error.errno or 0)}",
+                hint="make room and start the same command again: the sweep goes on where it was",
+                code="sweep-not-writable",
+            ) from error
+        self.end += len(content)
+        self._lines.clear()
+        self._is_dirty = True
+
+    def _write(self, content: bytes) -> None:
+        view = memoryview(content)
+        while view:
+            num_written = os.pwrite(self._file, view, self.end + len(content) - len(view))
+            if num_written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            view = view[num_written:]
+
+    def sync(self, *, is_urgent: bool = False) -> float:
+        """Bring what was written to the disk if it is time, or in any case; returns seconds until it is time, or -1.
+
+        Raises:
+            PreconditionError: see `write`.
+        """
+        if not self._is_dirty:
+            return -1.0
+        left = self._synced_at + _SYNC_EVERY_S - self._clock.monotonic()
+        if left > 0 and not is_urgent:
+            return left
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            hint = "look at the disk; then start the same command again"
+            raise PreconditionError(f"{self._path}: {error}", hint=hint, code="sweep-not-writable") from error
+        self._synced_at = self._clock.monotonic()
+        self._is_dirty = False
+        return -1.0
+
+    def close(self) -> None:
+        """Bring what was written to the disk and give the lease back. Idempotent."""
+        if self._file < 0:
+            return
+        with contextlib.suppress(PreconditionError):
+            self.sync(is_urgent=True)
+        os.close(self._file)
+        self._file = -1
+
+
+def _unfit(value: Any, place: str) -> str:
+    """The first of what JSON cannot hold, with its place; empty where all of it is fit."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    for name, inner in pairs:
+        found = _unfit(inner, f"{place}/{name}" if place else str(name))
+        if found:
+            return found
+    is_plain = value is None or isinstance(value, (str, int, float, dict, list, tuple))
+    return "" if is_plain else f"`{place}` is {value!r:.100}, a {type(value).__qualname__}"

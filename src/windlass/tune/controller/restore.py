@@ -1,0 +1,174 @@
+"""What a sweep's journal says about how it began, and what a head that opens it may bring along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from windlass.core.errors import PreconditionError
+from windlass.core.version import VERSION
+from windlass.record.frames import HEADER, Record, read_frames
+from windlass.tune.controller.changes import changed
+from windlass.tune.controller.journal import records
+from windlass.tune.controller.settings import Settings, goal_to_data
+from windlass.tune.errors import BadValueError
+from windlass.tune.folder import SweepFolder
+from windlass.tune.schedulers.protocol import Scheduler
+from windlass.tune.searchers.protocol import Goal, Searcher
+
+__all__ = ["Beginning", "Extension", "creation", "describe", "fill_in_metric", "read_beginning"]
+
+_ASKED = f' {{"kind":"{records.SWEEP_ASKED}",'.encode("ascii")
+"""How a request begins behind its line's length and sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extension:
+    """More of a sweep than it was begun with.
+
+    Attributes:
+        settings: fields of `Settings` with new values: `{"num_samples": 200, "time_budget_s": 0}`.
+        space: JSON of the new space, for readers; None: as before.
+        stopper: JSON of the new stopper; None: as before.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    space: Any = None
+    stopper: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What the journal of a sweep says about its making.
+
+    Attributes:
+        created: the facts of its first record.
+        original: the settings with which it began.
+        settings: those with its extensions.
+        space, stopper: their JSON, with its extensions.
+    """
+
+    created: Mapping[str, Any]
+    original: Settings
+    settings: Settings
+    space: Any
+    stopper: Any
+
+    def extended(self, extension: Extension) -> Settings:
+        """The settings with one more extension."""
+        return changed(self.settings, extension.settings)
+
+    def unchanged(self, extension: Extension) -> str:
+        """One sentence if an extension asks for what the sweep is already; empty where it changes something."""
+        now = (self.extended(extension), extension.space or self.space, extension.stopper or self.stopper)
+        if now != (self.settings, self.space, self.stopper):
+            return ""
+        words = [f"{name}={value}" for name, value in extension.settings.items()]
+        words += ["this space"] if extension.space is not None else []
+        words += ["this stop condition"] if extension.stopper is not None else []
+        return f"{self.settings.name} has {' and '.join(words) or 'all of that'} already: nothing changes"
+
+    def check(self, scheduler: Scheduler, searcher: Searcher) -> None:
+        """Refuse to go on with other algorithms.
+
+        Raises:
+            PreconditionError: `sweep-differs`.
+        """
+        for what, part in (("scheduler", scheduler), ("searcher", searcher)):
+            before, now = self.created[what], describe(part)
+            if json.dumps(before, sort_keys=True) != json.dumps(now, sort_keys=True):
+                raise PreconditionError(
+                    f"the sweep was begun with the {what} {json.dumps(before)}, not {json.dumps(now)}",
+                    hint=f"restore it with the {what} it has, or begin a sweep of another name",
+                    code="sweep-differs",
+                )
+
+
+def read_beginning(folder: SweepFolder, given: Settings) -> Beginning | None:
+    """How the sweep in a folder was made; None: there is none.
+
+    Args:
+        given: its `resources` are used where the journal has a function's name only.
+    """
+    try:
+        content = folder.head_journal.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    first = read_frames(content[: content.find(b"\n") + 1])[0]
+    if not first or first[0].kind != records.SWEEP_CREATED:
+        return None
+    created = first[0].data
+    original = Settings.from_data(created["name"], created["goal"], created["settings"])
+    if isinstance(created["settings"]["resources"], str):
+        original = replace(original, resources=given.resources)
+    settings, space, stopper = original, created["space"], created["stopper"]
+    for record in _requests(content):
+        if record.data["what"] == "extend":
+            settings = changed(settings, record.data["settings"])
+            space = space if record.data["space"] is None else record.data["space"]
+            stopper = stopper if record.data["stopper"] is None else record.data["stopper"]
+    return Beginning(created=created, original=original, settings=settings, space=space, stopper=stopper)
+
+
+def _requests(content: bytes) -> Iterator[Record]:
+    """What was asked of a sweep, found among a hundred thousand reports without a look at their lines."""
+    place = content.find(_ASKED)
+    while place >= 0:
+        begin, end = place - HEADER + 1, content.find(b"\n", place) + 1
+        if content[begin - 1 : begin] == b"\n":  # else some configuration has these words in it
+            yield from read_frames(content[begin:end])[0]
+        place = content.find(_ASKED, place + 1)
+
+
+def creation(
+    settings: Settings, scheduler: Scheduler, searcher: Searcher, stopper: Any, described: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The facts of `sweep-created`."""
+    return {
+        "name": settings.name,
+        "goal": goal_to_data(settings.goal),
+        "settings": settings.to_data(),
+        "space": described.get("space"),
+        "scheduler": describe(scheduler),
+        "searcher": describe(searcher),
+        "stopper": described.get("stopper", None if stopper is None else describe(stopper)),
+        "trainable": described.get("trainable") or {},
+        "version": VERSION,
+    }
+
+
+def describe(part: Any) -> dict[str, Any]:
+    """The JSON form of a scheduler, searcher or stopper: its type and its settings."""
+    settings = getattr(part, "settings", None)
+    found = dict(settings()) if callable(settings) else {}
+    return {"type": type(part).__name__, **found}
+
+
+def fill_in_metric(scheduler: Scheduler, goal: Goal) -> None:
+    """Give the scheduler the sweep's metric and mode.
+
+    Raises:
+        UsageError: it has others (`metric-named-twice`).
+    """
+    if not goal.metrics:
+        return
+    metric, mode = goal.metrics[0], "max" if goal.is_max[0] else "min"
+    for name, own, wanted in (("metric", scheduler.metric, metric), ("mode", scheduler.mode, mode)):
+        if own is not None and own != wanted:
+            raise BadValueError(
+                f"the sweep's {name} is `{wanted}` and its scheduler's is `{own}`",
+                hint="name metric and mode once: in the sweep",
+                code="metric-named-twice",
+            )
+    scheduler.metric, scheduler.mode = metric, mode
+
+
+def is_there(folder: SweepFolder) -> PreconditionError:
+    """A new sweep would be mixed with an old one."""
+    return PreconditionError(
+        f"there is a sweep in {folder.path} already",
+        hint="restore it (`Tuner.restore`, `windlass sweep resume`), or give the new one another name",
+        code="sweep-exists",
+    )

@@ -1,0 +1,246 @@
+"""Population based training, asynchronous or in step, with the decisions of Ray Tune's scheduler of the same name.
+
+Source: Jaderberg et al. 2017, "Population based training of neural networks" (arXiv 1711.09846).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from windlass.tune.errors import BadValueError
+from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
+from windlass.tune.schedulers.population_based.explore import (
+    Config,
+    check_mutations,
+    draw_value,
+    explore,
+    fill,
+    flat,
+    mutated,
+    tag_of,
+)
+from windlass.tune.schedulers.population_based.ranking import Member, Population
+from windlass.tune.schedulers.protocol import GO_ON, NO_ANSWER, Decision, Sweep, Verdict
+from windlass.tune.schedulers.seeding import seeded
+from windlass.tune.trial import Metrics, Trial
+
+__all__ = ["PopulationBasedTraining"]
+
+
+class PopulationBasedTraining(FIFO):
+    """From time to time the worst trials take over state and configuration of the best, and change the latter.
+
+    Each trial is considered when `perturbation_interval` has passed since it was last, after `burn_in_period`. Among
+    the best `quantile_fraction` of all live trials it saves; among the worst it goes on as a clone of one of the best
+    that has saved. Where trials outnumber slots, a trial gives way after each interval to the one that is furthest behind.
+
+    Args:
+        time_attr: what measures progress.
+        hyperparam_mutations: by name a list (resample, or step to a neighbour), a space or a function without
+            arguments (resample, or multiply), or a nested dictionary of those. What a trial's configuration
+            lacks of it is drawn from it.
+        resample_probability: of drawing a value anew; else it is changed a little.
+        perturbation_factors: one of them multiplies a value.
+        custom_explore_fn: gets the new configuration and returns the one to use.
+        log_config: accepted for scripts that pass it; the journal always has every exploit.
+        require_attrs: False passes over results that lack `time_attr` or the metric.
+        synch: all trials wait for each other at each interval.
+    """
+
+    needs_saving = True
+    forbids_learning = True
+
+    def __init__(  # noqa: PLR0917 - in the order of Ray Tune's arguments
+        self,
+        time_attr: str = "time_total_s",
+        metric: str | None = None,
+        mode: str | None = None,
+        perturbation_interval: float = 60.0,
+        burn_in_period: float = 0.0,
+        hyperparam_mutations: Mapping[str, Any] | None = None,
+        quantile_fraction: float = 0.25,
+        resample_probability: float = 0.25,
+        perturbation_factors: Sequence[float] = (1.2, 0.8),
+        custom_explore_fn: Callable[[Config], Any] | None = None,
+        log_config: bool = True,
+        require_attrs: bool = True,
+        synch: bool = False,
+    ) -> None:
+        check_mode(mode)
+        super().__init__()
+        self.time_attr, self.metric, self.mode = time_attr, metric, mode
+        self.perturbation_interval, self.burn_in_period = perturbation_interval, burn_in_period
+        self.hyperparam_mutations = dict(hyperparam_mutations or {})
+        self.quantile_fraction, self.resample_probability = quantile_fraction, resample_probability
+        self.perturbation_factors, self.custom_explore_fn = perturbation_factors, custom_explore_fn
+        self.log_config, self.require_attrs, self.synch = log_config, require_attrs, synch
+        self._check()
+        self._population = Population(quantile_fraction)
+        self._barrier = max(perturbation_interval, burn_in_period)
+        self._behind: set[str] = set()  # members that have not come to the barrier
+        self._num_draws: dict[str, int] = {}
+
+    def _check(self) -> None:
+        check_mutations(self.hyperparam_mutations)
+        if not self.hyperparam_mutations and self.custom_explore_fn is None:
+            hint = 'hyperparam_mutations={"lr": tune.loguniform(1e-5, 1e-1)}, say'
+            raise refuse("population based training has neither hyperparam_mutations nor custom_explore_fn", hint)
+        if not 0 <= self.quantile_fraction <= 0.5:
+            raise refuse(f"quantile_fraction is {self.quantile_fraction!r}", "it lies between 0 and 0.5")
+        if not self.perturbation_interval > 0:
+            raise refuse(f"perturbation_interval is {self.perturbation_interval!r}", "it must be above 0")
+        if not self.perturbation_factors:
+            raise refuse("perturbation_factors is empty", "(1.2, 0.8) is the default")
+
+    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+        super().on_add(sweep, trial)
+        rng = sweep.draw("pbt-fill", trial.id)
+        trial.assigned.update(flat(fill(trial.config, self.hyperparam_mutations, lambda one: self._drawn(one, rng))))
+        self._population.add(trial)
+        self._behind.add(trial.id)
+
+    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+        if not self._has_attributes(sweep, trial, result):
+            return GO_ON
+        time, member = result[self.time_attr], self._population.members[trial.id]
+        if time < self.burn_in_period or time - member.perturbed_at < self.perturbation_interval:
+            return GO_ON
+        self._record(member, time, self.score(sweep, result))
+        return self._meet(sweep, member, time) if self.synch else self._perturb(sweep, member, time)
+
+    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+        super().on_complete(sweep, trial, result)
+        self._leave(trial)
+
+    def on_error(self, sweep: Sweep, trial: Trial) -> None:
+        super().on_error(sweep, trial)
+        self._leave(trial)
+
+    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+        super().on_remove(sweep, trial)
+        self._leave(trial)
+
+    def choose(self, sweep: Sweep) -> Trial | None:
+        """The waiting trial that is furthest behind; in step, only one that has not come to the barrier."""
+        if sweep.is_searching and not sweep.pending:
+            return None  # a new trial is furthest behind
+        if self.synch and not (self._behind or sweep.running) and sweep.paused:
+            self._pass_barrier(sweep, self._population.furthest)  # the one that all waited for is over
+        waiting = [*sweep.pending.values(), *sweep.paused.values()]
+        if self.synch:
+            waiting = [trial for trial in waiting if trial.id in self._behind]
+        waiting.sort(key=lambda trial: (self._population.members[trial.id].trained_to, self.turn(trial)))
+        return next((trial for trial in waiting if sweep.may_start(trial)), None)
+
+    def credit(self, sweep: Sweep, trial: Trial) -> int:
+        """Up to the next time it is considered, where reports are counted as `time_attr` counts them."""
+        member = self._population.members.get(trial.id)
+        if self.time_attr != "training_iteration" or member is None:
+            return 1
+        due = max(self.burn_in_period, member.perturbed_at + self.perturbation_interval)
+        return min(max(math.ceil(due) - trial.iteration, 1), ENDLESS)
+
+    def _record(self, member: Member, time: float, score: float) -> None:
+        """A member is considered with its newest result."""
+        self._population.rank(member, score)
+        member.trained_to = time
+        if time >= self._barrier:
+            self._behind.discard(member.trial.id)
+
+    def _perturb(self, sweep: Sweep, member: Member, time: float) -> Verdict:
+        member.perturbed_at = time
+        lower, upper = self._population.quantiles()
+        others_wait = bool(sweep.pending or sweep.paused or sweep.is_searching)
+        if self._save_or_exploit(sweep, member, lower, upper):
+            return NO_ANSWER
+        if others_wait:
+            return Verdict(Decision.PAUSE, "it gives way to a trial that is further behind")
+        return GO_ON
+
+    def _meet(self, sweep: Sweep, member: Member, time: float) -> Verdict:
+        if sweep.is_searching:
+            return Verdict(Decision.PAUSE, f"it waits at {self.time_attr} {time:g} for trials that are to come")
+        num_behind = len(self._behind) - (member.trial.id in self._behind)
+        if num_behind:
+            return Verdict(Decision.PAUSE, f"it waits at {self.time_attr} {time:g} for {num_behind} others")
+        if member in self._pass_barrier(sweep, time):
+            return NO_ANSWER
+        return Verdict(Decision.PAUSE, f"all trials came to {self.time_attr} {time:g}; they go on in turn")
+
+    def _pass_barrier(self, sweep: Sweep, time: float) -> list[Member]:
+        """Consider every member, the best first so that they have saved; returns those that became clones."""
+        members = self._population.members
+        lower, upper = self._population.quantiles()
+        for other in members.values():
+            other.perturbed_at = time
+            if other not in upper:
+                other.saved = None
+        exploited = [one for one in [*upper, *lower] if self._save_or_exploit(sweep, one, lower, upper)]
+        self._barrier = max(self._barrier + self.perturbation_interval, self._population.furthest)
+        self._behind = {name for name, other in members.items() if other.trained_to < self._barrier}
+        return exploited
+
+    def _save_or_exploit(self, sweep: Sweep, member: Member, lower: list[Member], upper: list[Member]) -> bool:
+        """Save one of the best, or make one of the worst a clone; whether it was."""
+        member.saved = sweep.save(member.trial) if member in upper else None
+        if member not in lower:
+            return False
+        name = member.trial.id
+        self._num_draws[name] = self._num_draws.get(name, 0) + 1
+        rng = sweep.draw("pbt", name, self._num_draws[name])
+        source = rng.choice(upper)
+        if source.saved is None:
+            return False
+        self._exploit(sweep, member, source, rng)
+        return True
+
+    def _exploit(self, sweep: Sweep, member: Member, source: Member, rng: Random) -> None:
+        assert source.saved is not None
+        trial, model = member.trial, source.trial
+        config, done = self._changed(sweep, member, source, rng)
+        if self.custom_explore_fn is not None:
+            with seeded(rng):
+                config = self.custom_explore_fn(config)
+            if not isinstance(config, dict):
+                hint = "return the configuration that it got, changed"
+                raise BadValueError(f"custom_explore_fn returned {config!r}", hint=hint, code="bad-value")
+        changes = mutated(config, self.hyperparam_mutations)
+        words = ", ".join(f"{name} {how}" for name, how in flat(done).items())
+        num, sign = self._population.num_ranked, self.sign_in(sweep)
+        scores = f"{sign * (member.score or 0):.6g} against {sign * (source.score or 0):.6g}"
+        why = f"among the worst of {num}, it takes over from trial {model.id} ({scores})" + (
+            f": {words}" if words else ""
+        )
+        assigned = {**model.assigned, **flat(changes)}
+        tag = tag_of(trial.number, changes)
+        sweep.exploit(trial, config=config, source=source.saved, tag=tag, why=why, assigned=assigned)
+        member.perturbed_at, member.trained_to = source.perturbed_at, source.trained_to
+
+    def _drawn(self, source: Any, rng: Random) -> Any:
+        return draw_value(source, rng)
+
+    def _changed(self, sweep: Sweep, member: Member, source: Member, rng: Random) -> tuple[Config, dict[str, Any]]:
+        return explore(
+            source.trial.config,
+            self.hyperparam_mutations,
+            rng,
+            self.resample_probability,
+            self.perturbation_factors,
+        )
+
+    def _leave(self, trial: Trial) -> None:
+        self._population.leave(trial)
+        self._behind.discard(trial.id)
+
+    def _has_attributes(self, sweep: Sweep, trial: Trial, result: Metrics) -> bool:
+        lacking = [name for name in (self.time_attr, self.metric_in(sweep)) if name not in result]
+        if lacking and self.require_attrs:
+            raise BadValueError(
+                f"trial {trial.id} reported no {lacking[0]!r}, which {type(self).__name__} needs every time",
+                hint=f"report it, or pass require_attrs=False; reported were {', '.join(sorted(result))}",
+                code="result-lacks-attribute",
+            )
+        return not lacking
