@@ -29,8 +29,8 @@ from windlass.tune.results import ResultGrid as ResultGrid
 from windlass.tune.schedulers.fifo import FIFO as FIFO
 from windlass.tune.schedulers.hyperband import HyperBandScheduler as HyperBand
 from windlass.tune.schedulers.median_stopping_rule import MedianStoppingRule as MedianStopping
-from windlass.tune.schedulers.population_based.pb2 import PB2 as PB2
-from windlass.tune.schedulers.population_based.pbt import PopulationBasedTraining as PBT  # noqa: N817 - its short name
+from windlass.tune.schedulers.pb2 import PB2 as PB2
+from windlass.tune.schedulers.pbt import PopulationBasedTraining as PBT  # noqa: N817 - its short name
 from windlass.tune.schedulers.registry import ASHA as ASHA
 from windlass.tune.schedulers.registry import create_scheduler as create_scheduler
 from windlass.tune.searchers import BOHB as BOHB

@@ -138,7 +138,7 @@ def test_settings_of_schedules() -> None:
         SequenceLengthConfig(at=(Duration.steps(2),), lengths=(0,)),
     ]
     assert [next(iter(config.check()))[:2] for config in bad] == [
-        ("at", "1 moments for 2 tokens"),
+        ("at", "1 moment for 2 tokens"),
         ("at.1", "2 steps is not after 2 steps"),
         ("lengths.0", "0 is below 1"),
     ]

@@ -257,10 +257,10 @@ def test_label_masks_stand_beside(tmp_path: Path) -> None:
     mask_T: np.ndarray = np.empty(6, dtype=bool)
     corpus.read_mask(0, mask_T)
     assert mask_T.tolist() == [True, False, True, False, False, True]
-    with pytest.raises(TrainingError, match="2 token files and 1 label masks"):
+    with pytest.raises(TrainingError, match="2 token files and 1 label mask"):
         open_path(*paths, label_mask=(str(masks[0]),))
     masks[1].write_bytes(b"\0")
-    with pytest.raises(TrainingError, match=r"b\.mask has 1 booleans for the 3 tokens of .*b\.npy"):
+    with pytest.raises(TrainingError, match=r"b\.mask has 1 boolean for the 3 tokens of .*b\.npy"):
         open_path(*paths, label_mask=tuple(str(path) for path in masks))
 
 

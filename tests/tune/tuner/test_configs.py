@@ -58,7 +58,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name() -> None:
         (lambda: tune.ASHA(max_t="9"), "max_t is '9'"),
         (lambda: tune.RunConfig(name=3), "name=3 is no text"),  # type: ignore[arg-type]
         (lambda: tune.RunConfig(storage_path=3), "storage_path=3 is no path"),  # type: ignore[arg-type]
-        (lambda: tune.TuneConfig(metric="a", mode=["min", "max"]), "1 metrics and 2 modes"),
+        (lambda: tune.TuneConfig(metric="a", mode=["min", "max"]), "1 metric and 2 modes"),
         (lambda: tune.TuneConfig(reuse="sometimes"), "reuse='sometimes' is not one of auto, always, never"),
         (lambda: tune.FailureConfig(fail_fast="often"), "fail_fast='often' is not one of raise"),
         (lambda: tune.FailureConfig(2, fail_fast=True), "fail_fast=True and max_failures=2 exclude each other"),

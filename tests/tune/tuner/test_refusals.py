@@ -13,7 +13,7 @@ from tests.tune.sweeps import Counting, bowl, here, quiet
 from windlass import tune
 from windlass.core.errors import WindlassError
 from windlass.tune.schedulers.async_hyperband import AsyncHyperBandScheduler as ASHAScheduler
-from windlass.tune.schedulers.population_based.pbt import PopulationBasedTraining
+from windlass.tune.schedulers.pbt import PopulationBasedTraining
 from windlass.tune.search import ConcurrencyLimiter
 
 

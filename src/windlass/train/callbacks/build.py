@@ -20,18 +20,18 @@ Maker: TypeAlias = "Callable[[Any], Callback]"
 
 HOMES = {
     "batch-size": ("batch_size", "BatchSize"),
-    "comet": ("comet", "Comet"),
+    "comet": ("trackers.comet", "Comet"),
     "console": ("console", "Console"),
     "garbage": ("garbage", "Garbage"),
     "gradients": ("gradients", "Gradients"),
-    "jsonl": ("json_lines", "JsonLines"),
+    "jsonl": ("trackers.json_lines", "JsonLines"),
     "memory": ("memory", "Memory"),
     "profiler": ("profiler", "Profiler"),
     "report": ("report", "Report"),
     "sequence-length": ("sequence_length", "SequenceLength"),
     "speed": ("speed", "Speed"),
-    "tensorboard": ("tensorboard", "TensorBoard"),
-    "wandb": ("wandb", "Wandb"),
+    "tensorboard": ("trackers.tensorboard", "TensorBoard"),
+    "wandb": ("trackers.wandb", "Wandb"),
 }
 """Kind to module and class; the class takes the fields of the settings as keywords."""
 

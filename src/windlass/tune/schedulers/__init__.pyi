@@ -4,8 +4,8 @@ from windlass.tune.schedulers.fifo import FIFO as FIFO
 from windlass.tune.schedulers.hb_bohb import HyperBandForBOHB as HyperBandForBOHB
 from windlass.tune.schedulers.hyperband import HyperBandScheduler as HyperBandScheduler
 from windlass.tune.schedulers.median_stopping_rule import MedianStoppingRule as MedianStoppingRule
-from windlass.tune.schedulers.population_based.pb2 import PB2 as PB2
-from windlass.tune.schedulers.population_based.pbt import PopulationBasedTraining as PopulationBasedTraining
+from windlass.tune.schedulers.pb2 import PB2 as PB2
+from windlass.tune.schedulers.pbt import PopulationBasedTraining as PopulationBasedTraining
 from windlass.tune.schedulers.population_based.policy import read_policy as read_policy
 from windlass.tune.schedulers.population_based.replay import (
     PopulationBasedTrainingReplay as PopulationBasedTrainingReplay,

@@ -12,8 +12,8 @@ import pytest
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
 from windlass.tune.schedulers import PB2
+from windlass.tune.schedulers.pb2 import _changes, _Row
 from windlass.tune.schedulers.population_based.gaussian_process import TimeVaryingProcess
-from windlass.tune.schedulers.population_based.pb2 import _changes, _Row
 from windlass.tune.trial import Trial
 
 

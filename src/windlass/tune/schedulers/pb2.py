@@ -14,9 +14,9 @@ from random import Random
 from typing import Any
 
 from windlass.tune.schedulers.fifo import refuse
+from windlass.tune.schedulers.pbt import PopulationBasedTraining
 from windlass.tune.schedulers.population_based.explore import Config, flat
 from windlass.tune.schedulers.population_based.gaussian_process import TimeVaryingProcess, numpy_and_minimize
-from windlass.tune.schedulers.population_based.pbt import PopulationBasedTraining
 from windlass.tune.schedulers.population_based.ranking import Member
 from windlass.tune.schedulers.protocol import Sweep
 
