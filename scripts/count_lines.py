@@ -1,4 +1,4 @@
-"""A table of lines per file, and what is longer than home: files over 500 lines, functions over 60."""
+"""A table of lines per file, and what is too large: files over 500 lines, functions over 60, folders over 20 files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from scripts.tree import ROOT, python_files
 FILE_HOME = 300
 FILE_LIMIT = 500
 FUNCTION_SIGN = 60
+FOLDER_LIMIT = 20
 
 
 def main() -> int:
-    """Print the table; exit 1 when a file of the product is over the limit (tables of cases in tests may be)."""
+    """Print the table; exit 1 when a file or a folder of the product is over its limit (tables of cases in tests may be)."""
     lines = {path: path.read_text().count("\n") for top in ("src", "tests") for path in python_files(ROOT / top)}
     table = ROOT / "build" / "lines.txt"
     table.parent.mkdir(exist_ok=True)
@@ -28,7 +29,12 @@ def main() -> int:
         for name, length in long_functions(path):
             print(f"{length:6d}  {path.relative_to(ROOT)}: {name}() is over {FUNCTION_SIGN} lines")
     print(f"every file: {table.relative_to(ROOT)}")
-    return 1 if any(count > FILE_LIMIT for path, count in lines.items() if place(path)[0] == "src") else 0
+    folders = Counter(path.parent for path in lines if place(path)[0] == "src" and path.name != "__init__.py")
+    crowded = {folder: count for folder, count in folders.items() if count > FOLDER_LIMIT}
+    for folder, count in sorted(crowded.items()):
+        print(f"{folder.relative_to(ROOT)} has {count} files, over {FOLDER_LIMIT}: divide it by subject")
+    is_long = any(count > FILE_LIMIT for path, count in lines.items() if place(path)[0] == "src")
+    return 1 if is_long or crowded else 0
 
 
 def print_packages(lines: dict[Path, int]) -> None:
