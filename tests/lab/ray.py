@@ -22,7 +22,7 @@ __all__ = ["RAY", "RAY_ENV", "HostsRay", "LocalRay", "free_port"]
 
 _COMMAND = """
 import ray.scripts.scripts as ray
-from windlass.supervise import ray_start
+from windlass.supervise.launchers import ray_start
 ray.get_ray_client_dependency_error = lambda: "nobody asked for it"
 ray_start._have_patience()
 ray.cli()

@@ -14,7 +14,7 @@ from windlass import train
 from windlass.train.build import build_trainer
 from windlass.train.callbacks.protocol import Callback
 from windlass.train.data.config import SourceConfig, TokenizerConfig
-from windlass.train.data.ingest.ingestion import ingest
+from windlass.train.data.tokenization.ingestion import ingest
 from windlass.train.optim.schedule_config import LinearConfig
 from windlass.train.parallel.world import World
 from windlass.train.plan import Machine, plan_recipe

@@ -15,8 +15,8 @@ from windlass.train.callbacks.build import build_callbacks
 from windlass.train.callbacks.compiling import Compiling
 from windlass.train.data.build import build_loader
 from windlass.train.data.config import DataConfig, LoaderTarget
-from windlass.train.data.ingest.progress import Announcer
 from windlass.train.data.protocol import CountsPasses, Loader
+from windlass.train.data.tokenization.progress import Announcer
 from windlass.train.evaluate.build import evaluation_makers
 from windlass.train.folder import checkpoint_folder, ensure_folder, removing_if_refused
 from windlass.train.model.config import ModelConfig

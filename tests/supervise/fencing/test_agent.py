@@ -66,7 +66,7 @@ class Scene:
         user = [sys.executable, "-c", program, str(self.dots), USER]
         setting = json.dumps({"folder": str(self.folder), "argv": user, "fencing": asdict(fencing)})
         argv = [sys.executable, "-m", "tests.supervise.warden_scene", setting]
-        self._process = subprocess.Popen(argv, start_new_session=True, cwd=Path(__file__).parents[2])
+        self._process = subprocess.Popen(argv, start_new_session=True, cwd=Path(__file__).parents[3])
         self.guard = self._process.pid
         until(self.runs, "the code runs")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.data.corpus import Corpus, Part
-from windlass.train.data.ingest.writing import write_tokens
+from windlass.train.data.tokenization.writing import write_tokens
 
 EOS = 0
 VOCAB = 60_000

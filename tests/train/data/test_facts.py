@@ -13,8 +13,8 @@ from windlass.core.errors import SpecError
 from windlass.train.data.build import build_loader
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.data.facts import describe
-from windlass.train.data.ingest.ingestion import ingest
 from windlass.train.data.protocol import Share
+from windlass.train.data.tokenization.ingestion import ingest
 
 
 def test_counts_are_those_of_the_loader(tmp_path: Path) -> None:

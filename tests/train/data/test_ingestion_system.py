@@ -22,7 +22,8 @@ NUM_DOCUMENTS = 20_000
 PROGRAM = """
 import sys
 from pathlib import Path
-from windlass.train.data import ingest, pool, units
+from windlass.train.data import ingest
+from windlass.train.data.tokenization import pool, units
 from windlass.train import SourceConfig, TokenizerConfig
 units._UNIT_BYTES = (1 << 16, 1 << 16)
 pool._ALONE_BYTES = 0
@@ -83,8 +84,8 @@ def test_two_at_once_make_it_once(text: Path, tmp_path: Path) -> None:
 def test_an_error_of_a_worker_is_the_error_of_the_call(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windlass.train.data.ingest import pool, units
-    from windlass.train.data.ingest.ingestion import ingest
+    from windlass.train.data.tokenization import pool, units
+    from windlass.train.data.tokenization.ingestion import ingest
 
     monkeypatch.setattr(units, "_UNIT_BYTES", (1 << 16, 1 << 16))
     monkeypatch.setattr(pool, "_ALONE_BYTES", 0)

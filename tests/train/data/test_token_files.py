@@ -14,9 +14,9 @@ from tests.train.data.corpora import EOS, VOCAB, make_documents, make_folder
 from windlass.core.errors import SpecError
 from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.corpus import Corpus
-from windlass.train.data.ingest.writing import write_tokens
 from windlass.train.data.manifest import check_files, read_manifest
 from windlass.train.data.opening import open_corpora, open_corpus
+from windlass.train.data.tokenization.writing import write_tokens
 from windlass.train.errors import TrainingError
 
 LENGTHS = [5, 3, 9, 4, 7]

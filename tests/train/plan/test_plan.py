@@ -8,7 +8,7 @@ import pytest
 
 from windlass.core.errors import SpecError, UsageError
 from windlass.train.data.config import SourceConfig, TokenizerConfig
-from windlass.train.data.ingest.ingestion import ingest
+from windlass.train.data.tokenization.ingestion import ingest
 from windlass.train.plan import GPUS, Machine, plan_recipe
 from windlass.train.plan.page import plan_page
 from windlass.train.resolve import resolve

@@ -9,9 +9,9 @@ from windlass.core.lazy import lazy_names
 if TYPE_CHECKING:
     from windlass.train.data.build import build_loader
     from windlass.train.data.facts import DataFacts, SourceFacts, describe
-    from windlass.train.data.ingest.ingestion import ingest
-    from windlass.train.data.ingest.writing import write_tokens
     from windlass.train.data.loader import TokenLoader
+    from windlass.train.data.tokenization.ingestion import ingest
+    from windlass.train.data.tokenization.writing import write_tokens
     from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 else:
     __getattr__ = lazy_names(
@@ -19,10 +19,10 @@ else:
         {
             "windlass.train.data.build": ("build_loader",),
             "windlass.train.data.facts": ("DataFacts", "SourceFacts", "describe"),
-            "windlass.train.data.ingest.ingestion": ("ingest",),
+            "windlass.train.data.tokenization.ingestion": ("ingest",),
             "windlass.train.data.loader": ("TokenLoader",),
             "windlass.train.data.tokenizer": ("Tokenizer", "load_tokenizer"),
-            "windlass.train.data.ingest.writing": ("write_tokens",),
+            "windlass.train.data.tokenization.writing": ("write_tokens",),
         },
     )
 

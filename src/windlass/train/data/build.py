@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from windlass.train.data.collate import Collator
 from windlass.train.data.config import DataConfig
 from windlass.train.data.corpus import Corpus
-from windlass.train.data.ingest.ingestion import Progress
 from windlass.train.data.loader import BatchShape, TokenLoader
 from windlass.train.data.mixture import rows_of_epoch
 from windlass.train.data.opening import manifests_of, open_corpora, special_ids
 from windlass.train.data.order import BucketOrder, RowOrder
 from windlass.train.data.protocol import Share
 from windlass.train.data.rows import RowTable, cut_rows
+from windlass.train.data.tokenization.ingestion import Progress
 
 __all__ = ["build_loader"]
 

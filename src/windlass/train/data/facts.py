@@ -8,12 +8,12 @@ from pathlib import Path
 
 from windlass.core.errors import Problem, SpecError
 from windlass.train.data.config import AnySource, DataConfig, SourceConfig, SourceTarget, TokenizerConfig
-from windlass.train.data.ingest.own_source import find_own
-from windlass.train.data.ingest.readers import text_bytes
-from windlass.train.data.ingest.units import find_ingested
 from windlass.train.data.inputs import Input, find_inputs, source_name
 from windlass.train.data.manifest import headless_dtype, item_bytes, read_manifest
 from windlass.train.data.mixture import rows_of_epoch
+from windlass.train.data.tokenization.own_source import find_own
+from windlass.train.data.tokenization.readers import text_bytes
+from windlass.train.data.tokenization.units import find_ingested
 from windlass.train.errors import TrainingError
 
 __all__ = ["DataFacts", "SourceFacts", "describe"]

@@ -11,11 +11,11 @@ import numpy as np
 from windlass.core.errors import Problem, SpecError
 from windlass.train.data.config import AnySource, SourceConfig, SourceTarget, TokenizerConfig
 from windlass.train.data.corpus import Corpus, Part
-from windlass.train.data.ingest.ingestion import Progress, ingest
-from windlass.train.data.ingest.own_source import make_own
 from windlass.train.data.inputs import find_inputs, source_name
 from windlass.train.data.manifest import TokenFile, TokenManifest, check_files, item_bytes, read_manifest
 from windlass.train.data.raw_tokens import open_headless
+from windlass.train.data.tokenization.ingestion import Progress, ingest
+from windlass.train.data.tokenization.own_source import make_own
 from windlass.train.data.tokenizer import SpecialIds, load_tokenizer
 from windlass.train.errors import TrainingError
 

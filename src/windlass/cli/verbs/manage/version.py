@@ -17,7 +17,7 @@ __all__ = ["version_command"]
 @json_option
 def version_command(is_json: bool) -> None:
     """Print the version, and the Python that windlass runs on."""
-    where = Path(__file__).parents[2]
+    where = Path(__file__).parents[3]
     if is_json:
         python = {"version": platform.python_version(), "executable": sys.executable}
         emit_json("windlass.version/1", {"version": VERSION, "python": python, "path": str(where)})

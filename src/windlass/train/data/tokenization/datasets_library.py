@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.core.errors import Problem, SpecError
 from windlass.train.data.config import SourceConfig
-from windlass.train.data.ingest.readers import SpanKind, require
+from windlass.train.data.tokenization.readers import SpanKind, require
 
 __all__ = ["dataset_files"]
 

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from windlass.core.errors import Problem, SpecError
 from windlass.train.data.config import SourceConfig, TokenizerConfig
-from windlass.train.data.ingest.datasets_library import dataset_files
-from windlass.train.data.ingest.readers import Span, SpanKind, cut_spans
 from windlass.train.data.inputs import Input, find_inputs
 from windlass.train.data.manifest import MANIFEST, DType, TokenFile
+from windlass.train.data.tokenization.datasets_library import dataset_files
+from windlass.train.data.tokenization.readers import Span, SpanKind, cut_spans
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["IngestPlan", "Unit", "UnitResult", "WorkerSettings", "cache_folder", "find_ingested", "identity_of"]

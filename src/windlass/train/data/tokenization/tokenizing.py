@@ -20,9 +20,9 @@ from typing import Any
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_json
 from windlass.train.data.config import TokenizerConfig
-from windlass.train.data.ingest.readers import Span, documents
-from windlass.train.data.ingest.units import Unit, UnitResult, WorkerSettings
-from windlass.train.data.ingest.writing import TokenWriter
+from windlass.train.data.tokenization.readers import Span, documents
+from windlass.train.data.tokenization.units import Unit, UnitResult, WorkerSettings
+from windlass.train.data.tokenization.writing import TokenWriter
 from windlass.train.data.tokenizer import Tokenizer, load_tokenizer
 from windlass.train.errors import TrainingError
 

@@ -21,9 +21,16 @@ from windlass.core.errors import Problem, SpecError
 from windlass.core.files import fsync_directory, lock, sha256_file, write_json
 from windlass.core.json_text import read_json
 from windlass.train.data.config import SourceConfig, TokenizerConfig
-from windlass.train.data.ingest.pool import run_units
-from windlass.train.data.ingest.units import IngestPlan, Unit, UnitResult, WorkerSettings, cache_folder, identity_of
 from windlass.train.data.manifest import MANIFEST, TokenManifest, dtype_for, remember_seen
+from windlass.train.data.tokenization.pool import run_units
+from windlass.train.data.tokenization.units import (
+    IngestPlan,
+    Unit,
+    UnitResult,
+    WorkerSettings,
+    cache_folder,
+    identity_of,
+)
 from windlass.train.errors import TrainingError
 
 __all__ = ["Progress", "ingest"]

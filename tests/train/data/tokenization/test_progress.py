@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from windlass.train.data.ingest.progress import Announcer
+from windlass.train.data.tokenization.progress import Announcer
 
 
 def test_a_line_comes_now_and_then() -> None:

@@ -13,14 +13,14 @@ from dataclasses import asdict
 from typing import Any
 
 from windlass.core.json_text import decode_json
-from windlass.train.data.ingest.tokenizing import run_unit
-from windlass.train.data.ingest.units import Unit, UnitResult, WorkerSettings
+from windlass.train.data.tokenization.tokenizing import run_unit
+from windlass.train.data.tokenization.units import Unit, UnitResult, WorkerSettings
 from windlass.train.data.tokenizer import Tokenizer
 from windlass.train.errors import TrainingError
 
 __all__ = ["run_units"]
 
-_PROGRAM = "from windlass.train.data.ingest.tokenizing import worker; worker()"
+_PROGRAM = "from windlass.train.data.tokenization.tokenizing import worker; worker()"
 _ALONE_BYTES = 1 << 21
 """Text that is tokenised sooner than a process starts."""
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from windlass.core.errors import Problem, SpecError, WindlassError
 from windlass.core.files import fsync_directory, lock
 from windlass.train.data.config import SourceTarget, TokenizerConfig
-from windlass.train.data.ingest.units import cache_folder
 from windlass.train.data.manifest import MANIFEST
+from windlass.train.data.tokenization.units import cache_folder
 from windlass.train.data.tokenizer import load_tokenizer
 from windlass.train.errors import TrainingError
 from windlass.train.reference import place_of_error
@@ -66,7 +66,7 @@ def _key(source: SourceTarget, tokenizer: TokenizerConfig) -> str:
 
 def _make(source: SourceTarget, tokenizer: TokenizerConfig, folder: Path, vocab_size: int) -> None:
     """The caller holds the lock."""
-    from windlass.train.data.ingest.writing import write_tokens  # lazy: numpy, which a plan does without
+    from windlass.train.data.tokenization.writing import write_tokens  # lazy: numpy, which a plan does without
 
     partial = folder.with_name(f"{folder.name}.partial")
     for leftover in (partial, folder):

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from windlass.core.errors import SpecError, WindlassError
 from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.corpus import Corpus
-from windlass.train.data.ingest import ingestion, pool, readers, units
-from windlass.train.data.ingest.ingestion import ingest
-from windlass.train.data.ingest.readers import Span, cut_spans, documents
-from windlass.train.data.ingest.units import Unit, UnitResult, WorkerSettings
 from windlass.train.data.opening import open_corpus
+from windlass.train.data.tokenization import ingestion, pool, readers, units
+from windlass.train.data.tokenization.ingestion import ingest
+from windlass.train.data.tokenization.readers import Span, cut_spans, documents
+from windlass.train.data.tokenization.units import Unit, UnitResult, WorkerSettings
 from windlass.train.data.tokenizer import load_tokenizer
 from windlass.train.errors import TrainingError
 
