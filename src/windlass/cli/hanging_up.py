@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
 __all__ = ["HangUp"]
+
+
+_SIGNAL_WITHIN_S = 1.0
+"""A write may fail a moment before the signal that says why is there."""
 
 
 class HangUp:
@@ -41,6 +47,13 @@ class HangUp:
         if self.came and not self._has_asked and callable(signal.getsignal(signal.SIGTERM)):
             self._has_asked = True
             signal.raise_signal(signal.SIGTERM)
+
+    def explains(self, error: OSError) -> bool:
+        """Whether a write failed because the terminal has just gone. Blocks for up to a second where that may be so."""
+        deadline = time.monotonic() + _SIGNAL_WITHIN_S
+        while not self.came and error.errno == errno.EIO and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.came
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         del number, frame

@@ -128,8 +128,8 @@ def _run_head(
         return None
     try:
         return controller.run()
-    except OSError:  # a word to the terminal that has just gone
-        if terminal is None or not terminal.came:
+    except OSError as error:  # a word to the terminal that has just gone
+        if terminal is None or not terminal.explains(error):
             raise
         return None
     finally:

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from pathlib import Path
+
+from windlass.cli.hanging_up import HangUp
+
+
+def test_a_write_may_fail_before_the_signal_that_says_why(tmp_path: Path) -> None:
+    """The child's terminal is gone; the parent's own output stays where it is."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            with HangUp(tmp_path / "log") as terminal:
+                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGHUP)).start()
+                code = 0 if terminal.explains(OSError(errno.EIO, "gone")) and terminal.came else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_another_failure_is_not_waited_for(tmp_path: Path) -> None:
+    with HangUp(tmp_path / "log") as terminal:
+        assert not terminal.explains(OSError(errno.ENOSPC, "full"))
+        assert not terminal.came
