@@ -20,6 +20,7 @@ from windlass.supervise.slurm.srun_output import SrunOutput, killed_tasks
         ("srun: error: n1: task 0: Terminated\n", set()),
         ("0: srun: error: n1: task 0: Killed\n", set()),  # a line of the user's, with its label
         ("srun: error: n1: task : Killed\nsrun: error: n1: task 0-: Killed\n", {0}),
+        (f"srun: error: n1: task {'9' * 6000}: Killed\n", set()),  # more digits than Python converts
         ("", set()),
     ],
 )

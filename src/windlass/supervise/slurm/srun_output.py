@@ -14,6 +14,7 @@ from pathlib import Path
 __all__ = ["SrunOutput", "killed_tasks"]
 
 _KILLED = re.compile(r"^srun: error: [^:\n]+: tasks? ([\d,\-\[\]]+): Killed$", re.MULTILINE)
+_PIECE = re.compile(r"(\d{1,6})(?:-(\d{0,6}))?")
 _MOST_BYTES = 1 << 20
 
 
@@ -22,9 +23,10 @@ def killed_tasks(text: str) -> set[int]:
     found: set[int] = set()
     for match in _KILLED.finditer(text):
         for piece in match.group(1).strip("[]").split(","):
-            first, _, last = piece.partition("-")
-            if first.isdigit() and (last.isdigit() or not last):
-                found.update(range(int(first), min(int(last or first), int(first) + _MOST_BYTES) + 1))
+            numbers = _PIECE.fullmatch(piece)
+            if numbers is not None:
+                first, last = numbers.groups()
+                found.update(range(int(first), int(last or first) + 1))
     return found
 
 
