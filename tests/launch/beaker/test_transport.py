@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from windlass.core.errors import PreconditionError, WaitTimeoutError
+from windlass.core.errors import NotFoundError, PreconditionError, WaitTimeoutError
 from windlass.core.files import lock
 from windlass.launch.beaker.transport import Courier
 from windlass.runs.store import RunFolder
@@ -153,6 +153,37 @@ def test_what_was_received_is_noted_while_nobody_else_receives(
     monkeypatch.setattr(courier, "_note_received", note)
     sync(courier, sizes={})
     assert noted == ["0-main.jsonl"]
+
+
+def test_a_file_deleted_after_the_listing_is_passed_over_and_one_that_stays_listed_is_an_error(
+    courier: Courier, service: FolderService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = service.folder / "results" / RESULTS / "r-abcdefgh" / "journal"
+    there.mkdir(parents=True)
+    (there / ".main.0.reserve").write_bytes(b"\0")
+    job = there.parent / "jobs" / "main-1"
+    job.mkdir(parents=True)
+    (job / "link-1.json").write_bytes(b"{}")
+    read = service.read
+
+    def deleted(dataset: str, path: str, offset: int = 0, length: int = -1) -> bytes:
+        if path.endswith(".reserve"):
+            (there / ".main.0.reserve").unlink()
+            raise NotFoundError(f"dataset {dataset} has no file `{path}`", hint="", code="beaker-not-found")
+        return read(dataset, path, offset, length)
+
+    monkeypatch.setattr(service, "read", deleted)
+    answer, pieces = sync(courier, sizes={})
+    assert (answer["deltas"], pieces) == ([["jobs/main-1/link-1.json", 0]], [b"{}"])
+
+    def unreadable(dataset: str, path: str, offset: int = 0, length: int = -1) -> bytes:
+        raise NotFoundError(f"dataset {dataset} has no file `{path}`", hint="", code="beaker-not-found")
+
+    (job / "link-2.json").write_bytes(b"{}")
+    monkeypatch.setattr(service, "read", unreadable)
+    courier._looked_at = -10.0
+    with pytest.raises(NotFoundError, match="link-2.json"):
+        sync(courier, sizes={})
 
 
 def test_a_name_that_leads_out_is_refused(

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from windlass.core.errors import PreconditionError
+from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import lock, write_atomic, write_json
 from windlass.core.json_text import read_json
 from windlass.launch.remote.client import write_archive
@@ -168,7 +168,11 @@ class Courier:
         for dataset in list(self._datasets()):
             for prefix in prefixes:
                 for file in self._service.files(dataset, prefix=f"{RESULTS}/{self._run.id}/{prefix}"):
-                    self._take_in(dataset, file, is_whole=is_whole)
+                    try:
+                        self._take_in(dataset, file, is_whole=is_whole)
+                    except NotFoundError:  # a job that runs deletes its temporary files after we listed them
+                        if any(now.path == file.path for now in self._service.files(dataset, prefix=file.path)):
+                            raise
         self._looked_at = time.monotonic()
 
     def _datasets(self) -> Iterator[str]:
