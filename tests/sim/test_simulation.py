@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sim import MUTANTS, simulate
+from tests.sim.__main__ import main
+from tests.sim.scenario import draw
+from tests.sim.site.mutants import SITE_MUTANTS
 from windlass.core.errors import UsageError
 from windlass.record import events
-from windlass.testing.simulation import MUTANTS, simulate
-from windlass.testing.simulation.__main__ import main
-from windlass.testing.simulation.scenario import draw
-from windlass.testing.simulation.site.mutants import SITE_MUTANTS
 
 pytestmark = pytest.mark.sim
 
@@ -91,7 +91,7 @@ def test_histories_differ_and_reach_every_end() -> None:
 def test_a_failure_prints_the_command_that_replays_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "0:2", "--mutant", "lost-terminal-record"]) == 1
     printed = capsys.readouterr().out
-    assert "python -m windlass.testing.simulation --seed 0 --mutant lost-terminal-record --trace" in printed
+    assert "python -m tests.sim --seed 0 --mutant lost-terminal-record --trace" in printed
     assert "2 of 2 seeds failed" in printed
 
 

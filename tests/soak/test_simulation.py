@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.testing.simulation import simulate
+from tests.sim import simulate
 
 pytestmark = pytest.mark.soak
 

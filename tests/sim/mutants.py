@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.sim.client import Clients
+from tests.sim.site.mutants import SITE_MUTANTS
 from windlass.backends.protocol import JobState, Observation
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
@@ -20,8 +22,6 @@ from windlass.record.state import End, State, Task
 from windlass.supervise.gang.core import GangCore
 from windlass.supervise.gang.messages import Phase, Release, Spawn
 from windlass.supervise.replica.core import ReplicaCore
-from windlass.testing.simulation.client import Clients
-from windlass.testing.simulation.site.mutants import SITE_MUTANTS
 
 if TYPE_CHECKING:
     from windlass.record.frames import Record

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from tests.sim.node import Node
+from tests.sim.scenario import TaskPlan
+from tests.sim.site.plan import SitePlan
 from windlass.core.dataclass import dataclass
 from windlass.supervise.chain.scheduler import Scheduler
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.job import Chain, JobDocument, Queue, ReplicaCommand
 from windlass.supervise.slurm.jobs import comment_of, mark_of
 from windlass.supervise.slurm.scheduler import SlurmScheduler
-from windlass.testing.simulation.node import Node
-from windlass.testing.simulation.scenario import TaskPlan
-from windlass.testing.simulation.site.plan import SitePlan
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.site.slurm import VirtualSlurm
+    from tests.sim.site.slurm import VirtualSlurm
 
 __all__ = ["SiteJob", "SlurmLink", "document_of"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.testing.simulation.world import World
+from tests.sim.world import World
 
 __all__ = ["WALL_START", "Node", "NodeClock"]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
+from tests.sim.node import Node
+from tests.sim.world import World
 from windlass.core.clock import Clock
 from windlass.record import frames
 from windlass.record.frames import Record
 from windlass.record.state import RunFacts, Task
-from windlass.testing.simulation.node import Node
-from windlass.testing.simulation.world import World
 
 __all__ = ["Crash", "Disk", "Fate", "LockedError", "VirtualLedger", "VirtualWriter"]
 

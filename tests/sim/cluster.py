@@ -7,18 +7,18 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.sim.disk import Disk
+from tests.sim.invariants import Monitor
+from tests.sim.network import Network
+from tests.sim.node import Node
+from tests.sim.process import ProcessTable
+from tests.sim.world import World
 from windlass.core.dataclass import dataclass
 from windlass.supervise.fencing.fence import pulse_path
 from windlass.supervise.gang.election import Claims, Leadership
-from windlass.testing.simulation.disk import Disk
-from windlass.testing.simulation.invariants import Monitor
-from windlass.testing.simulation.network import Network
-from windlass.testing.simulation.node import Node
-from windlass.testing.simulation.process import ProcessTable
-from windlass.testing.simulation.world import World
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.guard import VirtualGuard
+    from tests.sim.guard import VirtualGuard
 
 __all__ = ["Cluster"]
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tests.sim.cluster import Cluster
+from tests.sim.site.slurm import VirtualSlurm
 from windlass.launch.reconcile import policy
 from windlass.record.causes import Cause
 from windlass.supervise.chain.links import Links
@@ -19,14 +21,12 @@ from windlass.supervise.replica.core import ReplicaCore
 from windlass.supervise.slurm import scheduler
 from windlass.supervise.slurm.jobs import Ended
 from windlass.supervise.slurm.scheduler import SlurmScheduler
-from windlass.testing.simulation.cluster import Cluster
-from windlass.testing.simulation.site.slurm import VirtualSlurm
 
 if TYPE_CHECKING:
+    from tests.sim.node import Node
+    from tests.sim.site.job import SlurmLink
     from windlass.record.state import Task
     from windlass.supervise.gang.incarnation import Incarnation
-    from windlass.testing.simulation.node import Node
-    from windlass.testing.simulation.site.job import SlurmLink
 
 __all__ = ["SITE_MUTANTS"]
 

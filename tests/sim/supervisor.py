@@ -10,6 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.sim.disk import Crash, VirtualLedger
+from tests.sim.leader import VirtualLeader
+from tests.sim.network import Connection
+from tests.sim.process import VirtualProcess
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.state import End
@@ -19,13 +23,9 @@ from windlass.supervise.replica import core
 from windlass.supervise.replica.classify import Evidence, classify
 from windlass.supervise.replica.command_queue import CommandQueue
 from windlass.supervise.replica.stall_watch import StallWatch
-from windlass.testing.simulation.disk import Crash, VirtualLedger
-from windlass.testing.simulation.leader import VirtualLeader
-from windlass.testing.simulation.network import Connection
-from windlass.testing.simulation.process import VirtualProcess
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.guard import VirtualGuard
+    from tests.sim.guard import VirtualGuard
 
 __all__ = ["VirtualSupervisor"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from windlass.testing.simulation.faults import Faults
-from windlass.testing.simulation.guard import VirtualGuard
-from windlass.testing.simulation.node import Node
-from windlass.testing.simulation.site.backend import SiteBackend
-from windlass.testing.simulation.site.job import PENDING, RUNNING, SlurmLink
-from windlass.testing.simulation.site.plan import SITE_CALM_AT_S
-from windlass.testing.simulation.site.slurm import VirtualSlurm
+from tests.sim.faults import Faults
+from tests.sim.guard import VirtualGuard
+from tests.sim.node import Node
+from tests.sim.site.backend import SiteBackend
+from tests.sim.site.job import PENDING, RUNNING, SlurmLink
+from tests.sim.site.plan import SITE_CALM_AT_S
+from tests.sim.site.slurm import VirtualSlurm
 
 __all__ = ["SiteFaults"]
 

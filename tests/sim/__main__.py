@@ -1,4 +1,4 @@
-"""`python -m windlass.testing.simulation`: replay one seed, or live through a range of them."""
+"""`python -m tests.sim`: replay one seed, or live through a range of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Iterable
 
+from tests.sim.mutants import MUTANTS
+from tests.sim.simulate import Result, simulate
 from windlass.core.errors import WindlassError
-from windlass.testing.simulation.mutants import MUTANTS
-from windlass.testing.simulation.simulate import Result, simulate
 
 __all__ = ["main"]
 
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m windlass.testing.simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, metavar="N", help="live through this one")
     which.add_argument("--seeds", metavar="A:B", help="live through seeds A to B - 1")

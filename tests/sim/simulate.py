@@ -6,25 +6,25 @@ import traceback
 from contextlib import AbstractContextManager, nullcontext
 from random import Random
 
+from tests.sim.backend import VirtualBackend
+from tests.sim.client import Clients
+from tests.sim.cluster import Cluster
+from tests.sim.disk import Disk
+from tests.sim.faults import Faults, fate_of
+from tests.sim.invariants import Monitor
+from tests.sim.mutants import mutated
+from tests.sim.network import Network
+from tests.sim.node import Node
+from tests.sim.process import ProcessTable
+from tests.sim.scenario import CALM_AT_S, Scenario, draw
+from tests.sim.site.backend import SiteBackend
+from tests.sim.site.chain_watch import ChainWatch
+from tests.sim.site.faults import SiteFaults
+from tests.sim.world import Violation, World
 from windlass.core.dataclass import dataclass
 from windlass.launch.reconcile import policy
 from windlass.record import frames
 from windlass.record.state import RunFacts, fold
-from windlass.testing.simulation.backend import VirtualBackend
-from windlass.testing.simulation.client import Clients
-from windlass.testing.simulation.cluster import Cluster
-from windlass.testing.simulation.disk import Disk
-from windlass.testing.simulation.faults import Faults, fate_of
-from windlass.testing.simulation.invariants import Monitor
-from windlass.testing.simulation.mutants import mutated
-from windlass.testing.simulation.network import Network
-from windlass.testing.simulation.node import Node
-from windlass.testing.simulation.process import ProcessTable
-from windlass.testing.simulation.scenario import CALM_AT_S, Scenario, draw
-from windlass.testing.simulation.site.backend import SiteBackend
-from windlass.testing.simulation.site.chain_watch import ChainWatch
-from windlass.testing.simulation.site.faults import SiteFaults
-from windlass.testing.simulation.world import Violation, World
 
 __all__ = ["Result", "simulate"]
 
@@ -60,7 +60,7 @@ class Result:
     def replay_command(self) -> str:
         """What to type to see it again."""
         mutant = f" --mutant {self.mutant}" if self.mutant else ""
-        return f"python -m windlass.testing.simulation --seed {self.seed}{mutant} --trace"
+        return f"python -m tests.sim --seed {self.seed}{mutant} --trace"
 
 
 def simulate(seed: int, *, mutant: str = "", is_traced: bool = False) -> Result:

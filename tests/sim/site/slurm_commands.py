@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tests.sim.node import WALL_START, Node
+from tests.sim.site.job import PENDING, RUNNING, SlurmLink
 from windlass.core.errors import WaitTimeoutError
 from windlass.core.process import Completed
 from windlass.supervise.slurm.jobs import read_listing
-from windlass.testing.simulation.node import WALL_START, Node
-from windlass.testing.simulation.site.job import PENDING, RUNNING, SlurmLink
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.site.slurm import VirtualSlurm
+    from tests.sim.site.slurm import VirtualSlurm
 
 __all__ = ["answer", "cancel", "remembered", "submit_link"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from tests.sim.cluster import Cluster
+from tests.sim.guard import start_guard
+from tests.sim.scenario import FaultPlan, TaskPlan
 from windlass.backends.protocol import JobState, Observation
 from windlass.core.dataclass import dataclass
 from windlass.supervise.job import JobDocument, ReplicaCommand
-from windlass.testing.simulation.cluster import Cluster
-from windlass.testing.simulation.guard import start_guard
-from windlass.testing.simulation.scenario import FaultPlan, TaskPlan
 
 __all__ = ["LostReplyError", "RefusedError", "VirtualBackend", "VirtualJob"]
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.sim.site.job import PENDING, RUNNING, SiteJob, SlurmLink
+from tests.sim.world import Violation
 from windlass.record import events
 from windlass.record.causes import Cause, cause_of
 from windlass.record.frames import Record
 from windlass.record.state import Task
 from windlass.supervise.gang.incarnation import Incarnation
-from windlass.testing.simulation.site.job import PENDING, RUNNING, SiteJob, SlurmLink
-from windlass.testing.simulation.world import Violation
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.invariants import Monitor
-    from windlass.testing.simulation.process import VirtualProcess
-    from windlass.testing.simulation.site.slurm import VirtualSlurm
+    from tests.sim.invariants import Monitor
+    from tests.sim.process import VirtualProcess
+    from tests.sim.site.slurm import VirtualSlurm
 
 __all__ = ["ChainWatch"]
 

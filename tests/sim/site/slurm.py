@@ -10,19 +10,19 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tests.sim.cluster import Cluster
+from tests.sim.guard import VirtualGuard
+from tests.sim.node import Node
+from tests.sim.site.job import PENDING, RUNNING, SiteJob, SlurmLink
+from tests.sim.site.plan import SitePlan
+from tests.sim.site.slurm_commands import answer
 from windlass.core.process import Completed
 from windlass.supervise.chain.scheduler import Scheduler, SchedulerError
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.slurm.scheduler import SlurmScheduler
-from windlass.testing.simulation.cluster import Cluster
-from windlass.testing.simulation.guard import VirtualGuard
-from windlass.testing.simulation.node import Node
-from windlass.testing.simulation.site.job import PENDING, RUNNING, SiteJob, SlurmLink
-from windlass.testing.simulation.site.plan import SitePlan
-from windlass.testing.simulation.site.slurm_commands import answer
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.site.chain_watch import ChainWatch
+    from tests.sim.site.chain_watch import ChainWatch
 
 __all__ = ["VirtualSlurm"]
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.sim.backend import LostReplyError, RefusedError
+from tests.sim.cluster import Cluster
+from tests.sim.scenario import FaultPlan, TaskPlan
+from tests.sim.site.job import PENDING, SiteJob, SlurmLink, document_of
+from tests.sim.site.plan import SitePlan
+from tests.sim.site.slurm import VirtualSlurm
+from tests.sim.site.slurm_commands import cancel, submit_link
 from windlass.backends.door import Answer, LocalDoor
 from windlass.backends.protocol import JobState, Observation
 from windlass.backends.slurm.pulses import signs_of_life
@@ -12,13 +19,6 @@ from windlass.core.errors import WaitTimeoutError
 from windlass.record.causes import Cause
 from windlass.supervise.slurm.cancels import judge_cancel
 from windlass.supervise.slurm.jobs import Ended, cause_of_end
-from windlass.testing.simulation.backend import LostReplyError, RefusedError
-from windlass.testing.simulation.cluster import Cluster
-from windlass.testing.simulation.scenario import FaultPlan, TaskPlan
-from windlass.testing.simulation.site.job import PENDING, SiteJob, SlurmLink, document_of
-from windlass.testing.simulation.site.plan import SitePlan
-from windlass.testing.simulation.site.slurm import VirtualSlurm
-from windlass.testing.simulation.site.slurm_commands import cancel, submit_link
 
 __all__ = ["SiteBackend"]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tests.sim.cluster import Cluster
+from tests.sim.disk import Crash, LockedError
+from tests.sim.fencing_agent import VirtualWarden
+from tests.sim.node import Node
+from tests.sim.process import VirtualProcess
+from tests.sim.supervisor import VirtualSupervisor
 from windlass.supervise.fencing.fence import Ruling
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
-from windlass.testing.simulation.cluster import Cluster
-from windlass.testing.simulation.disk import Crash, LockedError
-from windlass.testing.simulation.fencing_agent import VirtualWarden
-from windlass.testing.simulation.node import Node
-from windlass.testing.simulation.process import VirtualProcess
-from windlass.testing.simulation.supervisor import VirtualSupervisor
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.backend import VirtualJob
-    from windlass.testing.simulation.site.job import SiteJob
+    from tests.sim.backend import VirtualJob
+    from tests.sim.site.job import SiteJob
 
 __all__ = ["VirtualGuard", "start_guard"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windlass.testing.simulation.backend import VirtualBackend, VirtualJob
-from windlass.testing.simulation.client import Clients
-from windlass.testing.simulation.cluster import Cluster
-from windlass.testing.simulation.disk import Fate
-from windlass.testing.simulation.guard import VirtualGuard
-from windlass.testing.simulation.invariants import Monitor
-from windlass.testing.simulation.scenario import CALM_AT_S, FaultPlan
-from windlass.testing.simulation.site.backend import SiteBackend
-from windlass.testing.simulation.site.job import SiteJob
+from tests.sim.backend import VirtualBackend, VirtualJob
+from tests.sim.client import Clients
+from tests.sim.cluster import Cluster
+from tests.sim.disk import Fate
+from tests.sim.guard import VirtualGuard
+from tests.sim.invariants import Monitor
+from tests.sim.scenario import CALM_AT_S, FaultPlan
+from tests.sim.site.backend import SiteBackend
+from tests.sim.site.job import SiteJob
 
 __all__ = ["Faults", "fate_of"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from windlass.supervise.fencing.fence import Action, Ruling, WardenCore
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.guard import VirtualGuard
-    from windlass.testing.simulation.process import VirtualProcess
+    from tests.sim.guard import VirtualGuard
+    from tests.sim.process import VirtualProcess
 
 __all__ = ["VirtualWarden"]
 

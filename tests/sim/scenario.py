@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from tests.sim.disk import Fate
+from tests.sim.site.plan import SitePlan, draw_site, draw_site_events
 from windlass.core.dataclass import dataclass
 from windlass.record.retry import Budgets
-from windlass.testing.simulation.disk import Fate
-from windlass.testing.simulation.site.plan import SitePlan, draw_site, draw_site_events
 
 __all__ = ["Behaviour", "Ending", "FaultPlan", "Program", "Scenario", "TaskPlan", "draw"]
 

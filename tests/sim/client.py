@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tests.sim.backend import LostReplyError, RefusedError, VirtualBackend
+from tests.sim.cluster import Cluster
+from tests.sim.disk import Crash, Reader, VirtualWriter
+from tests.sim.node import WALL_START
+from tests.sim.scenario import Scenario
+from tests.sim.site.backend import SiteBackend
 from windlass.backends.protocol import JobState, Observation
 from windlass.launch.reconcile import policy
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.retry import Budgets
 from windlass.record.state import End, RunFacts, State, Task
-from windlass.testing.simulation.backend import LostReplyError, RefusedError, VirtualBackend
-from windlass.testing.simulation.cluster import Cluster
-from windlass.testing.simulation.disk import Crash, Reader, VirtualWriter
-from windlass.testing.simulation.node import WALL_START
-from windlass.testing.simulation.scenario import Scenario
-from windlass.testing.simulation.site.backend import SiteBackend
 
 __all__ = ["Clients"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.sim.disk import Disk, VirtualWriter
+from tests.sim.invariants import Monitor
+from tests.sim.node import Node
+from tests.sim.scenario import Program, TaskPlan
+from tests.sim.world import World
 from windlass.record import events
-from windlass.testing.simulation.disk import Disk, VirtualWriter
-from windlass.testing.simulation.invariants import Monitor
-from windlass.testing.simulation.node import Node
-from windlass.testing.simulation.scenario import Program, TaskPlan
-from windlass.testing.simulation.world import World
 
 __all__ = ["ProcessTable", "VirtualProcess"]
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.sim.node import WALL_START
+from tests.sim.oracle import refusal_to_go_on
+from tests.sim.scenario import Scenario, TaskPlan
+from tests.sim.world import Violation, World
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.state import TRANSITIONS, Attempt, End, RunFacts, State, Task
 from windlass.supervise.gang.messages import Order
-from windlass.testing.simulation.node import WALL_START
-from windlass.testing.simulation.oracle import refusal_to_go_on
-from windlass.testing.simulation.scenario import Scenario, TaskPlan
-from windlass.testing.simulation.world import Violation, World
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.backend import VirtualJob
-    from windlass.testing.simulation.process import VirtualProcess
-    from windlass.testing.simulation.site.chain_watch import ChainWatch
-    from windlass.testing.simulation.site.job import SiteJob
-    from windlass.testing.simulation.supervisor import VirtualSupervisor
+    from tests.sim.backend import VirtualJob
+    from tests.sim.process import VirtualProcess
+    from tests.sim.site.chain_watch import ChainWatch
+    from tests.sim.site.job import SiteJob
+    from tests.sim.supervisor import VirtualSupervisor
 
 __all__ = ["Monitor"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tests.sim.node import Node
+from tests.sim.world import World
 from windlass.supervise.gang.messages import Order, Status
-from windlass.testing.simulation.node import Node
-from windlass.testing.simulation.world import World
 
 __all__ = ["Connection", "Network", "Peer"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.sim.network import Connection
+from tests.sim.site.job import SiteJob
 from windlass.supervise.chain.links import Links
 from windlass.supervise.gang import core
 from windlass.supervise.gang.election import Leadership
 from windlass.supervise.gang.gate import Gate
 from windlass.supervise.gang.messages import Order, Status
-from windlass.testing.simulation.network import Connection
-from windlass.testing.simulation.site.job import SiteJob
 
 if TYPE_CHECKING:
-    from windlass.testing.simulation.supervisor import VirtualSupervisor
+    from tests.sim.supervisor import VirtualSupervisor
 
 __all__ = ["VirtualLeader"]
 
