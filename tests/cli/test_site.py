@@ -8,8 +8,8 @@ import pytest
 
 from scripts.tree import ROOT
 from tests.cli.conftest import Windlass
-from windlass.backends import door
-from windlass.backends.door import Answer, LocalDoor
+from windlass.backends import site_shell
+from windlass.backends.site_shell import LocalShell, ShellResult
 from windlass.launch.sites import check
 from windlass.launch.sites.check_history import CheckRun, Finding, keep_check
 
@@ -20,7 +20,7 @@ LAB = ROOT / "tests" / "backends" / "slurm" / "texts" / "22.05.txt"
 def lab(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every machine answers as the lab did."""
     text = LAB.read_text()
-    monkeypatch.setattr(LocalDoor, "run", lambda *_, **__: Answer(0, text, ""))
+    monkeypatch.setattr(LocalShell, "run", lambda *_, **__: ShellResult(0, text, ""))
 
 
 def test_a_site_is_asked_written_and_shown(windlass: Windlass, home: Path, lab: None) -> None:
@@ -78,7 +78,7 @@ def test_what_was_said_before_is_kept_when_a_site_is_asked_again(windlass: Windl
 
 
 def test_a_machine_without_slurm_says_what_to_type(windlass: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalDoor, "run", lambda *_, **__: Answer(0, "", ""))
+    monkeypatch.setattr(LocalShell, "run", lambda *_, **__: ShellResult(0, "", ""))
     result = windlass("site", "add", "mine")
     assert result.code == 8
     assert "[no-slurm]" in result.err
@@ -143,7 +143,7 @@ def test_a_check_prints_its_table_and_its_exit_code(
         return CheckRun(site="mine", at="2026-11-21T05:04:09Z", findings=findings, facts={})
 
     monkeypatch.setattr(check, "check_site", check_site)
-    monkeypatch.setattr(door, "door_of", lambda _: None)
+    monkeypatch.setattr(site_shell, "shell_for", lambda _: None)
     windlass("site", "add", "mine", "--no-probe")
     result = windlass("site", "check", "mine", "--nodes", "4", "--timeout", "2h")
     assert result.code == code

@@ -19,7 +19,7 @@ from unittest import mock
 from tests.hostile.mutations import mutated, mutated_words
 from tests.hostile.trying import Target, write
 from windlass.backends.beaker.account import _read as read_account
-from windlass.backends.door import Answer
+from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm.commands import SlurmCommands, completion_file, read_completions, read_past
 from windlass.backends.slurm.probe import profile_of, sections_of
 from windlass.backends.slurm.reasons import can_start, why_it_waits, why_suspended
@@ -233,7 +233,7 @@ def _accounting(folder: Path, text: str) -> None:
     completion_file(text)
 
 
-class _Door:
+class _Shell:
     """A site whose every program says the same."""
 
     name, is_local = "here", True
@@ -241,8 +241,8 @@ class _Door:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def run(self, argv: Sequence[str], **_: Any) -> Answer:
-        return Answer(0, self.text, "")
+    def run(self, argv: Sequence[str], **_: Any) -> ShellResult:
+        return ShellResult(0, self.text, "")
 
     run_bytes: Any = None
 
@@ -251,7 +251,7 @@ _SITE = load(Profile, "name: here\nkind: slurm\nfs:\n  shared: /shared\n", sourc
 
 
 def _client(folder: Path, text: str) -> None:
-    commands = SlurmCommands(_SITE, _Door(text))
+    commands = SlurmCommands(_SITE, _Shell(text))
     commands.jobs()
     commands.past(["play"])
     commands.reasons("n1")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windlass.backends.door import Answer, RawAnswer
+from windlass.backends.site_shell import RawShellResult, ShellResult
 from windlass.core.clock import SystemClock
 from windlass.core.errors import UnreachableError
 from windlass.launch import Run
@@ -24,7 +24,7 @@ from windlass.runs.store import RunFolder
 from windlass.supervise.remote.server import COMMANDS, serve
 
 
-class FolderDoor:
+class FolderShell:
     """Calls the site's half directly. Each number in `cuts` breaks one call: after so many bytes there (up), or back (down).
 
     A cut upward is followed to its end by the site, as it is where sshd notices late.
@@ -44,7 +44,7 @@ class FolderDoor:
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> RawAnswer:
+    ) -> RawShellResult:
         command = argv[-1]
         assert command in COMMANDS
         self.asked.append(command)
@@ -54,7 +54,7 @@ class FolderDoor:
         serve(command, io.BytesIO(content[:length] if way == "up" else content), sink)
         if way == "up" or (way == "down" and length < len(sink.getvalue())):
             raise UnreachableError("cut", code="site-unreachable")
-        return RawAnswer(0, sink.getvalue(), "")
+        return RawShellResult(0, sink.getvalue(), "")
 
     def run(
         self,
@@ -63,24 +63,24 @@ class FolderDoor:
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ShellResult:
         assert argv[:2] == ["sh", "-c"], argv
         there = [path for path in argv[4:] if Path(path).exists() or Path(path).parent.name == "archives"]
-        return Answer(0, "".join(f"{path}\n" for path in there), "")
+        return ShellResult(0, "".join(f"{path}\n" for path in there), "")
 
 
 class Elsewhere:
-    """A run whose other half is a folder that only its door reaches."""
+    """A run whose other half is a folder that is reached over its site shell alone."""
 
     def __init__(self, run: Run, folder: Path) -> None:
         self.run = run
         self.there = RunFolder(folder / "windlass" / "runs" / run.id)
-        self.door = FolderDoor()
+        self.shell = FolderShell()
         (folder / "windlass.pyz").write_bytes(b"")
         self._archive = folder / "windlass.pyz"
 
     def mirror(self, *unused: object) -> Mirror:
-        return Mirror(self.run.folder, PurePosixPath(self.there.path), self.door, archive=self._archive)
+        return Mirror(self.run.folder, PurePosixPath(self.there.path), self.shell, archive=self._archive)
 
     def says(self, kind: str, **data: Any) -> None:
         pen = JournalWriter(self.there.journal, "supervisor", SystemClock())
@@ -100,7 +100,7 @@ class Elsewhere:
         return [record.kind for record in read_journal(self.there.journal)]
 
     def is_silent(self, times: int = 50) -> None:
-        self.door.cuts = [("up", 0)] * times
+        self.shell.cuts = [("up", 0)] * times
 
 
 def live_elsewhere(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Elsewhere:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.lab.hosts import Hosts, wait_until
-from windlass.backends.door import LocalDoor, SshDoor
+from windlass.backends.site_shell import LocalShell, SshShell
 from windlass.core.clock import SystemClock
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.launch.remote import client
@@ -80,7 +80,7 @@ class TestFirstContact:
     """The site is a folder of this machine, reached with real processes."""
 
     def mirror(self, run: RunFolder, folder: Path, archive: Path, python: str = sys.executable) -> Mirror:
-        return Mirror(run, root(folder), LocalDoor(), archive=archive, python=python)
+        return Mirror(run, root(folder), LocalShell(), archive=archive, python=python)
 
     def test_the_zipapp_goes_there_once_and_does_the_rest(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         mirror = self.mirror(run, tmp_path / "site", archive)
@@ -160,11 +160,11 @@ class TestFirstContact:
 @pytest.mark.system
 class TestOverSsh:
     @pytest.fixture
-    def door(self, hosts: Hosts) -> Iterator[SshDoor]:
-        door = SshDoor("h2", config=hosts.ssh_config, alive_s=2, connect_timeout_s=8)
-        yield door
+    def shell(self, hosts: Hosts) -> Iterator[SshShell]:
+        shell = SshShell("h2", config=hosts.ssh_config, alive_s=2, connect_timeout_s=8)
+        yield shell
         hosts.join("h2")
-        door.close()
+        shell.close()
 
     @pytest.fixture
     def disk(self, hosts: Hosts, tmp_path: Path) -> Iterator[Path]:
@@ -175,13 +175,13 @@ class TestOverSsh:
         yield path
         hosts.run("h2", ["umount", str(path)])
 
-    def mirror(self, run: RunFolder, folder: Path, door: SshDoor, archive: Path) -> Mirror:
-        return Mirror(run, root(folder), door, archive=archive, python=sys.executable)
+    def mirror(self, run: RunFolder, folder: Path, shell: SshShell, archive: Path) -> Mirror:
+        return Mirror(run, root(folder), shell, archive=archive, python=sys.executable)
 
     def test_a_run_goes_there_and_its_words_come_back(
-        self, run: RunFolder, door: SshDoor, disk: Path, hosts: Hosts, archive: Path
+        self, run: RunFolder, shell: SshShell, disk: Path, hosts: Hosts, archive: Path
     ) -> None:
-        mirror = self.mirror(run, disk, door, archive)
+        mirror = self.mirror(run, disk, shell, archive)
         mirror.ship()
         says(run, "client-here-1-2", "one", "two")
         mirror.push()
@@ -205,10 +205,10 @@ class TestOverSsh:
         assert (mirror.fetch_outputs("train") / "a").read_text() == "hi\n"
 
     def test_a_full_disk_is_named_and_nothing_is_there_in_part(
-        self, run: RunFolder, door: SshDoor, disk: Path, hosts: Hosts, archive: Path
+        self, run: RunFolder, shell: SshShell, disk: Path, hosts: Hosts, archive: Path
     ) -> None:
         (run.code / "big").write_bytes(os.urandom(6 << 20))
-        mirror = self.mirror(run, disk, door, archive)
+        mirror = self.mirror(run, disk, shell, archive)
         with pytest.raises(PreconditionError, match="No space left on device") as caught:
             mirror.ship()
         assert caught.value.code == "site-full"
@@ -226,27 +226,27 @@ class TestOverSsh:
         assert found == (run.journal / "client-here-1-2.wj").read_text()
 
     def test_a_disk_that_is_full_from_the_start_takes_no_zipapp(
-        self, run: RunFolder, door: SshDoor, disk: Path, hosts: Hosts, archive: Path
+        self, run: RunFolder, shell: SshShell, disk: Path, hosts: Hosts, archive: Path
     ) -> None:
         hosts.run("h2", ["sh", "-c", f"head -c 9000000 /dev/zero >{disk}/filler || true"])
         with pytest.raises(PreconditionError, match=r"h2: cannot write .*: No space left on device") as caught:
-            self.mirror(run, disk, door, archive).ship()
+            self.mirror(run, disk, shell, archive).ship()
         assert caught.value.code == "site-full"
         assert hosts.run("h2", ["find", str(disk), "-name", "*.part"]).stdout == ""
 
     def test_a_shared_folder_that_cannot_be_written_is_named(
-        self, run: RunFolder, door: SshDoor, disk: Path, hosts: Hosts, archive: Path
+        self, run: RunFolder, shell: SshShell, disk: Path, hosts: Hosts, archive: Path
     ) -> None:
         hosts.run("h2", ["mount", "-o", "remount,ro", str(disk)])
         with pytest.raises(PreconditionError, match=r"h2: no permission for .*: Read-only file system") as caught:
-            self.mirror(run, disk, door, archive).ship()
+            self.mirror(run, disk, shell, archive).ship()
         assert (caught.value.code, "fs.shared" in caught.value.hint) == ("site-not-writable", True)
 
     def test_a_shipment_that_is_cut_off_leaves_nothing_and_goes_through_later(
-        self, run: RunFolder, door: SshDoor, hosts: Hosts, tmp_path: Path, archive: Path
+        self, run: RunFolder, shell: SshShell, hosts: Hosts, tmp_path: Path, archive: Path
     ) -> None:
         (run.code / "big").write_bytes(os.urandom(40 << 20))
-        mirror = self.mirror(run, tmp_path / "site", door, archive)
+        mirror = self.mirror(run, tmp_path / "site", shell, archive)
         assert isinstance(mirror.porter, client.Porter)
         mirror.porter.ensure_archive()
         parts = Path(mirror.root).parent
@@ -261,9 +261,9 @@ class TestOverSsh:
         wait_until(lambda: [path.name for path in parts.iterdir()] == [RUN], "the other end to see the break")
 
     def test_words_that_were_cut_off_arrive_once(
-        self, run: RunFolder, door: SshDoor, hosts: Hosts, tmp_path: Path, archive: Path
+        self, run: RunFolder, shell: SshShell, hosts: Hosts, tmp_path: Path, archive: Path
     ) -> None:
-        mirror = self.mirror(run, tmp_path / "site", door, archive)
+        mirror = self.mirror(run, tmp_path / "site", shell, archive)
         mirror.ship()
         there = RunFolder(Path(mirror.root))
         says(run, "client-here-1-2", *("x" * 100_000 for _ in range(100)))
@@ -275,7 +275,7 @@ class TestOverSsh:
                 action()
             cutter.join()
             hosts.join("h2")
-        later = self.mirror(run, Path(mirror.state).parent, door, archive)
+        later = self.mirror(run, Path(mirror.state).parent, shell, archive)
         later.push()
         later.pull()
         for name in ("client-here-1-2.wj", "supervisor.wj"):

@@ -60,7 +60,7 @@ def test_while_the_site_is_silent_nothing_is_asked_of_it(elsewhere: Elsewhere, v
 
 
 def test_a_stop_that_was_cut_off_on_its_way_goes_with_the_next_look(elsewhere: Elsewhere) -> None:
-    elsewhere.door.cuts = [("", 0), ("", 0), ("up", 0)]
+    elsewhere.shell.cuts = [("", 0), ("", 0), ("up", 0)]
     with pytest.raises(UnreachableError):
         control.stop(elsewhere.run.folder, elsewhere.run._home)
     assert events.STOP_REQUESTED not in elsewhere.kinds()

@@ -13,7 +13,7 @@ import pytest
 from tests.backends.slurm.dressing import dressed, lab_profile
 from tests.lab.slurm import LOGIN, SlurmLab
 from windlass.backends import JobState
-from windlass.backends.door import SshDoor
+from windlass.backends.site_shell import SshShell
 from windlass.backends.slurm import SlurmBackend
 from windlass.core.errors import UnreachableError
 from windlass.core.names import new_token
@@ -37,19 +37,19 @@ LINE = (
 
 
 @pytest.fixture
-def door(slurm: SlurmLab) -> Iterator[SshDoor]:
-    door = SshDoor(LOGIN, config=slurm.hosts.ssh_config, alive_s=2, connect_timeout_s=8)
-    yield door
+def shell(slurm: SlurmLab) -> Iterator[SshShell]:
+    shell = SshShell(LOGIN, config=slurm.hosts.ssh_config, alive_s=2, connect_timeout_s=8)
+    yield shell
     slurm.hosts.join(LOGIN)
-    door.close()
+    shell.close()
 
 
 @pytest.fixture
-def mirror(door: SshDoor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
+def mirror(shell: SshShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     monkeypatch.setattr(client, "_QUIET_S", 0.0)
     run = create(Home(tmp_path / "home"), RUN, {"plan.json": b"{}", "places.json": b"{}"})
     root = PurePosixPath(tmp_path / "shared" / "windlass" / "runs" / RUN)
-    mirror = Mirror(run, root, door, archive=ensure_archive(tmp_path / "archives"), python=sys.executable)
+    mirror = Mirror(run, root, shell, archive=ensure_archive(tmp_path / "archives"), python=sys.executable)
     mirror.ship()
     return mirror
 
@@ -87,9 +87,9 @@ def has_ended(run: RunFolder) -> bool:
 
 
 def test_a_job_is_queued_followed_and_fetched_over_ssh_and_a_break_loses_nothing(
-    slurm: SlurmLab, mirror: Mirror, door: SshDoor
+    slurm: SlurmLab, mirror: Mirror, shell: SshShell
 ) -> None:
-    backend = SlurmBackend(dataclasses.replace(lab_profile(), ssh=LOGIN), door=door, push=mirror.send_job)
+    backend = SlurmBackend(dataclasses.replace(lab_profile(), ssh=LOGIN), shell=shell, push=mirror.send_job)
     rendered = backend.render(job(mirror), mirror.run.jobs / "main-1", Path(mirror.archive_at_site))
     submission = backend.submit(rendered)
     with client_journal(mirror.run.journal) as pen:
@@ -116,8 +116,8 @@ def test_a_job_is_queued_followed_and_fetched_over_ssh_and_a_break_loses_nothing
     slurm.expect_empty_queue()
 
 
-def test_a_stop_asked_here_ends_the_job_there(slurm: SlurmLab, mirror: Mirror, door: SshDoor) -> None:
-    backend = SlurmBackend(dataclasses.replace(lab_profile(), ssh=LOGIN), door=door, push=mirror.send_job)
+def test_a_stop_asked_here_ends_the_job_there(slurm: SlurmLab, mirror: Mirror, shell: SshShell) -> None:
+    backend = SlurmBackend(dataclasses.replace(lab_profile(), ssh=LOGIN), shell=shell, push=mirror.send_job)
     backend.submit(backend.render(job(mirror), mirror.run.jobs / "main-1", Path(mirror.archive_at_site)))
     pull_until(mirror, lambda run: any(run.logs.glob("*/main/1.log")))
     with client_journal(mirror.run.journal) as pen:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.slurm import SlurmLab
-from windlass.backends.door import LocalDoor, SshDoor, door_of
+from windlass.backends.site_shell import LocalShell, SshShell, shell_for
 from windlass.launch.sites.add import add_site
 from windlass.launch.sites.check import check_site
 from windlass.launch.sites.check_history import last_check
@@ -30,7 +30,7 @@ def test_a_site_is_added_and_proved(at_slurm: SlurmLab, home: Path, shared: Path
     profile = find_site("lab", home)
     assert profile.partitions["main"].gpus == at_slurm.options.gpus
     assert profile.partitions["main"].num_nodes == at_slurm.options.num_nodes
-    check = check_site(profile, home=home, door=LocalDoor(), archive=ensure_archive(tmp_path / "archives"))
+    check = check_site(profile, home=home, shell=LocalShell(), archive=ensure_archive(tmp_path / "archives"))
     verdicts = {(finding.nodes, finding.name): finding.status for finding in check.findings}
     assert check.is_ok, check.findings
     assert {key for key, status in verdicts.items() if status == "not-tried"} == {
@@ -53,17 +53,17 @@ def test_a_site_is_added_and_proved_over_ssh(
         add_site("far", home, ssh="login", overrides=[f"fs.shared={shared}"], today="2026-11-21")
         profile = find_site("far", home)
         assert profile.ssh == "login"
-        check = check_site(profile, home=home, door=door_of(profile), archive=ensure_archive(tmp_path / "archives"))
+        check = check_site(profile, home=home, shell=shell_for(profile), archive=ensure_archive(tmp_path / "archives"))
         assert check.is_ok, check.findings
     finally:
-        SshDoor("login").close()
+        SshShell("login").close()
 
 
 def test_what_is_wrong_with_a_site_is_named(at_slurm: SlurmLab, home: Path, shared: Path, tmp_path: Path) -> None:
     wrong = ["net.interface=hsn", "partitions.main.gpus=2", "env.modules=[no/such]"]
     add_site("lab", home, overrides=[f"fs.shared={shared}", *wrong], today="2026-11-21")
     archive = ensure_archive(tmp_path / "archives")
-    check = check_site(find_site("lab", home), home=home, door=LocalDoor(), archive=archive, num_nodes=1)
+    check = check_site(find_site("lab", home), home=home, shell=LocalShell(), archive=archive, num_nodes=1)
     failed = {finding.name: finding.message for finding in check.findings if finding.status == "failed"}
     assert set(failed) == {"modules", "interface"}
     assert failed["modules"] == "cannot be loaded: no/such"
@@ -76,7 +76,7 @@ def test_a_folder_that_only_the_login_node_sees_is_named(at_slurm: SlurmLab, hom
     try:
         add_site("lab", home, overrides=[f"fs.shared={private}"], today="2026-11-21")
         archive = ensure_archive(tmp_path / "archives")
-        check = check_site(find_site("lab", home), home=home, door=LocalDoor(), archive=archive, num_nodes=1)
+        check = check_site(find_site("lab", home), home=home, shell=LocalShell(), archive=archive, num_nodes=1)
         (shared,) = [finding for finding in check.findings if finding.status == "failed"]
         assert shared.name == "shared"
         assert f"does not see {private}/windlass/checks/" in shared.message

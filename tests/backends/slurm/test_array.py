@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.backends.slurm.dressing import dressed, lab_profile
-from tests.backends.slurm.fake_door import FakeDoor, listing
+from tests.backends.slurm.fake_shell import FakeShell, listing
 from tests.backends.slurm.test_backend import NOBODY, Numbers
 from tests.backends.slurm.test_script import ARCHIVE, document
 from tests.lab.slurm import SlurmLab
 from windlass.backends import CanSubmitMany, JobState, Rendered
-from windlass.backends.door import Answer
+from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm import SlurmBackend
 from windlass.backends.slurm.script import array_script
 from windlass.backends.slurm.version import SlurmVersion
@@ -38,13 +38,13 @@ def jobs(backend: SlurmBackend, folder: Path, **changes: Any) -> list[Rendered]:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> FakeDoor:
-    nothing = Answer(0, "", "")
-    return FakeDoor(f"site-{tmp_path}", sbatch=Numbers(), squeue=listing(), scontrol=nothing, sh=nothing)
+def shell(tmp_path: Path) -> FakeShell:
+    nothing = ShellResult(0, "", "")
+    return FakeShell(f"site-{tmp_path}", sbatch=Numbers(), squeue=listing(), scontrol=nothing, sh=nothing)
 
 
-def test_jobs_of_one_shape_are_one_question(door: FakeDoor, tmp_path: Path) -> None:
-    backend = SlurmBackend(lab_profile(), door=door)
+def test_jobs_of_one_shape_are_one_question(shell: FakeShell, tmp_path: Path) -> None:
+    backend = SlurmBackend(lab_profile(), shell=shell)
     assert isinstance(backend, CanSubmitMany)
     rendered = jobs(backend, tmp_path)
     found = backend.submit_many(rendered)
@@ -53,14 +53,14 @@ def test_jobs_of_one_shape_are_one_question(door: FakeDoor, tmp_path: Path) -> N
     assert backend.submit_many(rendered) == found
     assert backend.submit(rendered[1]) == found[1]
     first = rendered[0].folder
-    assert door.asked[0] == ("sbatch", "--parsable", f"--comment={comment_of(GROUP, 1)}", str(first / "array.sbatch"))
-    assert len(door.asked) == 1
+    assert shell.asked[0] == ("sbatch", "--parsable", f"--comment={comment_of(GROUP, 1)}", str(first / "array.sbatch"))
+    assert len(shell.asked) == 1
     assert "#SBATCH --array=1-3\n" in (first / "array.sbatch").read_text()
     assert (first / "array.txt").read_text().splitlines()[1] == f"run1 {mark_of('t1')} {rendered[1].folder}"
 
 
-def test_an_array_waits_for_what_its_jobs_wait_for(door: FakeDoor, tmp_path: Path) -> None:
-    backend = SlurmBackend(lab_profile(bin="/opt/slurm/bin/"), door=door)
+def test_an_array_waits_for_what_its_jobs_wait_for(shell: FakeShell, tmp_path: Path) -> None:
+    backend = SlurmBackend(lab_profile(bin="/opt/slurm/bin/"), shell=shell)
     rendered = [
         backend.render(
             dataclasses.replace(
@@ -72,7 +72,7 @@ def test_an_array_waits_for_what_its_jobs_wait_for(door: FakeDoor, tmp_path: Pat
         for n in range(3)
     ]
     backend.submit_many(rendered)
-    (asked,) = door.asked
+    (asked,) = shell.asked
     assert asked[0] == "/opt/slurm/bin/sbatch"
     assert asked[3:] == ("--hold", "--dependency=afterany:7", str(rendered[0].folder / "array.sbatch"))
 
@@ -104,29 +104,29 @@ def test_a_task_runs_only_under_its_own_name(tmp_path: Path, num_refused: int, c
     ]
 
 
-def test_a_job_of_another_shape_is_queued_by_itself(door: FakeDoor, tmp_path: Path) -> None:
-    backend = SlurmBackend(lab_profile(), door=door)
+def test_a_job_of_another_shape_is_queued_by_itself(shell: FakeShell, tmp_path: Path) -> None:
+    backend = SlurmBackend(lab_profile(), shell=shell)
     found = backend.submit_many(jobs(backend, tmp_path, nodes=4, num_queued=1))
     assert [job.backend_id for job in found] == ["11_1", "11_2", "12"]
 
 
-def test_a_lost_reply_finds_the_array_again(door: FakeDoor, tmp_path: Path) -> None:
-    backend = SlurmBackend(lab_profile(), door=door)
+def test_a_lost_reply_finds_the_array_again(shell: FakeShell, tmp_path: Path) -> None:
+    backend = SlurmBackend(lab_profile(), shell=shell)
     rendered = jobs(backend, tmp_path)
-    door.replies["sbatch"] = NOBODY
+    shell.replies["sbatch"] = NOBODY
     with pytest.raises(UnreachableError):
         backend.submit_many(rendered)
     waiting = [f"9_{task}" for task in (2, 3)]
     rows = [[number, "PENDING", "Priority", "N/A", "N/A", "", "x", comment_of(GROUP, 1)] for number in waiting]
-    door.replies.update(sbatch=Numbers(), squeue=listing(*rows))
+    shell.replies.update(sbatch=Numbers(), squeue=listing(*rows))
     assert [job.backend_id for job in backend.submit_many(rendered)] == ["9_1", "9_2", "9_3"]
-    assert door.count("sbatch") == 1
+    assert shell.count("sbatch") == 1
 
 
-def test_tasks_are_told_apart_while_they_wait_and_when_they_run(door: FakeDoor, tmp_path: Path) -> None:
-    backend = SlurmBackend(lab_profile(), door=door)
+def test_tasks_are_told_apart_while_they_wait_and_when_they_run(shell: FakeShell, tmp_path: Path) -> None:
+    backend = SlurmBackend(lab_profile(), shell=shell)
     found = backend.submit_many(jobs(backend, tmp_path))
-    door.replies["squeue"] = listing(
+    shell.replies["squeue"] = listing(
         ["11_1", "RUNNING", "None", "N/A", "N/A", "n1", "run0", comment_of(mark_of("t0"), 1)],
         ["11_2", "PENDING", "Priority", "N/A", "N/A", "", "x", comment_of(GROUP, 1)],
         ["11_3", "CANCELLED", "None", "N/A", "N/A", "", "x", comment_of(GROUP, 1)],

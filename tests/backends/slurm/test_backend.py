@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.backends.slurm.dressing import lab_profile
-from tests.backends.slurm.fake_door import FakeDoor, Reply, listing
+from tests.backends.slurm.fake_shell import FakeShell, Reply, listing
 from tests.backends.slurm.test_script import ARCHIVE, document
 from windlass.backends import JobState, Rendered, Submission
-from windlass.backends.door import Answer
+from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm import SlurmBackend
 from windlass.backends.slurm.commands import completion_file
 from windlass.core.errors import PreconditionError, UnreachableError
@@ -22,11 +22,11 @@ from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm.scheduler import mark_of
 
 MARK = mark_of("secret-token")
-DOWN = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
-NOBODY = Answer(
+DOWN = ShellResult(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
+NOBODY = ShellResult(
     1, "", "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n"
 )
-REFUSED = Answer(
+REFUSED = ShellResult(
     1,
     "",
     "sbatch: error: invalid partition specified: main\nsbatch: error: Batch job submission failed: Invalid partition name specified\n",
@@ -43,14 +43,14 @@ class Site:
 
     def __init__(self, tmp_path: Path, **scheduler: Any) -> None:
         self.folder = tmp_path / "jobs" / "train-1"
-        nothing = Answer(0, "", "")
-        self.door = FakeDoor(
+        nothing = ShellResult(0, "", "")
+        self.shell = FakeShell(
             f"site-{tmp_path}", sbatch=Numbers(), squeue=NONE, scancel=nothing, scontrol=nothing, sh=nothing
         )
-        self.backend = SlurmBackend(lab_profile(**scheduler), door=self.door)
+        self.backend = SlurmBackend(lab_profile(**scheduler), shell=self.shell)
 
     def answers(self, **replies: Reply) -> None:
-        self.door.replies.update(replies)
+        self.shell.replies.update(replies)
 
     def rendered(self, num_queued: int = 1) -> Rendered:
         return self.backend.render(document(num_queued=num_queued), self.folder, ARCHIVE)
@@ -69,9 +69,9 @@ class Numbers:
     def __init__(self) -> None:
         self.next = 11
 
-    def __call__(self, argv: Sequence[str]) -> Answer:
+    def __call__(self, argv: Sequence[str]) -> ShellResult:
         self.next += 1
-        return Answer(0, f"{self.next - 1};lab\n", "")
+        return ShellResult(0, f"{self.next - 1};lab\n", "")
 
 
 @pytest.fixture
@@ -85,10 +85,10 @@ def site(tmp_path: Path) -> Site:
 def test_a_submission_asks_sbatch_once_for_each_link_and_nothing_else(site: Site) -> None:
     found = site.submit(num_queued=2)
     assert (found.backend_id, found.locator) == ("11", f"slurm://lab/11#{MARK}")
-    assert [argv[0] for argv in site.door.asked] == ["sbatch", "sbatch"]
-    assert [argv[-1] for argv in site.door.asked] == ["1", "2"]
+    assert [argv[0] for argv in site.shell.asked] == ["sbatch", "sbatch"]
+    assert [argv[-1] for argv in site.shell.asked] == ["1", "2"]
     assert site.submit(num_queued=2) == found
-    assert site.door.count("sbatch") == 2
+    assert site.shell.count("sbatch") == 2
 
 
 @pytest.mark.parametrize("mode", ["successor", "requeue"])
@@ -98,7 +98,7 @@ def test_what_is_asked_is_what_was_rendered(site: Site, mode: str, queue: dict[s
     job = dataclasses.replace(job, chain=dataclasses.replace(job.chain, mode=mode))
     rendered = site.backend.render(job, site.folder, ARCHIVE)
     site.backend.submit(rendered)
-    first, second = site.door.asked
+    first, second = site.shell.asked
     assert first == rendered.argv
     assert ("--hold" in first) is bool(queue.get("hold"))
     waits = [option for option in first if option.startswith("--dependency=")]
@@ -114,15 +114,15 @@ def test_a_job_that_another_machine_began_is_looked_for_first(site: Site) -> Non
     (site.folder / "job.json").write_text(site.rendered().files["job.json"])
     site.answers(squeue=listing(row("9", 1, "PENDING")))
     assert site.submit().backend_id == "9"
-    assert site.door.count("sbatch") == 0
+    assert site.shell.count("sbatch") == 0
 
 
 def test_a_job_that_nobody_queued_although_its_folder_is_there_is_queued_after_the_guard(tmp_path: Path) -> None:
     site = Site(tmp_path, submit_guard=("quota-left",))
-    site.answers(**{"quota-left": Answer(0, "", "")})
+    site.answers(**{"quota-left": ShellResult(0, "", "")})
     (site.folder / "logs").mkdir(parents=True)
     assert site.submit().backend_id == "11"
-    assert [Path(argv[0]).name for argv in site.door.asked] == ["squeue", "scontrol", "quota-left", "sbatch"]
+    assert [Path(argv[0]).name for argv in site.shell.asked] == ["squeue", "scontrol", "quota-left", "sbatch"]
 
 
 def test_a_lost_reply_is_found_in_the_queue(site: Site) -> None:
@@ -131,7 +131,7 @@ def test_a_lost_reply_is_found_in_the_queue(site: Site) -> None:
         site.submit()
     site.answers(sbatch=Numbers(), squeue=listing(row("9", 1, "PENDING")))
     assert site.submit().backend_id == "9"
-    assert site.door.count("sbatch") == 1
+    assert site.shell.count("sbatch") == 1
 
 
 def test_a_request_that_never_arrived_is_made_again(site: Site) -> None:
@@ -149,7 +149,7 @@ def test_while_nobody_knows_nothing_is_submitted_again(site: Site) -> None:
     site.answers(sbatch=Numbers(), squeue=DOWN)
     with pytest.raises(UnreachableError):
         site.submit()
-    assert site.door.count("sbatch") == 1
+    assert site.shell.count("sbatch") == 1
 
 
 def test_a_job_that_began_and_was_forgotten_by_slurm_is_found_in_its_folder(site: Site) -> None:
@@ -158,12 +158,12 @@ def test_a_job_that_began_and_was_forgotten_by_slurm_is_found_in_its_folder(site
         site.submit()
     (site.folder / "link-1.json").write_text(json.dumps({"id": "9", "host": "n1", "at": 0.0}))
     assert site.submit(num_queued=2).backend_id == "9"
-    assert site.door.count("sbatch") == 1
+    assert site.shell.count("sbatch") == 1
 
 
 def test_a_job_that_ended_is_found_in_accounting(tmp_path: Path) -> None:
     site = Site(tmp_path, has_accounting=True)
-    site.answers(sbatch=NOBODY, sacct=Answer(0, "9|demo-1a2b3c4d.train.1|NODE_FAIL|0:0|n1\n", ""))
+    site.answers(sbatch=NOBODY, sacct=ShellResult(0, "9|demo-1a2b3c4d.train.1|NODE_FAIL|0:0|n1\n", ""))
     with pytest.raises(UnreachableError):
         site.submit()
     assert site.submit().backend_id == "9"
@@ -187,32 +187,34 @@ def test_a_refusal_is_final_and_may_be_mended(site: Site) -> None:
 
 
 def test_a_second_link_that_is_refused_spoils_nothing_where_jobs_queue_links_themselves(site: Site) -> None:
-    answers = [Answer(0, "11\n", ""), Answer(1, "", "sbatch: error: QOSMaxSubmitJobPerUserLimit\n")]
+    answers = [ShellResult(0, "11\n", ""), ShellResult(1, "", "sbatch: error: QOSMaxSubmitJobPerUserLimit\n")]
     site.answers(sbatch=lambda argv: answers[int(argv[-1]) - 1])
     assert site.submit(num_queued=2).backend_id == "11"
-    assert site.door.count("scancel") == 0
+    assert site.shell.count("scancel") == 0
 
 
 def test_the_sites_guard_is_asked_first(tmp_path: Path) -> None:
     site = Site(tmp_path, submit_guard=("quota-left", "--hours"))
-    site.answers(**{"quota-left": Answer(1, "", "only 3 node hours are left\n")})
+    site.answers(**{"quota-left": ShellResult(1, "", "only 3 node hours are left\n")})
     with pytest.raises(PreconditionError, match=r"`quota-left --hours` .* only 3 node hours are left") as caught:
         site.submit()
     assert caught.value.code == "submit-guard-failed"
-    assert site.door.count("sbatch") == 0
+    assert site.shell.count("sbatch") == 0
 
 
 def test_a_folder_is_pushed_before_anything_is_queued(tmp_path: Path) -> None:
     site, pushed = Site(tmp_path), []
     backend = SlurmBackend(
-        lab_profile(), door=site.door, push=lambda here, there: pushed.append((here, str(there), len(site.door.asked)))
+        lab_profile(),
+        shell=site.shell,
+        push=lambda here, there: pushed.append((here, str(there), len(site.shell.asked))),
     )
     backend.submit(site.rendered())
     assert pushed == [(site.folder, "/shared/windlass/runs/demo-1a2b3c4d/jobs/train-1", 0)]
 
 
 def test_sbatch_that_is_not_there_is_said(site: Site) -> None:
-    site.answers(sbatch=Answer(127, "", "sbatch: No such file or directory"))
+    site.answers(sbatch=ShellResult(127, "", "sbatch: No such file or directory"))
     with pytest.raises(PreconditionError, match="`sbatch` cannot be run at lab") as caught:
         site.submit()
     assert caught.value.code == "program-missing"
@@ -273,21 +275,21 @@ def test_what_the_controller_forgot_is_asked_of_accounting_once(tmp_path: Path) 
     site = Site(tmp_path, has_accounting=True)
     job = site.submit()
     site.answers(
-        sacct=Answer(
+        sacct=ShellResult(
             0,
             "11|demo-1a2b3c4d.train.1|PREEMPTED|0:0|n1\n12|demo-1a2b3c4d.train.1|CANCELLED by 0|0:0|None assigned\n",
             "",
         )
     )
     assert site.seen(job)[:2] == (JobState.GONE, "preempted")
-    assert site.door.count("sacct") == 1
+    assert site.shell.count("sacct") == 1
 
 
 def test_without_accounting_the_completion_file_is_read(site: Site) -> None:
     job = site.submit()
     config = "JobCompHost             = localhost\nJobCompLoc              = /log/jobcomp.txt\nJobCompType             = jobcomp/filetxt\n"
     line = "JobId=11 UserId=root(0) GroupId=root(0) Name=demo-1a2b3c4d.train.1 JobState=TIMEOUT Partition=main TimeLimit=1 NodeList=n[1-2] NodeCnt=2 ExitCode=0:0 \n"
-    site.answers(scontrol=Answer(0, config, ""), grep=Answer(0, line, ""))
+    site.answers(scontrol=ShellResult(0, config, ""), grep=ShellResult(0, line, ""))
     assert site.seen(job)[:2] == (JobState.GONE, "walltime")
     assert completion_file("JobCompType = jobcomp/none\nJobCompLoc = /x\n") == ""
 
@@ -307,7 +309,7 @@ def test_while_slurm_is_silent_everything_is_unknown_and_it_is_not_asked_again_a
     site.answers(squeue=DOWN)
     for _ in range(3):
         assert site.seen(job)[0] is JobState.UNKNOWN
-    assert site.door.count("squeue") == 1
+    assert site.shell.count("squeue") == 1
 
 
 def test_many_runs_are_one_question(tmp_path: Path) -> None:
@@ -321,7 +323,7 @@ def test_many_runs_are_one_question(tmp_path: Path) -> None:
     site.answers(squeue=listing(*rows))
     for job in jobs:
         assert site.seen(job)[0] is JobState.RUNNING
-    assert site.door.count("squeue") == 1
+    assert site.shell.count("squeue") == 1
 
 
 def test_names_and_comments_of_others_confuse_nothing(site: Site) -> None:
@@ -332,7 +334,7 @@ def test_names_and_comments_of_others_confuse_nothing(site: Site) -> None:
         row("11", 1, "PENDING", "Priority"),
     ]
     answer = listing(*rows)
-    site.answers(squeue=Answer(0, "a banner of the site\n" + answer.out, "slurm: warning\n"))
+    site.answers(squeue=ShellResult(0, "a banner of the site\n" + answer.out, "slurm: warning\n"))
     assert site.seen(job)[0] is JobState.QUEUED
 
 
@@ -359,16 +361,18 @@ def hurried(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 )
 def test_a_job_that_a_node_turned_down_was_cancelled_by_nobody(hurried: Site, reason: str, words: str) -> None:
     job = hurried.submit()
-    hurried.answers(squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=Answer(0, f"none\n{reason}\n", ""))
+    hurried.answers(
+        squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=ShellResult(0, f"none\n{reason}\n", "")
+    )
     detail = f"a node of n1 turned it down: {words} (Slurm: {reason})"
     assert hurried.seen(job) == (JobState.GONE, "node-unhealthy", detail)
-    assert hurried.door.asked[-1] == ("sinfo", "--noheader", "--Node", "--nodes=n1", "--format=%E")
+    assert hurried.shell.asked[-1] == ("sinfo", "--noheader", "--Node", "--nodes=n1", "--format=%E")
 
 
 def test_a_node_that_is_drained_a_moment_later_is_seen(hurried: Site) -> None:
     job, reasons = hurried.submit(), ["none\n", "Duplicate jobid\n"]
     hurried.answers(
-        squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=lambda argv: Answer(0, reasons.pop(0), "")
+        squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=lambda argv: ShellResult(0, reasons.pop(0), "")
     )
     assert hurried.seen(job)[1] == "node-unhealthy"
 
@@ -376,9 +380,9 @@ def test_a_node_that_is_drained_a_moment_later_is_seen(hurried: Site) -> None:
 @pytest.mark.parametrize("reason", ["none", "the fan of Prolog error fame", ""])
 def test_a_job_that_a_person_cancelled_as_it_started_is_cancelled(hurried: Site, reason: str) -> None:
     job = hurried.submit()
-    hurried.answers(squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=Answer(0, f"{reason}\n", ""))
+    hurried.answers(squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=ShellResult(0, f"{reason}\n", ""))
     assert hurried.seen(job) == (JobState.GONE, "cancelled", "it was cancelled in Slurm (Slurm: CANCELLED)")
-    assert hurried.door.count("sinfo") == 2
+    assert hurried.shell.count("sinfo") == 2
 
 
 @pytest.mark.parametrize(("state", "nodes"), [("CANCELLED", ""), ("TIMEOUT", "n1")])
@@ -386,13 +390,15 @@ def test_the_nodes_are_asked_of_jobs_alone_that_may_have_been_turned_down(site: 
     job = site.submit()
     site.answers(squeue=listing(row("11", 1, state, nodes=nodes)))
     assert site.seen(job)[1] == {"CANCELLED": "cancelled", "TIMEOUT": "walltime"}[state]
-    assert site.door.count("sinfo") == 0
+    assert site.shell.count("sinfo") == 0
 
 
 def test_a_job_that_ran_and_that_a_controller_forgot_was_cancelled_by_nobody(hurried: Site) -> None:
     job = hurried.submit()
     (hurried.folder / "link-1.json").write_text(json.dumps({"id": "11", "host": "n1", "at": 0.0}))
-    hurried.answers(squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=Answer(0, "Duplicate jobid\n", ""))
+    hurried.answers(
+        squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=ShellResult(0, "Duplicate jobid\n", "")
+    )
     said = "a restarted controller had forgotten that it ran, and ended it (Slurm: Duplicate jobid)"
     assert hurried.seen(job) == (JobState.GONE, "killed", said)
 
@@ -404,7 +410,7 @@ def test_a_number_given_twice_tells_that_the_controller_forgot(hurried: Site, ha
     number = "7" if has_other_number else "11"
     (hurried.folder / "link-1.json").write_text(json.dumps({"id": number, "host": "n1", "at": 0.0}))
     (hurried.folder / "link-2.json").write_text("{")
-    hurried.answers(squeue=listing(row("11", 3, "CANCELLED", nodes="n1")), sinfo=Answer(0, "none\n", ""))
+    hurried.answers(squeue=listing(row("11", 3, "CANCELLED", nodes="n1")), sinfo=ShellResult(0, "none\n", ""))
     assert hurried.seen(job)[1] == ("cancelled" if has_other_number else "killed")
 
 
@@ -419,10 +425,10 @@ def test_accounting_says_whether_a_person_cancelled_a_job(
     site = Site(tmp_path, has_accounting=True)
     job = site.submit()
     entry = row("11", 1, "CANCELLED", nodes="n1")
-    squeue, sinfo, name = listing(entry), Answer(0, "none\n", ""), entry[6]
+    squeue, sinfo, name = listing(entry), ShellResult(0, "none\n", ""), entry[6]
     rows = [("theirs", "CANCELLED by 7", 500), (name, "TIMEOUT", 600), (name, state, 700), ("theirs", "CANCELLED", 900)]
     sacct = "".join(f"11|{whose}|{said}|0:0|{submitted}|1000|n1\n" for whose, said, submitted in rows)
-    site.answers(squeue=squeue, sinfo=sinfo, sacct=Answer(0, sacct, ""))
+    site.answers(squeue=squeue, sinfo=sinfo, sacct=ShellResult(0, sacct, ""))
     assert site.seen(job)[1] == cause
 
 
@@ -438,10 +444,11 @@ def test_a_job_that_was_turned_down_and_forgotten_is_known_by_its_nodes_too(tmp_
     site = Site(tmp_path, has_accounting=True)
     job, name = site.submit(), "demo-1a2b3c4d.train.1"
     site.answers(
-        sacct=Answer(0, f"11|{name}|CANCELLED by 0|0:0|n[3-4]\n", ""), sinfo=Answer(0, "none\nProlog error\n", "")
+        sacct=ShellResult(0, f"11|{name}|CANCELLED by 0|0:0|n[3-4]\n", ""),
+        sinfo=ShellResult(0, "none\nProlog error\n", ""),
     )
     assert site.seen(job)[1] == "node-unhealthy"
-    assert "--nodes=n[3-4]" in site.door.asked[-1]
+    assert "--nodes=n[3-4]" in site.shell.asked[-1]
 
 
 def test_while_nobody_says_what_a_node_had_against_a_job_it_is_unknown(site: Site) -> None:
@@ -463,7 +470,7 @@ def test_cancel_ends_waiting_links_before_running_ones_and_waits(site: Site) -> 
     site.answers(squeue=lambda argv: looks.pop(0))
     site.backend.cancel(job)
     assert looks == []
-    assert [argv for argv in site.door.asked if argv[0] == "scancel"] == [("scancel", "--quiet", "12", "11")]
+    assert [argv for argv in site.shell.asked if argv[0] == "scancel"] == [("scancel", "--quiet", "12", "11")]
 
 
 def test_a_job_that_does_not_obey_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,7 +480,7 @@ def test_a_job_that_does_not_obey_is_killed(tmp_path: Path, monkeypatch: pytest.
     looks = [stays, stays, NONE]
     site.answers(squeue=lambda argv: looks.pop(0))
     site.backend.cancel(job)
-    assert site.door.asked[-2] == ("scancel", "--quiet", "--signal=KILL", "--full", "11")
+    assert site.shell.asked[-2] == ("scancel", "--quiet", "--signal=KILL", "--full", "11")
 
 
 def test_a_link_that_is_over_is_not_killed_for_another_that_does_not_obey(
@@ -487,7 +494,7 @@ def test_a_link_that_is_over_is_not_killed_for_another_that_does_not_obey(
     looks = [listing(*both), listing(both[0], row("12", 2, "CANCELLED", nodes="n2")), NONE]
     site.answers(squeue=lambda argv: looks.pop(0))
     site.backend.cancel(job)
-    assert site.door.asked[-2] == ("scancel", "--quiet", "--signal=KILL", "--full", "11")
+    assert site.shell.asked[-2] == ("scancel", "--quiet", "--signal=KILL", "--full", "11")
 
 
 def test_cancel_with_nobody_there_is_unreachable(site: Site) -> None:
@@ -499,8 +506,8 @@ def test_cancel_with_nobody_there_is_unreachable(site: Site) -> None:
 
 def test_an_old_slurm_is_asked_with_old_options(tmp_path: Path) -> None:
     site = Site(tmp_path, version="19.05.8")
-    site.answers(id=Answer(0, "ada\n", ""))
+    site.answers(id=ShellResult(0, "ada\n", ""))
     site.seen(site.submit())
-    (asked,) = {argv for argv in site.door.asked if argv[0] == "squeue"}
+    (asked,) = {argv for argv in site.shell.asked if argv[0] == "squeue"}
     assert "--user=ada" in asked
     assert "--me" not in asked

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.backends.slurm.fake_door import FakeDoor, listing
+from tests.backends.slurm.fake_shell import FakeShell, listing
 from tests.backends.slurm.test_backend import DOWN, NOBODY, REFUSED
-from windlass.backends.door import Answer
+from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm.build_job import BuildJob, build_script, ensure_build_queued
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.sites import Partition, Profile
@@ -36,8 +36,8 @@ def site(**scheduler: Any) -> Profile:
 
 
 def ensure(profile: Profile, **replies: Any) -> tuple[str, list[tuple[str, ...]]]:
-    door = FakeDoor("lab", **{"squeue": listing(), "sbatch": Answer(0, "71;lab\n", ""), **replies})
-    return ensure_build_queued(JOB, profile, door, {}), door.asked
+    shell = FakeShell("lab", **{"squeue": listing(), "sbatch": ShellResult(0, "71;lab\n", ""), **replies})
+    return ensure_build_queued(JOB, profile, shell, {}), shell.asked
 
 
 def test_the_script_of_a_build_job() -> None:
@@ -79,13 +79,13 @@ def test_it_is_queued_once() -> None:
 
 
 def test_an_old_slurm_is_asked_with_old_options() -> None:
-    _, asked = ensure(site(version="19.05.8"), id=Answer(0, "ada\n", ""))
+    _, asked = ensure(site(version="19.05.8"), id=ShellResult(0, "ada\n", ""))
     assert "--user=ada" in asked[1]
     assert not any("--me" in argv for argv in asked)
 
 
 @pytest.mark.parametrize("replies", [{"squeue": DOWN}, {"sbatch": NOBODY}])
-def test_a_controller_that_is_down_refuses_nothing(replies: dict[str, Answer]) -> None:
+def test_a_controller_that_is_down_refuses_nothing(replies: dict[str, ShellResult]) -> None:
     with pytest.raises(UnreachableError, match="Slurm at lab does not answer"):
         ensure(site(), **replies)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.backends.slurm.dressing import dressed, lab_profile
 from tests.lab.slurm import SlurmLab
 from windlass.backends import Backend
-from windlass.backends.door import SshDoor
+from windlass.backends.site_shell import SshShell
 from windlass.backends.slurm import SlurmBackend
 from windlass.supervise.job import JobDocument
 from windlass.testing.conformance import BackendConformance
@@ -43,9 +43,9 @@ class TestSlurmOverSsh(BackendConformance):
     @pytest.fixture
     def backend(self, slurm: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
         monkeypatch.delenv("SLURM_CONF", raising=False)
-        door = SshDoor("login", config=slurm.hosts.ssh_config)
-        yield SlurmBackend(lab_profile(), door=door)
-        door.close()
+        shell = SshShell("login", config=slurm.hosts.ssh_config)
+        yield SlurmBackend(lab_profile(), shell=shell)
+        shell.close()
 
     def dress(self, document: JobDocument) -> JobDocument:
         return dressed(document)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.slurm.fake_door import FakeDoor
-from windlass.backends.door import Answer
+from tests.backends.slurm.fake_shell import FakeShell
+from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm.inventory import parse_nodes, parse_partitions, parse_time
 from windlass.backends.slurm.probe import SCRIPT, Section, probe, profile_of, sections_of
 from windlass.core.errors import PreconditionError, UnreachableError
@@ -137,9 +137,9 @@ def test_what_one_command_does_not_say_is_unknown_and_no_more(lost: str) -> None
 
 
 def test_everything_is_asked_in_one_round_trip() -> None:
-    door = FakeDoor("host", sh=Answer(0, (TEXTS / "22.05.txt").read_text(), "motd\n"))
-    assert probe(door, "x", ssh="me@host", today=TODAY).ssh == "me@host"
-    assert door.asked == [("sh",)]
+    shell = FakeShell("host", sh=ShellResult(0, (TEXTS / "22.05.txt").read_text(), "motd\n"))
+    assert probe(shell, "x", ssh="me@host", today=TODAY).ssh == "me@host"
+    assert shell.asked == [("sh",)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from tests.backends.slurm.dressing import dressed, lab_profile
 from tests.lab.slurm import SlurmLab
 from windlass.backends import JobState, Rendered, Submission
-from windlass.backends.door import Answer, LocalDoor
+from windlass.backends.site_shell import LocalShell, ShellResult
 from windlass.backends.slurm import SlurmBackend
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.record.causes import Cause
@@ -30,12 +30,12 @@ from windlass.testing.conformance import JobBench
 pytestmark = pytest.mark.system
 
 
-class LossyDoor(LocalDoor):
+class LossyShell(LocalShell):
     """Loses the answers of sbatch: the job is taken, and nobody hears of it."""
 
     num_lost = 0
 
-    def run(self, argv: Sequence[str], **options: Any) -> Answer:
+    def run(self, argv: Sequence[str], **options: Any) -> ShellResult:
         answer = super().run(argv, **options)
         if argv[0] == "sbatch" and self.num_lost:
             self.num_lost -= 1
@@ -73,9 +73,9 @@ def state(backend: SlurmBackend, job: Submission) -> JobState:
 
 
 def test_lost_replies_make_one_chain(at_slurm: SlurmLab, bench: JobBench) -> None:
-    door = LossyDoor()
-    door.num_lost = 1
-    backend = SlurmBackend(lab_profile(), door=door)
+    shell = LossyShell()
+    shell.num_lost = 1
+    backend = SlurmBackend(lab_profile(), shell=shell)
     rendered = bench.render(backend, bench.job("echo x >> marks; until [ -e go ]; do sleep 0.1; done"))
     with pytest.raises(UnreachableError, match="the reply was lost"):
         backend.submit(rendered)

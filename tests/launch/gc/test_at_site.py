@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.launch.bench import Bench
-from tests.launch.site_fakes import Elsewhere, FolderDoor, live_elsewhere
+from tests.launch.site_fakes import Elsewhere, FolderShell, live_elsewhere
 from windlass.cli import main
 from windlass.core.errors import UsageError
 from windlass.core.files import lock
@@ -85,7 +85,7 @@ class TestRuns:
 
     def test_a_removal_whose_answer_was_lost_is_finished_by_the_next(self, elsewhere: Elsewhere) -> None:
         over(elsewhere)
-        elsewhere.door.cuts = [("down", 0)]
+        elsewhere.shell.cuts = [("down", 0)]
         self.gc()
         assert not elsewhere.there.path.exists()
         assert elsewhere.run.folder.path.exists()
@@ -133,9 +133,9 @@ class TestCheckpoints:
 
     def test_in_motion_nothing_is_asked(self, elsewhere: Elsewhere) -> None:
         folder = saved(elsewhere, 1, 2)
-        before = elsewhere.door.asked.count("clear")
+        before = elsewhere.shell.asked.count("clear")
         main(["gc", "--yes"])
-        assert elsewhere.door.asked.count("clear") == before
+        assert elsewhere.shell.asked.count("clear") == before
         assert names(folder) == ["step-1", "step-2"]
 
     def test_a_silent_site_keeps_them(self, elsewhere: Elsewhere, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,8 +177,8 @@ class TestCheckpoints:
 
 @pytest.fixture
 def envs(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """`envs` of a site whose door leads to a folder."""
-    monkeypatch.setattr(at_site, "door_of", lambda profile: FolderDoor())
+    """`envs` of a site whose site shell works on a folder."""
+    monkeypatch.setattr(at_site, "shell_for", lambda profile: FolderShell())
     return tmp_path / "shared" / "windlass" / "envs"
 
 

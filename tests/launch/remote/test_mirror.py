@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.launch.site_fakes import FolderDoor
+from tests.launch.site_fakes import FolderShell
 from windlass.core.clock import SystemClock
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError
 from windlass.launch.remote import client
@@ -36,7 +36,7 @@ class Bench:
         self.run = create(home, RUN, {"plan.json": b"{}", "places.json": b"{}"})
         self.state = folder / "shared" / "windlass"
         self.there = RunFolder(self.state / "runs" / RUN)
-        self.door = FolderDoor()
+        self.shell = FolderShell()
         self.archive = folder / "windlass-1.pyz"
         self.archive.write_bytes(b"zipapp")
         (self.run.path / "code" / "pkg").mkdir(parents=True)
@@ -50,7 +50,7 @@ class Bench:
 
     def another(self) -> Mirror:
         """As a client that comes later would make it."""
-        return Mirror(self.run, PurePosixPath(self.there.path), self.door, archive=self.archive)
+        return Mirror(self.run, PurePosixPath(self.there.path), self.shell, archive=self.archive)
 
     def says(self, writer: str, *messages: str, where: RunFolder | None = None) -> None:
         pen = JournalWriter((where or self.there).journal, writer, SystemClock())
@@ -104,7 +104,7 @@ def test_shipping_makes_the_run_at_the_site_with_code_jobs_and_data(tmp_path: Pa
 def test_what_is_there_is_not_shipped_again(bench: Bench) -> None:
     (bench.run.path / "code" / "pkg" / "train.py").write_text("other")
     bench.mirror.ship()
-    assert bench.door.asked.count("unpack") == 1
+    assert bench.shell.asked.count("unpack") == 1
     assert (bench.there.path / "code" / "pkg" / "train.py").read_text() == "print(1)\n"
 
 
@@ -125,7 +125,7 @@ def test_a_shipment_cut_anywhere_leaves_nothing_and_goes_through_the_next_time(
     tmp_path_factory: pytest.TempPathFactory, share: float
 ) -> None:
     bench = Bench(tmp_path_factory.mktemp("ship"))
-    bench.door.cuts = [("up", int(share * 12_000))]
+    bench.shell.cuts = [("up", int(share * 12_000))]
     with pytest.raises(UnreachableError):
         bench.mirror.ship()
     assert not bench.there.path.exists()
@@ -136,7 +136,7 @@ def test_a_shipment_cut_anywhere_leaves_nothing_and_goes_through_the_next_time(
 
 def test_a_lost_answer_to_a_shipment_makes_no_second_run(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.door.cuts = [("down", 0)]
+    bench.shell.cuts = [("down", 0)]
     with pytest.raises(UnreachableError):
         bench.mirror.ship()
     bench.mirror.ship()
@@ -176,7 +176,7 @@ def test_a_push_in_many_turns_arrives_in_order(bench: Bench, monkeypatch: pytest
     bench.says("client-here-1-2", *messages, where=bench.run)
     bench.mirror.push()
     assert bench.heard(bench.there) == {"client-here-1-2": messages}
-    assert bench.door.asked.count("sync") > 5
+    assert bench.shell.asked.count("sync") > 5
 
 
 def test_a_journal_that_is_not_ours_any_more_is_not_written_over(bench: Bench) -> None:
@@ -288,7 +288,7 @@ def test_a_connection_that_breaks_anywhere_loses_and_doubles_nothing(
         bench.says("client-here-1-2", ours[-1], where=bench.run)
         bench.says("supervisor", theirs[-1])
         bench.prints(b"line %d\n" % number)
-        bench.door.cuts = data.draw(
+        bench.shell.cuts = data.draw(
             st.lists(st.tuples(st.sampled_from(["up", "down", ""]), st.integers(0, 1500)), max_size=3)
         )
         side = bench.mirror if data.draw(st.booleans()) else bench.another()
@@ -297,7 +297,7 @@ def test_a_connection_that_breaks_anywhere_loses_and_doubles_nothing(
             side.push()
         except UnreachableError:
             pass
-    bench.door.cuts = []
+    bench.shell.cuts = []
     last = bench.another()
     last.pull(logs=True)
     last.push()
@@ -359,14 +359,14 @@ def test_secrets_are_for_their_owner_alone_and_are_taken_back(bench: Bench) -> N
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     bench.another().take_back()
     assert not path.exists()
-    bench.door.asked.clear()
+    bench.shell.asked.clear()
     bench.another().take_back()
-    assert bench.door.asked == []
+    assert bench.shell.asked == []
 
 
 def test_secrets_whose_taking_back_failed_are_taken_back_later(bench: Bench) -> None:
     path = Path(bench.mirror.deliver({"TOKEN": b"value"}))
-    bench.door.cuts = [("up", 10)]
+    bench.shell.cuts = [("up", 10)]
     with pytest.raises(UnreachableError):
         bench.mirror.take_back()
     assert path.exists()
@@ -418,14 +418,14 @@ class TestOutputs:
         out.mkdir()
         for number in range(5):
             (out / f"{number}.bin").write_bytes(bytes([number]) * 700)
-        bench.door.cuts = [("", 0), ("", 0), ("", 0), ("down", 100)]
+        bench.shell.cuts = [("", 0), ("", 0), ("", 0), ("down", 100)]
         with pytest.raises(UnreachableError):
             bench.mirror.fetch_outputs("train")
         assert not bench.run.out("train").exists()
-        bench.door.asked.clear()
+        bench.shell.asked.clear()
         folder = bench.mirror.fetch_outputs("train")
         assert [(folder / f"{number}.bin").read_bytes() for number in range(5)] == [bytes([n]) * 700 for n in range(5)]
-        assert bench.door.asked.count("fetch") < 6  # list, the rest, manifest
+        assert bench.shell.asked.count("fetch") < 6  # list, the rest, manifest
 
     def test_a_second_call_brings_what_changed_and_drops_what_went(self, bench: Bench) -> None:
         out = bench.there.out("train")

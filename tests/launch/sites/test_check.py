@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from windlass.backends.door import Answer, RawAnswer
+from windlass.backends.site_shell import RawShellResult, ShellResult
 from windlass.core.clock import FakeClock
 from windlass.core.errors import UnreachableError, UsageError
 from windlass.launch.sites.check import check_site
@@ -38,7 +38,7 @@ OK = ("python", "ok", "3.11.7", "")
 
 
 class FakeSlurm:
-    """A door to a site of files in memory, whose jobs do what the test says, at the look that the test says."""
+    """A site shell for files in memory, whose jobs do what the test says, at the look that the test says."""
 
     name, is_local = "fake", True
 
@@ -59,7 +59,7 @@ class FakeSlurm:
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> RawAnswer:
+    ) -> RawShellResult:
         raise NotImplementedError
 
     def run(
@@ -69,44 +69,44 @@ class FakeSlurm:
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ShellResult:
         content = stdin.read_bytes() if isinstance(stdin, Path) else stdin
         match argv:
             case ["id", "-un"]:
-                return Answer(0, "me\n", "")
+                return ShellResult(0, "me\n", "")
             case ["sbatch", "--version"]:
-                return Answer(0, "slurm 25.05\n", "")
+                return ShellResult(0, "slurm 25.05\n", "")
             case ["mkdir", *_]:
-                return Answer(1, "", "mkdir: Disk quota exceeded\n") if self.is_full else Answer(0, "", "")
+                return ShellResult(1, "", "mkdir: Disk quota exceeded\n") if self.is_full else ShellResult(0, "", "")
             case ["sh", "-c", 'cat >"$0"', name]:
                 self.files[name] = content.decode(errors="replace")
-                return Answer(0, "", "")
+                return ShellResult(0, "", "")
             case ["sbatch", *_]:
                 return self._sbatch(content.decode())
             case ["scancel", *ids]:
                 self.gone += ids
-                return Answer(0, "", "")
+                return ShellResult(0, "", "")
             case ["scontrol", "show", "job", _]:
-                return Answer(0, f"BatchHost=n1\n ExitCode={CANNOT_SEE}:0\n", "")
+                return ShellResult(0, f"BatchHost=n1\n ExitCode={CANNOT_SEE}:0\n", "")
             case ["rm", "-rf", folder]:
                 self.gone.append(folder)
-                return Answer(0, "", "")
+                return ShellResult(0, "", "")
             case ["sh", "-c", _]:
                 return self._look()
         raise AssertionError(argv)
 
-    def _sbatch(self, script: str) -> Answer:
+    def _sbatch(self, script: str) -> ShellResult:
         if self.is_refusing:
-            return Answer(1, "", "sbatch: error: Batch job submission failed: Invalid account\n")
+            return ShellResult(1, "", "sbatch: error: Batch job submission failed: Invalid account\n")
         self.scripts.append(script)
         number = str(len(self.scripts))
         self._states[number] = "PENDING"
         found = re.search(r"--nodes=(\d+)", script)
         assert found is not None
         self._sizes[number] = int(found[1])
-        return Answer(0, f"{number}\n", "")
+        return ShellResult(0, f"{number}\n", "")
 
-    def _look(self) -> Answer:
+    def _look(self) -> ShellResult:
         self.looks += 1
         lines = []
         for number, script in enumerate(self.scripts, 1):
@@ -120,7 +120,7 @@ class FakeSlurm:
         for name, text in self.files.items():
             if "result-" in name or name.endswith("modules.missing"):
                 lines += [f"@@windlass file {name}", text, "@@windlass end"]
-        return Answer(0, "\n".join(lines) + "\n", "")
+        return ShellResult(0, "\n".join(lines) + "\n", "")
 
     def answer(self, folder: str, rank: int, *findings: tuple[str, str, str, str]) -> None:
         keys = ("name", "status", "message", "hint")
@@ -147,7 +147,7 @@ def check(site: FakeSlurm, home: Path, archive: Path, profile: Profile = SITE, *
     found = check_site(
         profile,
         home=home,
-        door=site,
+        shell=site,
         archive=archive,
         clock=FakeClock(),
         tell=told.append,
@@ -249,7 +249,7 @@ def test_a_broken_way_is_tried_again_and_jobs_go_on(tmp_path: Path, archive: Pat
     class Flaky(FakeSlurm):
         num_broken = 3
 
-        def _look(self) -> Answer:
+        def _look(self) -> ShellResult:
             if self.num_broken:
                 self.num_broken -= 1
                 raise UnreachableError("cannot reach fake: no route")
@@ -262,7 +262,7 @@ def test_a_broken_way_is_tried_again_and_jobs_go_on(tmp_path: Path, archive: Pat
 
 def test_a_way_that_stays_broken_ends_with_its_jobs_unheard(tmp_path: Path, archive: Path) -> None:
     class Cut(FakeSlurm):
-        def _look(self) -> Answer:
+        def _look(self) -> ShellResult:
             raise UnreachableError("cannot reach fake: no route")
 
     found = check(Cut(good), tmp_path, archive, num_nodes=1, timeout_s=30.0)
@@ -271,9 +271,9 @@ def test_a_way_that_stays_broken_ends_with_its_jobs_unheard(tmp_path: Path, arch
 
 def test_the_sites_guard_is_asked_first(tmp_path: Path, archive: Path) -> None:
     class Guarded(FakeSlurm):
-        def run(self, argv: Sequence[str], **options: Any) -> Answer:
+        def run(self, argv: Sequence[str], **options: Any) -> ShellResult:
             if argv[0] == "guard":
-                return Answer(1, "", "32 nodes are in use\n")
+                return ShellResult(1, "", "32 nodes are in use\n")
             return super().run(argv, **options)
 
     site = Guarded(good)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.backends.door import LocalDoor
+from windlass.backends.site_shell import LocalShell
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.launch.prepare import pin_environment_of
 from windlass.launch.sites import python
@@ -25,7 +25,7 @@ FAR = Profile(name="far", ssh="me@far")
 @pytest.fixture(autouse=True)
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The login's home there."""
-    monkeypatch.setattr(python, "door_of", lambda profile: LocalDoor())
+    monkeypatch.setattr(python, "shell_for", lambda profile: LocalShell())
     folder = tmp_path / "home-there"
     folder.mkdir()
     monkeypatch.setenv("HOME", str(folder))

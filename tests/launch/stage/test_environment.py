@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.backends.slurm.fake_door import listing
+from tests.backends.slurm.fake_shell import listing
 from tests.lab.slurm import SlurmLab
 from tests.pin.projects import lock, make_project
-from windlass.backends.door import Answer, LocalDoor
+from windlass.backends.site_shell import LocalShell, ShellResult
 from windlass.core.errors import PreconditionError
 from windlass.launch.stage.environment import SiteBuild, SitePlaces, ensure_site_environment
 from windlass.pin import NO_ENVIRONMENT, EnvironmentPin, pin_environment
@@ -70,13 +70,13 @@ class Stage:
         )
         self.said: list[str] = []
 
-    def ensure(self, pin: EnvironmentPin | None = None, door: Any = None, **changes: Any) -> SiteBuild:
+    def ensure(self, pin: EnvironmentPin | None = None, shell: Any = None, **changes: Any) -> SiteBuild:
         """`changes` are fields of the profile's `env`."""
         return ensure_site_environment(
             pin or self.pin,
             profile=replace(self.profile, env=replace(self.profile.env, **changes)),
             partition="main",
-            door=door or LocalDoor(),
+            shell=shell or LocalShell(),
             places=self.places,
             log=self.said.append,
         )
@@ -219,19 +219,19 @@ def write_job(folder: Path, build: SiteBuild) -> Path:
 # --- build jobs -------------------------------------------------------------------------------------------------------
 
 
-class QueueDoor(LocalDoor):
+class QueueShell(LocalShell):
     """This machine with a scheduler that takes everything and starts nothing."""
 
     def __init__(self) -> None:
         self.queue = ""
         self.scripts: list[str] = []
-        self.answer = Answer(0, "71;lab\n", "")
+        self.answer = ShellResult(0, "71;lab\n", "")
 
-    def run(self, argv: Any, *, stdin: Any = b"", timeout_s: float = 60.0, env: Any = None) -> Answer:
+    def run(self, argv: Any, *, stdin: Any = b"", timeout_s: float = 60.0, env: Any = None) -> ShellResult:
         if argv[0] == "squeue":
-            return Answer(0, self.queue, "")
+            return ShellResult(0, self.queue, "")
         if argv[:2] == ["sbatch", "--version"]:
-            return Answer(0, "slurm 22.05.8\n", "")
+            return ShellResult(0, "slurm 22.05.8\n", "")
         if argv[0] == "sbatch":
             self.scripts.append(stdin.decode())
             return self.answer
@@ -239,23 +239,23 @@ class QueueDoor(LocalDoor):
 
 
 def test_on_a_compute_node_a_job_builds_it_and_the_task_can_wait(stage: Stage) -> None:
-    door = QueueDoor()
-    build = stage.ensure(door=door, build="compute")
+    shell = QueueShell()
+    build = stage.ensure(shell=shell, build="compute")
     assert build.build_job == "71"
     assert build.built.packages == ()
     assert build.virtual_env is not None
     assert find_ready(build.virtual_env) is None
-    assert f"build {build.virtual_env}.recipe.json {stage.state}/envs" in door.scripts[0]
-    door.queue = listing(*([str(number), "PENDING", *[""] * 6] for number in (70, 71))).out
-    assert stage.ensure(door=door, build="compute").build_job == "70"
-    assert len(door.scripts) == 1
+    assert f"build {build.virtual_env}.recipe.json {stage.state}/envs" in shell.scripts[0]
+    shell.queue = listing(*([str(number), "PENDING", *[""] * 6] for number in (70, 71))).out
+    assert stage.ensure(shell=shell, build="compute").build_job == "70"
+    assert len(shell.scripts) == 1
 
 
 def test_a_refused_build_job_is_told(stage: Stage) -> None:
-    door = QueueDoor()
-    door.answer = Answer(1, "", "sbatch: error: invalid partition specified: nope\n")
+    shell = QueueShell()
+    shell.answer = ShellResult(1, "", "sbatch: error: invalid partition specified: nope\n")
     with pytest.raises(PreconditionError) as caught:
-        stage.ensure(door=door, build="compute", build_partition="nope")
+        stage.ensure(shell=shell, build="compute", build_partition="nope")
     assert caught.value.code == "build-not-queued"
     assert (
         "did not take the job that builds the environment: Slurm at lab refuses the job: no partition `nope`"

@@ -12,8 +12,8 @@ from tests.sim.site.job import PENDING, SiteJob, SlurmLink, document_of
 from tests.sim.site.plan import SitePlan
 from tests.sim.site.slurm import VirtualSlurm
 from tests.sim.site.slurm_commands import cancel, submit_link
-from windlass.backends.door import Answer, LocalDoor
 from windlass.backends.protocol import JobState, Observation
+from windlass.backends.site_shell import LocalShell, ShellResult
 from windlass.backends.slurm.pulses import signs_of_life
 from windlass.core.errors import WaitTimeoutError
 from windlass.record.causes import Cause
@@ -23,7 +23,7 @@ from windlass.supervise.slurm.jobs import Ended, cause_of_end
 __all__ = ["SiteBackend"]
 
 
-class _VirtualDoor(LocalDoor):
+class _VirtualShell(LocalShell):
     """Answers the one command of `signs_of_life`: how old the pulses of a job are on the server's clock."""
 
     def __init__(self, cluster: Cluster, job: SiteJob) -> None:
@@ -37,11 +37,11 @@ class _VirtualDoor(LocalDoor):
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ShellResult:
         """What `stat` says."""
         beats = self._cluster.pulses.get(self._job.folder, {})
         lines = [f"{int(float(beat))} {path}\n" for path, beat in beats.items()]
-        return Answer(0, f"{int(self._cluster.world.now)} now\n" + "".join(lines), "")
+        return ShellResult(0, f"{int(self._cluster.world.now)} now\n" + "".join(lines), "")
 
 
 class SiteBackend:
@@ -123,7 +123,7 @@ class SiteBackend:
         run = [link for link in past if link.nodes] or past
         ended = self._how_ended(job, run[-1]) if run else None
         signs = signs_of_life(
-            _VirtualDoor(self._cluster, job), job.document, Path(job.folder), is_known=ended is not None
+            _VirtualShell(self._cluster, job), job.document, Path(job.folder), is_known=ended is not None
         )
         if ended is None:
             return Observation(state=JobState.GONE, detail="Slurm does not know it any more", signs=signs)

@@ -43,7 +43,7 @@ class SiteJob:
         raise AssertionError(f"a leader respawned replica {rank} of {self.folder} at a site")
 
     def scheduler_for(self, node: Node, incarnation: Incarnation) -> Scheduler:
-        """The shipped scheduler door, over the virtual command line as one node reaches it."""
+        """The shipped scheduler shell, over the virtual command line as one node reaches it."""
         link = self.slurm.links.get(int(incarnation.job_id))
         restart = str(link.restart) if link is not None else incarnation.name.rpartition(".")[2]
         environ = {"SLURM_JOB_ID": incarnation.job_id, "SLURM_RESTART_COUNT": restart, "PATH": "/usr/bin"}

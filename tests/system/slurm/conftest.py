@@ -13,7 +13,7 @@ import pytest
 
 from tests.lab.slurm import SlurmLab
 from tests.system.slurm.slurm_stage import FAR, SlurmStage
-from windlass.backends.door import SshDoor
+from windlass.backends.site_shell import SshShell
 from windlass.runs.home import Home
 
 
@@ -44,7 +44,7 @@ def far_stage(tmp_path: Path, home: Path, slurm: SlurmLab, monkeypatch: pytest.M
         subprocess.run(["git", *argv], cwd=stage.code, check=True)
     yield stage
     stage.close()
-    SshDoor(FAR, config=slurm.hosts.ssh_config).close()
+    SshShell(FAR, config=slurm.hosts.ssh_config).close()
 
 
 def _stage(tmp_path: Path, home: Path, lab: SlurmLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmStage]:

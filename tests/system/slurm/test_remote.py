@@ -12,7 +12,7 @@ from tests.lab.guests import inhabitants
 from tests.lab.slurm import LOGIN, SlurmLab
 from tests.system.slurm.slurm_stage import SITE, SlurmStage
 from tests.system.stage import until
-from windlass.backends.door import SshDoor
+from windlass.backends.site_shell import SshShell
 from windlass.core.errors import UnreachableError
 from windlass.launch import Options, Run, launch_many, prepare_file
 from windlass.launch.remote import client
@@ -39,7 +39,7 @@ def laptop(tmp_path: Path, home: Path, slurm: SlurmLab, monkeypatch: pytest.Monk
     commit(stage)
     yield stage
     stage.close()
-    SshDoor(_TARGET, config=slurm.hosts.ssh_config).close()
+    SshShell(_TARGET, config=slurm.hosts.ssh_config).close()
 
 
 def commit(stage: SlurmStage) -> None:
@@ -76,7 +76,7 @@ def test_a_cut_connection_loses_nothing_and_changes_nothing(laptop: SlurmStage) 
     laptop.lab.join(LOGIN)
     assert laptop.end(run, 300) is State.SUCCEEDED, laptop.story(run)
     assert (run.fetch_output("main") / "marks").read_text() == "once\n"
-    SshDoor(_TARGET, config=laptop.lab.hosts.ssh_config).close()
+    SshShell(_TARGET, config=laptop.lab.hosts.ssh_config).close()
     until(lambda: not inhabitants(laptop.lab.slot).guests, "the broken login is gone", timeout_s=300)
 
 

@@ -18,7 +18,7 @@ from tests.system.slurm.slurm_stage import FAR, SITE, SlurmStage
 from tests.system.stage import until
 from tests.tune.sweep.conftest import SweepStage
 from tests.tune.sweep.test_sweeps_of_runs import wait_until_it_leads
-from windlass.backends.door import SshDoor
+from windlass.backends.site_shell import SshShell
 from windlass.core.process import send_signal
 from windlass.runs.home import Home
 from windlass.tune.sweep import SweepHandle
@@ -130,7 +130,7 @@ def test_trials_at_a_site_over_ssh(slurm_hill: SlurmHill, tmp_path: Path, monkey
         assert kill_heads(hill, handle, 2, random.Random(5)).wait(600) == 0, hill.words(handle)
         check_all_there(handle, 3, 6)
     finally:
-        SshDoor(FAR, config=hill.lab.hosts.ssh_config).close()
+        SshShell(FAR, config=hill.lab.hosts.ssh_config).close()
 
 
 @pytest.mark.soak

@@ -8,8 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from windlass.backends.door import Door, door_of
 from windlass.backends.protocol import JobState, Observation, Rendered, Submission
+from windlass.backends.site_shell import SiteShell, shell_for
 from windlass.backends.slurm.array import links_of, submit_many
 from windlass.backends.slurm.commands import Past, SlurmCommands
 from windlass.backends.slurm.failed_start import how_ended
@@ -38,7 +38,7 @@ class SlurmBackend:
     """Queues jobs at a Slurm site.
 
     Args:
-        door: the way to the site; by default what the profile says.
+        shell: the way to the site; by default what the profile says.
         push: brings a job's folder to a site whose files are not this machine's, before anything is queued.
         patience_s: so long questions about jobs may take together; what is asked of Slurm to be done has its own time.
     """
@@ -46,10 +46,15 @@ class SlurmBackend:
     name = "slurm"
 
     def __init__(
-        self, profile: Profile, *, door: Door | None = None, push: Push | None = None, patience_s: float | None = None
+        self,
+        profile: Profile,
+        *,
+        shell: SiteShell | None = None,
+        push: Push | None = None,
+        patience_s: float | None = None,
     ) -> None:
         self._profile = profile
-        self._commands = SlurmCommands(profile, door or door_of(profile), patience_s=patience_s)
+        self._commands = SlurmCommands(profile, shell or shell_for(profile), patience_s=patience_s)
         self._push = push
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
@@ -176,7 +181,7 @@ class SlurmBackend:
         if last is not None and ended is not None and ended.cause is Cause.NODE_UNHEALTHY and _is_cancelled(last):
             return Observation(state=JobState.GONE, detail=ended.message, cause=str(ended.cause))  # a node refused it
         return _gone(
-            ended, job, signs_of_life(self._commands.door, _document(job), job.folder, is_known=ended is not None)
+            ended, job, signs_of_life(self._commands.shell, _document(job), job.folder, is_known=ended is not None)
         )
 
     def _past(self, jobs: Sequence[Submission]) -> Mapping[str, Past]:

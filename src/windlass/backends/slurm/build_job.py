@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from windlass.backends.door import Door
+from windlass.backends.site_shell import SiteShell
 from windlass.backends.slurm.commands import SlurmCommands
 from windlass.backends.slurm.options import option_lines, share_options, time_option, where_options
 from windlass.core.dataclass import dataclass
@@ -89,7 +89,7 @@ def _queue_of(job: BuildJob, profile: Profile) -> Queue:
     )
 
 
-def ensure_build_queued(job: BuildJob, profile: Profile, door: Door, variables: Mapping[str, str]) -> str:
+def ensure_build_queued(job: BuildJob, profile: Profile, shell: SiteShell, variables: Mapping[str, str]) -> str:
     """Id of the build job of this key that is queued or running; queued when there is none. Blocking, idempotent.
 
     Two clients at the same moment may queue two; the second one finds the environment built and leaves.
@@ -101,7 +101,7 @@ def ensure_build_queued(job: BuildJob, profile: Profile, door: Door, variables: 
         PreconditionError: the scheduler refused it.
         UnreachableError: the site did not answer.
     """
-    commands = SlurmCommands(profile, door)
+    commands = SlurmCommands(profile, shell)
     living = [found.id for found in commands.jobs(job.name) if not found.is_over]
     if living:
         return living[0]

@@ -1,4 +1,4 @@
-"""Slurm's programs at one site, asked through its door, and their answers as values."""
+"""Slurm's programs at one site, asked through its shell, and their answers as values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 
-from windlass.backends.door import Answer, Door
+from windlass.backends.site_shell import ShellResult, SiteShell
 from windlass.backends.slurm.refusals import refusal, unreachable
 from windlass.backends.slurm.version import OLDEST, SlurmVersion
 from windlass.core.dataclass import dataclass
@@ -67,9 +67,9 @@ class SlurmCommands:
             seconds more for its connection. None: each may take `_QUESTION_S`.
     """
 
-    def __init__(self, profile: Profile, door: Door, *, patience_s: float | None = None) -> None:
-        self.profile, self.door = profile, door
-        self._patience_s = patience_s if patience_s is None or door.is_local else patience_s + _CONNECT_S
+    def __init__(self, profile: Profile, shell: SiteShell, *, patience_s: float | None = None) -> None:
+        self.profile, self.shell = profile, shell
+        self._patience_s = patience_s if patience_s is None or shell.is_local else patience_s + _CONNECT_S
         self._answer_by: float | None = None
         self._version = SlurmVersion.parse(profile.scheduler.version)
         self._user = ""
@@ -106,13 +106,13 @@ class SlurmCommands:
 
         Args:
             script: where the command line names none.
-            env: variables for sbatch beside those that a door lets through.
+            env: variables for sbatch beside those that the site shell passes on.
 
         Raises:
             UnreachableError: it may be in the queue, or not.
             PreconditionError: it is not, and never will be.
         """
-        answer = self.door.run(argv, stdin=script, timeout_s=_TIMEOUT_S, env=env)
+        answer = self.shell.run(argv, stdin=script, timeout_s=_TIMEOUT_S, env=env)
         number = answer.out.strip().partition(";")[0].rpartition("\n")[2]
         if answer.code or not _ID.fullmatch(number):
             raise refusal(answer, queue, self.profile)
@@ -155,7 +155,7 @@ class SlurmCommands:
         guard = self.profile.scheduler.submit_guard
         if not guard:
             return
-        answer = self.door.run(guard, timeout_s=_TIMEOUT_S)
+        answer = self.shell.run(guard, timeout_s=_TIMEOUT_S)
         if answer.code:
             said = " ".join((answer.err or answer.out).split()) or f"exit code {answer.code}"
             raise PreconditionError(
@@ -175,11 +175,11 @@ class SlurmCommands:
         if not self._completions:
             return []
         wanted = [word for name in names for word in ("-e", f" Name={name} ")]
-        answer = self.door.run(["grep", "-a", "-F", *wanted, self._completions], timeout_s=_TIMEOUT_S)
+        answer = self.shell.run(["grep", "-a", "-F", *wanted, self._completions], timeout_s=_TIMEOUT_S)
         return read_completions(answer.out)
 
     def _who(self) -> str:
-        self._user = self._user or self.door.run(["id", "-un"], timeout_s=_TIMEOUT_S).out.strip()
+        self._user = self._user or self.shell.run(["id", "-un"], timeout_s=_TIMEOUT_S).out.strip()
         return self._user
 
     def _left_s(self, most_s: float) -> float:
@@ -190,8 +190,8 @@ class SlurmCommands:
         self._answer_by = self._answer_by or now + self._patience_s
         return max(_SHORTEST_S, min(most_s, self._answer_by - now))
 
-    def _run(self, name: str, *options: str, may_fail: bool = False, timeout_s: float = _TIMEOUT_S) -> Answer:
-        answer = self.door.run([self.program(name), *options], timeout_s=timeout_s)
+    def _run(self, name: str, *options: str, may_fail: bool = False, timeout_s: float = _TIMEOUT_S) -> ShellResult:
+        answer = self.shell.run([self.program(name), *options], timeout_s=timeout_s)
         if answer.code and (not may_fail or answer.code == _CANNOT_RUN):
             raise unreachable(name, answer, self.profile.name)
         return answer

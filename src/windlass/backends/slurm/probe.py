@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
-from windlass.backends.door import Door
+from windlass.backends.site_shell import SiteShell
 from windlass.backends.slurm.inventory import (
     parse_associations,
     parse_config,
@@ -89,11 +89,11 @@ class Section:
     text: str
 
 
-def probe(door: Door, name: str, *, ssh: str = "", today: str, base: Profile | None = None) -> Profile:
+def probe(shell: SiteShell, name: str, *, ssh: str = "", today: str, base: Profile | None = None) -> Profile:
     """Ask a site and write down what it says. Blocking: seconds, and one round trip; changes nothing there.
 
     Args:
-        ssh: `user@host` of the door, for the profile; empty: this machine.
+        ssh: `user@host` of the shell, for the profile; empty: this machine.
         today: YYYY-MM-DD, the date of the facts.
         base: a profile whose lore is kept (variables, modules, overrides); facts that were measured replace its own.
 
@@ -101,7 +101,7 @@ def probe(door: Door, name: str, *, ssh: str = "", today: str, base: Profile | N
         UnreachableError: the site, or its Slurm, does not answer.
         PreconditionError: there is no Slurm there.
     """
-    answer = door.run(["sh"], stdin=SCRIPT.encode(), timeout_s=_TIMEOUT_S)
+    answer = shell.run(["sh"], stdin=SCRIPT.encode(), timeout_s=_TIMEOUT_S)
     return profile_of(sections_of(answer.out), name, ssh=ssh, today=today, base=base)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windlass.backends.door import Door
+from windlass.backends.site_shell import SiteShell
 from windlass.backends.slurm.submission import site_folder
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.supervise.job import JobDocument
@@ -32,7 +32,7 @@ exit 0
 """
 
 
-def signs_of_life(door: Door, document: JobDocument, folder: Path, *, is_known: bool) -> str:
+def signs_of_life(shell: SiteShell, document: JobDocument, folder: Path, *, is_known: bool) -> str:
     """Why something of a job that is not in the queue may run, in words; empty when no sign of it is recent.
 
     Blocking: one command at the site, or none where replicas give no signs of life.
@@ -48,7 +48,7 @@ def signs_of_life(door: Door, document: JobDocument, folder: Path, *, is_known: 
     if not fencing.renew_s:
         return ""
     try:
-        answer = door.run(["/bin/sh", "-c", _SCRIPT, "sh", str(site_folder(document, folder))], timeout_s=_TIMEOUT_S)
+        answer = shell.run(["/bin/sh", "-c", _SCRIPT, "sh", str(site_folder(document, folder))], timeout_s=_TIMEOUT_S)
     except PreconditionError as error:
         raise UnreachableError(error.message, code="site-unreachable") from error
     quiet_s = _NUM_MISSED * fencing.renew_s if is_known else fencing.quiet_s

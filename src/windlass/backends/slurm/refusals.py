@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from windlass.backends.door import Answer
+from windlass.backends.site_shell import ShellResult
 from windlass.core.errors import PreconditionError, UnreachableError, WindlassError
 from windlass.core.names import nearest
 from windlass.core.units import format_size
@@ -27,12 +27,12 @@ _CANNOT_RUN = 127
 _Words = Callable[[Queue, Profile], tuple[str, str]]
 
 
-def is_unreachable(answer: Answer) -> bool:
+def is_unreachable(answer: ShellResult) -> bool:
     """Whether a failure of one of Slurm's programs says nothing about what was asked, only that nobody answered."""
     return bool(_NO_CONTACT.search(answer.err))
 
 
-def unreachable(program: str, answer: Answer, site: str) -> WindlassError:
+def unreachable(program: str, answer: ShellResult, site: str) -> WindlassError:
     """The error for a program of Slurm's that failed for a reason of its own."""
     said = _said(answer)
     if answer.code == _CANNOT_RUN:
@@ -46,7 +46,7 @@ def unreachable(program: str, answer: Answer, site: str) -> WindlassError:
     )
 
 
-def refusal(answer: Answer, queue: Queue, profile: Profile) -> WindlassError:
+def refusal(answer: ShellResult, queue: Queue, profile: Profile) -> WindlassError:
     """The error for a submission that failed: unreachable when the job may be in the queue, else refused for good."""
     if answer.code == _CANNOT_RUN or is_unreachable(answer):
         return unreachable("sbatch", answer, profile.name)
@@ -62,7 +62,7 @@ def refusal(answer: Answer, queue: Queue, profile: Profile) -> WindlassError:
     )
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: ShellResult) -> str:
     return "; ".join(dict.fromkeys(_PREFIX.sub("", answer.err).strip().splitlines())) or f"exit code {answer.code}"
 
 

@@ -85,5 +85,5 @@ def _by_mark(jobs: Sequence[SlurmJob]) -> dict[str, list[SlurmJob]]:
 
 def _key(commands: SlurmCommands) -> _Key:
     """Which queue this is: on this machine, SLURM_CONF says it."""
-    local = os.environ.get("SLURM_CONF", "") if commands.door.is_local else ""
-    return (commands.door.name, commands.profile.scheduler.bin, local)
+    local = os.environ.get("SLURM_CONF", "") if commands.shell.is_local else ""
+    return (commands.shell.name, commands.profile.scheduler.bin, local)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from windlass.backends.door import door_of
+from windlass.backends.site_shell import shell_for
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.launch.gc.runs import Kept, Removal, needs
@@ -108,9 +108,9 @@ def clear_environments(home: Home, profile: Profile, older_than_s: float, *, is_
     if profile.kind == "beaker" and not profile.ssh:
         message = f"site {profile.name} has no environments: jobs of Beaker's run in their image"
         raise PreconditionError(message, hint="windlass gc --images", code="site-no-shared-folder")
-    door = door_of(profile)
-    state = state_at_site(profile, door)
-    porter = Porter(door, state, ensure_archive(home.cache / "archives"), profile.env.python)
+    shell = shell_for(profile)
+    state = state_at_site(profile, shell)
+    porter = Porter(shell, state, ensure_archive(home.cache / "archives"), profile.env.python)
     header = {"what": "environments", "state": str(state), "older_than_s": older_than_s}
     there, _ = porter.ask("clear", {**header, "keep": {}, "is_dry": True})
     texts = needs(home)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
-from windlass.backends.door import Door
+from windlass.backends.site_shell import SiteShell
 from windlass.core.errors import (
     AccessError,
     NotFoundError,
@@ -71,7 +71,7 @@ except OSError as error:
 
 
 _broken: dict[str, tuple[float, UnreachableError]] = {}
-"""Doors that were found broken a moment ago: a command that looks at many runs waits for one only once."""
+"""Sites that could not be reached a moment ago: a command that looks at many runs waits for one only once."""
 
 
 class Carrier(Protocol):
@@ -111,9 +111,9 @@ class Porter:
         python: Python >= 3.9 there.
     """
 
-    def __init__(self, door: Door, state: PurePosixPath, archive: Path, python: str) -> None:
-        self.door = door
-        self.name = door.name
+    def __init__(self, shell: SiteShell, state: PurePosixPath, archive: Path, python: str) -> None:
+        self.shell = shell
+        self.name = shell.name
         self.is_heard = True
         self.archive_at_site = state / "archives" / archive.name
         self._archive = archive
@@ -140,7 +140,7 @@ class Porter:
             except ValueError as error:
                 if is_last:
                     said = (raw.err.strip().splitlines() or [f"`{command}` ended with {raw.code}"])[-1]
-                    message_ = f"{self.door.name} gave no answer that makes sense: {said}"
+                    message_ = f"{self.shell.name} gave no answer that makes sense: {said}"
                     raise PreconditionError(message_, hint="try again", code="site-answer-broken") from error
                 self.ensure_archive()
                 continue
@@ -150,18 +150,18 @@ class Porter:
         raise AssertionError
 
     def _through(self, argv: Sequence[str], stdin: bytes | Path, timeout_s: float) -> Any:
-        found = _broken.get(self.door.name)
+        found = _broken.get(self.shell.name)
         if found is not None and time.monotonic() - found[0] < _QUIET_S:
             raise found[1]
         try:
-            return self.door.run_bytes(argv, stdin=stdin, timeout_s=timeout_s)
+            return self.shell.run_bytes(argv, stdin=stdin, timeout_s=timeout_s)
         except UnreachableError as error:
-            _broken[self.door.name] = (time.monotonic(), error)
+            _broken[self.shell.name] = (time.monotonic(), error)
             raise
 
     def _error(self, said: Mapping[str, Any]) -> WindlassError:
         kind = _ERRORS.get(said["exit"], PreconditionError)
-        return kind(f"{self.door.name}: {said['message']}", hint=said["hint"], code=said["code"])
+        return kind(f"{self.shell.name}: {said['message']}", hint=said["hint"], code=said["code"])
 
     def addressed(self, document: JobDocument) -> JobDocument:
         """The job as it is: its folder lies where it runs."""
@@ -179,26 +179,26 @@ class Porter:
         self._check_python()
         argv = [self._python, "-I", "-c", _STORE, str(self.archive_at_site), sha256_file(self._archive)]
         size = self._archive.stat().st_size
-        answer = self.door.run(argv, stdin=self._archive, timeout_s=_TURN_S + size / _SLOWEST_BYTES_S)
+        answer = self.shell.run(argv, stdin=self._archive, timeout_s=_TURN_S + size / _SLOWEST_BYTES_S)
         words = answer.out.split(maxsplit=2)
         if words[:1] == ["errno"]:
             found = explained(OSError(int(words[1]), os.strerror(int(words[1])), words[2].strip()))
-            raise PreconditionError(f"{self.door.name}: {found.message}", hint=found.hint, code=found.code)
+            raise PreconditionError(f"{self.shell.name}: {found.message}", hint=found.hint, code=found.code)
         if answer.code or words != ["stored"]:
             said = (answer.err.strip().splitlines() or [answer.out.strip()])[-1]
-            message = f"{self.door.name} did not take the zipapp: {said}"
+            message = f"{self.shell.name} did not take the zipapp: {said}"
             raise PreconditionError(message, hint="try again", code="site-answer-broken")
 
     def _check_python(self) -> None:
-        answer = self.door.run([self._python, "-I", "-c", _ASK_VERSION])
+        answer = self.shell.run([self._python, "-I", "-c", _ASK_VERSION])
         version = re.search(r"(\d+)\.(\d+)", answer.out)
         hint = "name a newer one as `env.python` in the site's profile, such as /opt/python/3.11/bin/python3"
         if answer.code or version is None:
             said = (answer.err.strip().splitlines() or ["it said nothing"])[-1]
-            message = f"{self.door.name}: `{self._python}` is no Python that runs: {said}"
+            message = f"{self.shell.name}: `{self._python}` is no Python that runs: {said}"
             raise PreconditionError(message, hint=hint, code="site-python")
         if (int(version[1]), int(version[2])) < _OLDEST_PYTHON:
-            message = f"{self.door.name}: `{self._python}` is Python {version[0]}; windlass needs 3.9 or newer there"
+            message = f"{self.shell.name}: `{self._python}` is Python {version[0]}; windlass needs 3.9 or newer there"
             raise PreconditionError(message, hint=hint, code="site-python")
 
     def send_folders(
@@ -227,7 +227,7 @@ class Porter:
 
     def _there(self, paths: Iterable[PurePosixPath]) -> set[str]:
         """Which of these paths exist at the site."""
-        answer = self.door.run(["sh", "-c", _THERE, "sh", *map(str, paths)])
+        answer = self.shell.run(["sh", "-c", _THERE, "sh", *map(str, paths)])
         return set(answer.out.splitlines())
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-from windlass.backends.door import Door, door_of
+from windlass.backends.site_shell import SiteShell, shell_for
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock, write_json
 from windlass.core.json_text import read_json
@@ -39,13 +39,13 @@ _STAYS = re.compile(r"\.|submit\.lock\Z|submitted\.json\Z|link-")
 
 
 class Mirror:
-    """One run's copy. All methods block for one or more turns over the door; each may be repeated after any failure.
+    """One run's copy. All methods block for one or more round trips to the site; each may be repeated after any failure.
 
     Args:
         root_at_site: the run's folder there, `<state>/runs/<run>`.
         archive: the zipapp of this installation.
         python: Python >= 3.9 there.
-        courier: goes there where no door leads.
+        courier: used at sites without ssh.
 
     Every method raises UnreachableError when the way is broken, and PreconditionError when the site cannot do it.
     """
@@ -54,7 +54,7 @@ class Mirror:
         self,
         run: RunFolder,
         root_at_site: PurePosixPath,
-        door: Door,
+        shell: SiteShell,
         *,
         archive: Path,
         python: str = "python3",
@@ -63,7 +63,7 @@ class Mirror:
         self.run = run
         self.root = root_at_site
         self.state = root_at_site.parent.parent
-        self.porter: Carrier = courier or Porter(door, self.state, archive, python)
+        self.porter: Carrier = courier or Porter(shell, self.state, archive, python)
         self._at_site: dict[str, int] | None = None
         self._closed: set[str] = set()
         self._older: set[str] = set()
@@ -324,7 +324,7 @@ def has_delivered(run: RunFolder) -> bool:
     return (run.path / _DELIVERED).exists()
 
 
-def state_at_site(profile: Profile, door: Door) -> PurePosixPath:
+def state_at_site(profile: Profile, shell: SiteShell) -> PurePosixPath:
     """Windlass's folder at a site, `<fs.shared>/windlass`; asks the site for the user's name where the path holds it.
 
     Raises:
@@ -339,9 +339,9 @@ def state_at_site(profile: Profile, door: Door) -> PurePosixPath:
             code="site-no-shared-folder",
         )
     if "${user}" in shared:
-        answer = door.run(["id", "-un"])
+        answer = shell.run(["id", "-un"])
         if answer.code:
-            raise UnreachableError(f"{door.name}: `id -un`: {answer.err.strip()}", code="site-unreachable")
+            raise UnreachableError(f"{shell.name}: `id -un`: {answer.err.strip()}", code="site-unreachable")
         shared = shared.replace("${user}", answer.out.strip())
     return PurePosixPath(shared) / "windlass"
 
@@ -374,7 +374,7 @@ def mirror_at(run: RunFolder, root: PurePosixPath, profile: Profile, home: Home)
         from windlass.launch.beaker.transport import Courier
 
         courier = Courier(run, service_of(profile), root.parent.parent, archive, site=profile.name)
-    return Mirror(run, root, door_of(profile), archive=archive, python=profile.env.python, courier=courier)
+    return Mirror(run, root, shell_for(profile), archive=archive, python=profile.env.python, courier=courier)
 
 
 def mirror_of_run(run: RunFolder, home: Home) -> Mirror | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windlass import config
-from windlass.backends.door import LocalDoor, SshDoor
+from windlass.backends.site_shell import LocalShell, SshShell
 from windlass.sites import Profile, save_site
 from windlass.sites.store import load_profile, profile_path, unknown_site
 
@@ -52,7 +52,7 @@ def add_site(
     elif is_probed:
         from windlass.backends.slurm.probe import probe  # lazy: not where nothing is asked
 
-        profile = probe(SshDoor(ssh) if ssh else LocalDoor(), name, ssh=ssh, today=today, base=known)
+        profile = probe(SshShell(ssh) if ssh else LocalShell(), name, ssh=ssh, today=today, base=known)
     else:
         known = known or Profile(name=name)
         profile = replace(known, name=name, ssh=ssh or known.ssh)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field, replace
 from pathlib import Path
 
-from windlass.backends.door import Answer, Door
+from windlass.backends.site_shell import ShellResult, SiteShell
 from windlass.core.clock import Clock, SystemClock, format_time
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError, UsageError
@@ -89,7 +89,7 @@ def check_site(
     profile: Profile,
     *,
     home: Path,
-    door: Door,
+    shell: SiteShell,
     archive: Path,
     num_nodes: int = 2,
     partition: str = "",
@@ -113,7 +113,7 @@ def check_site(
         UnreachableError: the site does not answer.
         UsageError: the profile names no shared folder.
     """
-    run = _Check(profile, door, partition or profile.scheduler.partition, python, clock or SystemClock(), tell)
+    run = _Check(profile, shell, partition or profile.scheduler.partition, python, clock or SystemClock(), tell)
     found = run.carry_out(archive, sorted({1, num_nodes}), timeout_s)
     keep_check(home, found)
     return found
@@ -123,9 +123,9 @@ class _Check:
     """One check on its way; owns the folder at the site and the jobs in its queue."""
 
     def __init__(
-        self, profile: Profile, door: Door, partition: str, python: str, clock: Clock, tell: Callable[[str], None]
+        self, profile: Profile, shell: SiteShell, partition: str, python: str, clock: Clock, tell: Callable[[str], None]
     ) -> None:
-        self._profile, self._door, self._partition, self._python = profile, door, partition, python
+        self._profile, self._shell, self._partition, self._python = profile, shell, partition, python
         self._clock, self._tell = clock, tell
         self._there = profile.partitions.get(partition, Partition())
 
@@ -137,7 +137,7 @@ class _Check:
         user = self._say(["id", "-un"]).out.strip()
         version = self._say([self._program("sbatch"), "--version"])
         if version.code:
-            message = f"{self._door.name} has no sbatch: {_last(version)}"
+            message = f"{self._shell.name} has no sbatch: {_last(version)}"
             return replace(run, findings=(Finding(name="login", nodes=0, status="failed", message=message),))
         shared = self._profile.fs.shared.replace("${user}", user).rstrip("/")
         folder = f"{shared}/windlass/checks/{os.urandom(4).hex()}"
@@ -196,7 +196,7 @@ class _Check:
         refused = []
         guard = self._profile.scheduler.submit_guard
         for nodes in sizes:
-            asked = self._say(guard) if guard else Answer(0, "", "")
+            asked = self._say(guard) if guard else ShellResult(0, "", "")
             if asked.code:
                 message = f"`{shlex.join(guard)}` refuses: {_last(asked)}"
                 refused.append(Finding(name="queue", nodes=nodes, status="failed", message=message))
@@ -226,7 +226,7 @@ class _Check:
         told: dict[str, str] = {}
         while now_s < timeout_s and not all(job.is_settled(now_s) for job in jobs):
             self._clock.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, 1.0 if self._door.is_local else 5.0)
+            pause_s = min(pause_s * 1.5, 1.0 if self._shell.is_local else 5.0)
             now_s = self._clock.monotonic() - start
             try:
                 self._look(jobs, now_s)
@@ -308,8 +308,8 @@ class _Check:
     def _program(self, name: str) -> str:
         return program_path(self._profile.scheduler.bin, name)
 
-    def _say(self, argv: Sequence[str], *, stdin: bytes | Path = b"") -> Answer:
-        return self._door.run(argv, stdin=stdin)
+    def _say(self, argv: Sequence[str], *, stdin: bytes | Path = b"") -> ShellResult:
+        return self._shell.run(argv, stdin=stdin)
 
 
 def _merged(nodes: int, results: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
@@ -344,6 +344,6 @@ def _facts(jobs: Sequence[_Job]) -> dict[str, Mapping[str, object]]:
     return found
 
 
-def _last(answer: Answer) -> str:
+def _last(answer: ShellResult) -> str:
     lines = [line for line in (answer.err or answer.out).strip().splitlines() if line.strip()]
     return lines[-1] if lines else f"it ended with {answer.code}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path, PurePosixPath
 
-from windlass.backends.door import Door
+from windlass.backends.site_shell import SiteShell
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.pin import BuiltEnvironment, EnvironmentPin
@@ -68,16 +68,16 @@ class SiteBuild:
     warnings: tuple[str, ...] = ()
 
 
-def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces, door: Door) -> SiteBuild:
+def found_environment(pin: EnvironmentPin, profile: Profile, places: SitePlaces, shell: SiteShell) -> SiteBuild:
     """No environment of ours: the user's own interpreter, which must be at the site, or the site's.
 
     Blocks for one command at the site; raises PreconditionError where there is no such interpreter.
     """
     name = pin.interpreter if pin.kind == "python" else profile.env.python
-    answer = door.run(["sh", "-c", 'command -v "$0"', name])
+    answer = shell.run(["sh", "-c", 'command -v "$0"', name])
     if answer.code != 0:
         raise PreconditionError(
-            f"there is no `{name}` at {door.name}",
+            f"there is no `{name}` at {shell.name}",
             hint="`env.python` must name an interpreter of the site, or use `env.uv`, which is built there",
             code="python-missing",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.backends.door import door_of
+from windlass.backends.site_shell import shell_for
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.pin import EnvironmentPin
 from windlass.pin.environment.interpreter import QUESTION, read_answer
@@ -36,15 +36,15 @@ def pin_site_python(python: str, profile: Profile) -> EnvironmentPin:
     if not python.startswith(("/", "~/")):
         message = f"`env.python` is `{python}`, and code at {profile.name} lies somewhere else for each run"
         raise UsageError(message, hint=f"give its whole path at {profile.name}", code="python-missing")
-    door = door_of(profile)
-    found = door.run(["sh", "-c", _FIND, python])
+    shell = shell_for(profile)
+    found = shell.run(["sh", "-c", _FIND, python])
     if found.code:
         hint = f"`env.python` names a program or a virtual environment at {profile.name}, not one of this machine"
-        raise NotFoundError(f"no such Python at {door.name}: {python}", hint=hint, code="python-missing")
+        raise NotFoundError(f"no such Python at {shell.name}: {python}", hint=hint, code="python-missing")
     path = found.out.strip().rpartition("\n")[2]
     clean = ["env", "-u", "PYTHONPATH", "-u", "PYTHONHOME", "-u", "PYTHONSTARTUP"]
-    answer = door.run([*clean, path, "-c", QUESTION, "packages"], timeout_s=_TIMEOUT_S)
+    answer = shell.run([*clean, path, "-c", QUESTION, "packages"], timeout_s=_TIMEOUT_S)
     try:
         return pin_of_interpreter(read_answer(path, answer.code, answer.out, answer.err))
     except PreconditionError as error:
-        raise PreconditionError(f"{door.name}: {error.message}", hint=error.hint, code=error.code) from error
+        raise PreconditionError(f"{shell.name}: {error.message}", hint=error.hint, code=error.code) from error

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from windlass.backends.door import Answer, Door
+from windlass.backends.site_shell import ShellResult, SiteShell
 from windlass.backends.slurm.build_job import BuildJob, ensure_build_queued
 from windlass.core.clock import SystemClock
 from windlass.core.errors import PreconditionError
@@ -34,7 +34,7 @@ def ensure_site_environment(
     *,
     profile: Profile,
     partition: str,
-    door: Door,
+    shell: SiteShell,
     places: SitePlaces,
     account: str = "",
     qos: str = "",
@@ -54,30 +54,30 @@ def ensure_site_environment(
         UnreachableError: the site did not answer; a build that was begun goes on, and is found by the next call.
     """
     if pin.kind != "uv":
-        return found_environment(pin, profile, places, door)
+        return found_environment(pin, profile, places, shell)
     there = profile.partitions.get(partition, Partition())
     lock = _read_lock(pin, places.project)
     manifest = read_manifest(places.project)
     files = ProjectFiles(
         lock=lock, settings=manifest.settings if manifest else "", folder=places.there, tree=places.tree
     )
-    arch = there.arch or _machine(door)
+    arch = there.arch or _machine(shell)
     finding = look_at_driver(
         files.packages(pin), profile.env.overrides, there, partition_name=partition, arch=arch, today=_today()
     )
     check_driver(finding, profile.name)
     warnings = () if finding is None else (finding.message,)
-    environment = replace(profile.env, uv=_uv(profile, door))
+    environment = replace(profile.env, uv=_uv(profile, shell))
     recipe = make_recipe(pin, files, environment, arch)
-    answer = _builder(recipe, places, profile, door, "--check")
+    answer = _builder(recipe, places, profile, shell, "--check")
     build_job = ""
     if answer.get("missing") and profile.env.build == "compute":
         job = _build_job(recipe, answer, places, profile, partition, account, qos)
-        build_job = ensure_build_queued(job, profile, door, _own_settings(door))
+        build_job = ensure_build_queued(job, profile, shell, _own_settings(shell))
         log(f"job {build_job} at {profile.name} builds the environment {recipe.key[:12]}")
     elif answer.get("missing"):
-        log(f"building the environment {recipe.key[:12]} at {door.name} (log: {places.envs / recipe.key}.log)")
-        answer = _builder(recipe, places, profile, door)
+        log(f"building the environment {recipe.key[:12]} at {shell.name} (log: {places.envs / recipe.key}.log)")
+        answer = _builder(recipe, places, profile, shell)
     described = _described(pin, recipe, answer, places, build_job, warnings)
     return _staged(described, profile, places, recipe.key) if recipe.is_staged else described
 
@@ -97,26 +97,26 @@ def _today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(SystemClock().now()))
 
 
-def _machine(door: Door) -> str:
+def _machine(shell: SiteShell) -> str:
     """What the login node is; the best guess for a partition whose profile does not say."""
-    return door.run(["uname", "-m"]).out.strip()
+    return shell.run(["uname", "-m"]).out.strip()
 
 
-def _uv(profile: Profile, door: Door) -> str:
+def _uv(profile: Profile, shell: SiteShell) -> str:
     """The uv of this very installation, where the site is this machine and the profile names none."""
-    if not door.is_local or profile.env.uv != "uv":
+    if not shell.is_local or profile.env.uv != "uv":
         return profile.env.uv
     from windlass.pin.environment.uv_tool import find_uv  # lazy: brings uv
 
     return find_uv()
 
 
-def _builder(recipe: Recipe, places: SitePlaces, profile: Profile, door: Door, *options: str) -> dict[str, Any]:
+def _builder(recipe: Recipe, places: SitePlaces, profile: Profile, shell: SiteShell, *options: str) -> dict[str, Any]:
     """Run the builder at the site; its answer."""
     argv = [profile.env.python, "-I", "-S", str(places.archive), "build", "-", str(places.envs), *options]
     timeout_s = _LOOK_TIMEOUT_S if options else _BUILD_TIMEOUT_S
-    answer = door.run(argv, stdin=recipe.to_json(), timeout_s=timeout_s, env=_own_settings(door))
-    told = _last_line(answer, profile, door)
+    answer = shell.run(argv, stdin=recipe.to_json(), timeout_s=timeout_s, env=_own_settings(shell))
+    told = _last_line(answer, profile, shell)
     if not told["ok"]:
         raise PreconditionError(
             f"site `{profile.name}`: {told['message']}", hint=str(told["hint"]), code=str(told["code"])
@@ -124,9 +124,9 @@ def _builder(recipe: Recipe, places: SitePlaces, profile: Profile, door: Door, *
     return told
 
 
-def _own_settings(door: Door) -> dict[str, str]:
-    """The user's settings of uv and of proxies, where the site is this machine: a door lets little through."""
-    if not door.is_local:
+def _own_settings(shell: SiteShell) -> dict[str, str]:
+    """The user's settings of uv and of proxies, where the site is this machine: the site shell passes few variables on."""
+    if not shell.is_local:
         return {}
     return {
         name: value
@@ -135,7 +135,7 @@ def _own_settings(door: Door) -> dict[str, str]:
     }
 
 
-def _last_line(answer: Answer, profile: Profile, door: Door) -> dict[str, Any]:
+def _last_line(answer: ShellResult, profile: Profile, shell: SiteShell) -> dict[str, Any]:
     last = answer.out.strip().rpartition("\n")[2]
     if last.startswith('{"ok"'):
         told: dict[str, Any] = decode_json(last)
@@ -143,12 +143,12 @@ def _last_line(answer: Answer, profile: Profile, door: Door) -> dict[str, Any]:
     said = answer.err.strip().rpartition("\n")[2] or last or "nothing"
     if answer.code == 127:
         raise PreconditionError(
-            f"there is no `{profile.env.python}` at {door.name}",
+            f"there is no `{profile.env.python}` at {shell.name}",
             hint=f"let `env.python` of the profile of `{profile.name}` name a Python 3.9 or newer",
             code="python-missing",
         )
     raise PreconditionError(
-        f"the builder at {door.name} ended with code {answer.code} and said: {said}",
+        f"the builder at {shell.name} ended with code {answer.code} and said: {said}",
         hint=f"`{profile.env.python}` there must be Python 3.9 or newer",
         code="site-answer-broken",
     )

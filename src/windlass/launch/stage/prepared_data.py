@@ -176,10 +176,10 @@ def _found(builds: Mapping[str, BuildPin], experiment: str, site: Site, home: Ho
     """By name: what is noted of a finished build, and of the last build of that name."""
     profile = site.profile
     if profile is not None and profile.ssh:
-        from windlass.backends.door import door_of  # lazy: most places are this machine
+        from windlass.backends.site_shell import shell_for  # lazy: most places are this machine
 
-        door = door_of(profile)
-        if not door.is_local:
+        shell = shell_for(profile)
+        if not shell.is_local:
             return _found_there(builds, experiment, site)
     found: dict[str, _Found] = {}
     for name, pin in builds.items():
@@ -196,19 +196,19 @@ _LOOK = """for each; do cat "$each" 2>/dev/null; printf '\\0'; done"""
 
 
 def _found_there(builds: Mapping[str, BuildPin], experiment: str, site: Site) -> dict[str, _Found]:
-    from windlass.backends.door import door_of  # lazy: as above
+    from windlass.backends.site_shell import shell_for  # lazy: as above
     from windlass.launch.remote.mirror import state_at_site  # lazy: as above
 
     profile = site.profile
     assert profile is not None  # the caller looked
-    door = door_of(profile)
-    built = PurePosixPath(state_at_site(profile, door)) / BUILT
+    shell = shell_for(profile)
+    built = PurePosixPath(state_at_site(profile, shell)) / BUILT
     paths = [
         str(path)
         for name, pin in builds.items()
         for path in (built / pin.key / READY, built / LAST / f"{experiment}.{name}.json")
     ]
-    answer = door.run(["sh", "-c", _LOOK, "sh", *paths])
+    answer = shell.run(["sh", "-c", _LOOK, "sh", *paths])
     texts = answer.out.split("\0")
     pairs = zip(builds, texts[::2], texts[1::2], strict=False)
     return {name: (_read(ready), _read(last)) for name, ready, last in pairs}

@@ -34,7 +34,7 @@ from windlass.supervise.container.engine import engine_variables
 from windlass.supervise.job import JobDocument
 
 if TYPE_CHECKING:
-    from windlass.backends.door import Door
+    from windlass.backends.site_shell import SiteShell
     from windlass.launch.sites.places import SiteBuild, SitePlaces
     from windlass.sites import Profile
 
@@ -152,16 +152,16 @@ def _write(
 
 
 def _furnish_site(prepared: Prepared, run: RunFolder, code: Path, profile: Profile, log: Callable[[str], None]) -> None:
-    from windlass.backends.door import door_of  # lazy: a local launch needs no way to a site
+    from windlass.backends.site_shell import shell_for  # lazy: a local launch needs no way to a site
     from windlass.launch.beaker.storage import is_carried
 
-    door = door_of(profile)
-    if door.is_local and not is_carried(profile, prepared.home.path):
+    shell = shell_for(profile)
+    if shell.is_local and not is_carried(profile, prepared.home.path):
         data, root, state = _data_here(prepared), run.path, prepared.home.path
         archive = ensure_archive(prepared.home.cache / "archives")
         there = code
     else:
-        data, root, state, archive = _ship(prepared, run, profile, door)
+        data, root, state, archive = _ship(prepared, run, profile, shell)
         there = root / "code" / prepared.plan.pins.code.subdir
     from windlass.launch.sites.places import SitePlaces  # lazy: as above
 
@@ -172,12 +172,12 @@ def _furnish_site(prepared: Prepared, run: RunFolder, code: Path, profile: Profi
         data=data | _built(prepared, Path(state)),
         python_path=(archive,),
         state=state,
-        user=_user(door),
+        user=_user(shell),
     )
     build = _build(
         prepared,
         profile,
-        door,
+        shell,
         SitePlaces(
             project=_project(prepared, code),
             there=PurePosixPath(_project(prepared, there)),
@@ -214,7 +214,9 @@ def _furnish_site(prepared: Prepared, run: RunFolder, code: Path, profile: Profi
         mirror.put([run.path / PLACES, run.path / PROVENANCE])
 
 
-def _ship(prepared: Prepared, run: RunFolder, profile: Profile, door: Door) -> tuple[dict[str, Path], Path, Path, Path]:
+def _ship(
+    prepared: Prepared, run: RunFolder, profile: Profile, shell: SiteShell
+) -> tuple[dict[str, Path], Path, Path, Path]:
     """Send checkout and data; returns the places of the data, of the run, of the state and of the zipapp there."""
     from windlass.launch.beaker.storage import state_of_jobs  # lazy: as below
     from windlass.launch.remote.mirror import (  # lazy: most sites are this machine
@@ -223,7 +225,7 @@ def _ship(prepared: Prepared, run: RunFolder, profile: Profile, door: Door) -> t
         state_at_site,
     )
 
-    state = state_of_jobs(profile) if door.is_local else state_at_site(profile, door)
+    state = state_of_jobs(profile) if shell.is_local else state_at_site(profile, shell)
     pins, here = prepared.plan.pins.data, _data_here(prepared)
     there = {name: data_at_site(state, pins[name].digest, path) for name, path in here.items()}
     if prepared.plan.pins.code.kind == "in-place":
@@ -239,7 +241,7 @@ def _ship(prepared: Prepared, run: RunFolder, profile: Profile, door: Door) -> t
 
 
 def _build(
-    prepared: Prepared, profile: Profile, door: Door, places: SitePlaces, log: Callable[[str], None]
+    prepared: Prepared, profile: Profile, shell: SiteShell, places: SitePlaces, log: Callable[[str], None]
 ) -> SiteBuild:
     pin = prepared.plan.pins.environment
     if prepared.plan.site.backend == "beaker":
@@ -249,7 +251,7 @@ def _build(
     if pin.kind != "uv":
         from windlass.launch.sites.places import found_environment  # lazy: a local launch builds otherwise
 
-        return found_environment(pin, profile, places, door)
+        return found_environment(pin, profile, places, shell)
     from windlass.launch.stage.environment import ensure_site_environment  # lazy: as above
 
     queue = next(task.queue for task in prepared.plan.tasks if not built_name(task.name))
@@ -257,7 +259,7 @@ def _build(
         pin,
         profile=profile,
         partition=queue.partition,
-        door=door,
+        shell=shell,
         places=places,
         account=queue.account,
         qos=queue.qos,
@@ -268,11 +270,11 @@ def _build(
     return build
 
 
-def _user(door: Door) -> str:
+def _user(shell: SiteShell) -> str:
     """The user's name at the site."""
-    if door.is_local:
+    if shell.is_local:
         return pwd.getpwuid(os.geteuid()).pw_name
-    answer = door.run(["id", "-un"])
+    answer = shell.run(["id", "-un"])
     return answer.out.strip() if answer.code == 0 else ""
 
 

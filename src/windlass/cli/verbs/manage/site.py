@@ -165,7 +165,7 @@ def check_command(name: str, nodes: int, partition: str, python: str, timeout: f
     Looks at the shared folder, modules, Python, GPUs, clocks, ports between nodes, and with --python at an all-reduce.
     Every check is kept; `windlass site show` has the last one.
     """
-    from windlass.backends.door import door_of
+    from windlass.backends.site_shell import shell_for
     from windlass.cli.render.site import check_data, check_lines, check_word
     from windlass.launch.sites.check import check_site
     from windlass.sites import find_site
@@ -183,7 +183,7 @@ def check_command(name: str, nodes: int, partition: str, python: str, timeout: f
         check = check_site(
             profile,
             home=home.path,
-            door=door_of(profile),
+            shell=shell_for(profile),
             archive=ensure_archive(home.cache / "archives"),
             num_nodes=nodes,
             partition=partition,

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.lab.hosts import Hosts
-from windlass.backends import door as door_module
-from windlass.backends.door import Door, LocalDoor, SshDoor, door_of
+from windlass.backends import site_shell as site_shell_module
 from windlass.backends.exchange import exchange
+from windlass.backends.site_shell import LocalShell, SiteShell, SshShell, shell_for
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
 from windlass.sites import Profile
 
@@ -26,8 +26,8 @@ NASTY = [
 
 
 def test_the_way_follows_from_the_profile() -> None:
-    assert isinstance(door_of(Profile(name="here")), LocalDoor)
-    found = door_of(Profile(name="there", ssh="me@login"))
+    assert isinstance(shell_for(Profile(name="here")), LocalShell)
+    found = shell_for(Profile(name="there", ssh="me@login"))
     assert (found.name, found.is_local) == ("me@login", False)
 
 
@@ -61,7 +61,7 @@ class TestHere:
             monkeypatch.setenv(name, "1")
         monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
         monkeypatch.setenv("LC_TIME", "C")
-        found = dict(line.split("=", 1) for line in LocalDoor().run(["env"], env={"X": "1"}).out.splitlines())
+        found = dict(line.split("=", 1) for line in LocalShell().run(["env"], env={"X": "1"}).out.splitlines())
         assert found["SLURM_CONF"] == "/etc/slurm.conf"
         assert found["LC_TIME"] == "C"
         assert found["X"] == "1"
@@ -69,25 +69,25 @@ class TestHere:
         assert [name for name in found if name not in allowed and not name.startswith("LC_")] == []
 
     def test_a_failure_of_the_command_is_an_answer(self, tmp_path: Path) -> None:
-        assert LocalDoor().run(["sh", "-c", "echo no >&2; exit 255"]).code == 255
-        missing = LocalDoor().run([str(tmp_path / "nothing")])
+        assert LocalShell().run(["sh", "-c", "echo no >&2; exit 255"]).code == 255
+        missing = LocalShell().run([str(tmp_path / "nothing")])
         assert (missing.code, missing.err) == (127, f"{tmp_path}/nothing: No such file or directory")
 
     def test_no_answer_in_time_is_an_error(self) -> None:
         with pytest.raises(UnreachableError, match=r"this machine did not answer `sleep 30` within 0.1 s") as caught:
-            LocalDoor().run(["sleep", "30"], timeout_s=0.1)
+            LocalShell().run(["sleep", "30"], timeout_s=0.1)
         assert caught.value.code == "site-unreachable"
 
     def test_an_answer_without_end_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(door_module, "LIMIT_BYTES", 1000)
+        monkeypatch.setattr(site_shell_module, "LIMIT_BYTES", 1000)
         with pytest.raises(PreconditionError, match="printed more than 1000 bytes"):
-            LocalDoor().run(["cat", "/dev/zero"])
+            LocalShell().run(["cat", "/dev/zero"])
 
 
 @pytest.mark.parametrize("shell", [["sh"], ["bash"], ["dash"]], ids=lambda shell: shell[0])
 def test_every_argument_survives_the_login_shell(shell: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    line = door_module._remote_line(["env", "X=1", sys.executable, "-c", SHOW, *NASTY], "mark:")
+    line = site_shell_module._remote_line(["env", "X=1", sys.executable, "-c", SHOW, *NASTY], "mark:")
     assert all(character not in line.partition("' '")[2] for character in '!$"`\n\t*~;&')
     done = subprocess.run([*shell, "-c", line], capture_output=True, check=True)
     mark, _, said = done.stdout.partition(b":")
@@ -98,7 +98,7 @@ def test_every_argument_survives_the_login_shell(shell: list[str], monkeypatch: 
 class TestControlSockets:
     def test_their_folder_is_short_and_ours_alone(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("long" * 20)))
-        folder = door_module._socket_folder()
+        folder = site_shell_module._socket_folder()
         assert len(str(folder)) < 40
         assert folder.stat().st_mode & 0o777 == 0o700
 
@@ -109,30 +109,30 @@ class TestControlSockets:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
         try:
             with pytest.raises(AccessError, match="is not a folder of yours alone"):
-                door_module._socket_folder()
+                site_shell_module._socket_folder()
         finally:
             (runtime / "windlass-ssh").rmdir()
             runtime.rmdir()
 
     def test_two_configurations_share_no_connection(self, tmp_path: Path) -> None:
-        paths = [SshDoor("h", config=tmp_path / name)._control_path() for name in "ab"]
+        paths = [SshShell("h", config=tmp_path / name)._control_path() for name in "ab"]
         assert paths[0] != paths[1]
 
 
 @pytest.mark.system
 class TestOverSsh:
     @pytest.fixture
-    def there(self, hosts: Hosts) -> Iterator[SshDoor]:
-        door = SshDoor("h1", config=hosts.ssh_config, alive_s=2, connect_timeout_s=8)
-        yield door
-        door.close()
+    def there(self, hosts: Hosts) -> Iterator[SshShell]:
+        shell = SshShell("h1", config=hosts.ssh_config, alive_s=2, connect_timeout_s=8)
+        yield shell
+        shell.close()
 
     def changed(self, hosts: Hosts, tmp_path: Path, old: str, new: str) -> Path:
         config = tmp_path / "config"
         config.write_text(hosts.ssh_config.read_text().replace(old, new))
         return config
 
-    def test_it_is_another_machine_and_says_what_it_heard(self, there: Door) -> None:
+    def test_it_is_another_machine_and_says_what_it_heard(self, there: SiteShell) -> None:
         assert there.run(["hostname"]).out == "h1\n"
         done = subprocess.run([sys.executable, "-c", SHOW, *NASTY], capture_output=True)
         assert there.run_bytes([sys.executable, "-c", SHOW, *NASTY]).out == done.stdout
@@ -140,25 +140,25 @@ class TestOverSsh:
         assert there.run_bytes(["cat"], stdin=content).out == content
         assert there.run(["sh", "-c", 'echo "$X"'], env={"X": "a  b"}).out == "a  b\n"
 
-    def test_a_failure_of_the_command_is_an_answer(self, there: Door) -> None:
+    def test_a_failure_of_the_command_is_an_answer(self, there: SiteShell) -> None:
         assert there.run(["sh", "-c", "exit 3"]).code == 3
         assert there.run(["sh", "-c", "exit 255"]).code == 254
         missing = there.run(["no-such-program"])
         assert missing.code == 127
         assert "no-such-program" in missing.err
 
-    def test_one_connection_serves_all(self, there: Door) -> None:
+    def test_one_connection_serves_all(self, there: SiteShell) -> None:
         ports = {there.run(["sh", "-c", "echo $SSH_CONNECTION"]).out for _ in range(3)}
         assert len(ports) == 1
 
-    def test_what_start_up_files_of_the_shell_print_is_passed_over(self, hosts: Hosts, there: Door) -> None:
+    def test_what_start_up_files_of_the_shell_print_is_passed_over(self, hosts: Hosts, there: SiteShell) -> None:
         hosts.run("h1", ["sh", "-c", "echo 'echo welcome; export SBATCH_X=1' > ~/.bashrc"])
         try:
             assert there.run(["sh", "-c", "echo hello; env | grep SBATCH_"]).out == "hello\n"
         finally:
             hosts.run("h1", ["rm", str(Path.home() / ".bashrc")])
 
-    def test_start_up_files_that_wait_are_what_the_hint_says(self, hosts: Hosts, there: Door) -> None:
+    def test_start_up_files_that_wait_are_what_the_hint_says(self, hosts: Hosts, there: SiteShell) -> None:
         hosts.run("h1", ["sh", "-c", "echo 'echo $$ >/dev/shm/waits; exec sleep 600' > ~/.bashrc"])
         try:
             with pytest.raises(UnreachableError, match="h1 did not answer `true` within 3 s") as caught:
@@ -176,7 +176,7 @@ class TestOverSsh:
         with pytest.raises(
             UnreachableError, match="cannot reach h1: its host key is another one than ssh knows"
         ) as caught:
-            SshDoor("h1", config=config).run(["true"])
+            SshShell("h1", config=config).run(["true"])
         assert "ssh-keygen -R h1" in caught.value.hint
         assert (tmp_path / "known").read_text() == f"h1 {public}"
 
@@ -185,7 +185,7 @@ class TestOverSsh:
         config = self.changed(hosts, tmp_path, str(hosts.known_hosts), str(tmp_path / "known"))
         config.write_text(config.read_text().replace("StrictHostKeyChecking yes", "StrictHostKeyChecking no"))
         with pytest.raises(UnreachableError, match="cannot reach h1: ssh does not know its host key") as caught:
-            SshDoor("h1", config=config).run(["true"])
+            SshShell("h1", config=config).run(["true"])
         assert "fingerprint" in caught.value.hint
         assert (tmp_path / "known").read_text() == ""
 
@@ -193,16 +193,16 @@ class TestOverSsh:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key")], check=True)
         config = self.changed(hosts, tmp_path, str(hosts.identity), str(tmp_path / "key"))
         with pytest.raises(UnreachableError, match=r"cannot reach h1: .*Permission denied") as caught:
-            SshDoor("h1", config=config).run(["true"])
+            SshShell("h1", config=config).run(["true"])
         assert "ssh-add" in caught.value.hint
         assert caught.value.exit_code == 6
 
     def test_a_name_that_nobody_knows(self, hosts: Hosts) -> None:
         with pytest.raises(UnreachableError, match=r"Could not resolve hostname nowhere\.invalid") as caught:
-            SshDoor("nowhere.invalid", config=hosts.ssh_config).run(["true"])
+            SshShell("nowhere.invalid", config=hosts.ssh_config).run(["true"])
         assert "spelled right" in caught.value.hint
 
-    def test_a_host_that_is_cut_off_is_told_and_comes_back(self, hosts: Hosts, there: Door) -> None:
+    def test_a_host_that_is_cut_off_is_told_and_comes_back(self, hosts: Hosts, there: SiteShell) -> None:
         there.run(["true"])
         hosts.cut("h1")
         try:
@@ -220,10 +220,10 @@ def test_ssh_gets_no_secrets_of_ours_to_send_on(monkeypatch: pytest.MonkeyPatch)
         seen.update(env)
         raise TimeoutError
 
-    monkeypatch.setattr(door_module, "exchange", fake)
+    monkeypatch.setattr(site_shell_module, "exchange", fake)
     monkeypatch.setenv("WINDLASS_SECRET_TOKEN", "quiet")
     monkeypatch.setenv("SSH_AUTH_SOCK", "/agent")
     with pytest.raises(UnreachableError):
-        SshDoor("me@login").run(["true"])
+        SshShell("me@login").run(["true"])
     assert seen["SSH_AUTH_SOCK"] == "/agent"
     assert "quiet" not in seen.values()

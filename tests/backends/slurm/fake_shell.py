@@ -1,18 +1,18 @@
-"""A door whose answers a test writes down; it keeps what was asked."""
+"""A site shell with prepared results, which records the commands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from windlass.backends.door import Answer, RawAnswer
+from windlass.backends.site_shell import RawShellResult, ShellResult
 
-__all__ = ["FakeDoor", "listing"]
+__all__ = ["FakeShell", "listing"]
 
-Reply = Answer | Exception | Callable[[Sequence[str]], Answer]
+Reply = ShellResult | Exception | Callable[[Sequence[str]], ShellResult]
 
 
-class FakeDoor:
+class FakeShell:
     """Answers by the program's name; a program without an answer fails the test.
 
     A shell, which is asked for signs of life, finds none unless the test says otherwise.
@@ -20,7 +20,7 @@ class FakeDoor:
 
     def __init__(self, name: str, **replies: Reply) -> None:
         self._name = name
-        self.replies: dict[str, Reply] = {"sh": Answer(0, "100 now\n", ""), **replies}
+        self.replies: dict[str, Reply] = {"sh": ShellResult(0, "100 now\n", ""), **replies}
         self.asked: list[tuple[str, ...]] = []
 
     @property
@@ -38,7 +38,7 @@ class FakeDoor:
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ShellResult:
         self.asked.append(tuple(argv))
         reply = self.replies[Path(argv[0]).name]
         if isinstance(reply, Exception):
@@ -52,15 +52,15 @@ class FakeDoor:
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> RawAnswer:
+    ) -> RawShellResult:
         answer = self.run(argv, stdin=stdin, timeout_s=timeout_s, env=env)
-        return RawAnswer(answer.code, answer.out.encode(), answer.err)
+        return RawShellResult(answer.code, answer.out.encode(), answer.err)
 
     def count(self, program: str) -> int:
         """How often a program was run."""
         return sum(Path(argv[0]).name == program for argv in self.asked)
 
 
-def listing(*rows: Sequence[str]) -> Answer:
+def listing(*rows: Sequence[str]) -> ShellResult:
     """What squeue prints for rows of (id, state, reason, start, end, nodes, name, comment)."""
-    return Answer(0, "".join("\x1e" + "\x1f".join(row) + "\n" for row in rows), "")
+    return ShellResult(0, "".join("\x1e" + "\x1f".join(row) + "\n" for row in rows), "")

@@ -17,7 +17,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError, UnreachableError
 from windlass.sites import Profile
 
-__all__ = ["Answer", "Door", "LocalDoor", "RawAnswer", "SshDoor", "door_of"]
+__all__ = ["LocalShell", "RawShellResult", "ShellResult", "SiteShell", "SshShell", "shell_for"]
 
 LIMIT_BYTES = 64 << 20
 _ALLOWED = re.compile(r"(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_[A-Z]+|TZ|TMPDIR|SLURM_CONF)\Z")
@@ -36,7 +36,7 @@ _WRAPPER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ShellResult:
     """How a command at a site ended and what it said."""
 
     code: int
@@ -45,15 +45,15 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class RawAnswer:
-    """As `Answer`, with the bytes of standard output."""
+class RawShellResult:
+    """As `ShellResult`, with the bytes of standard output."""
 
     code: int
     out: bytes
     err: str
 
 
-class Door(Protocol):
+class SiteShell(Protocol):
     """A way to a site."""
 
     @property
@@ -71,7 +71,7 @@ class Door(Protocol):
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ShellResult:
         """Run a command there to its end. Blocking; a command that fails, or is not there (127), is an answer.
 
         Args:
@@ -90,12 +90,12 @@ class Door(Protocol):
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> RawAnswer:
+    ) -> RawShellResult:
         """As `run`, with standard output as it was printed."""
 
 
-class _TextDoor(ABC):
-    """What is the same for every door: text is bytes decoded."""
+class _TextShell(ABC):
+    """What is the same for every shell: text is bytes decoded."""
 
     @abstractmethod
     def run_bytes(
@@ -105,8 +105,8 @@ class _TextDoor(ABC):
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> RawAnswer:
-        """As `Door.run_bytes`."""
+    ) -> RawShellResult:
+        """As `SiteShell.run_bytes`."""
 
     def run(
         self,
@@ -115,13 +115,13 @@ class _TextDoor(ABC):
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """See `Door.run`."""
+    ) -> ShellResult:
+        """See `SiteShell.run`."""
         raw = self.run_bytes(argv, stdin=stdin, timeout_s=timeout_s, env=env)
-        return Answer(raw.code, raw.out.decode(errors="replace"), raw.err)
+        return ShellResult(raw.code, raw.out.decode(errors="replace"), raw.err)
 
 
-class LocalDoor(_TextDoor):
+class LocalShell(_TextShell):
     """The site is this machine; commands get a few variables of ours, and none of Slurm's but SLURM_CONF."""
 
     name = "this machine"
@@ -134,18 +134,18 @@ class LocalDoor(_TextDoor):
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> RawAnswer:
-        """See `Door.run_bytes`."""
+    ) -> RawShellResult:
+        """See `SiteShell.run_bytes`."""
         scrubbed = {name: value for name, value in os.environ.items() if _ALLOWED.match(name)}
         try:
             variables = {**scrubbed, **(env or {})}
             done = _exchanged(self.name, argv, argv, stdin, variables, timeout_s, "try again in a while")
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
-            return RawAnswer(_CANNOT_RUN, b"", f"{argv[0]}: {error.strerror}")
-        return RawAnswer(done.code, done.out, done.err)
+            return RawShellResult(_CANNOT_RUN, b"", f"{argv[0]}: {error.strerror}")
+        return RawShellResult(done.code, done.out, done.err)
 
 
-class SshDoor(_TextDoor):
+class SshShell(_TextShell):
     """A login node over the OpenSSH client; all commands share one connection, which outlives them by ten minutes.
 
     Args:
@@ -172,8 +172,8 @@ class SshDoor(_TextDoor):
         stdin: bytes | Path = b"",
         timeout_s: float = 60.0,
         env: Mapping[str, str] | None = None,
-    ) -> RawAnswer:
-        """See `Door.run_bytes`."""
+    ) -> RawShellResult:
+        """See `SiteShell.run_bytes`."""
         mark = f"windlass-{os.urandom(8).hex()}:"
         variables = [f"{name}={value}" for name, value in (env or {}).items()]
         command = [*(["env", *variables] if variables else []), *argv]
@@ -189,7 +189,7 @@ class SshDoor(_TextDoor):
         _, found, out = done.out.partition(mark.encode())
         if done.code == _SSH_FAILED or not found:
             raise _unreachable(self.name, done.err, done.code)
-        return RawAnswer(done.code, out, done.err)
+        return RawShellResult(done.code, out, done.err)
 
     def close(self) -> None:
         """End the shared connection, if there is one; the next command makes another."""
@@ -219,9 +219,9 @@ class SshDoor(_TextDoor):
         return f"{_socket_folder()}/{key}-%C"
 
 
-def door_of(profile: Profile) -> Door:
+def shell_for(profile: Profile) -> SiteShell:
     """The way to the site of a profile."""
-    return SshDoor(profile.ssh) if profile.ssh else LocalDoor()
+    return SshShell(profile.ssh) if profile.ssh else LocalShell()
 
 
 def _exchanged(
