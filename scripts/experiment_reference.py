@@ -22,7 +22,7 @@ from windlass.config.shape import (
     key_shorthands,
 )
 from windlass.core.units import format_duration
-from windlass.plan.capabilities import LOCAL_RULES, SLURM_RULES, Rule, Treatment
+from windlass.plan.capabilities import LOCAL_RULES, SLURM_RULES, SettingRule, Treatment
 from windlass.spec import Experiment
 
 PAGE = ROOT / "docs" / "reference" / "experiment.md"
@@ -116,7 +116,7 @@ def _meaning(field: Field, path: tuple[str, ...]) -> str:
     return " ".join(said).replace("|", "\\|")
 
 
-def _refusal(rules: Mapping[str, Rule], pattern: str) -> Rule | None:
+def _refusal(rules: Mapping[str, SettingRule], pattern: str) -> SettingRule | None:
     rule = rules.get(pattern)
     is_refused = rule is not None and rule.treatment in (Treatment.REFUSED, Treatment.IMPOSSIBLE)
     return rule if is_refused else None

@@ -10,7 +10,7 @@ from windlass import config
 from windlass.backends.beaker.spec import experiment_spec
 from windlass.config import from_data
 from windlass.core.errors import SpecError
-from windlass.plan import Places, Plan, choose_site, job_document
+from windlass.plan import Plan, RunPaths, choose_site, job_document
 from windlass.plan.page import page
 from windlass.sites import Profile
 from windlass.spec import Experiment
@@ -18,10 +18,10 @@ from windlass.supervise.job import JobDocument
 
 GANG = "{name: x, why: does it learn, tasks: {t: {run: python t.py, nodes: 3, gpus: 2, memory: 4GiB}}}"
 ONE = "{name: x, run: python t.py}"
-PLACES = Places(run="x-1", run_dir=Path("/weka/main/me/w/runs/x-1"), code=Path("/weka/main/me/w/runs/x-1/code"))
+PLACES = RunPaths(run="x-1", run_dir=Path("/weka/main/me/w/runs/x-1"), code=Path("/weka/main/me/w/runs/x-1/code"))
 
 
-def document(plan: Plan, places: Places = PLACES) -> JobDocument:
+def document(plan: Plan, places: RunPaths = PLACES) -> JobDocument:
     return job_document(plan, plan.tasks[0], places=places, job=1, token="t" * 32)
 
 
@@ -157,7 +157,7 @@ def test_a_job_listens_to_others_and_inherits_beakers_variables() -> None:
 
 def test_secrets_are_named_as_the_workspace_has_them() -> None:
     plan = beaker_plan("{name: x, run: f, env: {secrets: [HF_TOKEN]}}")
-    places = Places(
+    places = RunPaths(
         run="x-1",
         run_dir=PLACES.run_dir,
         code=PLACES.code,

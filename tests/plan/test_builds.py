@@ -13,9 +13,9 @@ from tests.plan.sample import BIG, PINS
 from windlass import config
 from windlass.core.errors import SpecError
 from windlass.pin.builds import BuildPin
-from windlass.plan import Pins, Places, Plan, Site, job_document, make_plan, page
+from windlass.plan import Pins, Plan, RunPaths, Site, job_document, make_plan, page
 from windlass.plan.builds import pin_builds
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.spec import Experiment
 
 BASE = """\
@@ -35,9 +35,9 @@ limit: {time: 1h, per_job: 30m}
 
 def builds_of(text: str, *overrides: str, pins: Pins = PINS) -> dict[str, BuildPin]:
     loaded = config.load(Experiment, text, source="exp.yaml", overrides=overrides)
-    refusals = Refusals(loaded.origins)
-    found = pin_builds(loaded.value, pins, {"tokens": "c1", "packed": "c2"}, refusals)
-    refusals.raise_all()
+    diagnostics = Diagnostics(loaded.origins)
+    found = pin_builds(loaded.value, pins, {"tokens": "c1", "packed": "c2"}, diagnostics)
+    diagnostics.raise_all()
     return found
 
 
@@ -165,10 +165,10 @@ def test_all_problems_come_at_once() -> None:
 # --- the job ----------------------------------------------------------------------------------------------------------
 
 
-def places(plan: Plan) -> Places:
+def places(plan: Plan) -> RunPaths:
     built = {name: Path("/home/data/built") / pin.key / "data" for name, pin in plan.pins.builds.items()}
     data = {"prompts": Path("/data/p.jsonl"), **built}
-    return Places(run="x-aaaaaaaa", run_dir=Path("/home/runs/x-aaaaaaaa"), code=Path("/code"), data=data)
+    return RunPaths(run="x-aaaaaaaa", run_dir=Path("/home/runs/x-aaaaaaaa"), code=Path("/code"), data=data)
 
 
 def test_the_job_of_a_build_is_wrapped_and_writes_to_its_generation() -> None:

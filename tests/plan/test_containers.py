@@ -8,7 +8,7 @@ import pytest
 
 from windlass.core.errors import PreconditionError, SpecError
 from windlass.pin.image import ImagePin
-from windlass.plan import Pins, Places, Site, job_document, make_plan
+from windlass.plan import Pins, RunPaths, Site, job_document, make_plan
 from windlass.plan.containers import container_argv
 from windlass.sites.profile import Containers
 from windlass.spec import Env, Experiment, Image, Task
@@ -148,7 +148,7 @@ def container_of(image: Image, *, in_image: bool = False, **settings: Any) -> Co
     pin = ImagePin(kind="named", name=str(image), has_own_code=in_image, network=image.network)
     plan = make_plan(experiment, Pins(image=pin), Site(name="podman", backend="docker"))
     run = Path("/runs/r")
-    places = Places(run="r", run_dir=run, code=run / "code" / "sub", data={}, image="sha256:1", engine={"A": "b"})
+    places = RunPaths(run="r", run_dir=run, code=run / "code" / "sub", data={}, image="sha256:1", engine={"A": "b"})
     return job_document(plan, plan.tasks[0], places=places, job=1, token="t").container
 
 

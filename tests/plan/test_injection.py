@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.core.errors import SpecError
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.tokens.resolve import Scope, fill_tokens, resolve_text
 
 SHELLS = [["/bin/sh"], *([["bash", "--posix"]] if shutil.which("bash") else [])]
@@ -86,10 +86,10 @@ def literal(line: str) -> str:
 
 
 def inserted(line: str, value: str | list[str]) -> str:
-    refusals = Refusals()
+    diagnostics = Diagnostics()
     scope = Scope(task="t", values={"params.v": list(value) if isinstance(value, list) else value})
-    text = resolve_text(literal(line), scope, refusals, "tasks.t.run", is_shell=True)
-    refusals.raise_all()
+    text = resolve_text(literal(line), scope, diagnostics, "tasks.t.run", is_shell=True)
+    diagnostics.raise_all()
     return fill_tokens(text, {}, is_shell=True)
 
 
@@ -166,17 +166,17 @@ def test_nothing_goes_directly_behind_a_backslash(value: str | list[str]) -> Non
 
 
 def test_an_empty_list_leaves_what_follows_as_it_is() -> None:
-    refusals = Refusals()
+    diagnostics = Diagnostics()
     scope = Scope(task="t", values={"params.none": [], "params.v": "x\ntouch X"})
-    resolve_text("echo ${params.none}# it's ${params.v}", scope, refusals, "tasks.t.run", is_shell=True)
+    resolve_text("echo ${params.none}# it's ${params.v}", scope, diagnostics, "tasks.t.run", is_shell=True)
     with pytest.raises(SpecError, match="in a comment"):
-        refusals.raise_all()
+        diagnostics.raise_all()
 
 
 def test_a_path_directly_behind_a_backslash() -> None:
     with pytest.raises(ValueError, match="follows a backslash"):
         fill_tokens("echo \\${out}", {"out": "/o"}, is_shell=True)
-    refusals = Refusals()
-    resolve_text("echo \\${out}", Scope(task="t", later=frozenset({"out"})), refusals, "run", is_shell=True)
+    diagnostics = Diagnostics()
+    resolve_text("echo \\${out}", Scope(task="t", later=frozenset({"out"})), diagnostics, "run", is_shell=True)
     with pytest.raises(SpecError, match="follows a backslash"):
-        refusals.raise_all()
+        diagnostics.raise_all()

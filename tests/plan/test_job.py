@@ -8,10 +8,10 @@ import pytest
 
 from tests.plan.sample import FULL, plan_of
 from windlass.core.errors import InternalError, PreconditionError
-from windlass.plan import Places, job_document
+from windlass.plan import RunPaths, job_document
 from windlass.supervise.job import JobDocument, Lease, SecretUse
 
-PLACES = Places(
+PLACES = RunPaths(
     run="grpo-abcd1234",
     run_dir=Path("/home/a b/runs/grpo-abcd1234"),
     code=Path("/home/a b/runs/grpo-abcd1234/code/sub"),
@@ -100,7 +100,9 @@ def test_a_path_that_cannot_stand_where_it_should() -> None:
 def test_relative_paths_are_our_bug() -> None:
     plan = plan_of("{name: x, run: f}")
     with pytest.raises(InternalError, match="not absolute"):
-        job_document(plan, plan.tasks[0], places=Places(run="r", run_dir=Path("r"), code=Path("/c")), job=1, token="t")
+        job_document(
+            plan, plan.tasks[0], places=RunPaths(run="r", run_dir=Path("r"), code=Path("/c")), job=1, token="t"
+        )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_relative_paths_are_our_bug() -> None:
         replace(PLACES, data={"prompts": Path("/home/${rank}/x")}),
     ],
 )
-def test_a_path_with_a_token_is_refused(places: Places) -> None:
+def test_a_path_with_a_token_is_refused(places: RunPaths) -> None:
     plan = plan_of("{name: x, run: [f, '${out}', '${code}']}")
     with pytest.raises(
         PreconditionError, match=r"holds `\$\{`, which would be replaced in the job: /home/\$\{rank}"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.plan.sample import plan_of
 from windlass.core.errors import SpecError
-from windlass.plan import Places, job_document
+from windlass.plan import RunPaths, job_document
 from windlass.plan.launchers import LAUNCHERS, Gang, launch
 from windlass.plan.launchers.wrapping import with_roles
 from windlass.plan.plan import TaskPlan
@@ -308,7 +308,7 @@ def test_variables_of_a_role_go_to_the_program_that_knows_the_roles() -> None:
     assert with_roles(plain) == ("python",)
 
 
-PLACES = Places(run="r-1", run_dir=Path("/a b/r-1"), code=Path("/a b/code"), virtual_env=Path("/env"))
+PLACES = RunPaths(run="r-1", run_dir=Path("/a b/r-1"), code=Path("/a b/code"), virtual_env=Path("/env"))
 ROLES = {
     "site_env": {"S": "s"},
     "site_unset": ("GONE",),

@@ -8,7 +8,7 @@ from tests.plan.sample import FULL, plan_of
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.plan import Plan
 from windlass.plan.codec import decode, encode
-from windlass.plan.site import Machine, Site
+from windlass.plan.site import MachineResources, Site
 
 
 def data() -> Any:
@@ -50,7 +50,7 @@ def test_a_changed_plan_is_refused(change: dict[str, object], message: str) -> N
 
 
 def test_numbers_keep_their_kind() -> None:
-    site = Site(machine=Machine(num_gpus=1, num_cpus=2, memory_bytes=3))
+    site = Site(machine=MachineResources(num_gpus=1, num_cpus=2, memory_bytes=3))
     read = decode(Site, encode(site))
     assert read == site
     assert read.machine is not None

@@ -13,7 +13,7 @@ from windlass.core.files import is_locked, write_json
 from windlass.core.json_text import read_json
 from windlass.core.names import new_token
 from windlass.launch.remote.mirrored import mirror_if_remote
-from windlass.plan import Places, Plan, job_document
+from windlass.plan import Plan, RunPaths, job_document
 from windlass.plan.codec import decode, encode
 from windlass.record import events
 from windlass.record.causes import Cause
@@ -184,9 +184,9 @@ def job_of(run: RunFolder, plan: Plan, task: str, number: int, token: str) -> Jo
     return job_document(plan, plan.task(task), places=_read_places(run), job=number, token=token)
 
 
-def _read_places(run: RunFolder) -> Places:
+def _read_places(run: RunFolder) -> RunPaths:
     try:
-        return decode(Places, read_json(run.path / PLACES))
+        return decode(RunPaths, read_json(run.path / PLACES))
     except FileNotFoundError as error:
         raise NotFoundError(f"run {run.id} has no {PLACES}", code="run-incomplete") from error
 

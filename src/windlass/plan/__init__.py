@@ -9,31 +9,31 @@ from windlass.plan.page import page  # not lazy: it has the name of its module
 
 if TYPE_CHECKING:
     from windlass.plan.choice import choose_site, split_place
-    from windlass.plan.job import Places, job_document
+    from windlass.plan.job import RunPaths, job_document
     from windlass.plan.pins import Pins
     from windlass.plan.plan import PLAN_SCHEMA, Plan, TaskPlan
     from windlass.plan.planner import make_plan
-    from windlass.plan.site import LOCAL, Machine, Site
+    from windlass.plan.site import LOCAL, MachineResources, Site
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "windlass.plan.choice": ("choose_site", "split_place"),
-            "windlass.plan.job": ("Places", "job_document"),
+            "windlass.plan.job": ("RunPaths", "job_document"),
             "windlass.plan.pins": ("Pins",),
             "windlass.plan.plan": ("PLAN_SCHEMA", "Plan", "TaskPlan"),
             "windlass.plan.planner": ("make_plan",),
-            "windlass.plan.site": ("LOCAL", "Machine", "Site"),
+            "windlass.plan.site": ("LOCAL", "MachineResources", "Site"),
         },
     )
 
 __all__ = [
     "LOCAL",
     "PLAN_SCHEMA",
-    "Machine",
+    "MachineResources",
     "Pins",
-    "Places",
     "Plan",
+    "RunPaths",
     "Site",
     "TaskPlan",
     "choose_site",

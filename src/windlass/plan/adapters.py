@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from windlass.core.names import nearest
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.spec import Command, DataSource, Experiment
 
 __all__ = ["ADAPTERS", "RUN_ONLY", "adapted_command"]
@@ -33,7 +33,7 @@ _EXPANDED = re.compile(r"(?<!\$)\$(?!\{)|`")
 _INTERPRETER = re.compile(r"(?:.*/)?python[0-9.]*\Z")
 
 
-def adapted_command(name: str, source: DataSource, experiment: Experiment, refusals: Refusals) -> Command | None:
+def adapted_command(name: str, source: DataSource, experiment: Experiment, diagnostics: Diagnostics) -> Command | None:
     """The command that writes the data of `name` to ${out}; None where it is refused."""
     path, tasks = f"data.{name}.adapter", experiment.tasks
     chosen = source.task or (next(iter(tasks)) if len(tasks) == 1 else "")
@@ -43,13 +43,13 @@ def adapted_command(name: str, source: DataSource, experiment: Experiment, refus
         message = (
             f"unknown task `{chosen}` in data.{name}.task" if chosen else f"data.{name} does not say whose command"
         )
-        refusals.add(f"data.{name}.task" if chosen else path, message, "unknown-task", hint)
+        diagnostics.add(f"data.{name}.task" if chosen else path, message, "unknown-task", hint)
         return None
     words = _script_words(tasks[chosen].run)
     if words is None:
         message = f"no Python script is to be found in tasks.{chosen}.run, or only its shell knows how it is called"
         hint = f"write the command instead: `data: {{{name}: {{build: COMMAND}}}}`"
-        refusals.add(path, message, "adapter-no-script", hint)
+        diagnostics.add(path, message, "adapter-no-script", hint)
         return None
     kept = _without_flags(words, {**RUN_ONLY, **dict.fromkeys(source.drop)})
     return (*kept, "--cache_dataset_only", "--dataset_local_cache_dir", "${out}")

@@ -14,7 +14,7 @@ from windlass.core.names import nearest
 from windlass.core.phrases import size
 from windlass.pin.builds import BuildPin, build_key
 from windlass.plan.adapters import adapted_command
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import BUILDS, Pins, built_name
 from windlass.plan.tokens.resolve import LATE_TOKENS, Scope, flat_params, resolve_text
 from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, parse_tokens
@@ -53,22 +53,24 @@ def source_name(name: str, source: DataSource) -> str:
     return f"{name}.from" if ":" in source.from_ else source.from_
 
 
-def pin_builds(experiment: Experiment, pins: Pins, code: Mapping[str, str], refusals: Refusals) -> dict[str, BuildPin]:
+def pin_builds(
+    experiment: Experiment, pins: Pins, code: Mapping[str, str], diagnostics: Diagnostics
+) -> dict[str, BuildPin]:
     """The key of every build that a task needs, inputs before what is built from them. Pure.
 
     Args:
         code: digest of the code that each build runs.
     """
-    builds = _declared(experiment, refusals)
+    builds = _declared(experiment, diagnostics)
     found: dict[str, BuildPin] = {}
-    for name in _in_order(builds, refusals):
+    for name in _in_order(builds, diagnostics):
         build = builds[name]
         if any(each in builds and each not in found for each in build.inputs):
             continue  # refused already
         scope = build_scope(name, experiment)
-        resolved = _resolved(build.command, scope, refusals, _command_path(name, build.source))
+        resolved = _resolved(build.command, scope, diagnostics, _command_path(name, build.source))
         variables = {
-            key: resolve_text(text, scope, refusals, f"env.vars.{key}") for key, text in build.variables.items()
+            key: resolve_text(text, scope, diagnostics, f"env.vars.{key}") for key, text in build.variables.items()
         }
         identity = pins.identity()
         environment = {key: value for key, value in identity.items() if key in ("environment", "image")}
@@ -87,7 +89,7 @@ def pin_builds(experiment: Experiment, pins: Pins, code: Mapping[str, str], refu
 
 def needed_builds(experiment: Experiment) -> set[str]:
     """Names of built data that some task reads, with what that is built from."""
-    builds = _declared(experiment, Refusals())
+    builds = _declared(experiment, Diagnostics())
     todo = [name for task in experiment.tasks.values() for name in _named_by_task(task, experiment)]
     found: set[str] = set()
     while todo:
@@ -102,7 +104,7 @@ def with_builds(experiment: Experiment, builds: Mapping[str, BuildPin]) -> Exper
     """The experiment with a task in front for each build that is not there and that a task, or such a build, waits for."""
     if not builds:
         return experiment
-    declared = _declared(experiment, Refusals())
+    declared = _declared(experiment, Diagnostics())
     missing = {name for name, pin in builds.items() if not pin.is_hit}
     tasks: dict[str, Task] = {}
     for name, task in experiment.tasks.items():
@@ -136,9 +138,9 @@ def without_builds(experiment: Experiment) -> Experiment:
 
 def with_commands(experiment: Experiment) -> dict[str, DataSource]:
     """The data of an experiment with the commands that adapters make written out; raises SpecError."""
-    refusals = Refusals()
-    builds = _declared(experiment, refusals)
-    refusals.raise_all()
+    diagnostics = Diagnostics()
+    builds = _declared(experiment, diagnostics)
+    diagnostics.raise_all()
     return {
         name: replace(source, build=builds[name].command, adapter="none", task="", drop=())
         if source.build is None and source.is_built
@@ -149,7 +151,7 @@ def with_commands(experiment: Experiment) -> dict[str, DataSource]:
 
 def build_scope(name: str, experiment: Experiment) -> Scope:
     """What tokens stand for in the command of a build; what differs from run to run has no place in it."""
-    build = _declared(experiment, Refusals())[name]
+    build = _declared(experiment, Diagnostics())[name]
     values = {**flat_params(experiment.params), "name": experiment.name}
     later = {*_KEPT, *(f"data.{each}" for each in build.inputs if not each.endswith(".from"))}
     later |= {"from"} if build.source.from_ else set()
@@ -159,12 +161,12 @@ def build_scope(name: str, experiment: Experiment) -> Scope:
 
 def variables_of_build(name: str, experiment: Experiment) -> Mapping[str, str]:
     """The variables of the experiment that a build gets: those that are the same in every run."""
-    return _declared(experiment, Refusals())[name].variables
+    return _declared(experiment, Diagnostics())[name].variables
 
 
 def expected_inputs(name: str, experiment: Experiment, pins: Pins) -> int:
     """Bytes of the inputs of a build together, as far as they are known; 0: nothing is."""
-    inputs = _declared(experiment, Refusals())[name].inputs
+    inputs = _declared(experiment, Diagnostics())[name].inputs
     sizes = [pins.data[each].size_bytes if each in pins.data else pins.builds[each].size_bytes for each in inputs]
     return sum(sizes)
 
@@ -180,14 +182,14 @@ def describe_build(pin: BuildPin) -> str:
     return f"{text} (its inputs have {size(pin.size_bytes)})" if pin.expected else text
 
 
-def _declared(experiment: Experiment, refusals: Refusals) -> dict[str, _Build]:
+def _declared(experiment: Experiment, diagnostics: Diagnostics) -> dict[str, _Build]:
     """All builds whose command can be told."""
     experiment = without_builds(experiment)
     found: dict[str, _Build] = {}
     for name, source in experiment.data.items():
         if not source.is_built:
             continue
-        command = source.build if source.build is not None else adapted_command(name, source, experiment, refusals)
+        command = source.build if source.build is not None else adapted_command(name, source, experiment, diagnostics)
         if command is None:
             continue
         origin = source_name(name, source)
@@ -197,11 +199,11 @@ def _declared(experiment: Experiment, refusals: Refusals) -> dict[str, _Build]:
                 path = _command_path(name, source)
                 close = nearest(each, experiment.data)
                 hint = f"did you mean `${{data.{close}}}`?" if close else f"declare it: `data: {{{each}: file:PATH}}`"
-                refusals.add(path, f"unknown data `${{data.{each}}}` in {path}", "unknown-data", hint)
+                diagnostics.add(path, f"unknown data `${{data.{each}}}` in {path}", "unknown-data", hint)
         inputs = tuple(
             dict.fromkeys([*([origin] if origin else []), *(each for each in named if each in experiment.data)])
         )
-        _refuse_varying(command, _command_path(name, source), refusals)
+        _refuse_varying(command, _command_path(name, source), diagnostics)
         allowed = {*_KEPT, *(f"data.{each}" for each in inputs)}
         variables = {key: text for key, text in experiment.env.vars.items() if _is_steady(text, allowed)}
         found[name] = _Build(command=command, source=source, inputs=inputs, variables=variables)
@@ -212,12 +214,12 @@ def _command_path(name: str, source: DataSource) -> str:
     return f"data.{name}.{'build' if source.adapter == 'none' else 'adapter'}"
 
 
-def _refuse_varying(command: Command, path: str, refusals: Refusals) -> None:
+def _refuse_varying(command: Command, path: str, diagnostics: Diagnostics) -> None:
     for token in _tokens(_texts_of(command)):
         if token in _VARYING or token.startswith("tasks."):  # names of data are looked at elsewhere
             message = f"`${{{token}}}` in {path} is another one in every run, and what is built serves many runs"
             hint = "leave it out; a build writes to ${out} and reads its inputs, ${code} and ${params.NAME}"
-            refusals.add(path, message, "token-in-build", hint)
+            diagnostics.add(path, message, "token-in-build", hint)
 
 
 def _is_refused(token: str) -> bool:
@@ -225,14 +227,14 @@ def _is_refused(token: str) -> bool:
     return token in _VARYING or token.startswith(("tasks.", "data."))
 
 
-def _in_order(builds: Mapping[str, _Build], refusals: Refusals) -> list[str]:
+def _in_order(builds: Mapping[str, _Build], diagnostics: Diagnostics) -> list[str]:
     """Names with inputs before what is built from them; a cycle is refused, and nothing is returned for it."""
     edges = {name: [each for each in build.inputs if each in builds] for name, build in builds.items()}
     cycle = find_cycle(edges)
     if cycle:
         path = _command_path(cycle[0], builds[cycle[0]].source)
         message = f"the data is built from itself: {' -> '.join(cycle)}"
-        refusals.add(path, message, "dependency-cycle", "build one of them from a source")
+        diagnostics.add(path, message, "dependency-cycle", "build one of them from a source")
         return []
     order: list[str] = []
     todo = list(builds)[::-1]
@@ -289,7 +291,7 @@ def _is_steady(text: str, allowed: Iterable[str]) -> bool:
     return all(name in allowed for name in names)
 
 
-def _resolved(command: Command, scope: Scope, refusals: Refusals, path: str) -> Command:
+def _resolved(command: Command, scope: Scope, diagnostics: Diagnostics, path: str) -> Command:
     if isinstance(command, str):
-        return resolve_text(command, scope, refusals, path, is_shell=True)
-    return tuple(resolve_text(item, scope, refusals, path) for item in command)
+        return resolve_text(command, scope, diagnostics, path, is_shell=True)
+    return tuple(resolve_text(item, scope, diagnostics, path) for item in command)

@@ -10,19 +10,19 @@ import heapq
 from collections.abc import Iterator, Mapping
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.diagnostics import Refusals
-from windlass.plan.placement import Request
+from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.local import Request
 from windlass.plan.tokens.resolve import Scope, calculated
 from windlass.plan.tokens.tokens import Token
 from windlass.spec import Bundle, Task
 
-__all__ = ["Group", "check_bundles"]
+__all__ = ["BundleGroup", "check_bundles"]
 
 _MAX_BUNDLES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class BundleGroup:
     """A bundle entry with its numbers calculated."""
 
     name: str
@@ -39,20 +39,20 @@ class _Node:
     gpus: int
     cpus: int | None
 
-    def take(self, group: Group, count: int) -> None:
+    def take(self, group: BundleGroup, count: int) -> None:
         self.gpus -= count * group.gpus
         self.cpus = None if self.cpus is None else self.cpus - count * group.cpus
 
 
 def check_bundles(
-    name: str, task: Task, request: Request, cpus: int, scope: Scope, refusals: Refusals
+    name: str, task: Task, request: Request, cpus: int, scope: Scope, diagnostics: Diagnostics
 ) -> tuple[str, ...]:
     """The arithmetic in lines; refuses, with the same arithmetic, what does not fit.
 
     Args:
         cpus: CPUs of a node; 0: not known, so they are not checked.
     """
-    groups = tuple(_groups(f"tasks.{name}", task.bundles, scope, refusals))
+    groups = tuple(_groups(f"tasks.{name}", task.bundles, scope, diagnostics))
     if not groups or len(groups) < len(task.bundles):
         return ()
     lines = [*(_line(group) for group in groups), _together(groups, request, cpus)]
@@ -61,36 +61,36 @@ def check_bundles(
         group, why = problem
         message = f"the bundles of task `{name}` do not fit: {why} ({'; '.join(lines)})"
         hint = f"change tasks.{name}.bundles.{group.name}, or the shape of the task"
-        refusals.add(f"tasks.{name}.bundles.{group.name}", message, "bundles-too-big", hint)
+        diagnostics.add(f"tasks.{name}.bundles.{group.name}", message, "bundles-too-big", hint)
     return tuple(lines)
 
 
-def _groups(path: str, bundles: Mapping[str, Bundle], scope: Scope, refusals: Refusals) -> Iterator[Group]:
+def _groups(path: str, bundles: Mapping[str, Bundle], scope: Scope, diagnostics: Diagnostics) -> Iterator[BundleGroup]:
     for name, bundle in bundles.items():
         where = f"{path}.bundles.{name}"
         numbers = [
-            _number(getattr(bundle, key), scope, refusals, f"{where}.{key}") for key in ("count", "gpus", "cpus")
+            _number(getattr(bundle, key), scope, diagnostics, f"{where}.{key}") for key in ("count", "gpus", "cpus")
         ]
         count, gpus, cpus = numbers
         if count is not None and gpus is not None and cpus is not None:
-            yield Group(name=name, count=count, gpus=gpus, cpus=cpus, strategy=bundle.strategy)
+            yield BundleGroup(name=name, count=count, gpus=gpus, cpus=cpus, strategy=bundle.strategy)
 
 
-def _number(value: int | str, scope: Scope, refusals: Refusals, path: str) -> int | None:
+def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str) -> int | None:
     """A whole number from 0; None where it is refused."""
     if isinstance(value, int):
         return value
     text = value[2:-1].strip()
-    found = scope.values[text] if text in scope.values else calculated(Token(text), scope, refusals, path)
+    found = scope.values[text] if text in scope.values else calculated(Token(text), scope, diagnostics, path)
     if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
         return found
     if found != "":
         message = f"`{value}` in {path} is {found}, and a number from 0 is needed"
-        refusals.add(path, message, "bad-expression", "check the shape and the parameters that it uses")
+        diagnostics.add(path, message, "bad-expression", "check the shape and the parameters that it uses")
     return None
 
 
-def _place(groups: tuple[Group, ...], request: Request, cpus: int) -> tuple[Group, str] | None:
+def _place(groups: tuple[BundleGroup, ...], request: Request, cpus: int) -> tuple[BundleGroup, str] | None:
     """The first group that finds no room, and why; None: all fit."""
     if any(group.count > _MAX_BUNDLES for group in groups):
         group = next(group for group in groups if group.count > _MAX_BUNDLES)
@@ -103,7 +103,7 @@ def _place(groups: tuple[Group, ...], request: Request, cpus: int) -> tuple[Grou
     return None
 
 
-def _place_group(group: Group, nodes: list[_Node]) -> int:
+def _place_group(group: BundleGroup, nodes: list[_Node]) -> int:
     """Place as many bundles of a group as there is room for."""
     if group.strategy == "strict-pack":
         return next((_fill([node], group) for node in nodes if _room(node, group) >= group.count), 0)
@@ -115,14 +115,14 @@ def _place_group(group: Group, nodes: list[_Node]) -> int:
     return _spread(nodes, group) if group.strategy == "spread" else _fill(nodes, group)
 
 
-def _room(node: _Node, group: Group) -> int:
+def _room(node: _Node, group: BundleGroup) -> int:
     """Bundles of a group that one node takes; what takes nothing has room for all."""
     by_gpus = node.gpus // group.gpus if group.gpus else group.count
     by_cpus = node.cpus // group.cpus if group.cpus and node.cpus is not None else group.count
     return min(by_gpus, by_cpus)
 
 
-def _fill(nodes: list[_Node], group: Group) -> int:
+def _fill(nodes: list[_Node], group: BundleGroup) -> int:
     num_placed = 0
     for node in nodes:
         num_here = min(_room(node, group), group.count - num_placed)
@@ -131,7 +131,7 @@ def _fill(nodes: list[_Node], group: Group) -> int:
     return num_placed
 
 
-def _spread(nodes: list[_Node], group: Group) -> int:
+def _spread(nodes: list[_Node], group: BundleGroup) -> int:
     """Place one bundle after the other on the node with the most GPUs, then CPUs, left."""
     queue = [(-node.gpus, -(node.cpus or 0), index) for index, node in enumerate(nodes) if _room(node, group)]
     heapq.heapify(queue)
@@ -146,7 +146,7 @@ def _spread(nodes: list[_Node], group: Group) -> int:
     return num_placed
 
 
-def _why(group: Group, nodes: list[_Node]) -> str:
+def _why(group: BundleGroup, nodes: list[_Node]) -> str:
     """What is missing for one more bundle."""
     has_gpus = [node for node in nodes if node.gpus >= group.gpus]
     if group.strategy == "strict-spread" and group.count > len(nodes):
@@ -160,7 +160,7 @@ def _why(group: Group, nodes: list[_Node]) -> str:
     return f"each takes {_amount(group.cpus, 'CPU')}, and nodes with GPUs left have {left_cpus} CPUs left at most"
 
 
-def _line(group: Group) -> str:
+def _line(group: BundleGroup) -> str:
     each = ", ".join(_amount(number, noun) for number, noun in ((group.gpus, "GPU"), (group.cpus, "CPU")) if number)
     total = ", ".join(
         _amount(group.count * number, noun) for number, noun in ((group.gpus, "GPU"), (group.cpus, "CPU")) if number
@@ -168,7 +168,7 @@ def _line(group: Group) -> str:
     return f"{group.name}: {group.count} x ({each}), {group.strategy}: {total}"
 
 
-def _together(groups: tuple[Group, ...], request: Request, cpus: int) -> str:
+def _together(groups: tuple[BundleGroup, ...], request: Request, cpus: int) -> str:
     gpus = sum(group.count * group.gpus for group in groups)
     wanted = sum(group.count * group.cpus for group in groups)
     has_cpus = f"{request.nodes} x {cpus} = {request.nodes * cpus}" if cpus else "an unknown number of"

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from windlass.config import join_path, split_path
 from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration, format_size
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.site import Site
 from windlass.spec import Experiment, Image, Sweep
 
 if TYPE_CHECKING:
-    from windlass.plan.slurm.queue_target import Venue
+    from windlass.plan.slurm.queue_target import QueueTarget
 
-__all__ = ["DOCKER_RULES", "LOCAL_RULES", "RULES", "SLURM_RULES", "Rule", "Treatment", "apply_rules", "settings"]
+__all__ = ["DOCKER_RULES", "LOCAL_RULES", "RULES", "SLURM_RULES", "SettingRule", "Treatment", "apply_rules", "settings"]
 
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -35,7 +35,7 @@ class Treatment(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class SettingRule:
     """How a setting is treated.
 
     Attributes:
@@ -48,8 +48,8 @@ class Rule:
     treatment: Treatment
     reason: str = ""
     met: Callable[[Experiment, object], str] | None = None
-    able: Callable[[Venue], bool] | None = None
-    mapped: Callable[[Venue, object], str] | None = None
+    able: Callable[[QueueTarget], bool] | None = None
+    mapped: Callable[[QueueTarget, object], str] | None = None
 
 
 def _only_this_host(_experiment: Experiment, value: object) -> str:
@@ -62,17 +62,17 @@ def _takes_no_gpu(experiment: Experiment, _value: object) -> str:
     return "" if has_gpus else "no task takes a GPU"
 
 
-_HONOURED = Rule(treatment=Treatment.HONOURED)
-_NO_QUEUE = Rule(treatment=Treatment.SATISFIED, reason="nobody else's runs compete for this machine")
-_RECORDED = Rule(treatment=Treatment.SATISFIED, reason="recorded; this machine charges nobody")
-_FOR_BEAKER = Rule(treatment=Treatment.REFUSED, reason="judged key by key: see windlass.plan.beaker.keys")
+_HONOURED = SettingRule(treatment=Treatment.HONOURED)
+_NO_QUEUE = SettingRule(treatment=Treatment.SATISFIED, reason="nobody else's runs compete for this machine")
+_RECORDED = SettingRule(treatment=Treatment.SATISFIED, reason="recorded; this machine charges nobody")
+_FOR_BEAKER = SettingRule(treatment=Treatment.REFUSED, reason="judged key by key: see windlass.plan.beaker.keys")
 _KEPT = ("beaker", "tasks.*.beaker")
 
-LOCAL_RULES: Mapping[str, Rule] = {
+LOCAL_RULES: Mapping[str, SettingRule] = {
     **dict.fromkeys(("beaker", "tasks.*.beaker"), _FOR_BEAKER),
     **dict.fromkeys(("name", "why", "code", "params", "where"), _HONOURED),
     **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras", "env.vars", "env.secrets"), _HONOURED),
-    "env.image": Rule(
+    "env.image": SettingRule(
         treatment=Treatment.REFUSED, reason="containers run on `docker` and `podman`, and at sites that have them"
     ),
     "data.*.source": _HONOURED,
@@ -81,27 +81,33 @@ LOCAL_RULES: Mapping[str, Rule] = {
     "context.priority": _NO_QUEUE,
     "context.preemptible": _NO_QUEUE,
     "context.account": _RECORDED,
-    "context.group": Rule(treatment=Treatment.SATISFIED, reason="recorded"),
+    "context.group": SettingRule(treatment=Treatment.SATISFIED, reason="recorded"),
     "limit.time": _HONOURED,
     "limit.per_job": _HONOURED,
-    "limit.jobs": Rule(treatment=Treatment.SATISFIED, reason="a task is one job here, however long it runs"),
-    "limit.gpu_hours": Rule(treatment=Treatment.REFUSED, reason="GPU-hours are not limited here", met=_takes_no_gpu),
+    "limit.jobs": SettingRule(treatment=Treatment.SATISFIED, reason="a task is one job here, however long it runs"),
+    "limit.gpu_hours": SettingRule(
+        treatment=Treatment.REFUSED, reason="GPU-hours are not limited here", met=_takes_no_gpu
+    ),
     **dict.fromkeys(("retry.interrupted", "retry.failed"), _HONOURED),
     **dict.fromkeys(("retain.ttl", "retain.checkpoints.last"), _HONOURED),
-    "sweep": Rule(treatment=Treatment.SATISFIED, reason="this is one run; `windlass sweep launch` starts the sweep"),
+    "sweep": SettingRule(
+        treatment=Treatment.SATISFIED, reason="this is one run; `windlass sweep launch` starts the sweep"
+    ),
     **dict.fromkeys((f"retain.checkpoints.best.{key}" for key in ("metric", "mode", "keep")), _HONOURED),
     **dict.fromkeys((f"tasks.*.{key}" for key in ("run", "after", "nodes", "gpus.count", "total_gpus")), _HONOURED),
-    "tasks.*.gpus.type": Rule(treatment=Treatment.REFUSED, reason="the type of this machine's GPUs is not known"),
+    "tasks.*.gpus.type": SettingRule(
+        treatment=Treatment.REFUSED, reason="the type of this machine's GPUs is not known"
+    ),
     **dict.fromkeys((f"tasks.*.{key}" for key in ("cpus", "memory", "cluster", "procs_per_node", "vars")), _HONOURED),
     **dict.fromkeys((f"tasks.*.bundles.*.{key}" for key in ("count", "gpus", "cpus", "strategy")), _HONOURED),
-    "tasks.*.shared_memory": Rule(
+    "tasks.*.shared_memory": SettingRule(
         treatment=Treatment.REFUSED, reason="shared memory has the size this machine gives it"
     ),
-    "tasks.*.disk": Rule(treatment=Treatment.REFUSED, reason="disk space is neither set aside nor limited here"),
-    "tasks.*.hosts": Rule(
+    "tasks.*.disk": SettingRule(treatment=Treatment.REFUSED, reason="disk space is neither set aside nor limited here"),
+    "tasks.*.hosts": SettingRule(
         treatment=Treatment.REFUSED, reason="the only host here is this machine", met=_only_this_host
     ),
-    "tasks.*.features": Rule(treatment=Treatment.REFUSED, reason="what this machine features is not known"),
+    "tasks.*.features": SettingRule(treatment=Treatment.REFUSED, reason="what this machine features is not known"),
     **dict.fromkeys((f"tasks.*.checkpoints.{key}" for key in ("every", "resume", "pattern")), _HONOURED),
     **dict.fromkeys(
         (f"tasks.*.{key}" for key in ("stall.floor", "stall.enabled", "ready_timeout", "grace", "compat")), _HONOURED
@@ -110,71 +116,73 @@ LOCAL_RULES: Mapping[str, Rule] = {
 """Every setting of the experiment file by its path, `*` for a name."""
 
 
-def _mapped(setting: str) -> Callable[[Venue, object], str]:
-    def text(venue: Venue, value: object) -> str:
+def _mapped(setting: str) -> Callable[[QueueTarget, object], str]:
+    def text(target: QueueTarget, value: object) -> str:
         from windlass.plan.slurm.queue_target import mapping_text  # lazy: a local plan needs no site profiles
 
-        return mapping_text(venue.profile, setting, value)
+        return mapping_text(target.profile, setting, value)
 
     return text
 
 
-SLURM_RULES: Mapping[str, Rule] = {
+SLURM_RULES: Mapping[str, SettingRule] = {
     **LOCAL_RULES,
-    "env.image": Rule(
+    "env.image": SettingRule(
         treatment=Treatment.IMPOSSIBLE,
         reason="the site's profile names no way to run containers (containers.kind); use `env.uv` or `env.python`",
-        able=lambda venue: venue.profile.containers.kind != "none",
+        able=lambda target: target.profile.containers.kind != "none",
     ),
-    "context.priority": Rule(
+    "context.priority": SettingRule(
         treatment=Treatment.REFUSED,
         reason="the site's profile says nothing about this priority (scheduler.priority)",
         mapped=_mapped("priority"),
     ),
-    "context.preemptible": Rule(
+    "context.preemptible": SettingRule(
         treatment=Treatment.SATISFIED,
         reason="the site has no cheaper place for it, so nobody takes its nodes",
         mapped=_mapped("preemptible"),
     ),
     **dict.fromkeys(("context.account", "limit.jobs", "limit.gpu_hours"), _HONOURED),
-    "tasks.*.gpus.type": Rule(
+    "tasks.*.gpus.type": SettingRule(
         treatment=Treatment.REFUSED,
         reason="the site's profile does not name the GPUs of this partition",
-        able=lambda venue: bool(venue.there.gpu_type or venue.there.gres),
+        able=lambda target: bool(target.there.gpu_type or target.there.gres),
     ),
-    "tasks.*.shared_memory": Rule(
+    "tasks.*.shared_memory": SettingRule(
         treatment=Treatment.REFUSED, reason="shared memory has the size that the node gives it"
     ),
     **dict.fromkeys((f"tasks.*.{key}" for key in ("disk", "hosts", "features")), _HONOURED),
 }
 
-DOCKER_RULES: Mapping[str, Rule] = {
+DOCKER_RULES: Mapping[str, SettingRule] = {
     **LOCAL_RULES,
     **dict.fromkeys(("env.image", "tasks.*.shared_memory"), _HONOURED),
     **dict.fromkeys(
         ("env.uv", "env.python", "env.groups", "env.extras"),
-        Rule(treatment=Treatment.IMPOSSIBLE, reason="a container brings its own environment; use `env.image`"),
+        SettingRule(treatment=Treatment.IMPOSSIBLE, reason="a container brings its own environment; use `env.image`"),
     ),
 }
 
-_OWN_IMAGE = Rule(treatment=Treatment.IMPOSSIBLE, reason="the image of a job brings its environment; use `env.image`")
+_OWN_IMAGE = SettingRule(
+    treatment=Treatment.IMPOSSIBLE, reason="the image of a job brings its environment; use `env.image`"
+)
 
-BEAKER_RULES: Mapping[str, Rule] = {
+BEAKER_RULES: Mapping[str, SettingRule] = {
     **LOCAL_RULES,
     **dict.fromkeys(("beaker", "tasks.*.beaker", "env.image", "tasks.*.shared_memory", "tasks.*.hosts"), _HONOURED),
     **dict.fromkeys(("env.uv", "env.python", "env.groups", "env.extras"), _OWN_IMAGE),
     **dict.fromkeys(("context.priority", "context.preemptible", "context.account"), _HONOURED),
     **dict.fromkeys(("limit.jobs", "limit.gpu_hours"), _HONOURED),
-    "tasks.*.gpus.type": Rule(
+    "tasks.*.gpus.type": SettingRule(
         treatment=Treatment.REFUSED,
         reason="the site's profile does not name the GPUs of these clusters",
-        able=lambda venue: bool(venue.there.gpu_type or venue.there.gres),
+        able=lambda target: bool(target.there.gpu_type or target.there.gres),
     ),
-    "tasks.*.disk": Rule(treatment=Treatment.REFUSED, reason="Beaker sets no disk space aside"),
-    "tasks.*.features": Rule(treatment=Treatment.REFUSED, reason="Beaker chooses by cluster and host alone"),
+    "tasks.*.disk": SettingRule(treatment=Treatment.REFUSED, reason="Beaker sets no disk space aside"),
+    "tasks.*.features": SettingRule(treatment=Treatment.REFUSED, reason="Beaker chooses by cluster and host alone"),
 }
 
-RULES: Mapping[str, Mapping[str, Rule]] = {
+RULES: Mapping[str, Mapping[str, SettingRule]] = {
     "local": LOCAL_RULES,
     "docker": DOCKER_RULES,
     "slurm": SLURM_RULES,
@@ -184,12 +192,17 @@ RULES: Mapping[str, Mapping[str, Rule]] = {
 
 
 def apply_rules(
-    experiment: Experiment, site: Site, refusals: Refusals, *, is_best_effort: bool, venue: Venue | None = None
+    experiment: Experiment,
+    site: Site,
+    diagnostics: Diagnostics,
+    *,
+    is_best_effort: bool,
+    target: QueueTarget | None = None,
 ) -> list[str]:
     """Refuse what the place cannot do; returns the notes on what it satisfies or, with best effort, ignores.
 
     Args:
-        venue: what of a Slurm site the experiment gets.
+        target: what of a Slurm site the experiment gets.
     """
     notes: list[str] = []
     rules = RULES[site.backend]
@@ -197,12 +210,12 @@ def apply_rules(
         if pattern in _KEPT:
             continue  # judged key by key
         rule = rules[pattern]
-        is_able = rule.able is not None and venue is not None and rule.able(venue)
+        is_able = rule.able is not None and target is not None and rule.able(target)
         if rule.treatment is Treatment.HONOURED or is_able:
             continue
         said = path if isinstance(value, Sweep) else f"{path}={_text(value, path)}"
         met = rule.met(experiment, value) if rule.met is not None else ""
-        met = rule.mapped(venue, value) if rule.mapped is not None and venue is not None else met
+        met = rule.mapped(target, value) if rule.mapped is not None and target is not None else met
         if rule.treatment is Treatment.SATISFIED or met:
             notes.append(f"{said}: {met or rule.reason}")
         elif rule.treatment is Treatment.REFUSED and is_best_effort:
@@ -211,12 +224,12 @@ def apply_rules(
             message = f"{said} cannot be honoured on `{site.name}`: {rule.reason}"
             hint = _without(path, experiment)
             hint += ", or run without it: --best-effort" if rule.treatment is Treatment.REFUSED else ""
-            refusals.add(path, message, "not-honoured", hint)
-    return [*notes, *_judge_kept(experiment, site, refusals, is_best_effort=is_best_effort, venue=venue)]
+            diagnostics.add(path, message, "not-honoured", hint)
+    return [*notes, *_judge_kept(experiment, site, diagnostics, is_best_effort=is_best_effort, target=target)]
 
 
 def _judge_kept(
-    experiment: Experiment, site: Site, refusals: Refusals, *, is_best_effort: bool, venue: Venue | None
+    experiment: Experiment, site: Site, diagnostics: Diagnostics, *, is_best_effort: bool, target: QueueTarget | None
 ) -> list[str]:
     """The same for each key that is kept for Beaker, and for an image that lies there."""
     kept = [experiment.beaker, *(task.beaker for task in experiment.tasks.values())]
@@ -225,7 +238,7 @@ def _judge_kept(
     from windlass.plan.beaker.keys import kept_keys  # lazy: few experiments keep anything for Beaker
 
     notes = []
-    for key in kept_keys(experiment, site, venue):
+    for key in kept_keys(experiment, site, target):
         said = f"{key.path}={key.said}"
         if key.is_met:
             notes.append(f"{said}: {key.reason}")
@@ -234,7 +247,7 @@ def _judge_kept(
         else:
             hint = key.hint + ("" if key.is_impossible else ", or run without it: --best-effort")
             message = f"{said} cannot be honoured on `{site.name}`: {key.reason}"
-            refusals.add(key.path, message, "not-honoured", hint)
+            diagnostics.add(key.path, message, "not-honoured", hint)
     return notes
 
 

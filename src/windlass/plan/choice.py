@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from windlass.core.errors import Place, Problem, SpecError
-from windlass.plan.diagnostics import Refusals
-from windlass.plan.fitting import fit
+from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.placement import place_tasks
 from windlass.plan.site import Site
 from windlass.spec import Experiment
 
@@ -45,10 +45,10 @@ def choose_site(
     problems: list[Problem] = []
     passed: list[str] = []
     for place in places:
-        refusals = Refusals(origins)
-        fit(experiment, place, refusals, best_effort=best_effort, reshape=reshape)
+        diagnostics = Diagnostics(origins)
+        place_tasks(experiment, place, diagnostics, best_effort=best_effort, reshape=reshape)
         try:
-            refusals.raise_all()
+            diagnostics.raise_all()
         except SpecError as error:
             passed.append(f"{_named(place)}: {error.problems[0].message}")
             problems += [replace(problem, message=f"{_named(place)}: {problem.message}") for problem in error.problems]

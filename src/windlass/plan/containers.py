@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from windlass.core.errors import PreconditionError
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.site import Site
 from windlass.sites.profile import Containers, Profile
 from windlass.spec import Experiment
@@ -19,23 +19,25 @@ OUTSIDE = ("ray", "mpi", "srun")
 _NOT_A_FILE = "`env.image` is `{}`, and enroot starts image files only"
 
 
-def check_containers(experiment: Experiment, site: Site, refusals: Refusals) -> None:
+def check_containers(experiment: Experiment, site: Site, diagnostics: Diagnostics) -> None:
     """Refuse what containers of this machine cannot do: no image, launchers that must start things outside."""
     image = experiment.env.image
     if not image:
         hint = f"name one: --on {site.name} env.image=python:3.12, or env.image=Dockerfile; without one, --on local"
-        refusals.add("env.image", f"`{site.name}` runs containers, and the experiment names no image", "no-image", hint)
-    _check_launchers(experiment, refusals, "run it with --on local, or start the cluster inside your own command")
+        diagnostics.add(
+            "env.image", f"`{site.name}` runs containers, and the experiment names no image", "no-image", hint
+        )
+    _check_launchers(experiment, diagnostics, "run it with --on local, or start the cluster inside your own command")
 
 
-def check_site_containers(experiment: Experiment, profile: Profile, refusals: Refusals) -> None:
+def check_site_containers(experiment: Experiment, profile: Profile, diagnostics: Diagnostics) -> None:
     """Refuse what the runtime of a site cannot do with the experiment's image."""
     image, kind = experiment.env.image, profile.containers.kind
     if not image or kind == "none":
         return  # without a runtime the image itself is refused
-    _check_launchers(experiment, refusals, "use `env.uv`, or start the cluster inside your own command")
+    _check_launchers(experiment, diagnostics, "use `env.uv`, or start the cluster inside your own command")
     if kind == "enroot" and not image.name.startswith("/"):
-        refusals.add("env.image", _NOT_A_FILE.format(image), "image-not-imported", _import_hint(str(image)))
+        diagnostics.add("env.image", _NOT_A_FILE.format(image), "image-not-imported", _import_hint(str(image)))
     reasons = {}
     if image.network != "host":
         reasons["network"] = f"{kind} has the node's network"
@@ -44,7 +46,7 @@ def check_site_containers(experiment: Experiment, profile: Profile, refusals: Re
     for key, reason in reasons.items():
         path = f"env.image.{key}"
         message = f"{path}={getattr(image, key)} cannot be honoured on `{profile.name}`: {reason}"
-        refusals.add(path, message, "not-honoured", f"remove it: ~{path}")
+        diagnostics.add(path, message, "not-honoured", f"remove it: ~{path}")
 
 
 def _import_hint(image: str) -> str:
@@ -52,12 +54,12 @@ def _import_hint(image: str) -> str:
     return f"`enroot import -o image.sqsh docker://{name}` there, then name the file by its absolute path"
 
 
-def _check_launchers(experiment: Experiment, refusals: Refusals, hint: str) -> None:
+def _check_launchers(experiment: Experiment, diagnostics: Diagnostics, hint: str) -> None:
     for name, task in experiment.tasks.items():
         if task.cluster in OUTSIDE:
             image = experiment.env.image
             message = f"task `{name}` has `cluster: {task.cluster}`, which cannot start in the image `{image}`"
-            refusals.add(f"tasks.{name}.cluster", message, "image-launcher", hint)
+            diagnostics.add(f"tasks.{name}.cluster", message, "image-launcher", hint)
 
 
 def container_argv(

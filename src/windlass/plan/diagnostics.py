@@ -9,15 +9,15 @@ from windlass.config import split_path
 from windlass.config.path import join_path
 from windlass.core.errors import Place, Problem, SpecError
 
-__all__ = ["Refusals", "refusal"]
+__all__ = ["Diagnostics", "spec_error"]
 
 
-def refusal(message: str, code: str, hint: str) -> SpecError:
-    """A refusal whose place the caller knows (see `Refusals.take`)."""
+def spec_error(message: str, code: str, hint: str) -> SpecError:
+    """A spec_error whose place the caller knows (see `Diagnostics.take`)."""
     return SpecError([Problem(message, code, None, hint)])
 
 
-class Refusals:
+class Diagnostics:
     """Collects problems and finds where each was written.
 
     Args:

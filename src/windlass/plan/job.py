@@ -17,11 +17,11 @@ from windlass.plan.tokens.resolve import fill_tokens
 from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, parse_tokens
 from windlass.supervise.job import Container, Fencing, JobDocument, Lease, ReplicaCommand
 
-__all__ = ["Places", "fencing_for", "job_document"]
+__all__ = ["RunPaths", "fencing_for", "job_document"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class RunPaths:
     """Where the parts of one run lie on the machine of its job; absolute paths.
 
     Attributes:
@@ -74,7 +74,7 @@ class Places:
         return self.run_dir / "checkpoints" / task
 
 
-def job_document(plan: Plan, task: TaskPlan, *, places: Places, job: int, token: str) -> JobDocument:
+def job_document(plan: Plan, task: TaskPlan, *, places: RunPaths, job: int, token: str) -> JobDocument:
     """What one submission of a task hands to its supervisors; pure.
 
     Args:
@@ -140,7 +140,7 @@ def job_document(plan: Plan, task: TaskPlan, *, places: Places, job: int, token:
     )
 
 
-def _building(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...]) -> tuple[str, ...]:
+def _building(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> tuple[str, ...]:
     """The command of a build, inside our program that publishes what it wrote; any other command as it is."""
     name = built_name(task.name)
     if not name:
@@ -155,12 +155,12 @@ def _building(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...])
     return (*program, *(f"--{option}={value}" for option, value in options.items()), "--", *argv)
 
 
-def _place_of_build(name: str, places: Places) -> Path:
+def _place_of_build(name: str, places: RunPaths) -> Path:
     """The folder that is there when the build is: its key is its name."""
     return places.data[name].parent
 
 
-def _contained(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
+def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
     """The command inside the experiment's image, where it has one and the place runs containers."""
     image, profile = places.image or plan.image, plan.site.profile
     if not image or profile is None or plan.site.backend == "beaker":
@@ -190,7 +190,7 @@ def _contained(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...]
     )
 
 
-def _container(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...]) -> Container:
+def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> Container:
     """What the container of a replica is made with, where the engine of this machine runs it."""
     if plan.site.backend != "docker":
         return Container()
@@ -219,7 +219,7 @@ def _container(plan: Plan, task: TaskPlan, places: Places, argv: tuple[str, ...]
     )
 
 
-def _of_site(site: Site, task: TaskPlan, places: Places, job: int) -> dict[str, Any]:
+def _of_site(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict[str, Any]:
     """What a job at a site has beside: a queue, a chain, machines that must find one another and be fenced."""
     profile = site.profile
     if profile is None:
@@ -247,7 +247,7 @@ def _of_site(site: Site, task: TaskPlan, places: Places, job: int) -> dict[str, 
     }
 
 
-def _of_beaker(site: Site, task: TaskPlan, places: Places, job: int) -> dict[str, Any]:
+def _of_beaker(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict[str, Any]:
     """What a job at a Beaker site has beside; imported by few launches."""
     from windlass.plan.beaker.job import beaker_fields  # lazy: most places are others
 
@@ -277,7 +277,7 @@ def fencing_for(stall_s: float) -> Fencing:
     return Fencing(renew_s=stall_s / 36, stop_s=stall_s * 2 / 3, kill_s=stall_s * 10 / 3, quiet_s=stall_s * 5 / 6)
 
 
-def _values(plan: Plan, task: TaskPlan, places: Places, job: int) -> dict[str, str]:
+def _values(plan: Plan, task: TaskPlan, places: RunPaths, job: int) -> dict[str, str]:
     paths = {"out": _out(task, places), "checkpoints": places.checkpoints(task.name), "code": places.code}
     paths |= {f"data.{name}": path for name, path in places.data.items()}
     origin = _origin(plan, built_name(task.name))
@@ -293,7 +293,7 @@ def _values(plan: Plan, task: TaskPlan, places: Places, job: int) -> dict[str, s
     )
 
 
-def _out(task: TaskPlan, places: Places) -> Path:
+def _out(task: TaskPlan, places: RunPaths) -> Path:
     name = built_name(task.name)
     if not name:
         return places.out(task.name)
@@ -310,7 +310,7 @@ def _origin(plan: Plan, name: str) -> str:
     return f"{name}.from" if ":" in origin else origin
 
 
-def _lore(plan: Plan, places: Places) -> dict[str, str]:
+def _lore(plan: Plan, places: RunPaths) -> dict[str, str]:
     """What the variables of a site may name."""
     profile = plan.site.profile
     if profile is None:
@@ -345,7 +345,7 @@ def _is_in_job(text: str) -> bool:
     return any(isinstance(piece, Token) and piece.name in IN_JOB_TOKENS for piece in parse_tokens(text))
 
 
-def _lease(task: TaskPlan, places: Places) -> Lease:
+def _lease(task: TaskPlan, places: RunPaths) -> Lease:
     """The whole gang's share; a task without GPUs takes part too, so that its processes see none."""
     if places.lease is None:
         return Lease()

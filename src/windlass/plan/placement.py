@@ -1,94 +1,111 @@
-"""Placement on a local cluster: N virtual nodes that share one machine."""
+"""An experiment at one place: the shape of every task there, how it is queued, and whether the place can do it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING
+
 from windlass.core.dataclass import dataclass
-from windlass.core.units import format_size
-from windlass.plan.diagnostics import Refusals
-from windlass.plan.site import Machine, Site
-from windlass.spec import Task
+from windlass.plan.capabilities import apply_rules
+from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.local import Request, check_fit, gpus_per_node
+from windlass.plan.pins import built_name
+from windlass.plan.site import Site
+from windlass.plan.tokens.scope import scope_of
+from windlass.spec import Experiment, Task
+from windlass.supervise.job import BeakerAsk, Chain, Queue
 
-__all__ = ["MAX_REPLICAS", "Request", "check_fit", "gpus_per_node"]
+if TYPE_CHECKING:
+    from windlass.plan.slurm.queue_target import QueueTarget
 
-MAX_REPLICAS = 512
-"""Replicas of a task on one machine. The soak tests start and stop so many; more were never tried."""
+__all__ = ["PlacedTask", "Placement", "bundles_of", "place_tasks"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a task asks for: nodes, and per node the rest; `is_total`: the user wrote `total_gpus`."""
+class PlacedTask:
+    """One task in the shape that it has at the place.
 
-    nodes: int
-    gpus: int
-    cpus: float
-    memory_bytes: int
-    is_total: bool = False
+    Attributes:
+        time_s: running time, all attempts together; None for no limit.
+        bundles: the arithmetic of its bundles.
+        node_cpus: CPUs that it may count on a node; 0: not known.
+    """
 
-
-def gpus_per_node(task: Task, path: str, refusals: Refusals) -> int:
-    """GPUs of one node; `total_gpus` must divide by the nodes."""
-    if task.total_gpus is None:
-        return task.num_gpus
-    num_nodes = task.num_nodes
-    if task.total_gpus % num_nodes:
-        fitting = [str(nodes) for nodes in range(1, task.total_gpus + 1) if task.total_gpus % nodes == 0]
-        message = f"{path}.total_gpus={task.total_gpus} cannot be shared evenly by {path}.nodes={num_nodes}"
-        refusals.add(f"{path}.total_gpus", message, "gpus-uneven", f"use a number of nodes from: {', '.join(fitting)}")
-        return 0
-    return task.total_gpus // num_nodes
+    request: Request
+    time_s: float | None = None
+    queue: Queue = Queue()
+    chain: Chain = Chain()
+    bundles: tuple[str, ...] = ()
+    node_cpus: int = 0
+    beaker: BeakerAsk = BeakerAsk()
 
 
-def check_fit(request: Request, task: str, site: Site, refusals: Refusals) -> None:
-    """Refuse a gang that the whole machine could never hold; says what is too much, and a shape that fits."""
-    machine = site.machine
-    if machine is None:
-        return
-    wanted = (
-        ("GPU", "gpus", request.gpus, machine.num_gpus, str),
-        ("CPU", "cpus", request.cpus, machine.num_cpus, lambda value: f"{value:g}"),
-        ("memory", "memory", request.memory_bytes, machine.memory_bytes, _size),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """An experiment at one place.
+
+    Attributes:
+        experiment: reshaped where that was asked for.
+        target: partition and queue at a Slurm site, clusters at a Beaker site; None elsewhere.
+    """
+
+    experiment: Experiment
+    tasks: Mapping[str, PlacedTask]
+    target: QueueTarget | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def place_tasks(
+    experiment: Experiment, site: Site, diagnostics: Diagnostics, *, best_effort: bool, reshape: bool
+) -> Placement:
+    """Decide shape and queue of every task at a place; what the place cannot do goes to `diagnostics`. Pure."""
+    if site.backend == "beaker":
+        from windlass.plan.beaker.placement import place_on_beaker  # lazy: a local plan needs no site profiles
+
+        return place_on_beaker(experiment, site, diagnostics, best_effort=best_effort, reshape=reshape)
+    if site.backend != "slurm":
+        notes = apply_rules(experiment, site, diagnostics, is_best_effort=best_effort)
+        if site.backend == "docker":
+            from windlass.plan.containers import check_containers  # lazy: a local plan has none
+
+            check_containers(experiment, site, diagnostics)
+        if reshape:
+            notes.append("--reshape: the nodes of a task share this machine, so there is nothing to reshape")
+        tasks = {
+            name: _local_task(name, task, experiment, site, diagnostics) for name, task in experiment.tasks.items()
+        }
+        return Placement(experiment=experiment, tasks=tasks, notes=tuple(notes))
+    from windlass.plan.slurm.placement import place_on_slurm  # lazy: a local plan needs no site profiles
+
+    return place_on_slurm(experiment, site, diagnostics, best_effort=best_effort, reshape=reshape)
+
+
+def _local_task(name: str, task: Task, experiment: Experiment, site: Site, diagnostics: Diagnostics) -> PlacedTask:
+    request = Request(
+        nodes=task.num_nodes,
+        gpus=gpus_per_node(task, f"tasks.{name}", diagnostics),
+        cpus=float(task.cpus or 0),
+        memory_bytes=task.memory or 0,
+        is_total=task.total_gpus is not None,
     )
-    if request.nodes > MAX_REPLICAS:
-        message = f"task `{task}` asks for {request.nodes} nodes, and `{site.name}` runs at most {MAX_REPLICAS}"
-        hint = f"ask for fewer: tasks.{task}.nodes={MAX_REPLICAS}"
-        refusals.add(f"tasks.{task}.nodes", message, "does-not-fit", hint)
-        return
-    excess = []
-    for noun, key, each, there, text in wanted:
-        if request.nodes * each > there:
-            unit = " of memory" if noun == "memory" else f" {noun}s"
-            arithmetic = f"{request.nodes} nodes x {text(each)} = {text(request.nodes * each)}{unit}"
-            arithmetic = arithmetic if request.nodes > 1 else f"{text(each)}{unit[:-1] if each == 1 else unit}"
-            excess.append(((noun, key), f"{arithmetic}, and `{site.name}` has {text(there)}"))
-    if excess:
-        message = f"task `{task}` does not fit: " + "; ".join(text for _, text in excess)
-        hint = f"a shape that fits: --on {site.name} {_proposal(request, task, machine)}"
-        refusals.add(f"tasks.{task}.{excess[0][0][1]}", message, "does-not-fit", hint)
-
-
-def _size(num_bytes: float) -> str:
-    return format_size(int(num_bytes)) if num_bytes % 2**20 == 0 else f"{num_bytes / 2**30:.1f}GiB"
-
-
-def _proposal(request: Request, task: str, machine: Machine) -> str:
-    nodes, gpus = request.nodes, min(request.gpus, machine.num_gpus)
-    while nodes > 1 and not _holds(machine, nodes, gpus, request):
-        nodes -= 1
-    parts = [f"nodes={nodes}"] if nodes != request.nodes else []
-    if request.is_total and nodes * gpus != request.nodes * request.gpus:
-        parts = [f"total_gpus={nodes * gpus}" if gpus else "~total_gpus", *parts]
-    elif gpus != request.gpus:
-        parts.append(f"gpus={gpus}")
-    if request.cpus > machine.num_cpus:
-        parts.append(f"cpus={machine.num_cpus:g}")
-    if request.memory_bytes > machine.memory_bytes:
-        parts.append(f"memory={machine.memory_bytes // 2**20}MiB")
-    return " ".join(f"~tasks.{task}.{part[1:]}" if part.startswith("~") else f"tasks.{task}.{part}" for part in parts)
-
-
-def _holds(machine: Machine, nodes: int, gpus: int, request: Request) -> bool:
-    return (
-        nodes * gpus <= machine.num_gpus
-        and nodes * request.cpus <= machine.num_cpus
-        and nodes * request.memory_bytes <= machine.memory_bytes
+    check_fit(request, name, site, diagnostics)
+    time_s = None if built_name(name) else experiment.limit.time  # a limit is for what the data is built for
+    return PlacedTask(
+        request=request,
+        time_s=None if time_s is None else float(time_s),
+        bundles=bundles_of(name, experiment, request, int(request.cpus), diagnostics),
+        node_cpus=int(request.cpus),
     )
+
+
+def bundles_of(
+    name: str, experiment: Experiment, request: Request, cpus: int, diagnostics: Diagnostics
+) -> tuple[str, ...]:
+    """The arithmetic of a task's bundles, refused where they do not fit; `cpus` of a node, 0: unknown."""
+    task = experiment.tasks[name]
+    if not task.bundles or (request.is_total and not request.gpus):  # without a shape, refused already
+        return ()
+    from windlass.plan.bundles import check_bundles  # lazy: few tasks have any
+
+    return check_bundles(name, task, request, cpus, scope_of(name, experiment, request), diagnostics)

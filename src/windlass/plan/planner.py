@@ -8,10 +8,10 @@ from typing import cast
 
 from windlass.config import JsonValue, to_data
 from windlass.core.errors import InternalError, Place, SpecError
-from windlass.plan.diagnostics import Refusals
-from windlass.plan.fitting import Fitted, FittedTask, fit
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.launchers import Gang, Launch, launch
 from windlass.plan.pins import Pins, built_name
+from windlass.plan.placement import PlacedTask, Placement, place_tasks
 from windlass.plan.plan import Plan, TaskPlan
 from windlass.plan.site import Site
 from windlass.plan.tokens.parameters import check_parameters
@@ -56,30 +56,30 @@ def make_plan(
         SpecError: with every problem found.
         InternalError: data without a pin.
     """
-    refusals = Refusals(origins)
-    fitted = fit(_with_builds(experiment, pins), site, refusals, best_effort=best_effort, reshape=reshape)
-    experiment, declared = fitted.experiment, _as_declared(fitted.experiment)
-    notes = [*fitted.notes, *(f"passed over: {reason}" for reason in site.passed_over)]
-    if site.machine is None and fitted.venue is None:
+    diagnostics = Diagnostics(origins)
+    placed = place_tasks(_with_builds(experiment, pins), site, diagnostics, best_effort=best_effort, reshape=reshape)
+    experiment, declared = placed.experiment, _as_declared(placed.experiment)
+    notes = [*placed.notes, *(f"passed over: {reason}" for reason in site.passed_over)]
+    if site.machine is None and placed.target is None:
         notes.append(f"the shape of `{site.name}` is not known, so nothing was checked against it")
     if experiment.limit.time is not None and len(declared.tasks) > 1:
         notes.append("limit.time: counts for each task, all its attempts together")
     unpinned = [name for name, source in experiment.data.items() if source.source and name not in pins.data]
     if unpinned:
         raise InternalError(f"data `{unpinned[0]}` has no pin")
-    _check_params(experiment.params, refusals)
-    notes += check_parameters(declared, overrides, refusals)
+    _check_params(experiment.params, diagnostics)
+    notes += check_parameters(declared, overrides, diagnostics)
     if pins.code.kind == "in-place":
         notes.append("the code runs in place and is not pinned: later edits reach attempts that start after them")
-    check_user_variables(experiment.env.vars, "env.vars", refusals, is_debug=is_debug)
+    check_user_variables(experiment.env.vars, "env.vars", diagnostics, is_debug=is_debug)
     python_version = pins.environment.python_version if pins.environment.kind == "uv" else ""
-    check_secrets([secret.name for secret in experiment.env.secrets], refusals)
+    check_secrets([secret.name for secret in experiment.env.secrets], diagnostics)
     tasks = []
     for name in experiment.tasks:
-        task, more = _plan_task(name, fitted, site, refusals, is_debug=is_debug, python_version=python_version)
+        task, more = _plan_task(name, placed, site, diagnostics, is_debug=is_debug, python_version=python_version)
         tasks.append(task)
         notes += more
-    refusals.raise_all()
+    diagnostics.raise_all()
     return Plan(
         name=experiment.name,
         why=experiment.why,
@@ -114,13 +114,13 @@ def _as_declared(experiment: Experiment) -> Experiment:
     return without_builds(experiment)
 
 
-def _check_params(params: Mapping[str, JsonValue], refusals: Refusals) -> None:
+def _check_params(params: Mapping[str, JsonValue], diagnostics: Diagnostics) -> None:
     for name, value in flat_params(params).items():
         texts = value if isinstance(value, list) else [value]
         for text in texts:
             if isinstance(text, str) and any(isinstance(piece, Token) for piece in _pieces(text)):
                 message = f"{name} holds `{text}`; tokens are replaced in `run` and `vars` only"
-                refusals.add(
+                diagnostics.add(
                     name, message, "token-in-param", "write the token in the command, or `$${` for a literal `${`"
                 )
 
@@ -133,40 +133,40 @@ def _pieces(text: str) -> tuple[str | Token, ...]:
 
 
 def _plan_task(
-    name: str, fitted: Fitted, site: Site, refusals: Refusals, *, is_debug: bool, python_version: str
+    name: str, placed: Placement, site: Site, diagnostics: Diagnostics, *, is_debug: bool, python_version: str
 ) -> tuple[TaskPlan | None, tuple[str, ...]]:
     """The plan of one task, None where its command is refused, and notes."""
     built = built_name(name)
-    experiment, path = fitted.experiment, name if built else f"tasks.{name}"
-    task, request = experiment.tasks[name], fitted.tasks[name].request
-    check_user_variables(task.vars, f"{path}.vars", refusals, is_debug=is_debug)
+    experiment, path = placed.experiment, name if built else f"tasks.{name}"
+    task, request = experiment.tasks[name], placed.tasks[name].request
+    check_user_variables(task.vars, f"{path}.vars", diagnostics, is_debug=is_debug)
     scope = scope_of(name, experiment, request)
-    command = _resolve_command(task.run, scope, refusals, f"{path}.build" if built else f"{path}.run")
+    command = _resolve_command(task.run, scope, diagnostics, f"{path}.build" if built else f"{path}.run")
     common = _build_variables(built, experiment) if built else experiment.env.vars
-    user = {key: resolve_text(value, scope, refusals, f"env.vars.{key}") for key, value in common.items()}
-    user |= {key: resolve_text(value, scope, refusals, f"{path}.vars.{key}") for key, value in task.vars.items()}
+    user = {key: resolve_text(value, scope, diagnostics, f"env.vars.{key}") for key, value in common.items()}
+    user |= {key: resolve_text(value, scope, diagnostics, f"{path}.vars.{key}") for key, value in task.vars.items()}
     gang = Gang(
         path=path,
         command=command,
         nodes=request.nodes,
         gpus=request.gpus,
         procs_per_node=task.procs_per_node,
-        cpus=fitted.tasks[name].node_cpus,
+        cpus=placed.tasks[name].node_cpus,
         memory_bytes=request.memory_bytes,
         ready_timeout_s=float(task.ready_timeout),
     )
     try:
         started = launch(task.cluster, gang)
     except SpecError as error:
-        refusals.take(error, f"{path}.{'cluster' if error.code == 'launcher-unsupported' else 'run'}")
+        diagnostics.take(error, f"{path}.{'cluster' if error.code == 'launcher-unsupported' else 'run'}")
         return None, ()
     shape = Shape(task=name, nodes=request.nodes, gpus=request.gpus, cpus=request.cpus)
     env = {**windlass_variables(shape, experiment.name, is_debug=is_debug), **started.env}
-    planned = _task_plan(name, task, experiment, fitted.tasks[name], started, env | user)
+    planned = _task_plan(name, task, experiment, placed.tasks[name], started, env | user)
     if "beaker" in task.compat:  # what the place decides, so that the same work keeps its hash
-        there = _beaker_variables(replace(shape, cpus=request.cpus or fitted.tasks[name].node_cpus), site)
+        there = _beaker_variables(replace(shape, cpus=request.cpus or placed.tasks[name].node_cpus), site)
         planned = replace(planned, site_env={key: value for key, value in there.items() if key not in user})
-    return _with_site_variables(planned, task, fitted, user, python_version=python_version)
+    return _with_site_variables(planned, task, placed, user, python_version=python_version)
 
 
 def _beaker_variables(shape: Shape, site: Site) -> dict[str, str]:
@@ -186,15 +186,15 @@ def _build_variables(name: str, experiment: Experiment) -> Mapping[str, str]:
 
 
 def _with_site_variables(
-    planned: TaskPlan, task: Task, fitted: Fitted, user: Mapping[str, str], *, python_version: str
+    planned: TaskPlan, task: Task, placed: Placement, user: Mapping[str, str], *, python_version: str
 ) -> tuple[TaskPlan, tuple[str, ...]]:
-    if fitted.venue is None:
+    if placed.target is None:
         return planned, ()
     from windlass.plan.tokens.site_variables import site_variables  # lazy: a local plan needs no site profiles
 
-    request = fitted.tasks[planned.name].request
-    own = {*user, *(secret.name for secret in fitted.experiment.env.secrets)}
-    found = site_variables(task, request, fitted.venue, own, python_version=python_version)
+    request = placed.tasks[planned.name].request
+    own = {*user, *(secret.name for secret in placed.experiment.env.secrets)}
+    found = site_variables(task, request, placed.target, own, python_version=python_version)
     everyone, driver, worker = (
         {name: value for name, value in variables.items() if value is not None}
         for variables in (found.everyone, found.driver, found.worker)
@@ -212,9 +212,9 @@ def _with_site_variables(
 
 
 def _task_plan(
-    name: str, task: Task, experiment: Experiment, fitted: FittedTask, started: Launch, env: Mapping[str, str]
+    name: str, task: Task, experiment: Experiment, placed: PlacedTask, started: Launch, env: Mapping[str, str]
 ) -> TaskPlan:
-    request = fitted.request
+    request = placed.request
     return TaskPlan(
         name=name,
         argv=started.argv,
@@ -235,18 +235,18 @@ def _task_plan(
         ready_timeout_s=float(task.ready_timeout),
         grace_s=float(task.grace),
         per_job_s=None if built_name(name) else _seconds(experiment.limit.per_job),
-        time_s=fitted.time_s,
+        time_s=placed.time_s,
         checkpoint_every_s=_seconds(task.checkpoints.every),
         checkpoint_pattern=task.checkpoints.pattern,
         is_resuming=task.checkpoints.resume == "latest",
         stall_floor_s=float(task.stall.floor),
         is_stall_watched=task.stall.enabled,
         compat=tuple(task.compat),
-        queue=fitted.queue,
-        chain=fitted.chain,
-        bundles=fitted.bundles,
-        node_cpus=fitted.node_cpus,
-        beaker=fitted.beaker,
+        queue=placed.queue,
+        chain=placed.chain,
+        bundles=placed.bundles,
+        node_cpus=placed.node_cpus,
+        beaker=placed.beaker,
     )
 
 
@@ -254,7 +254,7 @@ def _seconds(duration: float | None) -> float | None:
     return None if duration is None else float(duration)
 
 
-def _resolve_command(command: Command, scope: Scope, refusals: Refusals, path: str) -> Command:
+def _resolve_command(command: Command, scope: Scope, diagnostics: Diagnostics, path: str) -> Command:
     if isinstance(command, str):
-        return resolve_text(command, scope, refusals, path, is_shell=True)
-    return tuple(resolve_text(item, scope, refusals, path) for item in command)
+        return resolve_text(command, scope, diagnostics, path, is_shell=True)
+    return tuple(resolve_text(item, scope, diagnostics, path) for item in command)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import ceil
 
 from windlass.core.units import format_size
-from windlass.plan.diagnostics import Refusals
-from windlass.plan.placement import Request, gpus_per_node
-from windlass.plan.slurm.queue_target import Venue
+from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.local import Request, gpus_per_node
+from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.spec import Experiment, Gpus, Task
 
 __all__ = ["best_shape", "request_at", "reshape_overrides", "reshaped"]
@@ -25,22 +25,22 @@ def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
     return (num_gpus // each, each) if 2 * each > per_node else None
 
 
-def request_at(name: str, task: Task, venue: Venue, refusals: Refusals) -> Request:
+def request_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnostics) -> Request:
     """What a task asks for on the nodes of a partition; `total_gpus` without `nodes` takes whole nodes."""
-    path, per_node = f"tasks.{name}", venue.there.gpus
+    path, per_node = f"tasks.{name}", target.there.gpus
     nodes, gpus = task.num_nodes, 0
     if task.total_gpus is None or task.nodes is not None:
-        gpus = gpus_per_node(task, path, refusals)
+        gpus = gpus_per_node(task, path, diagnostics)
     elif per_node is None:
-        message = f"{path}.total_gpus={task.total_gpus}: how many GPUs a node of `{venue}` has is not known"
+        message = f"{path}.total_gpus={task.total_gpus}: how many GPUs a node of `{target}` has is not known"
         hint = f"write both: {path}.nodes=N {path}.gpus=N ~{path}.total_gpus"
-        refusals.add(f"{path}.total_gpus", message, "gpus-uneven", hint)
+        diagnostics.add(f"{path}.total_gpus", message, "gpus-uneven", hint)
     elif per_node == 0:
         gpus = task.total_gpus
     else:
         shape = best_shape(task.total_gpus, per_node)
         if shape is None:
-            _refuse_uneven(path, task.total_gpus, per_node, venue, refusals)
+            _refuse_uneven(path, task.total_gpus, per_node, target, diagnostics)
         nodes, gpus = shape or (nodes, 0)
     return Request(
         nodes=nodes,
@@ -51,11 +51,11 @@ def request_at(name: str, task: Task, venue: Venue, refusals: Refusals) -> Reque
     )
 
 
-def _refuse_uneven(path: str, total: int, per_node: int, venue: Venue, refusals: Refusals) -> None:
-    message = f"{path}.total_gpus={total} cannot be shared evenly by nodes of {per_node} GPUs (`{venue}`)"
+def _refuse_uneven(path: str, total: int, per_node: int, target: QueueTarget, diagnostics: Diagnostics) -> None:
+    message = f"{path}.total_gpus={total} cannot be shared evenly by nodes of {per_node} GPUs (`{target}`)"
     fewer, more = total - total % per_node, total + per_node - total % per_node
     hint = f"write {path}.total_gpus={fewer} or {path}.total_gpus={more}"
-    refusals.add(f"{path}.total_gpus", message, "gpus-uneven", hint)
+    diagnostics.add(f"{path}.total_gpus", message, "gpus-uneven", hint)
 
 
 def reshape_overrides(name: str, task: Task, per_node: int) -> tuple[str, ...]:

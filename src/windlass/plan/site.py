@@ -12,11 +12,11 @@ from windlass.core.dataclass import dataclass
 if TYPE_CHECKING:
     from windlass.sites import Profile
 
-__all__ = ["LOCAL", "Machine", "Site"]
+__all__ = ["LOCAL", "MachineResources", "Site"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineResources:
     """What one machine has, all of it together."""
 
     num_gpus: int
@@ -39,7 +39,7 @@ class Site:
 
     name: str = "local"
     backend: str = "local"
-    machine: Machine | None = None
+    machine: MachineResources | None = None
     partition: str = ""
     passed_over: tuple[str, ...] = ()
     lore: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -12,8 +12,8 @@ from windlass.config import split_path
 from windlass.core.errors import SpecError
 from windlass.plan.beaker.keys import kept_keys
 from windlass.plan.beaker.patch import divided, mounts_of_storage
-from windlass.plan.beaker.queue_target import beaker_venue_of
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.beaker.queue_target import beaker_target_of
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.site import LOCAL
 
 SETTINGS = settings(
@@ -56,9 +56,9 @@ def test_what_is_wrong_is_refused_and_nothing_else_happens(spec: Any) -> None:
 def test_every_place_has_an_answer_to_every_key(spec: dict[str, Any]) -> None:
     experiment = to_experiment(spec, name="x")
     site = beaker_site()
-    places = [(LOCAL, None), (site, beaker_venue_of(experiment, site, Refusals({})))]
-    for place, venue in places:
-        assert all(key.reason and key.hint for key in kept_keys(experiment, place, venue))
+    places = [(LOCAL, None), (site, beaker_target_of(experiment, site, Diagnostics({})))]
+    for place, target in places:
+        assert all(key.reason and key.hint for key in kept_keys(experiment, place, target))
     judged = {split_path(key.path)[:-1] for key in kept_keys(experiment, LOCAL)} | {
         split_path(key.path) for key in kept_keys(experiment, LOCAL)
     }

@@ -9,11 +9,11 @@ from windlass import config
 from windlass.core.errors import SpecError
 from windlass.plan.beaker.keys import kept_keys
 from windlass.plan.beaker.patch import asked_of_beaker, divided, mounts_of_storage
-from windlass.plan.beaker.queue_target import beaker_venue_of
+from windlass.plan.beaker.queue_target import beaker_target_of
 from windlass.plan.capabilities import apply_rules
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.site import LOCAL, Site
-from windlass.plan.slurm.queue_target import Venue
+from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.sites import Profile
 from windlass.sites.beaker import Brought
 from windlass.spec import Experiment
@@ -27,10 +27,10 @@ def judged(
     """Notes, and messages of what is refused, for keys of a task."""
     text = f"{{name: x, tasks: {{t: {{run: [f, /results/a, x], nodes: 2, vars: {{WORD: w}}, beaker: {kept}}}}}{more}}}"
     experiment = config.load(Experiment, text, source="e").value
-    refusals = Refusals({})
-    notes = apply_rules(experiment, site, refusals, is_best_effort=is_best_effort)
+    diagnostics = Diagnostics({})
+    notes = apply_rules(experiment, site, diagnostics, is_best_effort=is_best_effort)
     try:
-        refusals.raise_all()
+        diagnostics.raise_all()
     except SpecError as error:
         return notes, [problem.message for problem in error.problems]
     return notes, []
@@ -149,7 +149,7 @@ def test_a_mount_that_the_profile_knows(paths: dict[str, str], run: str, words: 
     profile = Profile(name="lab", brought=Brought(paths=paths))
     kept = "{datasets: [{mountPath: /weka/d, source: {weka: d}}]}"
     text = f"{{name: x, tasks: {{t: {{run: {run}, beaker: {kept}}}}}}}"
-    (key,) = kept_keys(config.load(Experiment, text, source="e").value, Site.of(profile), Venue(profile=profile))
+    (key,) = kept_keys(config.load(Experiment, text, source="e").value, Site.of(profile), QueueTarget(profile=profile))
     assert (key.is_met, words in key.reason) == (is_met, True)
 
 
@@ -208,5 +208,5 @@ def test_at_beaker_only_what_windlass_decides_is_judged(kept: str, words: str) -
     site = beaker_site()
     text = f"{{name: x, env: {{image: i}}, tasks: {{t: {{run: f, beaker: {kept}}}}}}}"
     experiment = config.load(Experiment, text, source="e").value
-    found = list(kept_keys(experiment, site, beaker_venue_of(experiment, site, Refusals({}))))
+    found = list(kept_keys(experiment, site, beaker_target_of(experiment, site, Diagnostics({}))))
     assert [words in key.reason and not key.is_met for key in found] == ([True] if words else [])

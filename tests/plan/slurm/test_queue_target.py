@@ -11,7 +11,7 @@ from tests.plan.sample_site import planned, refused, site
 from windlass import config
 from windlass.core.errors import SpecError
 from windlass.pin.image import ImagePin
-from windlass.plan import Places, Plan, choose_site, job_document, make_plan, split_place
+from windlass.plan import Plan, RunPaths, choose_site, job_document, make_plan, split_place
 from windlass.plan.page import image_text
 from windlass.spec import Experiment
 from windlass.supervise.gang.incarnation import Incarnation
@@ -225,7 +225,7 @@ def test_an_image_runs_where_the_site_runs_containers() -> None:
     name = "nvcr.io/nvidia/pytorch:25.10-py3"
     pins = replace(PINS, image=ImagePin(kind="named", name=name))
     plan = planned(PLAIN, f"env.image={name}", "tasks.main.gpus=4", at=at, pins=pins)
-    places = Places(run="r-00000000", run_dir=Path("/shared/r"), code=Path("/shared/r/code"))
+    places = RunPaths(run="r-00000000", run_dir=Path("/shared/r"), code=Path("/shared/r/code"))
     document = job_document(plan, plan.task("main"), places=places, job=1, token="t")
     argv = document.replicas[0].argv
     assert argv[3:6] == ("/opt/apptainer", "exec", "--nv")
@@ -238,7 +238,7 @@ def test_a_secret_file_and_the_supervisors_requests_are_shown_in_an_image() -> N
     pins = replace(PINS, image=ImagePin(kind="named", name="base:1"))
     plan = planned(PLAIN, "env.image=base:1", "env.secrets=[{name: TOKEN, as: file}]", at=at, pins=pins)
     run, delivery = Path("/shared/r"), Path("/shared/delivery/1f.json")
-    places = Places(run="r-00000000", run_dir=run, code=run / "code", delivery=delivery)
+    places = RunPaths(run="r-00000000", run_dir=run, code=run / "code", delivery=delivery)
     document = job_document(plan, plan.task("main"), places=places, job=1, token="t")
     words = " ".join(document.replicas[0].argv)
     assert "--bind /shared/delivery/1f.TOKEN --pwd" in words
@@ -255,7 +255,7 @@ def test_a_runtime_that_passes_only_what_it_is_told_to_is_told_of_every_variable
     )
     pins = replace(PINS, image=ImagePin(kind="named", name="/images/rl.sqsh"))
     plan = planned(PLAIN, *settings, at=at, pins=pins)
-    places = Places(run="r-00000000", run_dir=tmp_path, code=tmp_path, delivery=tmp_path / "1f.json")
+    places = RunPaths(run="r-00000000", run_dir=tmp_path, code=tmp_path, delivery=tmp_path / "1f.json")
     document = job_document(plan, plan.task("main"), places=places, job=1, token="t" * 12)
     argv = document.replicas[0].argv
     told = {argv[index + 1] for index, word in enumerate(argv) if word == "--env"}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.core.errors import SpecError
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.tokens.resolve import Scope, fill_tokens, flat_params, resolve_text, text_of_value
 
 _TEXTS = st.text(alphabet="ab $'\"\\#{}`;|&\n*", max_size=10)
@@ -16,10 +16,10 @@ _LATER = frozenset({"out", "rank", "data.x"})
 
 
 def resolved(text: str, params: dict[str, object], *, is_shell: bool = False) -> str:
-    refusals = Refusals()
+    diagnostics = Diagnostics()
     scope = Scope(task="t", values=flat_params(json.loads(json.dumps(params))), later=_LATER)
-    result = resolve_text(text, scope, refusals, "tasks.t.run", is_shell=is_shell)
-    refusals.raise_all()
+    result = resolve_text(text, scope, diagnostics, "tasks.t.run", is_shell=is_shell)
+    diagnostics.raise_all()
     return result
 
 
@@ -107,8 +107,8 @@ def test_a_path_that_needs_quotes_where_none_can_stand() -> None:
     ],
 )
 def test_a_token_that_the_file_does_not_declare(token: str, hint: str) -> None:
-    refusals = Refusals()
-    resolve_text("f ${" + token + "}", Scope(task="t"), refusals, "tasks.t.run", is_shell=True)
+    diagnostics = Diagnostics()
+    resolve_text("f ${" + token + "}", Scope(task="t"), diagnostics, "tasks.t.run", is_shell=True)
     with pytest.raises(SpecError) as caught:
-        refusals.raise_all()
+        diagnostics.raise_all()
     assert (caught.value.code, caught.value.hint) == ("unknown-token", hint)

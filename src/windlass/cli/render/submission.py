@@ -50,7 +50,7 @@ def _rendered(prepared: Prepared) -> Iterator[tuple[str, Rendered]]:
     """(task, what the backend would get), with a made-up run id."""
     from windlass.backends import backend_for  # lazy: only these options need them
     from windlass.launch.remote.shared_home import check_state_folder
-    from windlass.plan import Places, job_document
+    from windlass.plan import RunPaths, job_document
 
     plan = prepared.plan
     check_state_folder(plan.site, prepared.home)
@@ -59,7 +59,7 @@ def _rendered(prepared: Prepared) -> Iterator[tuple[str, Rendered]]:
     if profile is not None and profile.ssh:
         state = Path(profile.fs.shared.replace("${user}", "USER")) / "windlass"
     folder = state / "runs" / run
-    places = Places(
+    places = RunPaths(
         run=run,
         run_dir=folder,
         code=folder / "code" / plan.pins.code.subdir,

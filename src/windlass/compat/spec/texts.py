@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from windlass.core.errors import Place, Problem, SpecError
-from windlass.plan.diagnostics import Refusals
-from windlass.plan.placement import Request
+from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.local import Request
 from windlass.plan.tokens.resolve import Scope, resolve_text
 from windlass.plan.tokens.scope import scope_of
 from windlass.plan.tokens.tokens import Token, parse_tokens, render_tokens
@@ -28,9 +28,9 @@ def plain_text(text: str, path: str, experiment: Experiment, task: str, *, is_sh
         return text
     pieces = _pieces(text, path)
     if any(isinstance(piece, Token) for piece in pieces):
-        refusals = Refusals({"": Place(path)})
-        pieces = _pieces(resolve_text(text, _scope(experiment, task), refusals, path, is_shell=is_shell), path)
-        refusals.raise_all()
+        diagnostics = Diagnostics({"": Place(path)})
+        pieces = _pieces(resolve_text(text, _scope(experiment, task), diagnostics, path, is_shell=is_shell), path)
+        diagnostics.raise_all()
     for piece in pieces:
         if isinstance(piece, Token):
             message = f"`{piece}` in {path} has a value only in a run of windlass"

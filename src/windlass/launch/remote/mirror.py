@@ -164,7 +164,7 @@ class Mirror:
         return is_new
 
     def deliver(self, values: Mapping[str, bytes]) -> PurePosixPath:
-        """Send the secrets of the run over standard input, for its owner alone; returns the file for `Places.delivery`."""
+        """Send the secrets of the run over standard input, for its owner alone; returns the file for `RunPaths.delivery`."""
         self._delivery_mark.touch()
         self.porter.ask("deliver", {"path": str(self._delivery)}, [pack_delivery(values)])
         return self._delivery

@@ -50,9 +50,9 @@ class SiteBuild:
     Attributes:
         built: its places as the site sees them; `packages` is empty while it is not there.
         virtual_env: its folder, for VIRTUAL_ENV; None: no environment of ours.
-        environment: for `Places.environment`: the file that is written last; None: nothing to wait for.
-        build_lock: for `Places.build_lock`.
-        stage: for `Places.stage`: where each node puts its own copy, which the other places then name; None: no copies.
+        environment: for `RunPaths.environment`: the file that is written last; None: nothing to wait for.
+        build_lock: for `RunPaths.build_lock`.
+        stage: for `RunPaths.stage`: where each node puts its own copy, which the other places then name; None: no copies.
         build_job: scheduler's id of the job that builds it; the task's jobs come `afterany` of it. Empty: it is there.
         facts: for the provenance: the recipe with the reasons of overrides and patches, and what the builder noted.
         warnings: what a user should know before the job is queued.

@@ -13,7 +13,7 @@ from windlass.launch.verify.finding import Finding
 from windlass.pin.builds import BUILT, BuildPin, built_folder, code_of_build
 from windlass.plan import Pins, Plan, Site
 from windlass.plan.builds import expected_inputs, pin_builds, with_commands
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import BUILDS
 from windlass.runs.archive.origin import is_imported
 from windlass.runs.home import Home
@@ -45,13 +45,13 @@ def with_built(
     """
     if not any(source.is_built for source in experiment.data.values()):
         return pins
-    refusals = Refusals(origins)
+    diagnostics = Diagnostics(origins)
     code = {name: pin.code for name, pin in pins.builds.items()}
     if code_folder is not None:
         declared = {name: source for name, source in experiment.data.items() if source.is_built}
         code = {name: code_of_build(name, pins.code, code_folder, source.code) for name, source in declared.items()}
-    builds = pin_builds(experiment, pins, code, refusals)
-    refusals.raise_all()
+    builds = pin_builds(experiment, pins, code, diagnostics)
+    diagnostics.raise_all()
     found = _found(builds, experiment.name, site, home)
     for name, (notes, last) in found.items():
         builds[name] = _as_found(builds[name], notes, last)

@@ -25,7 +25,7 @@ from windlass.pin import (
     host_facts,
 )
 from windlass.pin.image import BuiltImage
-from windlass.plan import Places
+from windlass.plan import RunPaths
 from windlass.plan.codec import encode
 from windlass.plan.pins import built_name
 from windlass.runs.store import RunFolder
@@ -76,7 +76,7 @@ def _furnish_here(prepared: Prepared, run: RunFolder, code: Path, log: Callable[
     built = ensure_environment(pins.environment, _project(prepared, code), home.cache, log=log, tree=pins.code.tree)
     image = _image(prepared, log)
     archive = ensure_archive(home.cache / "archives")
-    places = Places(
+    places = RunPaths(
         run=run.id,
         run_dir=run.path,
         code=_code_in(prepared, image, code),
@@ -137,7 +137,7 @@ def _built(prepared: Prepared, state: Path) -> dict[str, Path]:
 def _write(
     prepared: Prepared,
     run: RunFolder,
-    places: Places,
+    places: RunPaths,
     built: BuiltEnvironment,
     facts: Mapping[str, object],
     image: BuiltImage | None,
@@ -165,7 +165,7 @@ def _furnish_site(prepared: Prepared, run: RunFolder, code: Path, profile: Profi
         there = root / "code" / prepared.plan.pins.code.subdir
     from windlass.launch.sites.places import SitePlaces  # lazy: as above
 
-    places = Places(
+    places = RunPaths(
         run=run.id,
         run_dir=root,
         code=there,

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.core.errors import InternalError
-from windlass.plan.beaker.fitting import beaker_image
-from windlass.plan.job import Places, fencing_for
+from windlass.plan.beaker.placement import beaker_image
+from windlass.plan.job import RunPaths, fencing_for
 from windlass.plan.plan import TaskPlan
 from windlass.plan.site import Site
 from windlass.supervise.beaker.replica import SHOWN_PREFIX
@@ -20,7 +20,7 @@ _INHERITED = ("BEAKER_*", "CUDA_VISIBLE_DEVICES", "HF_*", "NCCL_*")
 _NOTICE_S = 30.0
 
 
-def beaker_fields(site: Site, task: TaskPlan, places: Places, job: int) -> dict[str, Any]:
+def beaker_fields(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict[str, Any]:
     """Queue, chain and ask; replicas are machines that must find one another and be fenced. Pure."""
     profile = site.profile
     if profile is None:
@@ -46,6 +46,6 @@ def _notice_s(site: Site, task: TaskPlan) -> float:
     return there.notice if there is not None and there.notice else _NOTICE_S
 
 
-def _secrets(task: TaskPlan, places: Places) -> dict[str, str]:
+def _secrets(task: TaskPlan, places: RunPaths) -> dict[str, str]:
     """The workspace's secrets by the variables that show them; a launch has found out what each is called there."""
     return {SHOWN_PREFIX + use.name: places.secrets.get(use.name, use.name) for use in task.secrets}

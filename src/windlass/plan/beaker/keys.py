@@ -12,12 +12,12 @@ from windlass.spec import Experiment
 
 if TYPE_CHECKING:
     from windlass.plan.site import Site
-    from windlass.plan.slurm.queue_target import Venue
+    from windlass.plan.slurm.queue_target import QueueTarget
 
 __all__ = ["KeptKey", "kept_keys"]
 
 
-def kept_keys(experiment: Experiment, site: Site, venue: Venue | None = None) -> Iterator[KeptKey]:
+def kept_keys(experiment: Experiment, site: Site, target: QueueTarget | None = None) -> Iterator[KeptKey]:
     """Every key under `beaker` of the experiment and of its tasks; at Beaker only those that windlass decides there."""
     image = experiment.env.image.name
     if image.startswith("beaker:") and site.backend != "beaker":
@@ -26,10 +26,10 @@ def kept_keys(experiment: Experiment, site: Site, venue: Venue | None = None) ->
     for key, value in experiment.beaker.items():
         yield from _of_experiment(key, value, experiment, site)
     for name, task in experiment.tasks.items():
-        judge = TaskKeys(experiment, name, task, site, venue)
+        judge = TaskKeys(experiment, name, task, site, target)
         kept = task.beaker
         if site.backend == "beaker":
-            kept = divided(task.beaker, getattr(venue, "clusters", ()))[1]
+            kept = divided(task.beaker, getattr(target, "clusters", ()))[1]
         for key, value in kept.items():
             yield from judge.found(key, value)
 

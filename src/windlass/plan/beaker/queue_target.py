@@ -9,18 +9,18 @@ from pathlib import PurePosixPath
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import InternalError
 from windlass.core.names import nearest
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.site import Site
-from windlass.plan.slurm.queue_target import Venue
+from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.sites import Partition, Profile
 from windlass.sites.beaker import BeakerMount, mounts_of
 from windlass.spec import Experiment
 
-__all__ = ["BeakerVenue", "beaker_venue_of", "common_partition"]
+__all__ = ["BeakerTarget", "beaker_target_of", "common_partition"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BeakerVenue(Venue):
+class BeakerTarget(QueueTarget):
     """Clusters of a site, any of which may run the jobs; `partition` names the one, where there is only one.
 
     Attributes:
@@ -41,14 +41,14 @@ class BeakerVenue(Venue):
         return f"{self.profile.name}/{self.partition}" if self.partition else self.profile.name
 
 
-def beaker_venue_of(experiment: Experiment, site: Site, refusals: Refusals) -> BeakerVenue:
+def beaker_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostics) -> BeakerTarget:
     """Choose clusters, priority and budget; refuse names that the site does not have, and storage that is not there."""
     profile = site.profile
     if profile is None:
         raise InternalError(f"site `{site.name}` has no profile")
     place, context = profile.beaker, experiment.context
-    clusters = (_cluster(site.partition, profile, refusals),) if site.partition else place.clusters
-    venue = BeakerVenue(
+    clusters = (_cluster(site.partition, profile, diagnostics),) if site.partition else place.clusters
+    target = BeakerTarget(
         profile=profile,
         partition=clusters[0] if len(clusters) == 1 else "",
         there=common_partition(profile.partitions[name] for name in clusters if name in profile.partitions),
@@ -61,8 +61,8 @@ def beaker_venue_of(experiment: Experiment, site: Site, refusals: Refusals) -> B
     if not place.workspace:
         message = f"the profile of `{profile.name}` names no workspace of Beaker (beaker.workspace)"
         hint = f"windlass site add {profile.name} beaker.workspace=ORGANIZATION/NAME"
-        refusals.add("where", message, "beaker-workspace", hint)
-    return replace(venue, storage=_storage(venue, refusals))
+        diagnostics.add("where", message, "beaker-workspace", hint)
+    return replace(target, storage=_storage(target, diagnostics))
 
 
 def common_partition(partitions: Iterable[Partition]) -> Partition:
@@ -92,7 +92,7 @@ def _same(values: Iterable[str]) -> str:
     return different.pop() if len(different) == 1 else ""
 
 
-def _cluster(name: str, profile: Profile, refusals: Refusals) -> str:
+def _cluster(name: str, profile: Profile, diagnostics: Diagnostics) -> str:
     """The full name of a cluster that `where` names, which may leave out the organization."""
     known = list(dict.fromkeys((*profile.partitions, *profile.beaker.clusters)))
     if name in known or not known:
@@ -103,7 +103,7 @@ def _cluster(name: str, profile: Profile, refusals: Refusals) -> str:
     close = nearest(name, known) or nearest(name, [full.rpartition("/")[2] for full in known])
     listed = f"the clusters are: {', '.join(known)}"
     hint = f"did you mean --on {profile.name}/{close}? {listed}" if close else listed
-    refusals.add("where", f"`{profile.name}` has no cluster `{name}`", "unknown-partition", hint)
+    diagnostics.add("where", f"`{profile.name}` has no cluster `{name}`", "unknown-partition", hint)
     return name
 
 
@@ -112,18 +112,20 @@ def _priority(wished: str, usual: str) -> str:
     return usual if wished == "normal" else wished
 
 
-def _storage(venue: BeakerVenue, refusals: Refusals) -> str:
+def _storage(target: BeakerTarget, diagnostics: Diagnostics) -> str:
     """`fs.shared`, where a mount of all these clusters holds it."""
-    shared = venue.profile.fs.shared
+    shared = target.profile.fs.shared
     if not shared:
         return ""
-    if not venue.profile.beaker.mounts or _is_on(shared, venue.mounts):
+    if not target.profile.beaker.mounts or _is_on(shared, target.mounts):
         return shared
-    if _is_on(shared, venue.profile.beaker.mounts):
-        having = _clusters_with(shared, venue)
-        message = f"fs.shared of `{venue.profile.name}` is {shared}, and not all of {', '.join(venue.clusters)} have it"
-        hint = f"--on {venue.profile.name}/{having[0]}" if having else "correct `beaker.mounts` of the profile"
-        refusals.add("where", message, "beaker-no-storage", hint)
+    if _is_on(shared, target.profile.beaker.mounts):
+        having = _clusters_with(shared, target)
+        message = (
+            f"fs.shared of `{target.profile.name}` is {shared}, and not all of {', '.join(target.clusters)} have it"
+        )
+        hint = f"--on {target.profile.name}/{having[0]}" if having else "correct `beaker.mounts` of the profile"
+        diagnostics.add("where", message, "beaker-no-storage", hint)
     return ""
 
 
@@ -131,6 +133,6 @@ def _is_on(folder: str, mounts: Sequence[BeakerMount]) -> bool:
     return any(PurePosixPath(folder).is_relative_to(mount.path) for mount in mounts)
 
 
-def _clusters_with(folder: str, venue: BeakerVenue) -> list[str]:
-    place = venue.profile.beaker
+def _clusters_with(folder: str, target: BeakerTarget) -> list[str]:
+    place = target.profile.beaker
     return [name for name in place.clusters if _is_on(folder, mounts_of(place, (name,)))]

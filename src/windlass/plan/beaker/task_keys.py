@@ -17,7 +17,7 @@ from windlass.spec import Experiment, Task
 
 if TYPE_CHECKING:
     from windlass.plan.site import Site
-    from windlass.plan.slurm.queue_target import Venue
+    from windlass.plan.slurm.queue_target import QueueTarget
 
 __all__ = ["UNKNOWN", "KeptKey", "TaskKeys", "is_nothing", "said_of"]
 
@@ -54,12 +54,12 @@ class KeptKey:
 class TaskKeys:
     """Judges the keys of one task."""
 
-    def __init__(self, experiment: Experiment, name: str, task: Task, site: Site, venue: Venue | None) -> None:
+    def __init__(self, experiment: Experiment, name: str, task: Task, site: Site, target: QueueTarget | None) -> None:
         self._experiment = experiment
         self._name = name
         self._task = task
         self._site = site
-        self._venue = venue
+        self._venue = target
 
     def found(self, key: str, value: Any) -> Iterator[KeptKey]:
         """What becomes of one key, in parts where its parts differ."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from windlass.plan.diagnostics import refusal
+from windlass.plan.diagnostics import spec_error
 from windlass.plan.launchers.gang import Gang, Launch
 from windlass.plan.launchers.plain import launch_none
 from windlass.spec import Command
@@ -63,11 +63,11 @@ def launch(launcher: str, gang: Gang) -> Launch:
     """
     if launcher != "mpi" and _names_host_file(gang.command):
         message = f"`${{hostfile}}` in {gang.path}.run has no meaning with `cluster: {launcher}`"
-        raise refusal(message, "launcher-command", "write `cluster: mpi`, or remove it")
+        raise spec_error(message, "launcher-command", "write `cluster: mpi`, or remove it")
     if launcher in LAUNCHERS:
         return LAUNCHERS[launcher](gang)
     message = f"`{gang.path}.cluster: {launcher}` is not there yet on the local backend"
-    raise refusal(message, "launcher-unsupported", f"use one of: {', '.join(LAUNCHERS)}")
+    raise spec_error(message, "launcher-unsupported", f"use one of: {', '.join(LAUNCHERS)}")
 
 
 def _names_host_file(command: Command) -> bool:

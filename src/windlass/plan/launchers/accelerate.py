@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from windlass.plan.diagnostics import refusal
+from windlass.plan.diagnostics import spec_error
 from windlass.plan.launchers.gang import ADDRESS, PORT, RANK, Gang, Launch, num_procs, refuse_owned, refuse_restarts
-from windlass.plan.launchers.options import Options, scan_options
-from windlass.plan.tokens.command_line import CommandLine, Program, is_python
+from windlass.plan.launchers.options import LauncherOptions, scan_options
+from windlass.plan.tokens.command_line import ShellLine, ShellProgram, is_python
 
 __all__ = ["launch_accelerate"]
 
@@ -16,12 +16,12 @@ def launch_accelerate(gang: Gang) -> Launch:
     `--num_processes N` counts one node, as in the commands people already have, and is multiplied by the nodes.
     Source: accelerate 1.x, commands/launch.py and utils/launch.py.
     """
-    line = CommandLine.parse(gang.command, gang.path)
+    line = ShellLine.parse(gang.command, gang.path)
     found = [(program, skip) for program in line.programs if (skip := _accelerate_words(program))]
     if len(found) != 1:
         count = "several" if found else "no"
         message = f"{gang.path}.run has {count} `accelerate launch`"
-        raise refusal(message, "launcher-command", "write `accelerate launch train.py` once; the rest is filled in")
+        raise spec_error(message, "launcher-command", "write `accelerate launch train.py` once; the rest is filled in")
     program, skip = found[0]
     options = scan_options(program, program.head + skip, _ACCELERATE_SWITCHES)
     procs = num_procs(options.value("num-processes"), gang, "--num_processes")
@@ -70,7 +70,7 @@ _ACCELERATE_MODES = frozenset(
 _ACCELERATE_OWNED = frozenset({"num-machines", "machine-rank", "main-process-ip", "main-process-port", "num-processes"})
 
 
-def _accelerate_words(program: Program) -> int:
+def _accelerate_words(program: ShellProgram) -> int:
     first = program.value(0).rpartition("/")[2]
     if first == "accelerate" and program.value(1) == "launch":
         return 2
@@ -80,7 +80,7 @@ def _accelerate_words(program: Program) -> int:
     return 3 if is_module else 0
 
 
-def _check_accelerate(options: Options, procs: int, gang: Gang) -> None:
+def _check_accelerate(options: LauncherOptions, procs: int, gang: Gang) -> None:
     accepted = {
         "num-machines": str(gang.nodes),
         "machine-rank": RANK,
@@ -96,10 +96,10 @@ def _check_accelerate(options: Options, procs: int, gang: Gang) -> None:
     if procs * gang.nodes > 1 and is_on_cpus and not options.names & _ACCELERATE_MODES:
         message = f"accelerate starts one process per node on CPUs, and {gang.path} asks for {procs * gang.nodes} that belong together"
         hint = "use `cluster: torchrun` with the script itself, and `Accelerator(cpu=True)` in it"
-        raise refusal(message, "launcher-command", hint)
+        raise spec_error(message, "launcher-command", hint)
 
 
-def _accelerate_mode(options: Options, procs: int, gang: Gang) -> list[str]:
+def _accelerate_mode(options: LauncherOptions, procs: int, gang: Gang) -> list[str]:
     """What accelerate would otherwise guess from this node's own GPUs or from a host file."""
     if "use-deepspeed" in options.names:
         is_needed = gang.nodes > 1 and "deepspeed-multinode-launcher" not in options.names

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.diagnostics import refusal
+from windlass.plan.diagnostics import spec_error
 from windlass.spec import Command
 
 __all__ = ["ADDRESS", "PORT", "RANK", "Gang", "Launch", "num_procs", "refuse_owned", "refuse_restarts"]
@@ -53,18 +53,18 @@ def num_procs(written: str, gang: Gang, flag: str) -> int:
         return default
     if not written.isdecimal() or int(written) < 1:
         message = f"`{flag} {written}` in {gang.path}.run is no number of processes"
-        raise refusal(message, "launcher-flag", f"remove it, and set {gang.path}.procs_per_node")
+        raise spec_error(message, "launcher-flag", f"remove it, and set {gang.path}.procs_per_node")
     if gang.procs_per_node not in (None, int(written)):
         message = f"`{flag} {written}` in {gang.path}.run contradicts procs_per_node={gang.procs_per_node}"
-        raise refusal(message, "launcher-flag", "keep one of them")
+        raise spec_error(message, "launcher-flag", "keep one of them")
     return int(written)
 
 
 def refuse_owned(flag: str, value: str, gang: Gang) -> None:
     message = f"`{flag} {value}` in {gang.path}.run is filled in by windlass"
-    raise refusal(message, "launcher-flag", f"remove `{flag}` from the command")
+    raise spec_error(message, "launcher-flag", f"remove `{flag}` from the command")
 
 
 def refuse_restarts(name: str, value: str, gang: Gang) -> None:
     message = f"`--{name} {value}` in {gang.path}.run: attempts are counted by windlass, not by the launcher"
-    raise refusal(message, "launcher-flag", f"remove it, and write `retry: {{failed: {value}}}`")
+    raise spec_error(message, "launcher-flag", f"remove it, and write `retry: {{failed: {value}}}`")

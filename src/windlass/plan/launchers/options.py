@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.tokens.command_line import Program
+from windlass.plan.tokens.command_line import ShellProgram
 
-__all__ = ["Option", "Options", "scan_options"]
+__all__ = ["LauncherOption", "LauncherOptions", "scan_options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class LauncherOption:
     """One option: name without dashes and with `-` for `_`, value, and the words as written."""
 
     name: str
@@ -20,12 +20,12 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class LauncherOptions:
     """The options between two words of a program; `stop` is the first word that is none."""
 
     start: int
     stop: int
-    found: tuple[Option, ...]
+    found: tuple[LauncherOption, ...]
 
     @property
     def names(self) -> AbstractSet[str]:
@@ -37,10 +37,10 @@ class Options:
         return next((option.value for option in reversed(self.found) if option.name == name), "")
 
 
-def scan_options(program: Program, start: int, switches: AbstractSet[str]) -> Options:
+def scan_options(program: ShellProgram, start: int, switches: AbstractSet[str]) -> LauncherOptions:
     """The options that begin at word `start`; every one that is no switch takes a value."""
     words, index = program.words, start
-    found: list[Option] = []
+    found: list[LauncherOption] = []
     while index < len(words) and words[index].value.startswith("-"):
         key, equals, value = words[index].value.partition("=")
         name = key[2:].replace("_", "-") if key.startswith("--") else key
@@ -48,6 +48,6 @@ def scan_options(program: Program, start: int, switches: AbstractSet[str]) -> Op
         if size == 2 and index + 1 < len(words):
             value = words[index + 1].value
         texts = tuple(word.text for word in words[index : index + size])
-        found.append(Option(name=name, value=value, texts=texts))
+        found.append(LauncherOption(name=name, value=value, texts=texts))
         index += size
-    return Options(start=start, stop=min(index, len(words)), found=tuple(found))
+    return LauncherOptions(start=start, stop=min(index, len(words)), found=tuple(found))

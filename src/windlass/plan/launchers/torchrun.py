@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from windlass.plan.diagnostics import refusal
+from windlass.plan.diagnostics import spec_error
 from windlass.plan.launchers.gang import ADDRESS, PORT, RANK, Gang, Launch, num_procs, refuse_owned, refuse_restarts
-from windlass.plan.launchers.options import Options, scan_options
-from windlass.plan.tokens.command_line import CommandLine, Program, is_python
+from windlass.plan.launchers.options import LauncherOptions, scan_options
+from windlass.plan.tokens.command_line import ShellLine, ShellProgram, is_python
 
 __all__ = ["launch_torchrun"]
 
@@ -18,13 +18,15 @@ def launch_torchrun(gang: Gang) -> Launch:
     c10d adds, changing membership and restarts across nodes, is what the supervisor does.
     Source: torch 2.13, torch/distributed/run.py and elastic/rendezvous/static_tcp_rendezvous.py.
     """
-    line = CommandLine.parse(gang.command, gang.path)
+    line = ShellLine.parse(gang.command, gang.path)
     program, skip, python = _torchrun_program(line, gang)
     options = (
-        scan_options(program, program.head + skip, _TORCHRUN_SWITCHES) if skip else Options(start=0, stop=0, found=())
+        scan_options(program, program.head + skip, _TORCHRUN_SWITCHES)
+        if skip
+        else LauncherOptions(start=0, stop=0, found=())
     )
     if skip and options.stop >= len(program.words):
-        raise refusal(
+        raise spec_error(
             f"{gang.path}.run starts torchrun without a script", "launcher-command", "write `torchrun train.py`"
         )
     procs = _torchrun_procs(options, gang)
@@ -60,18 +62,18 @@ _TORCHRUN_OWNED = frozenset(
 )
 
 
-def _torchrun_program(line: CommandLine, gang: Gang) -> tuple[Program, int, str]:
+def _torchrun_program(line: ShellLine, gang: Gang) -> tuple[ShellProgram, int, str]:
     """The program to start in several processes, how many words are torchrun itself (0: none), the interpreter."""
     found = [(program, skip) for program in line.programs if (skip := _torchrun_words(program, gang))]
     if len(found) == 1:
         program, skip = found[0]
         return program, skip, program.words[program.head].text if skip > 1 else "python"
     if not line.programs:
-        raise refusal(f"{gang.path}.run holds no command", "launcher-command", "write `python train.py`")
+        raise spec_error(f"{gang.path}.run holds no command", "launcher-command", "write `python train.py`")
     if found or len(line.programs) != 1:
         count = "several times" if found else "not at all"
         message = f"{gang.path}.run has several commands and names torchrun {count}"
-        raise refusal(
+        raise spec_error(
             message, "launcher-command", "write `torchrun` before the one command that is to run in several processes"
         )
     program = line.programs[0]
@@ -79,7 +81,7 @@ def _torchrun_program(line: CommandLine, gang: Gang) -> tuple[Program, int, str]
     return program, 0, first.text if is_python(first.value) else "python"
 
 
-def _torchrun_words(program: Program, gang: Gang) -> int:
+def _torchrun_words(program: ShellProgram, gang: Gang) -> int:
     first = program.value(0)
     if first.rpartition("/")[2] == "torchrun":
         return 1
@@ -88,11 +90,11 @@ def _torchrun_words(program: Program, gang: Gang) -> int:
         return 0
     if program.value(offset + 1) == "torch.distributed.launch":
         hint = "use `torchrun`; the script then reads LOCAL_RANK instead of --local-rank"
-        raise refusal(f"{gang.path}.run uses torch.distributed.launch", "launcher-command", hint)
+        raise spec_error(f"{gang.path}.run uses torch.distributed.launch", "launcher-command", hint)
     return offset + 2 if program.value(offset + 1) == "torch.distributed.run" else 0
 
 
-def _torchrun_procs(options: Options, gang: Gang) -> int:
+def _torchrun_procs(options: LauncherOptions, gang: Gang) -> int:
     written = options.value("nproc-per-node")
     if written in ("gpu", "auto") and gang.gpus:
         written = str(gang.gpus)
@@ -111,19 +113,21 @@ def _check_torchrun_option(name: str, value: str, gang: Gang) -> None:
         refuse_restarts(name, value, gang)
     if name == "standalone" and gang.nodes > 1:
         hint = "remove it: the leader's address and port are filled in"
-        raise refusal(f"`--standalone` in {gang.path}.run contradicts nodes={gang.nodes}", "launcher-flag", hint)
+        raise spec_error(f"`--standalone` in {gang.path}.run contradicts nodes={gang.nodes}", "launcher-flag", hint)
     if name in _TORCHRUN_OWNED - {"nproc-per-node", "standalone"} and value not in accepted.get(name, ()):
         refuse_owned(f"--{name}", value, gang)
 
 
-def _wrapped(program: Program, gang: Gang) -> tuple[int, list[str]]:
+def _wrapped(program: ShellProgram, gang: Gang) -> tuple[int, list[str]]:
     """Up to which word torchrun's own words replace the command, and what must follow them."""
     head = program.head
     if not is_python(program.value(0)):
         return head + 1, ["--no-python", program.words[head].text]
     offset = 2 if program.value(1) == "-u" else 1
     if not program.value(offset):
-        raise refusal(f"{gang.path}.run starts python without a script", "launcher-command", "write `python train.py`")
+        raise spec_error(
+            f"{gang.path}.run starts python without a script", "launcher-command", "write `python train.py`"
+        )
     if program.value(offset) == "-m":
         return head + offset, []
     if program.value(offset).startswith("-"):

@@ -7,19 +7,19 @@ from math import ceil
 
 from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration
-from windlass.plan.diagnostics import Refusals
-from windlass.plan.placement import Request
-from windlass.plan.slurm.queue_target import Venue
+from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.local import Request
+from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.spec import Experiment, Task
 
-__all__ = ["Links", "gpu_budget", "links_of"]
+__all__ = ["LinkPlan", "gpu_budget", "links_of"]
 
 _NUM_AHEAD = 2
-"""Links that are queued beyond those that are needed, where only the client can queue them."""
+"""LinkPlan that are queued beyond those that are needed, where only the client can queue them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class LinkPlan:
     """The chain of one task.
 
     Attributes:
@@ -41,28 +41,30 @@ class Links:
         return self.num_most > 1
 
 
-def links_of(task: Task, experiment: Experiment, time_s: float | None, venue: Venue, refusals: Refusals) -> Links:
+def links_of(
+    task: Task, experiment: Experiment, time_s: float | None, target: QueueTarget, diagnostics: Diagnostics
+) -> LinkPlan:
     """Walltime and number of links; refuses what the partition or the site's way of chaining cannot give.
 
     Args:
         time_s: running time of the task, all its attempts together; None for no limit.
     """
-    limit, longest = experiment.limit, venue.there.time_max
+    limit, longest = experiment.limit, target.there.time_max
     if limit.per_job is not None:
         walltime = float(limit.per_job)
         if longest is not None and walltime > longest:
-            _refuse_time("limit.per_job", walltime, venue, refusals, f"limit.per_job={format_duration(longest)}")
+            _refuse_time("limit.per_job", walltime, target, diagnostics, f"limit.per_job={format_duration(longest)}")
             walltime = longest
     elif time_s is not None:
         if longest is not None and time_s > longest:
             hint = f"a chain of jobs: limit.per_job={format_duration(longest)}"
-            _refuse_time("limit.time" if limit.time == time_s else "limit.gpu_hours", time_s, venue, refusals, hint)
+            _refuse_time("limit.time" if limit.time == time_s else "limit.gpu_hours", time_s, target, diagnostics, hint)
         walltime = min(time_s + _start_and_stop_s(task), longest or float("inf"))
     else:
         walltime = float(longest or 0)
     needed = ceil(time_s / limit.per_job) if time_s is not None and limit.per_job is not None else 1
     ahead = needed if time_s is not None else limit.jobs or 1
-    return _chained(needed, ahead, walltime, experiment, venue, refusals)
+    return _chained(needed, ahead, walltime, experiment, target, diagnostics)
 
 
 def _start_and_stop_s(task: Task) -> float:
@@ -70,32 +72,32 @@ def _start_and_stop_s(task: Task) -> float:
     return float(task.ready_timeout) + float(task.grace)
 
 
-def _refuse_time(setting: str, wanted: float, venue: Venue, refusals: Refusals, hint: str) -> None:
-    longest = venue.there.time_max
+def _refuse_time(setting: str, wanted: float, target: QueueTarget, diagnostics: Diagnostics, hint: str) -> None:
+    longest = target.there.time_max
     assert longest is not None  # the caller compared with it
-    other = next(venue.others(lambda partition: (partition.time_max or 0) >= wanted), "")
+    other = next(target.others(lambda partition: (partition.time_max or 0) >= wanted), "")
     message = (
-        f"{setting} is {format_duration(wanted)}, and a job in `{venue}` may run {format_duration(longest)} at most"
+        f"{setting} is {format_duration(wanted)}, and a job in `{target}` may run {format_duration(longest)} at most"
     )
-    refusals.add(setting, message, "over-walltime", hint + (f", or another partition: --on {other}" if other else ""))
+    diagnostics.add(
+        setting, message, "over-walltime", hint + (f", or another partition: --on {other}" if other else "")
+    )
 
 
 def _chained(
-    needed: int, ahead: int, walltime: float, experiment: Experiment, venue: Venue, refusals: Refusals
-) -> Links:
+    needed: int, ahead: int, walltime: float, experiment: Experiment, target: QueueTarget, diagnostics: Diagnostics
+) -> LinkPlan:
     """The chain; `ahead` links are to be expected where only the client can queue them."""
-    limit, retry, scheduler = experiment.limit, experiment.retry, venue.profile.scheduler
+    limit, retry, scheduler = experiment.limit, experiment.retry, target.profile.scheduler
     tries = 1 + retry.interrupted + retry.failed
     most = min(tries, limit.jobs or tries)
     notes = []
     if scheduler.chain == "none":
         if needed > 1:
-            message = (
-                f"limit.time needs {needed} jobs of {format_duration(walltime)}, and `{venue.profile.name}` chains none"
-            )
+            message = f"limit.time needs {needed} jobs of {format_duration(walltime)}, and `{target.profile.name}` chains none"
             hint = f"limit.time={format_duration(walltime)}, or `chain: successor` in the site's profile"
-            refusals.add("limit.time", message, "no-chain", hint)
-        return Links(time_s=walltime)
+            diagnostics.add("limit.time", message, "no-chain", hint)
+        return LinkPlan(time_s=walltime)
     if most < needed:
         what = "limit.jobs" if most == limit.jobs else "retry"
         notes.append(
@@ -107,12 +109,12 @@ def _chained(
         queued = 1
     elif not scheduler.submits_in_jobs:
         queued = min(most, ahead + _NUM_AHEAD)
-        notes.append(f"compute nodes of `{venue.profile.name}` queue no jobs: {queued} are queued at the launch")
-    return Links(time_s=walltime, num_needed=needed, num_most=most, num_queued=queued, notes=tuple(notes))
+        notes.append(f"compute nodes of `{target.profile.name}` queue no jobs: {queued} are queued at the launch")
+    return LinkPlan(time_s=walltime, num_needed=needed, num_most=most, num_queued=queued, notes=tuple(notes))
 
 
 def gpu_budget(
-    experiment: Experiment, requests: Mapping[str, Request], refusals: Refusals
+    experiment: Experiment, requests: Mapping[str, Request], diagnostics: Diagnostics
 ) -> tuple[Mapping[str, float], list[str]]:
     """Running time per task that `limit.gpu_hours` allows, and notes on it.
 
@@ -136,7 +138,7 @@ def gpu_budget(
         return {}, [f"limit.gpu_hours={hours:g}: limit.time keeps the tasks ({listed} GPUs) at {used:g} together"]
     message = f"limit.gpu_hours={hours:g}: {len(sizes)} tasks take GPUs ({listed}), and nothing counts across tasks while they run"
     hint = f"limit the running time of each: limit.time={format_duration(allowed_s)}, or ~limit.gpu_hours"
-    refusals.add("limit.gpu_hours", message, "gpu-hours-shared", hint)
+    diagnostics.add("limit.gpu_hours", message, "gpu-hours-shared", hint)
     return {}, []
 
 

@@ -6,43 +6,43 @@ from collections.abc import Callable
 from math import ceil
 
 from windlass.core.units import format_size
-from windlass.plan.diagnostics import Refusals
-from windlass.plan.placement import Request
+from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.local import Request
 from windlass.plan.shape import best_shape, reshape_overrides
-from windlass.plan.slurm.queue_target import Venue
+from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.sites import Partition
 from windlass.spec import Task
 
 __all__ = ["check_nodes"]
 
 
-def check_nodes(name: str, task: Task, request: Request, venue: Venue, refusals: Refusals) -> None:
+def check_nodes(name: str, task: Task, request: Request, target: QueueTarget, diagnostics: Diagnostics) -> None:
     """Refuse more than the partition has, one problem per resource, each with a shape or a partition that fits."""
     path = f"tasks.{name}"
-    _check_gpus(name, task, request, venue, refusals)
-    there = venue.there
+    _check_gpus(name, task, request, target, diagnostics)
+    there = target.there
     most = min((count for count in (there.max_nodes, there.num_nodes) if count), default=0)
     if most and request.nodes > most:
         why = "a job may have" if there.max_nodes == most else "it has"
-        message = f"task `{name}` needs {_nodes(request.nodes)} of `{venue}`, and {why} {most}"
-        hint = _elsewhere(venue, lambda other: _holds(other, request), f"{path}.nodes={most}")
-        refusals.add(f"{path}.nodes" if task.nodes else f"{path}.total_gpus", message, "does-not-fit", hint)
+        message = f"task `{name}` needs {_nodes(request.nodes)} of `{target}`, and {why} {most}"
+        hint = _elsewhere(target, lambda other: _holds(other, request), f"{path}.nodes={most}")
+        diagnostics.add(f"{path}.nodes" if task.nodes else f"{path}.total_gpus", message, "does-not-fit", hint)
     if there.cpus and request.cpus > there.cpus:
-        message = f"task `{name}` needs {request.cpus:g} CPUs of a node, and one of `{venue}` has {there.cpus}"
-        hint = _elsewhere(venue, lambda other: other.cpus >= request.cpus, f"{path}.cpus={there.cpus}")
-        refusals.add(f"{path}.cpus", message, "does-not-fit", hint)
+        message = f"task `{name}` needs {request.cpus:g} CPUs of a node, and one of `{target}` has {there.cpus}"
+        hint = _elsewhere(target, lambda other: other.cpus >= request.cpus, f"{path}.cpus={there.cpus}")
+        diagnostics.add(f"{path}.cpus", message, "does-not-fit", hint)
     if there.memory and request.memory_bytes > there.memory:
         has = format_size(there.memory)
-        message = f"task `{name}` needs {format_size(request.memory_bytes)} of a node, and one of `{venue}` has {has}"
-        hint = _elsewhere(venue, lambda other: other.memory >= request.memory_bytes, f"{path}.memory={has}")
-        refusals.add(f"{path}.memory", message, "does-not-fit", hint)
+        message = f"task `{name}` needs {format_size(request.memory_bytes)} of a node, and one of `{target}` has {has}"
+        hint = _elsewhere(target, lambda other: other.memory >= request.memory_bytes, f"{path}.memory={has}")
+        diagnostics.add(f"{path}.memory", message, "does-not-fit", hint)
     missing = [feature for feature in task.features if there.features and feature not in there.features]
     if missing:
-        message = f"no node of `{venue}` has the feature `{missing[0]}`"
+        message = f"no node of `{target}` has the feature `{missing[0]}`"
         wanted = f"its features are: {', '.join(there.features)}"
-        hint = _elsewhere(venue, lambda other: missing[0] in other.features, wanted)
-        refusals.add(f"{path}.features", message, "does-not-fit", hint)
-    _check_hosts(path, task, request, venue, refusals)
+        hint = _elsewhere(target, lambda other: missing[0] in other.features, wanted)
+        diagnostics.add(f"{path}.features", message, "does-not-fit", hint)
+    _check_hosts(path, task, request, target, diagnostics)
 
 
 def _holds(partition: Partition, request: Request) -> bool:
@@ -50,25 +50,25 @@ def _holds(partition: Partition, request: Request) -> bool:
     return num_nodes >= request.nodes and (partition.gpus or 0) >= request.gpus
 
 
-def _elsewhere(venue: Venue, holds: Callable[[Partition], bool], override: str) -> str:
+def _elsewhere(target: QueueTarget, holds: Callable[[Partition], bool], override: str) -> str:
     """An override that fits, or another partition that holds what was asked for."""
-    other = next(venue.others(holds), "")
+    other = next(target.others(holds), "")
     return f"{override}, or another partition: --on {other}" if other else override
 
 
-def _check_gpus(name: str, task: Task, request: Request, venue: Venue, refusals: Refusals) -> None:
-    path, per_node = f"tasks.{name}", venue.there.gpus
+def _check_gpus(name: str, task: Task, request: Request, target: QueueTarget, diagnostics: Diagnostics) -> None:
+    path, per_node = f"tasks.{name}", target.there.gpus
     key = f"{path}.total_gpus" if task.total_gpus is not None else f"{path}.gpus"
     if request.gpus and per_node == 0:
-        other = next(venue.others(lambda partition: bool(partition.gpus)), "")
+        other = next(target.others(lambda partition: bool(partition.gpus)), "")
         hint = f"a partition with GPUs: --on {other}" if other else f"run without GPUs: ~{key}"
-        refusals.add(key, f"task `{name}` needs GPUs, and the nodes of `{venue}` have none", "does-not-fit", hint)
+        diagnostics.add(key, f"task `{name}` needs GPUs, and the nodes of `{target}` have none", "does-not-fit", hint)
     elif per_node and request.gpus > per_node:
         total = request.nodes * request.gpus
         arithmetic = (
             f"{request.nodes} x {request.gpus} = {total} GPUs" if request.nodes > 1 else f"{total} GPUs of a node"
         )
-        message = f"task `{name}` needs {arithmetic}, and a node of `{venue}` has {per_node}"
+        message = f"task `{name}` needs {arithmetic}, and a node of `{target}` has {per_node}"
         overrides = reshape_overrides(name, task, per_node)
         shape = best_shape(total, per_node)
         if overrides and shape is not None:
@@ -76,21 +76,21 @@ def _check_gpus(name: str, task: Task, request: Request, venue: Venue, refusals:
         else:
             nodes = ceil(total / per_node)
             hint = f"a shape that fits: {path}.nodes={nodes} {path}.gpus={per_node}"
-        other = next(venue.others(lambda partition: (partition.gpus or 0) >= request.gpus), "")
+        other = next(target.others(lambda partition: (partition.gpus or 0) >= request.gpus), "")
         hint += f", or another partition: --on {other}" if other else ""
-        refusals.add(key, message, "needs-reshape", hint)
-    _check_type(path, task, venue, refusals)
+        diagnostics.add(key, message, "needs-reshape", hint)
+    _check_type(path, task, target, diagnostics)
 
 
-def _check_type(path: str, task: Task, venue: Venue, refusals: Refusals) -> None:
+def _check_type(path: str, task: Task, target: QueueTarget, diagnostics: Diagnostics) -> None:
     wanted = task.gpus.type if task.gpus is not None else ""
-    names = _types(venue.there)
+    names = _types(target.there)
     if wanted and names and wanted.casefold() not in names:
-        other = next(venue.others(lambda partition: wanted.casefold() in _types(partition)), "")
+        other = next(target.others(lambda partition: wanted.casefold() in _types(partition)), "")
         count = f"{path}.gpus={task.num_gpus}"
         hint = f"a partition that has them: --on {other}" if other else f"take what is there: {count}"
-        message = f"{path}.gpus asks for `{wanted}`, and `{venue}` has {venue.there.gpu_type or venue.there.gres}"
-        refusals.add(f"{path}.gpus", message, "gpu-type", hint)
+        message = f"{path}.gpus asks for `{wanted}`, and `{target}` has {target.there.gpu_type or target.there.gres}"
+        diagnostics.add(f"{path}.gpus", message, "gpu-type", hint)
 
 
 def _types(partition: Partition) -> set[str]:
@@ -101,22 +101,22 @@ def _nodes(number: int) -> str:
     return f"{number} node" if number == 1 else f"{number} nodes"
 
 
-def _check_hosts(path: str, task: Task, request: Request, venue: Venue, refusals: Refusals) -> None:
+def _check_hosts(path: str, task: Task, request: Request, target: QueueTarget, diagnostics: Diagnostics) -> None:
     if not task.hosts:
         return
     lists = [host for host in task.hosts if "[" in host or "," in host]
     if lists:
         message = f"{path}.hosts holds `{lists[0]}`, which is no name of one host"
         hint = f"write each host by itself: {path}.hosts=[{lists[0] if '[' not in lists[0] else 'n1,n2'}]"
-        refusals.add(f"{path}.hosts", message, "hosts-conflict", hint)
+        diagnostics.add(f"{path}.hosts", message, "hosts-conflict", hint)
     elif len(task.hosts) != request.nodes:
         message = f"{path}.hosts is `{', '.join(task.hosts)}`, and the task takes {_nodes(request.nodes)}"
         hint = f"name each host that it is to take, and none more: {path}.nodes={len(task.hosts)}, or ~{path}.hosts"
-        refusals.add(f"{path}.hosts", message, "hosts-conflict", hint)
-    excluded = {entry.host: entry for entry in venue.profile.scheduler.exclude}
+        diagnostics.add(f"{path}.hosts", message, "hosts-conflict", hint)
+    excluded = {entry.host: entry for entry in target.profile.scheduler.exclude}
     for host in task.hosts:
         if host in excluded:
             reason = excluded[host].reason or "no reason is given"
-            message = f"{path}.hosts names `{host}`, which `{venue.profile.name}` keeps away from: {reason}"
+            message = f"{path}.hosts names `{host}`, which `{target.profile.name}` keeps away from: {reason}"
             hint = "name another one, or take it out of scheduler.exclude in the site's profile"
-            refusals.add(f"{path}.hosts", message, "hosts-conflict", hint)
+            diagnostics.add(f"{path}.hosts", message, "hosts-conflict", hint)

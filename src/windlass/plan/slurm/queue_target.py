@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import InternalError
 from windlass.core.names import nearest
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.site import Site
 from windlass.sites import Partition, Profile
 from windlass.spec import Context, Experiment, Task
 
-__all__ = ["Venue", "mapping_text", "venue_of"]
+__all__ = ["QueueTarget", "mapping_text", "queue_target_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Venue:
+class QueueTarget:
     """One partition of a site, and how jobs are queued in it.
 
     Attributes:
@@ -49,15 +49,15 @@ class Venue:
                 yield f"{self.profile.name}/{name}"
 
 
-def venue_of(experiment: Experiment, site: Site, refusals: Refusals) -> Venue:
+def queue_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostics) -> QueueTarget:
     """Choose partition, QOS, account and nice value; refuse names that the site does not have."""
     profile = site.profile
     if profile is None:
         raise InternalError(f"site `{site.name}` has no profile")
-    partition = _partition(experiment.context, site.partition, profile, refusals)
+    partition = _partition(experiment.context, site.partition, profile, diagnostics)
     there = profile.partitions.get(partition, Partition())
-    qos = _qos(experiment.context, profile, refusals)
-    venue = Venue(
+    qos = _qos(experiment.context, profile, diagnostics)
+    target = QueueTarget(
         profile=profile,
         partition=partition,
         there=there,
@@ -65,10 +65,10 @@ def venue_of(experiment: Experiment, site: Site, refusals: Refusals) -> Venue:
         account=experiment.context.account or profile.scheduler.account,
         nice=sum(wish.nice for _, wish in _wishes(experiment.context, profile)),
     )
-    _check_partition(venue, refusals)
-    _check_qos(venue, refusals)
-    _check_account(venue, experiment.context, refusals)
-    return venue
+    _check_partition(target, diagnostics)
+    _check_qos(target, diagnostics)
+    _check_account(target, experiment.context, diagnostics)
+    return target
 
 
 def mapping_text(profile: Profile, setting: str, value: object) -> str:
@@ -99,57 +99,57 @@ class _Wish:
     nice: int
 
 
-def _partition(context: Context, named: str, profile: Profile, refusals: Refusals) -> str:
+def _partition(context: Context, named: str, profile: Profile, diagnostics: Diagnostics) -> str:
     asked = [("where", named)] if named else []
     asked += [(setting, wish.partition) for setting, wish in _wishes(context, profile) if wish.partition]
-    _check_agreement("partition", asked, profile, refusals)
+    _check_agreement("partition", asked, profile, diagnostics)
     only = next(iter(profile.partitions)) if len(profile.partitions) == 1 else ""
     return asked[0][1] if asked else profile.scheduler.partition or only
 
 
-def _qos(context: Context, profile: Profile, refusals: Refusals) -> str:
+def _qos(context: Context, profile: Profile, diagnostics: Diagnostics) -> str:
     asked = [(setting, wish.qos) for setting, wish in _wishes(context, profile) if wish.qos]
-    _check_agreement("QOS", asked, profile, refusals)
+    _check_agreement("QOS", asked, profile, diagnostics)
     return asked[0][1] if asked else profile.scheduler.qos
 
 
-def _check_agreement(noun: str, asked: list[tuple[str, str]], profile: Profile, refusals: Refusals) -> None:
+def _check_agreement(noun: str, asked: list[tuple[str, str]], profile: Profile, diagnostics: Diagnostics) -> None:
     for setting, name in asked[1:]:
         if name != asked[0][1]:
             message = f"{setting} means {noun} `{name}` at `{profile.name}`, and {asked[0][0]} means `{asked[0][1]}`"
             hint = f"keep one of them: ~{setting}"
             hint += f", or --on {profile.name}/{name}" if asked[0][0] == "where" else f", or ~{asked[0][0]}"
-            refusals.add(setting, message, "queue-conflict", hint)
+            diagnostics.add(setting, message, "queue-conflict", hint)
 
 
-def _check_partition(venue: Venue, refusals: Refusals) -> None:
-    known = venue.profile.partitions
-    if venue.partition and known and venue.partition not in known:
-        hint = _suggest(venue.partition, known, "partitions", prefix=f"--on {venue.profile.name}/")
-        message = f"`{venue.profile.name}` has no partition `{venue.partition}`"
-        refusals.add("where", message, "unknown-partition", hint)
+def _check_partition(target: QueueTarget, diagnostics: Diagnostics) -> None:
+    known = target.profile.partitions
+    if target.partition and known and target.partition not in known:
+        hint = _suggest(target.partition, known, "partitions", prefix=f"--on {target.profile.name}/")
+        message = f"`{target.profile.name}` has no partition `{target.partition}`"
+        diagnostics.add("where", message, "unknown-partition", hint)
 
 
-def _check_qos(venue: Venue, refusals: Refusals) -> None:
-    profile, allowed = venue.profile, venue.there.qos
+def _check_qos(target: QueueTarget, diagnostics: Diagnostics) -> None:
+    profile, allowed = target.profile, target.there.qos
     known = profile.scheduler.qos_known
-    if venue.qos and known and venue.qos not in known:
-        hint = _suggest(venue.qos, known, "QOS") + f"; the profile of `{profile.name}` asks for it"
-        refusals.add("where", f"`{profile.name}` has no QOS `{venue.qos}`", "unknown-qos", hint)
-    elif venue.qos and allowed and venue.qos not in allowed:
-        other = next(venue.others(lambda partition: venue.qos in partition.qos), "")
-        hint = f"--on {other}" if other else f"partition `{venue.partition}` takes: {', '.join(allowed)}"
-        message = f"QOS `{venue.qos}` may not be used in partition `{venue.partition}` of `{profile.name}`"
-        refusals.add("where", message, "unknown-qos", hint)
+    if target.qos and known and target.qos not in known:
+        hint = _suggest(target.qos, known, "QOS") + f"; the profile of `{profile.name}` asks for it"
+        diagnostics.add("where", f"`{profile.name}` has no QOS `{target.qos}`", "unknown-qos", hint)
+    elif target.qos and allowed and target.qos not in allowed:
+        other = next(target.others(lambda partition: target.qos in partition.qos), "")
+        hint = f"--on {other}" if other else f"partition `{target.partition}` takes: {', '.join(allowed)}"
+        message = f"QOS `{target.qos}` may not be used in partition `{target.partition}` of `{profile.name}`"
+        diagnostics.add("where", message, "unknown-qos", hint)
 
 
-def _check_account(venue: Venue, context: Context, refusals: Refusals) -> None:
-    known = venue.profile.scheduler.accounts
-    if venue.account and known and venue.account not in known:
+def _check_account(target: QueueTarget, context: Context, diagnostics: Diagnostics) -> None:
+    known = target.profile.scheduler.accounts
+    if target.account and known and target.account not in known:
         whose = "" if context.account else " (scheduler.account in its profile)"
-        message = f"you have no account `{venue.account}` at `{venue.profile.name}`{whose}"
-        hint = _suggest(venue.account, known, "accounts", prefix="context.account=")
-        refusals.add("context.account", message, "unknown-account", hint)
+        message = f"you have no account `{target.account}` at `{target.profile.name}`{whose}"
+        hint = _suggest(target.account, known, "accounts", prefix="context.account=")
+        diagnostics.add("context.account", message, "unknown-account", hint)
 
 
 def _suggest(word: str, names: Iterable[str], what: str, prefix: str = "") -> str:

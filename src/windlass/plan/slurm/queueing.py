@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from math import ceil
 
-from windlass.plan.placement import Request
-from windlass.plan.slurm.links import Links
-from windlass.plan.slurm.queue_target import Venue
+from windlass.plan.local import Request
+from windlass.plan.slurm.links import LinkPlan
+from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.sites.profile import SiteEnvironment
 from windlass.spec import Task
 from windlass.supervise.job import Chain, Queue
@@ -15,14 +15,14 @@ from windlass.supervise.job import Chain, Queue
 __all__ = ["chain_of", "queue_of"]
 
 
-def queue_of(task: Task, request: Request, links: Links, venue: Venue) -> Queue:
+def queue_of(task: Task, request: Request, links: LinkPlan, target: QueueTarget) -> Queue:
     """Everything but the job's name, which the run gives it."""
-    scheduler, there = venue.profile.scheduler, venue.there
+    scheduler, there = target.profile.scheduler, target.there
     return Queue(
-        partition=venue.partition,
-        qos=venue.qos,
-        account=venue.account,
-        nice=venue.nice,
+        partition=target.partition,
+        qos=target.qos,
+        account=target.account,
+        nice=target.nice,
         time_s=links.time_s,
         num_links=links.num_needed,
         num_queued=links.num_queued,
@@ -30,7 +30,7 @@ def queue_of(task: Task, request: Request, links: Links, venue: Venue) -> Queue:
         gpus_per_node=request.gpus,
         gpu_option=scheduler.gpu_option,
         gres_type=there.gres if request.gpus else "",
-        cpus_per_node=_cpus(task, request, venue),
+        cpus_per_node=_cpus(task, request, target),
         memory_bytes=request.memory_bytes if scheduler.asks_memory else 0,
         tmp_bytes=task.disk or 0,
         exclusive=scheduler.exclusive,
@@ -39,14 +39,14 @@ def queue_of(task: Task, request: Request, links: Links, venue: Venue) -> Queue:
         constraint="&".join(task.features),
         signal_before_s=min(float(scheduler.warn_before), links.time_s / 4 or float("inf")),
         options=scheduler.options,
-        setup=(*_setup(venue.profile.env), *_scratch(venue.profile.fs.node_local)),
-        python=venue.profile.env.python,
+        setup=(*_setup(target.profile.env), *_scratch(target.profile.fs.node_local)),
+        python=target.profile.env.python,
     )
 
 
-def chain_of(links: Links, venue: Venue) -> Chain:
+def chain_of(links: LinkPlan, target: QueueTarget) -> Chain:
     """Everything but the command line that queues a link, and the job's mark."""
-    profile = venue.profile
+    profile = target.profile
     return Chain(
         scheduler="slurm",
         mode=profile.scheduler.chain,
@@ -57,12 +57,12 @@ def chain_of(links: Links, venue: Venue) -> Chain:
     )
 
 
-def _cpus(task: Task, request: Request, venue: Venue) -> int:
+def _cpus(task: Task, request: Request, target: QueueTarget) -> int:
     """CPUs to ask for; a task that hands CPUs out itself gets all that it may count. Whole nodes need no number."""
-    if venue.profile.scheduler.exclusive:
+    if target.profile.scheduler.exclusive:
         return ceil(request.cpus)
     hands_out = task.cluster == "ray" or bool(task.bundles)
-    return max(ceil(request.cpus), venue.cpus_per_node(task) if hands_out else 0)
+    return max(ceil(request.cpus), target.cpus_per_node(task) if hands_out else 0)
 
 
 def _scratch(node_local: str) -> tuple[str, ...]:

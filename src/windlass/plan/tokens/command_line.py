@@ -6,19 +6,19 @@ import re
 from collections.abc import Sequence
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.diagnostics import refusal
+from windlass.plan.diagnostics import spec_error
 from windlass.plan.tokens.shell import Word, is_assignment, plain_argv, simple_commands
 from windlass.plan.tokens.tokens import Token, parse_tokens
 from windlass.spec import Command
 
-__all__ = ["CommandLine", "Program", "is_python"]
+__all__ = ["ShellLine", "ShellProgram", "is_python"]
 
 _PREFIXES = frozenset({"env", "exec", "time", "then", "do", "else", "if", "elif", "while", "until", "!", "{"})
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ShellProgram:
     """One simple command: its words, and which of them names the program."""
 
     words: tuple[Word, ...]
@@ -31,15 +31,15 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
+class ShellLine:
     """The programs of a command, and the way to replace words of one of them."""
 
     command: Command
-    programs: tuple[Program, ...]
+    programs: tuple[ShellProgram, ...]
 
     @classmethod
-    def parse(cls, command: Command, path: str) -> CommandLine:
-        """Read a command; `path` names the task in a refusal (SpecError)."""
+    def parse(cls, command: Command, path: str) -> ShellLine:
+        """Read a command; `path` names the task in a spec_error (SpecError)."""
         if not isinstance(command, str):
             words = tuple(Word(item, item) for item in command)
             program = _program(words, ("env",))
@@ -48,13 +48,13 @@ class CommandLine:
             commands = simple_commands(command)
         except ValueError as error:
             message = f"the command of {path}.run cannot be rewritten for a launcher: {error}"
-            raise refusal(
+            raise spec_error(
                 message, "launcher-command", "use $(...) and closed quotes, or put the line into a script"
             ) from error
         found = (_program(words, _PREFIXES) for words in commands)
         return cls(command=command, programs=tuple(program for program in found if program.head < len(program.words)))
 
-    def replace(self, program: Program, stop: int, texts: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    def replace(self, program: ShellProgram, stop: int, texts: Sequence[str]) -> tuple[tuple[str, ...], bool]:
         """The argv with the words from the program's name up to word `stop` replaced.
 
         Returns:
@@ -68,11 +68,11 @@ class CommandLine:
         return (argv, False) if argv is not None else (("/bin/sh", "-c", line), True)
 
 
-def _program(words: tuple[Word, ...], prefixes: Sequence[str] | frozenset[str]) -> Program:
+def _program(words: tuple[Word, ...], prefixes: Sequence[str] | frozenset[str]) -> ShellProgram:
     head = 0
     while head < len(words) and (words[head].text in prefixes or is_assignment(words[head].text)):
         head += 1
-    return Program(words=words, head=head)
+    return ShellProgram(words=words, head=head)
 
 
 def _plain(line: str) -> tuple[str, ...] | None:

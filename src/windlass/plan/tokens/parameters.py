@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from windlass.config import JsonValue, parse_override
 from windlass.core.errors import Place, Problem, SpecError
 from windlass.core.names import nearest
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.tokens.expressions import is_expression, names_in
 from windlass.plan.tokens.resolve import flat_params
 from windlass.plan.tokens.tokens import Token, parse_tokens
@@ -19,7 +19,7 @@ _PREFIX = "params."
 _MAX_LISTED = 8
 
 
-def check_parameters(experiment: Experiment, overrides: Sequence[str], refusals: Refusals) -> list[str]:
+def check_parameters(experiment: Experiment, overrides: Sequence[str], diagnostics: Diagnostics) -> list[str]:
     """Refuse overrides of parameters that nothing uses; returns a note on the file's own that nothing uses."""
     known = flat_params(experiment.params)
     used = {name for text in _texts(experiment) for name in _names(text, known)}
@@ -33,7 +33,7 @@ def check_parameters(experiment: Experiment, overrides: Sequence[str], refusals:
         overridden.add(path)
         place = Place("command line", excerpt=override)
         message = f"no command or variable uses `{path}`, so this override has no effect"
-        refusals.take(SpecError([Problem(message, "unknown-param", place, _hint(path, used))]), path)
+        diagnostics.take(SpecError([Problem(message, "unknown-param", place, _hint(path, used))]), path)
     unused = [name for name in _leaves(known) if not _is_used(name, used) and name not in overridden]
     rest = f" and {len(unused) - _MAX_LISTED} more" if len(unused) > _MAX_LISTED else ""
     return [f"{', '.join(unused[:_MAX_LISTED])}{rest}: no command or variable uses it"] if unused else []

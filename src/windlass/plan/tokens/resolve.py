@@ -10,7 +10,7 @@ from dataclasses import field
 from windlass.config import JsonValue
 from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.tokens.expressions import ExpressionError, evaluate, is_expression, names_in
 from windlass.plan.tokens.shell import Quote, ShellScanner, quote_value
 from windlass.plan.tokens.tokens import (
@@ -79,8 +79,8 @@ def text_of_value(value: JsonValue) -> str:
     return text
 
 
-def resolve_text(text: str, scope: Scope, refusals: Refusals, path: str, *, is_shell: bool = False) -> str:
-    """`text` with the planner's tokens replaced; problems go to `refusals`, each naming `path`.
+def resolve_text(text: str, scope: Scope, diagnostics: Diagnostics, path: str, *, is_shell: bool = False) -> str:
+    """`text` with the planner's tokens replaced; problems go to `diagnostics`, each naming `path`.
 
     Args:
         is_shell: the text is a shell line, so what is inserted gets the quotes that its place needs.
@@ -88,7 +88,7 @@ def resolve_text(text: str, scope: Scope, refusals: Refusals, path: str, *, is_s
     try:
         pieces = parse_tokens(text)
     except ValueError as error:
-        refusals.add(path, f"{error} in {path}", "token-open", "write `$${` for a literal `${`")
+        diagnostics.add(path, f"{error} in {path}", "token-open", "write `$${` for a literal `${`")
         return text
     scanner = ShellScanner() if is_shell else None
     resolved: list[str | Token] = []
@@ -96,11 +96,11 @@ def resolve_text(text: str, scope: Scope, refusals: Refusals, path: str, *, is_s
         if isinstance(piece, Token):
             if scanner is not None and scanner.is_escaped:
                 message = f"`{piece}` in {path} follows a backslash, which would take part of the value away"
-                refusals.add(
+                diagnostics.add(
                     path, message, "unsafe-insert", "write `$${` for a literal `${`, or leave the backslash out"
                 )
             elif piece.name not in scope.later:
-                resolved.append(_value(piece, scope, refusals, path, scanner))
+                resolved.append(_value(piece, scope, diagnostics, path, scanner))
                 if scanner is not None:
                     scanner.feed(str(resolved[-1]))
                 continue
@@ -114,21 +114,23 @@ def resolve_text(text: str, scope: Scope, refusals: Refusals, path: str, *, is_s
             if "." not in hidden
             else "write it differently"
         )
-        refusals.add(path, f"the literal `{hidden}` in {path} would be replaced in the job", "token-literal", hint)
+        diagnostics.add(path, f"the literal `{hidden}` in {path} would be replaced in the job", "token-literal", hint)
     try:
         return render_tokens(resolved)
     except ValueError as error:
-        refusals.add(path, f"{error} in {path}", "token-literal", "put something between them, such as quotes or a `/`")
+        diagnostics.add(
+            path, f"{error} in {path}", "token-literal", "put something between them, such as quotes or a `/`"
+        )
         return text
 
 
-def _value(token: Token, scope: Scope, refusals: Refusals, path: str, scanner: ShellScanner | None) -> str:
+def _value(token: Token, scope: Scope, diagnostics: Diagnostics, path: str, scanner: ShellScanner | None) -> str:
     if token.name in scope.values:
         value = scope.values[token.name]
     elif _is_calculated(token.name, scope):
-        value = calculated(token, scope, refusals, path)
+        value = calculated(token, scope, diagnostics, path)
     else:
-        refusals.add(path, *_unknown(token, scope, path, is_shell=scanner is not None))
+        diagnostics.add(path, *_unknown(token, scope, path, is_shell=scanner is not None))
         return ""
     try:
         if scanner is None:
@@ -139,9 +141,9 @@ def _value(token: Token, scope: Scope, refusals: Refusals, path: str, scanner: S
     except _HazardError as hazard:
         message = f"the value of `{token}` in {path} needs quotes, and they would not protect it: {hazard}"
         hint = 'pass the value through `vars`: vars: {X: "' + str(token) + '"}, and "$X" in the command'
-        refusals.add(path, message, "unsafe-insert", hint)
+        diagnostics.add(path, message, "unsafe-insert", hint)
     except ValueError as error:
-        refusals.add(path, f"`{token}` in {path} {error}", "param-not-text", _usable_hint(token.name, scope))
+        diagnostics.add(path, f"`{token}` in {path} {error}", "param-not-text", _usable_hint(token.name, scope))
     return ""
 
 
@@ -150,18 +152,20 @@ def _is_calculated(text: str, scope: Scope) -> bool:
     return is_expression(text) and not (_DASHED.match(text) and not scope.values.keys() >= set(names_in(text)))
 
 
-def calculated(token: Token, scope: Scope, refusals: Refusals, path: str) -> JsonValue:
+def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) -> JsonValue:
     """The value of an expression, a whole number or a list of them; an empty text where it is refused."""
     too_late = [name for name in names_in(token.name) if name in scope.later]
     if too_late:
         message = f"`{token}` in {path} calculates with `{too_late[0]}`, which is known only in the job"
-        refusals.add(path, message, "bad-expression", "use `${" + too_late[0] + "}` alone, and calculate in the code")
+        diagnostics.add(
+            path, message, "bad-expression", "use `${" + too_late[0] + "}` alone, and calculate in the code"
+        )
         return ""
     try:
         value = evaluate(token.name, scope.values)
     except ExpressionError as error:
         shell = "; a variable of your shell is written `$${...}`" if path.endswith(".run") else ""
-        refusals.add(path, f"`{token}` in {path} has no value: {error}", "bad-expression", error.hint + shell)
+        diagnostics.add(path, f"`{token}` in {path} has no value: {error}", "bad-expression", error.hint + shell)
         return ""
     return list(value) if isinstance(value, tuple) else value
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windlass.config import JsonValue
+from windlass.plan.local import Request
 from windlass.plan.pins import built_name
-from windlass.plan.placement import Request
 from windlass.plan.tokens.resolve import LATE_TOKENS, Scope, flat_params
 from windlass.plan.tokens.tokens import IN_JOB_TOKENS
 from windlass.spec import Experiment, Task

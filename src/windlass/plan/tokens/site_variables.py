@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.placement import Request
-from windlass.plan.slurm.queue_target import Venue
+from windlass.plan.local import Request
+from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.plan.tokens.tokens import Token, parse_tokens
 from windlass.sites.profile import SiteVariable
 from windlass.spec import Task
@@ -29,7 +29,7 @@ class SiteVariables:
 
 
 def site_variables(
-    task: Task, request: Request, venue: Venue, user: Iterable[str], *, python_version: str
+    task: Task, request: Request, target: QueueTarget, user: Iterable[str], *, python_version: str
 ) -> SiteVariables:
     """What the site sets for a task; what the user sets stays the user's.
 
@@ -40,17 +40,17 @@ def site_variables(
     facts = _facts(task, request)
     found: dict[str, dict[str, str | None]] = {"all": {}, "driver": {}, "worker": {}}
     notes, own = [], frozenset(user)
-    for variable in (*venue.profile.net.vars, *venue.profile.env.vars):
+    for variable in (*target.profile.net.vars, *target.profile.env.vars):
         if not facts >= set(variable.when):
             continue
-        missing = _missing(variable, venue, has_environment=bool(python_version))
+        missing = _missing(variable, target, has_environment=bool(python_version))
         if variable.name in own:
-            notes.append(f"{variable.name}: the experiment's value replaces the one of `{venue.profile.name}`")
+            notes.append(f"{variable.name}: the experiment's value replaces the one of `{target.profile.name}`")
         elif missing:
-            notes.append(f"{variable.name} of `{venue.profile.name}` is left out: {missing}")
+            notes.append(f"{variable.name} of `{target.profile.name}` is left out: {missing}")
         else:
             found[variable.role][variable.name] = variable.value
-            notes += _other_python(variable, venue, python_version)
+            notes += _other_python(variable, target, python_version)
     return SiteVariables(
         everyone=found["all"], driver=found["driver"], worker=found["worker"], notes=tuple(dict.fromkeys(notes))
     )
@@ -62,20 +62,20 @@ def _facts(task: Task, request: Request) -> frozenset[str]:
     return frozenset(facts | ({"gpu"} if request.gpus else set()))
 
 
-def _other_python(variable: SiteVariable, venue: Venue, python_version: str) -> list[str]:
+def _other_python(variable: SiteVariable, target: QueueTarget, python_version: str) -> list[str]:
     """What is to be said of a value that names the folder of another Python than the environment's."""
     match = _OF_PYTHON.search(variable.value or "")
     if match is None or python_version.startswith(f"{match[1]}."):
         return []
-    said = f"{variable.name} of `{venue.profile.name}` names lib/python{match[1]} of the environment"
+    said = f"{variable.name} of `{target.profile.name}` names lib/python{match[1]} of the environment"
     return [f"{said}, which has Python {python_version}: set it yourself (env.vars), or correct the profile"]
 
 
-def _missing(variable: SiteVariable, venue: Venue, *, has_environment: bool) -> str:
+def _missing(variable: SiteVariable, target: QueueTarget, *, has_environment: bool) -> str:
     """Why a value cannot be made here, or an empty text."""
     tokens = {piece.name for piece in parse_tokens(variable.value or "") if isinstance(piece, Token)}
     if "env.path" in tokens and not has_environment:
         return "it lies in the experiment's environment, and there is none (env.uv)"
-    if "fs.shared" in tokens and not venue.profile.fs.shared:
+    if "fs.shared" in tokens and not target.profile.fs.shared:
         return "the profile names no shared folder (fs.shared)"
     return ""

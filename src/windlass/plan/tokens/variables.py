@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.diagnostics import Refusals
+from windlass.plan.diagnostics import Diagnostics
 
 __all__ = ["Shape", "beaker_variables", "check_secrets", "check_user_variables", "windlass_variables"]
 
@@ -75,12 +75,12 @@ def beaker_variables(shape: Shape, site: str) -> dict[str, str]:
     return variables | ({"BEAKER_ASSIGNED_CPU_COUNT": f"{shape.cpus:.15g}"} if shape.cpus else {})
 
 
-def check_user_variables(variables: Mapping[str, str], path: str, refusals: Refusals, *, is_debug: bool) -> None:
+def check_user_variables(variables: Mapping[str, str], path: str, diagnostics: Diagnostics, *, is_debug: bool) -> None:
     """Refuse variables that windlass sets; all others, the launcher's too, are the user's to change."""
     for name, value in variables.items():
         where = f"{path}.{name}"
         if name.startswith(_PREFIX):
-            refusals.add(
+            diagnostics.add(
                 where,
                 f"{where}: variables that begin with {_PREFIX} are windlass's own",
                 "reserved-variable",
@@ -88,17 +88,17 @@ def check_user_variables(variables: Mapping[str, str], path: str, refusals: Refu
             )
         elif name == _DEVICES:
             hint = f"remove it, and ask for GPUs: `gpus: 1`; inside a shell line, `{_DEVICES}=0 python ...` still works"
-            refusals.add(
+            diagnostics.add(
                 where, f"{where}: the GPUs of a task are leased and set by windlass", "reserved-variable", hint
             )
         elif name == _BLOCKING and is_debug and value != "1":
             message = f"{where}={value} contradicts --debug, which sets it to 1"
-            refusals.add(where, message, "reserved-variable", "remove the variable, or leave out --debug")
+            diagnostics.add(where, message, "reserved-variable", "remove the variable, or leave out --debug")
 
 
-def check_secrets(names: Iterable[str], refusals: Refusals) -> None:
+def check_secrets(names: Iterable[str], diagnostics: Diagnostics) -> None:
     """Refuse secrets whose variable windlass sets itself."""
     for name in names:
         if name.startswith(_PREFIX) or name == _DEVICES:
             message = f"env.secrets: `{name}` is a variable that windlass sets"
-            refusals.add("env.secrets", message, "reserved-variable", "store the secret under another name")
+            diagnostics.add("env.secrets", message, "reserved-variable", "store the secret under another name")

@@ -7,12 +7,12 @@ from typing import Any
 
 from windlass.core.merge_patch import merge
 from windlass.plan.beaker.patch import asked_of_beaker, kept_of_run
-from windlass.plan.beaker.queue_target import BeakerVenue, beaker_venue_of
+from windlass.plan.beaker.queue_target import BeakerTarget, beaker_target_of
 from windlass.plan.capabilities import apply_rules
-from windlass.plan.diagnostics import Refusals
-from windlass.plan.fitting import Fitted, FittedTask, bundles_of
+from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.local import Request
 from windlass.plan.pins import built_name
-from windlass.plan.placement import Request
+from windlass.plan.placement import PlacedTask, Placement, bundles_of
 from windlass.plan.shape import request_at, reshaped
 from windlass.plan.site import Site
 from windlass.plan.slurm.links import gpu_budget
@@ -21,28 +21,30 @@ from windlass.sites.beaker import BeakerMount
 from windlass.spec import Experiment, Task
 from windlass.supervise.job import BeakerAsk, Chain, Queue
 
-__all__ = ["beaker_image", "fit_beaker"]
+__all__ = ["beaker_image", "place_on_beaker"]
 
 
-def fit_beaker(experiment: Experiment, site: Site, refusals: Refusals, *, best_effort: bool, reshape: bool) -> Fitted:
-    """See `windlass.plan.fitting.fit`."""
-    venue = beaker_venue_of(experiment, site, refusals)
+def place_on_beaker(
+    experiment: Experiment, site: Site, diagnostics: Diagnostics, *, best_effort: bool, reshape: bool
+) -> Placement:
+    """See `windlass.plan.placement.place_tasks`."""
+    target = beaker_target_of(experiment, site, diagnostics)
     notes: list[str] = []
     if reshape:
-        experiment, notes = reshaped(experiment, venue.there.gpus)
-    notes += apply_rules(experiment, site, refusals, is_best_effort=best_effort, venue=venue)
-    requests = {name: request_at(name, task, venue, refusals) for name, task in experiment.tasks.items()}
-    budget, more = gpu_budget(experiment, requests, refusals)
-    image = _image(experiment, venue, refusals)
+        experiment, notes = reshaped(experiment, target.there.gpus)
+    notes += apply_rules(experiment, site, diagnostics, is_best_effort=best_effort, target=target)
+    requests = {name: request_at(name, task, target, diagnostics) for name, task in experiment.tasks.items()}
+    budget, more = gpu_budget(experiment, requests, diagnostics)
+    image = _image(experiment, target, diagnostics)
     tasks = {}
     for name, request in requests.items():
-        check_nodes(name, experiment.tasks[name], request, venue, refusals)
-        _check_storage(name, request, venue, refusals)
+        check_nodes(name, experiment.tasks[name], request, target, diagnostics)
+        _check_storage(name, request, target, diagnostics)
         is_limited = not built_name(name)  # a limit is for what data is built for
         times = [time for time in (experiment.limit.time, budget.get(name)) if time is not None and is_limited]
-        tasks[name] = _fit_task(name, experiment, request, min(times, default=None), venue, image, refusals)
-    more += [*_notes(experiment, requests, venue)]
-    return Fitted(experiment=experiment, tasks=tasks, venue=venue, notes=tuple(dict.fromkeys((*notes, *more))))
+        tasks[name] = _place_task(name, experiment, request, min(times, default=None), target, image, diagnostics)
+    more += [*_notes(experiment, requests, target)]
+    return Placement(experiment=experiment, tasks=tasks, target=target, notes=tuple(dict.fromkeys((*notes, *more))))
 
 
 def beaker_image(name: str) -> str:
@@ -52,77 +54,77 @@ def beaker_image(name: str) -> str:
     return "docker:" + name.removeprefix("docker:").removeprefix("//")
 
 
-def _image(experiment: Experiment, venue: BeakerVenue, refusals: Refusals) -> str:
+def _image(experiment: Experiment, target: BeakerTarget, diagnostics: Diagnostics) -> str:
     """The image by name; empty where it is refused, or built from a Dockerfile and so not known yet."""
     asked = experiment.env.image
-    name = beaker_image(asked.name) or ("" if asked else venue.profile.beaker.image)
+    name = beaker_image(asked.name) or ("" if asked else target.profile.beaker.image)
     if not name and not asked:
-        message = f"jobs of Beaker run in an image, and neither the experiment nor `{venue.profile.name}` names one"
+        message = f"jobs of Beaker run in an image, and neither the experiment nor `{target.profile.name}` names one"
         hint = "env.image=beaker:USER/NAME, env.image=python:3.12 for one of a registry, or beaker.image in the profile"
-        refusals.add("env.image", message, "no-image", hint)
+        diagnostics.add("env.image", message, "no-image", hint)
     if asked and asked.network == "private":
         message = "env.image.network=private: Beaker's jobs have the network of their machine, or one of Beaker's"
-        refusals.add("env.image.network", message, "not-honoured", "remove it: ~env.image.network")
+        diagnostics.add("env.image.network", message, "not-honoured", "remove it: ~env.image.network")
     return name
 
 
-def _check_storage(name: str, request: Request, venue: BeakerVenue, refusals: Refusals) -> None:
-    if request.nodes == 1 or venue.storage or venue.profile.fs.shared:
+def _check_storage(name: str, request: Request, target: BeakerTarget, diagnostics: Diagnostics) -> None:
+    if request.nodes == 1 or target.storage or target.profile.fs.shared:
         return
     message = (
-        f"task `{name}` takes {request.nodes} nodes, and `{venue.profile.name}` names no folder that all of them see"
+        f"task `{name}` takes {request.nodes} nodes, and `{target.profile.name}` names no folder that all of them see"
     )
     hint = "name one on a mount: `fs.shared` and `beaker.mounts` of the profile (a bucket of Weka, a host path)"
-    refusals.add(f"tasks.{name}.nodes", message, "site-no-shared-folder", hint + f", or tasks.{name}.nodes=1")
+    diagnostics.add(f"tasks.{name}.nodes", message, "site-no-shared-folder", hint + f", or tasks.{name}.nodes=1")
 
 
-def _fit_task(
+def _place_task(
     name: str,
     experiment: Experiment,
     request: Request,
     time_s: float | None,
-    venue: BeakerVenue,
+    target: BeakerTarget,
     image: str,
-    refusals: Refusals,
-) -> FittedTask:
+    diagnostics: Diagnostics,
+) -> PlacedTask:
     task = experiment.tasks[name]
     tries = 1 + experiment.retry.interrupted + experiment.retry.failed
-    cpus = venue.cpus_per_node(task)
-    return FittedTask(
+    cpus = target.cpus_per_node(task)
+    return PlacedTask(
         request=request,
         time_s=None if time_s is None else float(time_s),
-        queue=Queue(partition=venue.partition, nodes=request.nodes, python=venue.profile.env.python),
+        queue=Queue(partition=target.partition, nodes=request.nodes, python=target.profile.env.python),
         chain=Chain(
             scheduler="beaker", mode="requeue", num_links=min(tries, experiment.limit.jobs or tries), can_submit=False
         ),
-        bundles=bundles_of(name, experiment, request, cpus, refusals),
+        bundles=bundles_of(name, experiment, request, cpus, diagnostics),
         node_cpus=cpus,
-        beaker=_ask(experiment, task, request, venue, image),
+        beaker=_ask(experiment, task, request, target, image),
     )
 
 
-def _ask(experiment: Experiment, task: Task, request: Request, venue: BeakerVenue, image: str) -> BeakerAsk:
+def _ask(experiment: Experiment, task: Task, request: Request, target: BeakerTarget, image: str) -> BeakerAsk:
     """Everything but the names of the workspace's secrets, which only a launch looks up."""
-    place, patch = venue.profile.beaker, asked_of_beaker(task.beaker)
+    place, patch = target.profile.beaker, asked_of_beaker(task.beaker)
     more = patch.pop("datasets", None)  # a patch would replace the list, and with it what the site mounts
     return BeakerAsk(
         workspace=place.workspace,
-        budget=venue.budget,
+        budget=target.budget,
         description=experiment.why or experiment.name,
         groups=tuple(dict.fromkeys((*place.groups, *_group(experiment)))),
         image=image,
-        clusters=venue.clusters,
+        clusters=target.clusters,
         hostnames=task.hosts,
-        priority=venue.priority,
-        is_preemptible=venue.is_preemptible,
-        datasets=(*(_dataset(mount) for mount in venue.mounts), *(more if isinstance(more, list) else ())),
+        priority=target.priority,
+        is_preemptible=target.is_preemptible,
+        datasets=(*(_dataset(mount) for mount in target.mounts), *(more if isinstance(more, list) else ())),
         results=place.results,
         gpus=request.gpus,
         cpus=request.cpus,
         memory_bytes=request.memory_bytes,
         shared_memory_bytes=task.shared_memory or 0,
         experiment=kept_of_run(experiment.beaker),
-        task=merge(_outlives(venue), patch),
+        task=merge(_outlives(target), patch),
     )
 
 
@@ -132,9 +134,9 @@ def _group(experiment: Experiment) -> tuple[str, ...]:
     return (group,) if "/" in group else ()
 
 
-def _outlives(venue: BeakerVenue) -> dict[str, Any]:
+def _outlives(target: BeakerTarget) -> dict[str, Any]:
     """Beaker must not start a job again whose records went with its container: the next client that looks does."""
-    return {} if venue.storage or venue.profile.fs.shared else {"context": {"autoResume": False}}
+    return {} if target.storage or target.profile.fs.shared else {"context": {"autoResume": False}}
 
 
 def _dataset(mount: BeakerMount) -> Mapping[str, Any]:
@@ -145,16 +147,16 @@ def _dataset(mount: BeakerMount) -> Mapping[str, Any]:
     return entry | ({"mode": "readonly"} if mount.read_only else {})
 
 
-def _notes(experiment: Experiment, requests: Mapping[str, Request], venue: BeakerVenue) -> Iterator[str]:
-    profile = venue.profile
+def _notes(experiment: Experiment, requests: Mapping[str, Request], target: BeakerTarget) -> Iterator[str]:
+    profile = target.profile
     for group in _group(experiment):
         yield f"context.group={group}: the experiment joins this group of Beaker"
-    if not venue.clusters:
+    if not target.clusters:
         yield f"the profile of `{profile.name}` names no clusters (beaker.clusters): Beaker takes any of its own"
-    unknown = [name for name in venue.clusters if name not in profile.partitions]
+    unknown = [name for name in target.clusters if name not in profile.partitions]
     if unknown and profile.partitions:
         yield f"what the nodes of {', '.join(unknown)} have is not known, so nothing was checked against them"
-    missing = [mount.path for mount in profile.beaker.mounts if mount not in venue.mounts]
+    missing = [mount.path for mount in profile.beaker.mounts if mount not in target.mounts]
     if missing:
         yield f"not mounted, since not all of these clusters have it: {', '.join(missing)}"
     for name, request in requests.items():
@@ -165,7 +167,7 @@ def _notes(experiment: Experiment, requests: Mapping[str, Request], venue: Beake
             )
         if experiment.tasks[name].after and request.gpus:
             yield f"task {name} holds its machines while it waits for {', '.join(experiment.tasks[name].after)}"
-    if _outlives(venue):
+    if _outlives(target):
         yield f"`{profile.name}` has no storage that outlives a job: after a preemption it begins anew, when a client looks"
     if experiment.limit.per_job is not None:
         yield "limit.per_job: Beaker queues nothing by itself then; `windlass ps --reconcile` makes the next job"

@@ -1,0 +1,114 @@
+"""An experiment at a Slurm site: partition, shapes, walltimes and chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from windlass.core.units import format_duration
+from windlass.plan.capabilities import apply_rules
+from windlass.plan.containers import check_site_containers
+from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.local import Request
+from windlass.plan.pins import built_name
+from windlass.plan.placement import PlacedTask, Placement, bundles_of
+from windlass.plan.shape import request_at, reshaped
+from windlass.plan.site import Site
+from windlass.plan.slurm.links import LinkPlan, gpu_budget, links_of
+from windlass.plan.slurm.nodes import check_nodes
+from windlass.plan.slurm.queue_target import QueueTarget, queue_target_of
+from windlass.plan.slurm.queueing import chain_of, queue_of
+from windlass.sites import Partition
+from windlass.spec import Experiment, Limit
+
+__all__ = ["place_on_slurm"]
+
+
+def place_on_slurm(
+    experiment: Experiment, site: Site, diagnostics: Diagnostics, *, best_effort: bool, reshape: bool
+) -> Placement:
+    """See `windlass.plan.placement.place_tasks`."""
+    target = queue_target_of(experiment, site, diagnostics)
+    notes: list[str] = []
+    if reshape:
+        experiment, notes = reshaped(experiment, target.there.gpus)
+    notes += apply_rules(experiment, site, diagnostics, is_best_effort=best_effort, target=target)
+    check_site_containers(experiment, target.profile, diagnostics)
+    targets = {name: _cpu_target(target) if built_name(name) else target for name in experiment.tasks}
+    requests = {name: request_at(name, task, targets[name], diagnostics) for name, task in experiment.tasks.items()}
+    budget, more = gpu_budget(experiment, requests, diagnostics)
+    tasks = {}
+    for name, request in requests.items():
+        check_nodes(name, experiment.tasks[name], request, targets[name], diagnostics)
+        if built_name(name):
+            tasks[name], _ = _place_task(
+                name, replace(experiment, limit=Limit()), request, None, targets[name], diagnostics
+            )
+            continue
+        times = [time for time in (experiment.limit.time, budget.get(name)) if time is not None]
+        tasks[name], links = _place_task(name, experiment, request, min(times, default=None), target, diagnostics)
+        more += links.notes
+    more += [*_notes(experiment, requests, target, tasks)]
+    return Placement(experiment=experiment, tasks=tasks, target=target, notes=tuple(dict.fromkeys((*notes, *more))))
+
+
+def _cpu_target(target: QueueTarget) -> QueueTarget:
+    """Where the site wants work without GPUs; a QOS and a nice value that the experiment wished for stay behind."""
+    scheduler, partitions = target.profile.scheduler, target.profile.partitions
+    name = scheduler.cpu_partition
+    if not name:
+        return target
+    return replace(target, partition=name, there=partitions.get(name, Partition()), qos=scheduler.qos, nice=0)
+
+
+def _place_task(
+    name: str,
+    experiment: Experiment,
+    request: Request,
+    time_s: float | None,
+    target: QueueTarget,
+    diagnostics: Diagnostics,
+) -> tuple[PlacedTask, LinkPlan]:
+    task = experiment.tasks[name]
+    links = links_of(task, experiment, time_s, target, diagnostics)
+    placed = PlacedTask(
+        request=request,
+        time_s=None if time_s is None else float(time_s),
+        queue=queue_of(task, request, links, target),
+        chain=chain_of(links, target),
+        bundles=bundles_of(name, experiment, request, target.cpus_per_node(task), diagnostics),
+        node_cpus=target.cpus_per_node(task),
+    )
+    return placed, links
+
+
+def _notes(
+    experiment: Experiment, requests: dict[str, Request], target: QueueTarget, tasks: dict[str, PlacedTask]
+) -> Iterator[str]:
+    profile, there = target.profile, target.there
+    if target.partition not in profile.partitions:
+        place = f"partition `{target.partition}`" if target.partition else "the partition that jobs get by themselves"
+        yield f"what the nodes of {place} of `{profile.name}` have is not known, so nothing was checked against them"
+    if there.is_preempted and not experiment.context.preemptible:
+        yield f"others may take nodes of `{target}` away: an interrupted task goes on in the next job of its chain"
+    for name, request in requests.items():
+        if request.nodes > 1 and request.gpus and not profile.net.interconnect:
+            yield (
+                f"task {name} has GPUs on {request.nodes} nodes, and the profile of `{profile.name}` declares no "
+                "interconnect (net.interconnect): collectives may go over a slow network"
+            )
+        if request.gpus and not tasks[name].queue.cpus_per_node and not profile.scheduler.exclusive:
+            yield (
+                f"task {name} asks for GPUs and not for CPUs (tasks.{name}.cpus): a node gives it as many as "
+                f"`{profile.name}` does by itself, perhaps one"
+            )
+    unlimited = [
+        name
+        for name, task in tasks.items()
+        if not built_name(name) and task.time_s is None and task.chain.mode != "none"
+    ]
+    if unlimited and experiment.limit.jobs is None:
+        most = tasks[unlimited[0]].chain.num_links
+        each = tasks[unlimited[0]].queue.time_s
+        walltime = f" of {format_duration(each)}" if each else ""
+        yield f"limit.time is not set: up to {most} jobs{walltime} may follow one another while the task is interrupted"
