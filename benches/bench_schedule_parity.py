@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from olmo_core.optim import scheduler as theirs
 
 from windlass import train
-from windlass.train.optim.schedules import Progress, lr_factor
+from windlass.train.optim.schedules import ScheduleStep, lr_factor
 
 STEPS, PEAK, BOUND = 1000, 3e-4, 1e-12
 steps = train.Duration.steps
@@ -61,7 +61,7 @@ def main() -> int:
     worst = 0.0
     for name, (other, own) in PAIRS.items():
         apart = max(
-            abs(other.get_lr(PEAK, step, STEPS) / PEAK - lr_factor(own, Progress(step=step), steps(STEPS)))
+            abs(other.get_lr(PEAK, step, STEPS) / PEAK - lr_factor(own, ScheduleStep(step=step), steps(STEPS)))
             for step in range(1, STEPS + 1)
         )
         worst = max(worst, apart)

@@ -4,7 +4,7 @@
 
 Peers: `plain` (a bare torch loop around a short reference model), `hf` (transformers.Trainer), `olmo-core`
 (ai2-olmo-core's Trainer and transformer train module), `windlass`. All train a pre-norm llama without biases, untied,
-AdamW, gradients clipped at 1.0, a constant rate, and read the same headless file of uint16 tokens.
+AdamW, gradients clipped at 1.0, a constant rate, and read the same raw file of uint16 tokens.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ def run_windlass(settings: Settings, stamps: Stamps) -> None:
     """windlass, from a recipe, with the callbacks every run has."""
     from windlass import train
 
-    class Stamp(train.Callback):
+    class Stamp(train.TrainerCallback):
         def on_step_end(self) -> None:
             stamps.step()
 

@@ -62,7 +62,7 @@ def loss(model, batch):
     return functional.cross_entropy(model(images_B1HW), labels_B, reduction="sum"), len(labels_B)
 
 
-class Accuracy(train.Callback):
+class Accuracy(train.TrainerCallback):
     """Share of digits that are read right, every so many steps."""
 
     def on_step_end(self):

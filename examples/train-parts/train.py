@@ -7,7 +7,7 @@ import torch
 from windlass import train
 
 
-class Samples(train.Callback):
+class Samples(train.TrainerCallback):
     """Writes a few bytes with the model now and then."""
 
     def __init__(self, every):

@@ -26,7 +26,7 @@ def recipe() -> train.Recipe:
         duration=train.Duration.steps(500),
         optim=train.AdamWConfig(lr=4e-3),
         schedule=train.CosineConfig(warmup=train.Duration.steps(20)),
-        checkpoint=train.CheckpointConfig(every=train.Duration.steps(20), keep=2),
+        checkpoint=train.CheckpointerConfig(every=train.Duration.steps(20), keep=2),
         callbacks={
             "held-out": train.LMEvalConfig(
                 sources={"held": train.SourceConfig(path=("text/held.txt",))},

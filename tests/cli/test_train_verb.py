@@ -12,7 +12,7 @@ from tests.cli.conftest import Windlass
 from windlass.cli.completion.files import complete_recipes
 from windlass.cli.verbs.run.train import train_command
 from windlass.train.recipes import SHIPPED
-from windlass.train.resolve import Resolved
+from windlass.train.resolve import ResolvedRecipe
 
 
 def test_a_dry_run_shows_every_value_with_its_origin(windlass: Windlass) -> None:
@@ -131,11 +131,11 @@ def test_the_list_has_every_shipped_recipe(windlass: Windlass) -> None:
 def test_a_run_gets_the_resolved_recipe_and_its_exit_code_comes_back(
     windlass: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Resolved] = []
+    seen: list[ResolvedRecipe] = []
 
     class Run:
         @staticmethod
-        def run_recipe(resolved: Resolved) -> int:
+        def run_recipe(resolved: ResolvedRecipe) -> int:
             seen.append(resolved)
             return 75
 

@@ -22,7 +22,7 @@ from tests.train.hf.models import MODELS
 from tests.train.olmo_core.written import model_data
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_json
-from windlass.train.checkpoint.dcp.reader import read_foreign
+from windlass.train.checkpoint.dcp.reader import read_dcp
 from windlass.train.checkpoint.storage.files import LocalFiles
 from windlass.train.checkpoint.storage.listing import list_committed
 from windlass.train.checkpoint.store import open_store
@@ -141,7 +141,7 @@ def _torch(folder: Path, rng: random.Random) -> None:
     path = rng.choice([copy / ".metadata", *sorted(copy.glob("*.distcp"))])
     path.write_bytes(mutated(path.read_bytes(), rng))
     with contextlib.suppress(WindlassError):
-        found = read_foreign(str(copy))
+        found = read_dcp(str(copy))
         for name in found:
             with contextlib.suppress(WindlassError):
                 found[name].read()

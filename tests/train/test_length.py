@@ -12,12 +12,12 @@ from tests.train.hf.models import MODELS
 from tests.train.hf.test_runs import recipe
 from windlass import train
 from windlass.train.build import build_trainer
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.tokenization.ingestion import ingest
 from windlass.train.optim.schedule_config import LinearConfig
 from windlass.train.parallel.world import World
-from windlass.train.plan import Machine, plan_recipe
+from windlass.train.plan import MachineSpec, plan_recipe
 from windlass.train.plan.page import plan_page
 
 MODEL = dataclasses.replace(MODELS["llama"], vocab_size=258, num_layers=1)
@@ -30,7 +30,7 @@ def epochs_of(folder: Path, number: int, *, lines: int = 8, **changes: object) -
     return made
 
 
-class Rates(Callback):
+class Rates(TrainerCallback):
     def __init__(self) -> None:
         self.seen: list[float] = []
 
@@ -44,11 +44,11 @@ def test_plan_and_progress_say_how_many_steps_will_run(
 ) -> None:
     planned = epochs_of(tmp_path, number, lines=lines, stop=train.Duration.steps(100))
     source = SourceConfig(path=(str(tmp_path / "text.txt"),))
-    before = plan_recipe(planned, Machine(), apply=False)
+    before = plan_recipe(planned, MachineSpec(), apply=False)
     assert not before.length.is_exact
     assert "length        about " in "\n".join(plan_page(before))
     ingest(source, TokenizerConfig(path="bytes"), cache=tmp_path / "cache")
-    plan = plan_recipe(planned, Machine(), apply=False)
+    plan = plan_recipe(planned, MachineSpec(), apply=False)
     assert (plan.length.steps, plan.length.is_exact, plan.length.is_bound) == (steps, True, False)
     assert not any("depends on the data" in warning for warning in plan.warnings)
     made = build_trainer(planned, World(device=torch.device("cpu")))
@@ -90,7 +90,7 @@ def test_a_schedule_ends_with_the_epochs(tmp_path: Path) -> None:
 def test_a_stop_is_only_a_bound_where_the_data_is_not_here(tmp_path: Path) -> None:
     gone = epochs_of(tmp_path, 2, stop=train.Duration.steps(100))
     (tmp_path / "text.txt").unlink()
-    plan = plan_recipe(gone, Machine(), apply=False)
+    plan = plan_recipe(gone, MachineSpec(), apply=False)
     assert plan.length.is_bound
     assert "length        at most 100 steps" in "\n".join(plan_page(plan))
     assert any("depends on the data" in warning for warning in plan.warnings)

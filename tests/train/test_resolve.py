@@ -24,7 +24,7 @@ from windlass.train.optim.config import AdamWConfig, LionConfig
 from windlass.train.page import recipe_page
 from windlass.train.recipe import Recipe
 from windlass.train.recipes import SHIPPED
-from windlass.train.resolve import Resolved, resolve
+from windlass.train.resolve import ResolvedRecipe, resolve
 
 MINE = """\
 from windlass import train
@@ -357,9 +357,9 @@ def test_overrides_commute_with_python(data: st.DataObject) -> None:
     assert resolve_record(found).recipe == found.recipe
 
 
-def resolve_record(resolved: Resolved) -> Resolved:
+def resolve_record(resolved: ResolvedRecipe) -> ResolvedRecipe:
     recipe = from_data(Recipe, json.loads(json.dumps(resolved.record()))["recipe"])
-    return Resolved(recipe=recipe, source="record", origins={})
+    return ResolvedRecipe(recipe=recipe, source="record", origins={})
 
 
 def _written(value: object) -> str:

@@ -20,19 +20,19 @@ from tests.train.tiny_recipe import tiny_recipe
 from windlass.core.errors import Problem, SpecError
 from windlass.train.build import build_trainer, building
 from windlass.train.callbacks.compiling import Compiling
-from windlass.train.checkpoint.config import CheckpointConfig, LoadConfig
+from windlass.train.checkpoint.config import CheckpointerConfig, LoadConfig
 from windlass.train.data.config import SourceConfig
 from windlass.train.duration import Duration
 from windlass.train.optim.config import AdamWConfig
 from windlass.train.parallel.world import World
 from windlass.train.recipe import Recipe
-from windlass.train.resolve import Resolved
+from windlass.train.resolve import ResolvedRecipe
 from windlass.train.run import run_recipe
 from windlass.train.trainer import Trainer
 
 
 def run(recipe: Recipe) -> int:
-    return run_recipe(Resolved(recipe=recipe, source="test", origins={}))
+    return run_recipe(ResolvedRecipe(recipe=recipe, source="test", origins={}))
 
 
 def test_too_little_memory_is_said_without_a_traceback(
@@ -89,16 +89,16 @@ def test_a_path_that_holds_nothing_is_told(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_an_interval_of_nothing_is_refused() -> None:
-    config = CheckpointConfig(every=None, ephemeral_every=Duration.tokens(0))
+    config = CheckpointerConfig(every=None, ephemeral_every=Duration.tokens(0))
     assert [finding[0] for finding in config.check()] == ["ephemeral_every"]
-    assert list(CheckpointConfig().check()) == []
+    assert list(CheckpointerConfig().check()) == []
 
 
 def test_a_refused_run_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = tiny_recipe(tmp_path, steps=1)
     folder = tmp_path / "some" / "where"
     gone = dataclasses.replace(data_of(recipe), sources=(SourceConfig(path=(str(tmp_path / "gone"),)),))
-    refused = dataclasses.replace(recipe, data=gone, checkpoint=CheckpointConfig(folder=str(folder)))
+    refused = dataclasses.replace(recipe, data=gone, checkpoint=CheckpointerConfig(folder=str(folder)))
     assert run(refused) == 3
     assert "there is no data" in capsys.readouterr().err
     assert not (tmp_path / "some").exists()

@@ -12,9 +12,9 @@ from windlass.train.model.presets import preset
 from windlass.train.model.rope import frequencies
 from windlass.train.optim.config import AdamWConfig
 from windlass.train.optim.schedule_config import LinearConfig
-from windlass.train.optim.schedules import Progress, Rates, lr_factor
+from windlass.train.optim.schedules import Rates, ScheduleStep, lr_factor
 from windlass.train.parallel.config import BudgetCheckpointing, SelectiveCheckpointing
-from windlass.train.plan import Machine, plan_recipe
+from windlass.train.plan import MachineSpec, plan_recipe
 from windlass.train.recipe import Recipe
 from windlass.train.resolve import resolve
 
@@ -81,7 +81,7 @@ def test_the_rate_is_at_its_peak_when_the_schedule_says_so_and_ends_at_zero(name
 
     def factor(step: int) -> float:
         tokens = min(step * batch, recipe.duration.value)
-        at = Progress(step=step, tokens=tokens, rates=Rates(batch_tokens=batch))
+        at = ScheduleStep(step=step, tokens=tokens, rates=Rates(batch_tokens=batch))
         return lr_factor(schedule, at, recipe.duration)
 
     warmup = schedule.warmup.value
@@ -147,6 +147,6 @@ def test_the_plan_can_be_applied_to_a_small_model_of_the_same_kind(name: str) ->
         "parallel.compile=false",
         "~parallel.checkpointing",
     )
-    plan = plan_recipe(resolve(name, changes).recipe, Machine(world=16))
+    plan = plan_recipe(resolve(name, changes).recipe, MachineSpec(world=16))
     assert plan.applied.note == ""
     assert plan.applied.facts["mesh"] == ({"dp_shard": 2, "cp": 8} if name in LONG else {"dp_shard": 16})

@@ -7,12 +7,12 @@ import signal
 
 import pytest
 
-from windlass.train.stopping import MARGIN_S, UNKNOWN_SAVE_S, Stopper, StopReason, end_of_allocation
+from windlass.train.stopping import MARGIN_S, UNKNOWN_SAVE_S, StopReason, StopRequests, end_of_allocation
 
 
-def quiet(**settings: object) -> Stopper:
+def quiet(**settings: object) -> StopRequests:
     settings.setdefault("deadline", lambda: None)
-    return Stopper(asks_report=False, **settings)  # type: ignore[arg-type]
+    return StopRequests(asks_report=False, **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])

@@ -9,8 +9,8 @@ import torch
 
 from tests.train.tiny import QUIET, Diary, MemoryStore, PointLoader, point_module
 from windlass.core.errors import UsageError
-from windlass.train.callbacks.protocol import Callback
-from windlass.train.checkpoint.config import CheckpointConfig, LoadConfig
+from windlass.train.callbacks.protocol import TrainerCallback
+from windlass.train.checkpoint.config import CheckpointerConfig, LoadConfig
 from windlass.train.duration import Duration
 from windlass.train.errors import CheckpointError, TrainingError
 from windlass.train.optim.schedule_config import LinearConfig
@@ -33,7 +33,7 @@ def are_equal(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
-class StopAt(Callback):
+class StopAt(TrainerCallback):
     def __init__(self, step: int) -> None:
         self.step = step
 
@@ -140,7 +140,7 @@ def test_a_longer_duration_goes_on() -> None:
 def test_never_loading_begins_anew_and_says_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
     store = MemoryStore()
     trainer_of(3, store=store).fit()
-    config = CheckpointConfig(load=LoadConfig(strategy="never"))
+    config = CheckpointerConfig(load=LoadConfig(strategy="never"))
     diary = Diary()
     trainer_of(2, store=store, checkpoint=config, callbacks={"diary": diary}).fit()
     assert "load" not in diary.hooks
@@ -148,13 +148,13 @@ def test_never_loading_begins_anew_and_says_what_stays(capsys: pytest.CaptureFix
 
 
 def test_always_loading_needs_something_to_load() -> None:
-    config = CheckpointConfig(load=LoadConfig(strategy="always"))
+    config = CheckpointerConfig(load=LoadConfig(strategy="always"))
     with pytest.raises(CheckpointError, match="there is no checkpoint in memory") as error:
         trainer_of(store=MemoryStore(), checkpoint=config).fit()
     assert error.value.code == "no-checkpoint"
 
 
-class Poison(Callback):
+class Poison(TrainerCallback):
     """A loss that is no number from a step on."""
 
     def on_step_start(self, batch: Any) -> None:
@@ -181,7 +181,7 @@ def test_bad_weights_are_never_saved_even_where_training_goes_on() -> None:
 
 
 def test_a_callback_that_fails_at_the_end_does_not_hide_the_error() -> None:
-    class Bad(Callback):
+    class Bad(TrainerCallback):
         def on_step_end(self) -> None:
             raise KeyError("first")
 
@@ -205,19 +205,19 @@ def test_a_loader_that_ends_ends_training() -> None:
 
 
 def test_callbacks_run_by_priority_then_name_and_names_are_taken_once() -> None:
-    class Early(Callback):
+    class Early(TrainerCallback):
         priority = 5
 
-    trainer = trainer_of(callbacks={"b": Callback(), "a": Callback(), "z": Early()})
+    trainer = trainer_of(callbacks={"b": TrainerCallback(), "a": TrainerCallback(), "z": Early()})
     assert list(trainer.callbacks) == ["z", "a", "b"]
     with pytest.raises(UsageError, match="there is a callback a already"):
-        trainer.add_callback("a", Callback())
+        trainer.add_callback("a", TrainerCallback())
 
 
 def test_a_callback_may_add_another_one_while_it_is_attached() -> None:
     diary = Diary()
 
-    class Adding(Callback):
+    class Adding(TrainerCallback):
         def on_attach(self) -> None:
             self.trainer.add_callback("diary", diary)
 
@@ -226,7 +226,7 @@ def test_a_callback_may_add_another_one_while_it_is_attached() -> None:
 
 
 def test_a_callback_keeps_its_state_in_checkpoints() -> None:
-    class Counting(Callback):
+    class Counting(TrainerCallback):
         count = 0
 
         def on_step_end(self) -> None:

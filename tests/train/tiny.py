@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.checkpoint.protocol import Committed
 from windlass.train.data.protocol import Share
 from windlass.train.modules.basic import BasicModule
 from windlass.train.parallel.world import World
 
 Points = tuple[Tensor, Tensor]
-QUIET: dict[str, Callback | None] = {"console": None, "speed": None, "garbage": None}
+QUIET: dict[str, TrainerCallback | None] = {"console": None, "speed": None, "garbage": None}
 
 
 class PointLoader:
@@ -56,7 +56,7 @@ def point_module(world: World | None = None, *, dropout: float = 0.0, lr: float 
     return BasicModule(model, torch.optim.AdamW(model.parameters(), lr=lr), point_loss, world=world)
 
 
-class Diary(Callback):
+class Diary(TrainerCallback):
     """Writes down what it is told."""
 
     def __init__(self) -> None:

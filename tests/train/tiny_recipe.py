@@ -11,10 +11,10 @@ import torch
 
 from windlass import train
 from windlass.train.callbacks.config import ConsoleConfig, SpeedConfig
-from windlass.train.callbacks.protocol import Callback
-from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.callbacks.protocol import TrainerCallback
+from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.checkpoint.layout import Box
-from windlass.train.checkpoint.reading import Reader, tensors_by_name
+from windlass.train.checkpoint.reading import CheckpointReader, tensors_by_name
 from windlass.train.checkpoint.storage.files import open_files
 from windlass.train.checkpoint.tensors import DTYPES
 from windlass.train.optim.config import AdamWConfig
@@ -40,7 +40,7 @@ def tiny_recipe(
     if not text.exists():
         write_text(text)
     settings.setdefault(
-        "checkpoint", CheckpointConfig(folder=str(folder / "checkpoints"), every=train.Duration.steps(2))
+        "checkpoint", CheckpointerConfig(folder=str(folder / "checkpoints"), every=train.Duration.steps(2))
     )
     return train.Recipe(
         name="tiny",
@@ -65,7 +65,7 @@ def tiny_recipe(
     )
 
 
-class RowLog(Callback):
+class RowLog(TrainerCallback):
     """Appends the rows of each step to a file for each process."""
 
     def __init__(self, folder: str) -> None:
@@ -96,7 +96,7 @@ def rows_by_step(folder: Path, num_rows_step: int = 1) -> dict[int, list[int]]:
 
 def tensors_of(checkpoint: Path) -> dict[str, bytes]:
     """The bytes of all tensors by name, whatever the number of processes that wrote them."""
-    reader = Reader.open(open_files(str(checkpoint)))
+    reader = CheckpointReader.open(open_files(str(checkpoint)))
     found: dict[str, bytes] = {}
     for (section, name), entry in tensors_by_name(reader.layout).items():
         whole = torch.empty(entry.shape, dtype=DTYPES[entry.dtype])

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from windlass.train.callbacks.gradients import Gradients
     from windlass.train.callbacks.memory import Memory
     from windlass.train.callbacks.profiler import Profiler
-    from windlass.train.callbacks.protocol import Callback
+    from windlass.train.callbacks.protocol import TrainerCallback
     from windlass.train.callbacks.report import Report
     from windlass.train.callbacks.sequence_length import SequenceLength
     from windlass.train.callbacks.speed import Speed
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from windlass.train.callbacks.trackers.tensorboard import TensorBoard
     from windlass.train.callbacks.trackers.wandb import Wandb
     from windlass.train.checkpoint.config import (
-        CheckpointConfig,
+        CheckpointerConfig,
         LoadConfig,
     )
-    from windlass.train.checkpoint.dcp.reader import read_foreign
+    from windlass.train.checkpoint.dcp.reader import read_dcp
     from windlass.train.checkpoint.protocol import CheckpointStore, Committed
     from windlass.train.checkpoint.store import open_store
     from windlass.train.compare.checkpoints import diff_checkpoints
@@ -121,7 +121,7 @@ if TYPE_CHECKING:
         WSDConfig,
         WSDSConfig,
     )
-    from windlass.train.optim.schedules import Progress, lr_factor
+    from windlass.train.optim.schedules import ScheduleStep, lr_factor
     from windlass.train.parallel.apply import parallelize
     from windlass.train.parallel.config import (
         BudgetCheckpointing,
@@ -135,7 +135,7 @@ if TYPE_CHECKING:
     from windlass.train.parallel.sync import no_sync
     from windlass.train.parallel.world import World
     from windlass.train.recipe import LossConfig, Recipe
-    from windlass.train.resolve import Resolved
+    from windlass.train.resolve import ResolvedRecipe
     from windlass.train.run import run_recipe
     from windlass.train.stopping import StopReason
     from windlass.train.targets.config import ModelTarget, ModuleTarget
@@ -169,8 +169,8 @@ else:
             "windlass.train.optim.normuon": ("NorMuon",),
             "windlass.train.optim.muon": ("Muon",),
             "windlass.train.optim.loss": ("language_loss",),
-            "windlass.train.optim.schedules": ("Progress", "lr_factor"),
-            "windlass.train.callbacks.protocol": ("Callback",),
+            "windlass.train.optim.schedules": ("ScheduleStep", "lr_factor"),
+            "windlass.train.callbacks.protocol": ("TrainerCallback",),
             "windlass.train.compare.checkpoints": ("diff_checkpoints",),
             "windlass.train.compare.losses": ("compare_losses",),
             "windlass.train.evaluate.downstream": ("Downstream", "run_tasks"),
@@ -181,7 +181,7 @@ else:
             "windlass.train.hf.exchange": ("import_hf", "load_hf"),
             "windlass.train.hf.sources": ("load_model", "open_model"),
             "windlass.train.data.build": ("build_loader",),
-            "windlass.train.checkpoint.dcp.reader": ("read_foreign",),
+            "windlass.train.checkpoint.dcp.reader": ("read_dcp",),
             "windlass.train.checkpoint.protocol": ("CheckpointStore", "Committed"),
             "windlass.train.checkpoint.store": ("open_store",),
             "windlass.train.errors": ("CheckpointError", "TrainingError"),
@@ -233,7 +233,7 @@ else:
                 "StrictConfig",
             ),
             "windlass.train.checkpoint.config": (
-                "CheckpointConfig",
+                "CheckpointerConfig",
                 "LoadConfig",
             ),
             "windlass.train.callbacks.config": (
@@ -273,7 +273,7 @@ else:
             "windlass.train.parallel.sync": ("no_sync",),
             "windlass.train.parallel.world": ("World",),
             "windlass.train.recipe": ("LossConfig", "Recipe"),
-            "windlass.train.resolve": ("Resolved",),
+            "windlass.train.resolve": ("ResolvedRecipe",),
             "windlass.train.run": ("run_recipe",),
             "windlass.train.stopping": ("StopReason",),
             "windlass.train.trainer": ("Outcome", "Trainer"),
@@ -289,11 +289,10 @@ __all__ = [
     "BatchSize",
     "BatchSizeConfig",
     "BudgetCheckpointing",
-    "Callback",
-    "CheckpointConfig",
     "CheckpointError",
     "CheckpointStore",
     "Checkpointer",
+    "CheckpointerConfig",
     "Comet",
     "CometConfig",
     "Committed",
@@ -351,13 +350,13 @@ __all__ = [
     "PowerConfig",
     "Profiler",
     "ProfilerConfig",
-    "Progress",
     "PythonConfig",
     "Recipe",
     "Report",
     "ReportConfig",
-    "Resolved",
+    "ResolvedRecipe",
     "RopeConfig",
+    "ScheduleStep",
     "ScheduleTarget",
     "SelectiveCheckpointing",
     "SequenceLength",
@@ -378,6 +377,7 @@ __all__ = [
     "TokenizerConfig",
     "TrainModule",
     "Trainer",
+    "TrainerCallback",
     "TrainingError",
     "WSDConfig",
     "WSDSConfig",
@@ -408,7 +408,7 @@ __all__ = [
     "open_store",
     "parallelize",
     "preset",
-    "read_foreign",
+    "read_dcp",
     "run_recipe",
     "run_tasks",
     "set_lr",

@@ -16,7 +16,7 @@ from windlass.train.callbacks.compiling import Compiling
 from windlass.train.data.build import build_loader
 from windlass.train.data.config import DataConfig, LoaderTarget
 from windlass.train.data.protocol import CountsPasses, Loader
-from windlass.train.data.tokenization.progress import Announcer
+from windlass.train.data.tokenization.progress import IngestProgress
 from windlass.train.evaluate.build import evaluation_makers
 from windlass.train.folder import checkpoint_folder, ensure_folder, removing_if_refused
 from windlass.train.model.config import ModelConfig
@@ -34,7 +34,7 @@ from windlass.train.parallel.apply import parallelize, pipeline_of, replicas_of
 from windlass.train.parallel.world import World
 from windlass.train.plan.checks import check_parts, plan_misfits
 from windlass.train.recipe import Recipe
-from windlass.train.resolve import Resolved
+from windlass.train.resolve import ResolvedRecipe
 from windlass.train.targets.config import ModelTarget
 from windlass.train.targets.model import build_own_model, form_of, own_vocab_size
 from windlass.train.targets.running import build_own_loader, build_own_module
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from windlass.train.callbacks.config import CallbackConfig
-    from windlass.train.callbacks.protocol import Callback
+    from windlass.train.callbacks.protocol import TrainerCallback
     from windlass.train.checkpoint.protocol import CheckpointStore
 
 __all__ = ["build_trainer", "building"]
 
 
 @contextmanager
-def building(recipe: Recipe | Resolved) -> Iterator[Trainer[Any]]:
+def building(recipe: Recipe | ResolvedRecipe) -> Iterator[Trainer[Any]]:
     """A trainer of a recipe, in the process group that torchrun's variables name; the group is left at the end.
 
         with train.building(recipe) as trainer:
@@ -63,7 +63,7 @@ def building(recipe: Recipe | Resolved) -> Iterator[Trainer[Any]]:
         SpecError: what only shows with data and processes at hand: shapes that do not divide, a small vocabulary.
         PreconditionError: the checkpoint folder cannot be written, or has no room.
     """
-    device = recipe.recipe.device if isinstance(recipe, Resolved) else recipe.device
+    device = recipe.recipe.device if isinstance(recipe, ResolvedRecipe) else recipe.device
     world = World.begin(device)
     try:
         yield build_trainer(recipe, world)
@@ -73,19 +73,21 @@ def building(recipe: Recipe | Resolved) -> Iterator[Trainer[Any]]:
     world.end()
 
 
-def build_trainer(recipe: Recipe | Resolved, world: World) -> Trainer[Any]:
+def build_trainer(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]:
     """Everything that a recipe names, put together. Collective; raises as `building`.
 
     Where it raises, the folder of checkpoints is gone again if it was made here.
     """
-    chosen = recipe.recipe if isinstance(recipe, Resolved) else recipe
+    chosen = recipe.recipe if isinstance(recipe, ResolvedRecipe) else recipe
     folder = "" if chosen.no_checkpoints else checkpoint_folder(chosen.checkpoint.folder, chosen.name)
     with removing_if_refused(folder, world):
         return _built(recipe, world)
 
 
-def _built(recipe: Recipe | Resolved, world: World) -> Trainer[Any]:
-    resolved = recipe if isinstance(recipe, Resolved) else Resolved(recipe=recipe, source="python", origins={})
+def _built(recipe: Recipe | ResolvedRecipe, world: World) -> Trainer[Any]:
+    resolved = (
+        recipe if isinstance(recipe, ResolvedRecipe) else ResolvedRecipe(recipe=recipe, source="python", origins={})
+    )
     recipe = resolved.recipe
     problems = [*plan_misfits(recipe), *_misfits(recipe)]
     if problems:
@@ -164,7 +166,7 @@ def _loader(recipe: Recipe, world: World, vocab_size: int | None) -> Loader[Any]
         share=world.share,
         vocab_size=vocab_size,
         is_pinned=world.device.type == "cuda",
-        on_progress=Announcer(),
+        on_progress=IngestProgress(),
     )
 
 
@@ -236,5 +238,5 @@ def _wanted(recipe: Recipe) -> Mapping[str, CallbackConfig]:
     return {name: config for name, config in recipe.callbacks.items() if config.kind not in left_out}
 
 
-def _callbacks(recipe: Recipe, vocab_size: int | None) -> Mapping[str, Callback | None]:
+def _callbacks(recipe: Recipe, vocab_size: int | None) -> Mapping[str, TrainerCallback | None]:
     return build_callbacks(_wanted(recipe), evaluation_makers(recipe, vocab_size))

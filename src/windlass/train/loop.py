@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.metrics import StepMetrics, refuse_bad_loss
 from windlass.train.modules.protocol import StepFacts
 from windlass.train.randomness import generator_states, restore_generators
@@ -238,7 +238,7 @@ class Loop(Generic[T]):
             getattr(callback, hook)(*args)
 
 
-def _tell_end(callback: Callback, error: BaseException) -> None:
+def _tell_end(callback: TrainerCallback, error: BaseException) -> None:
     try:
         callback.on_error(error)
         callback.on_end()

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from windlass.config import join_path, to_data
 from windlass.config.emit import yaml_of_data
-from windlass.train.resolve import Resolved
+from windlass.train.resolve import ResolvedRecipe
 
 __all__ = ["recipe_page"]
 
 _MAX_COLUMN = 56
 
 
-def recipe_page(resolved: Resolved) -> list[str]:
+def recipe_page(resolved: ResolvedRecipe) -> list[str]:
     """The lines, comments in one column where lines are short enough."""
     pairs = list(_mapping(to_data(resolved.recipe, keep_defaults=True), (), 0, resolved.origins))
     widths = [len(text) for text, origin in pairs if origin and len(text) <= _MAX_COLUMN]

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal
 
 from windlass.config import Doc, Finding, Name, Range
 from windlass.train.callbacks.config import CallbackConfig
-from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.data.config import AnyData
 from windlass.train.duration import Duration
 from windlass.train.model.config import ModelConfig
@@ -82,7 +82,7 @@ class Recipe:
     schedule: Annotated[AnySchedule, Doc("The learning rate over time.")] = CosineConfig()
     loss: Annotated[LossConfig, Doc("What is minimised.")] = LossConfig()
     parallel: Annotated[ParallelConfig, Doc("How the model is spread.")] = ParallelConfig()
-    checkpoint: Annotated[CheckpointConfig, Doc("When state is kept.")] = CheckpointConfig()
+    checkpoint: Annotated[CheckpointerConfig, Doc("When state is kept.")] = CheckpointerConfig()
     callbacks: Annotated[Mapping[str, CallbackConfig], Doc("What hangs on the trainer, by name.")] = field(
         default_factory=dict
     )

@@ -21,7 +21,7 @@ from windlass.train.recipes import SHIPPED
 from windlass.train.reference import FILE_MODULE, load_module, load_reference, place_of_error
 from windlass.train.targets.parts import code_of, complete
 
-__all__ = ["RECORD_SCHEMA", "Resolved", "read_recipe", "resolve"]
+__all__ = ["RECORD_SCHEMA", "ResolvedRecipe", "read_recipe", "resolve"]
 
 RECORD_SCHEMA = "windlass.recipe/1"
 _DATA_ENDINGS = (".yaml", ".yml", ".json")
@@ -30,7 +30,7 @@ _RECORD = "config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class ResolvedRecipe:
     """A recipe that was checked, and where each of its values came from.
 
     Attributes:
@@ -58,7 +58,7 @@ class Resolved:
         }
 
 
-def resolve(name: str, overrides: Sequence[str] = ()) -> Resolved:
+def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     """The recipe that `name` stands for, with overrides.
 
     Args:
@@ -84,7 +84,9 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> Resolved:
     recipe, problems, places = complete(loaded.value, loaded.origins)
     raise_any(problems)
     whole = Loaded(recipe, {**loaded.origins, **places})
-    return Resolved(recipe=recipe, source=source, overrides=tuple(overrides), origins=dict(_origins(whole, source)))
+    return ResolvedRecipe(
+        recipe=recipe, source=source, overrides=tuple(overrides), origins=dict(_origins(whole, source))
+    )
 
 
 def read_recipe(name: str) -> tuple[Recipe | type[Recipe] | str, str]:

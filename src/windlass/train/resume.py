@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from windlass.train.checkpoint.reading import CONFIG_FILE, Reader
-from windlass.train.checkpoint.source import Loaded, Source, load_newest, resolve_load
+from windlass.train.checkpoint.reading import CONFIG_FILE, CheckpointReader
+from windlass.train.checkpoint.source import CheckpointSource, LoadedCheckpoint, load_newest, resolve_load
 from windlass.train.checkpoint.storage.files import open_files
 from windlass.train.checkpoint.store import FolderStore, open_store
 from windlass.train.errors import CheckpointError
@@ -60,7 +60,7 @@ def load_first_state(trainer: Trainer[Any]) -> str:
 
 def _changed_code(code: Mapping[str, Mapping[str, str]], path: str) -> Iterator[str]:
     """What is another part of the user's own now than when the checkpoint was written; training goes on with it."""
-    before = Reader.open(open_files(path)).read_object(CONFIG_FILE).get("code") or {}
+    before = CheckpointReader.open(open_files(path)).read_object(CONFIG_FILE).get("code") or {}
     name = path.rstrip("/").rpartition("/")[2]
     for where, own in code.items():
         old = before.get(where)
@@ -75,7 +75,7 @@ def _data_seed(trainer: Trainer[Any]) -> Any:
     return trainer.loader.state_dict().get("seed")
 
 
-def _load(trainer: Trainer[Any], source: Source) -> Loaded:
+def _load(trainer: Trainer[Any], source: CheckpointSource) -> LoadedCheckpoint:
     """Fill the module's state from the first checkpoint that is whole."""
     store = cast("FolderStore | None", trainer.store)
     if store is None or source.kind != "own":
@@ -95,11 +95,11 @@ def _load(trainer: Trainer[Any], source: Source) -> Loaded:
     return loaded
 
 
-def _has_optimizer(source: Source) -> bool:
-    return "optim" in Reader.open(open_files(source.paths[0])).layout.tensors
+def _has_optimizer(source: CheckpointSource) -> bool:
+    return "optim" in CheckpointReader.open(open_files(source.paths[0])).layout.tensors
 
 
-def _warm_start(trainer: Trainer[Any], source: Source) -> str:
+def _warm_start(trainer: Trainer[Any], source: CheckpointSource) -> str:
     """Weights from elsewhere; training begins at its first step."""
     from windlass.train.hf.warm_start import warm_start  # lazy: few runs begin so
 

@@ -21,7 +21,7 @@ from windlass.train.errors import TrainingError
 
 if TYPE_CHECKING:
     from windlass.train.parallel.world import World
-    from windlass.train.resolve import Resolved
+    from windlass.train.resolve import ResolvedRecipe
     from windlass.train.trainer import Outcome
 
 __all__ = ["EXIT_STOPPED", "run_recipe"]
@@ -30,7 +30,7 @@ EXIT_STOPPED = 75
 """Stopped before its end with its state saved (EX_TEMPFAIL of sysexits.h)."""
 
 
-def run_recipe(resolved: Resolved) -> int:
+def run_recipe(resolved: ResolvedRecipe) -> int:
     """Train; returns the exit code. Joins and leaves the process group that torchrun's variables name."""
     from windlass.train.parallel.world import World  # lazy: torch costs seconds, and --help needs none of it
 
@@ -60,7 +60,7 @@ def run_recipe(resolved: Resolved) -> int:
     return code
 
 
-def _tell_suspects(resolved: Resolved, world: World) -> None:
+def _tell_suspects(resolved: ResolvedRecipe, world: World) -> None:
     from windlass.train.plan.warnings import suspects_of  # lazy: after the process group, which may take long
 
     for warning in suspects_of(resolved.recipe) if world.is_main else ():

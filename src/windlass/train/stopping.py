@@ -18,7 +18,7 @@ from typing import Any
 
 from windlass import report
 
-__all__ = ["MARGIN_S", "UNKNOWN_SAVE_S", "StopReason", "Stopper", "end_of_allocation"]
+__all__ = ["MARGIN_S", "UNKNOWN_SAVE_S", "StopReason", "StopRequests", "end_of_allocation"]
 
 MARGIN_S = 15.0
 """What a process needs besides the save to leave before its allocation ends."""
@@ -37,7 +37,7 @@ class StopReason(Enum):
     REQUEST = "a callback asked for it"
 
 
-class Stopper:
+class StopRequests:
     """What this process has heard; asking costs microseconds.
 
     Args:

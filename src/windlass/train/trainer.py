@@ -13,8 +13,8 @@ from torch import Tensor
 from windlass.core.errors import UsageError
 from windlass.train.callbacks.build import mandatory_callbacks
 from windlass.train.callbacks.checkpointer import Checkpointer
-from windlass.train.callbacks.protocol import Callback
-from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.callbacks.protocol import TrainerCallback
+from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.checkpoint.protocol import CheckpointStore
 from windlass.train.checkpoint.storage.lock import sole_trainer
 from windlass.train.data.protocol import CountsPasses, Loader
@@ -28,7 +28,7 @@ from windlass.train.optim.schedules import schedule_function
 from windlass.train.parallel.world import World
 from windlass.train.progress import is_reached
 from windlass.train.resume import load_first_state
-from windlass.train.stopping import Stopper, StopReason
+from windlass.train.stopping import StopReason, StopRequests
 
 __all__ = ["Outcome", "Trainer"]
 
@@ -95,20 +95,20 @@ class Trainer(Generic[T]):
         duration: Duration,
         stop: Duration | None = None,
         schedule: ScheduleConfig | Callable[[int, int], float] | None = None,
-        callbacks: Mapping[str, Callback | None] | None = None,
+        callbacks: Mapping[str, TrainerCallback | None] | None = None,
         store: CheckpointStore | None = None,
-        checkpoint: CheckpointConfig | None = None,
+        checkpoint: CheckpointerConfig | None = None,
         world: World | None = None,
         collect_every: int = 10,
         seed: int = 0,
         config: Mapping[str, Any] | None = None,
         stop_on_nan: bool = True,
-        stopper: Stopper | None = None,
+        stopper: StopRequests | None = None,
     ) -> None:
         self.module, self.loader, self.store = module, loader, store
         self.duration, self.stop = duration, stop
         self.schedule = self._schedule(schedule)
-        self.checkpoint = checkpoint or CheckpointConfig()
+        self.checkpoint = checkpoint or CheckpointerConfig()
         self.world = world or World(device=torch.device("cpu"))
         self.collect_every, self.seed, self.config = collect_every, seed, dict(config or {})
         self.stop_on_nan = stop_on_nan
@@ -117,8 +117,8 @@ class Trainer(Generic[T]):
         self.batch: T | None = None
         self.metrics = MetricStore(self.world)
         self.started_at = time.monotonic()
-        self.stopper = stopper or Stopper(asks_report=self.world.local_rank == 0, save_s=self._save_s)
-        self._callbacks: dict[str, Callback] = {}
+        self.stopper = stopper or StopRequests(asks_report=self.world.local_rank == 0, save_s=self._save_s)
+        self._callbacks: dict[str, TrainerCallback] = {}
         self._is_attached = False
         for name, callback in {**self._default_callbacks(callbacks or {}), **(callbacks or {})}.items():
             if callback is not None:
@@ -126,7 +126,7 @@ class Trainer(Generic[T]):
         self._loop = Loop(self)
 
     @property
-    def callbacks(self) -> Mapping[str, Callback]:
+    def callbacks(self) -> Mapping[str, TrainerCallback]:
         """All of them, in the order in which their hooks run."""
         return self._callbacks
 
@@ -158,7 +158,7 @@ class Trainer(Generic[T]):
         """Whether this process heard that training shall end; others may not have yet."""
         return self._loop.agreed_stop is not None or self.stopper.reason() is not None
 
-    def add_callback(self, name: str, callback: Callback) -> None:
+    def add_callback(self, name: str, callback: TrainerCallback) -> None:
         """Hang a callback on the trainer, at any time.
 
         Raises:
@@ -250,7 +250,7 @@ class Trainer(Generic[T]):
     def _save_s(self) -> float | None:
         return self.checkpointer.save_s if self.checkpointer is not None else 0.0
 
-    def _default_callbacks(self, named: Mapping[str, Callback | None]) -> dict[str, Callback]:
+    def _default_callbacks(self, named: Mapping[str, TrainerCallback | None]) -> dict[str, TrainerCallback]:
         found = mandatory_callbacks()
         if self.store is not None:
             found["checkpointer"] = Checkpointer(self.store, self.checkpoint)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.train.tiny import QUIET, MemoryStore, PointLoader, Points, point_module
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.duration import Duration
 from windlass.train.trainer import Trainer
 
@@ -19,7 +19,7 @@ Make = Callable[..., Trainer[Points]]
 def make() -> Make:
     """`make({"name": callback}, steps=5)`: a trainer with these alone."""
 
-    def made(callbacks: Mapping[str, Callback | None], *, steps: int = 5, **options: Any) -> Trainer[Points]:
+    def made(callbacks: Mapping[str, TrainerCallback | None], *, steps: int = 5, **options: Any) -> Trainer[Points]:
         loader = options.pop("loader", None) or PointLoader()
         options.setdefault("duration", Duration.steps(steps))
         module = options.pop("module", None) or point_module()

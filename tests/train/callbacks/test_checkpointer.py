@@ -9,13 +9,13 @@ import pytest
 from tests.train.tiny import QUIET, Diary, MemoryStore, PointLoader, point_module
 from windlass.train.callbacks import checkpointer as checkpointing
 from windlass.train.callbacks.checkpointer import Checkpointer
-from windlass.train.callbacks.protocol import Callback
-from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.callbacks.protocol import TrainerCallback
+from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.duration import Duration
 from windlass.train.trainer import Trainer
 
 
-def run(steps: int, store: MemoryStore, config: CheckpointConfig, **callbacks: Callback) -> Trainer[Any]:
+def run(steps: int, store: MemoryStore, config: CheckpointerConfig, **callbacks: TrainerCallback) -> Trainer[Any]:
     trainer = Trainer(
         point_module(),
         PointLoader(),
@@ -31,19 +31,19 @@ def run(steps: int, store: MemoryStore, config: CheckpointConfig, **callbacks: C
 @pytest.mark.parametrize(
     ("config", "saves"),
     [
-        (CheckpointConfig(every=None), [(7, True)]),
-        (CheckpointConfig(every=Duration.steps(3)), [(3, True), (6, True), (7, True)]),
-        (CheckpointConfig(every=Duration.steps(7)), [(7, True)]),
-        (CheckpointConfig(every=Duration.tokens(20)), [(3, True), (5, True), (7, True)]),
-        (CheckpointConfig(every=Duration.epochs(1)), [(5, True), (7, True)]),
-        (CheckpointConfig(every=None, at_start=True), [(0, True), (7, True)]),
+        (CheckpointerConfig(every=None), [(7, True)]),
+        (CheckpointerConfig(every=Duration.steps(3)), [(3, True), (6, True), (7, True)]),
+        (CheckpointerConfig(every=Duration.steps(7)), [(7, True)]),
+        (CheckpointerConfig(every=Duration.tokens(20)), [(3, True), (5, True), (7, True)]),
+        (CheckpointerConfig(every=Duration.epochs(1)), [(5, True), (7, True)]),
+        (CheckpointerConfig(every=None, at_start=True), [(0, True), (7, True)]),
         (
-            CheckpointConfig(every=Duration.steps(4), ephemeral_every=Duration.steps(2)),
+            CheckpointerConfig(every=Duration.steps(4), ephemeral_every=Duration.steps(2)),
             [(2, False), (4, True), (6, False), (7, True)],
         ),
     ],
 )
-def test_saves_come_when_they_are_due(config: CheckpointConfig, saves: list[tuple[int, bool]]) -> None:
+def test_saves_come_when_they_are_due(config: CheckpointerConfig, saves: list[tuple[int, bool]]) -> None:
     store = MemoryStore()
     run(7, store, config)
     assert store.saves == saves
@@ -51,14 +51,14 @@ def test_saves_come_when_they_are_due(config: CheckpointConfig, saves: list[tupl
 
 def test_an_ephemeral_one_goes_when_the_next_is_there_and_permanent_ones_stay() -> None:
     store = MemoryStore()
-    run(7, store, CheckpointConfig(every=Duration.steps(4), ephemeral_every=Duration.steps(1)))
+    run(7, store, CheckpointerConfig(every=Duration.steps(4), ephemeral_every=Duration.steps(1)))
     assert [item.step for item in store.committed()] == [4, 7]
     assert store.dropped == [1, 2, 3, 5, 6]
 
 
 def test_keep_holds_the_newest_permanent_ones() -> None:
     store = MemoryStore()
-    run(7, store, CheckpointConfig(every=Duration.steps(1), keep=3))
+    run(7, store, CheckpointerConfig(every=Duration.steps(1), keep=3))
     assert [item.step for item in store.committed()] == [5, 6, 7]
 
 
@@ -73,11 +73,11 @@ class Clock:
 def test_time_brings_ephemeral_ones() -> None:
     store, clock = MemoryStore(), Clock()
 
-    class Tick(Callback):
+    class Tick(TrainerCallback):
         def on_step_start(self, batch: Any) -> None:
             clock.now += 10.0
 
-    config = CheckpointConfig(every=None, every_time=25.0)
+    config = CheckpointerConfig(every=None, every_time=25.0)
     checkpointer = Checkpointer(store, config, now=clock)
     run(9, store, config, tick=Tick(), checkpointer=checkpointer)
     assert store.saves == [(3, False), (6, False), (9, True)]
@@ -92,12 +92,12 @@ def test_a_save_in_the_background_is_noticed_at_the_first_boundary_after_its_end
 
     store, diary = Slow(), Diary()
 
-    class EndAt(Callback):
+    class EndAt(TrainerCallback):
         def on_step_end(self) -> None:
             if self.trainer.step == 4 and store.pending is not None:
                 store.pending.is_finished = True
 
-    run(6, store, CheckpointConfig(every=Duration.steps(2)), diary=diary, end=EndAt())
+    run(6, store, CheckpointerConfig(every=Duration.steps(2)), diary=diary, end=EndAt())
     told = [entry for entry in diary.hooks if entry.startswith(("end of step", "save"))]
     # 2 ends while 4 runs; 4 is still under way when 6 wants to begin, so it is waited for
     assert told == [
@@ -115,7 +115,7 @@ def test_the_last_save_is_measured() -> None:
             return super().save(*args, **settings)
 
     store = Costly()
-    config = CheckpointConfig(every=Duration.steps(2), is_async=False)
+    config = CheckpointerConfig(every=Duration.steps(2), is_async=False)
     trainer = run(3, store, config, checkpointer=Checkpointer(store, config, now=clock))
     assert trainer.checkpointer is not None
     assert trainer.checkpointer.save_s == 12.0
@@ -125,7 +125,7 @@ def test_what_the_compiler_made_travels_with_checkpoints_of_a_compiled_run(monke
     taken: list[bytes] = []
     monkeypatch.setattr(checkpointing, "cache_artifacts", lambda: b"kernels")
     monkeypatch.setattr(checkpointing, "load_artifacts", taken.append)
-    store, config = MemoryStore(), CheckpointConfig(every=Duration.steps(2))
+    store, config = MemoryStore(), CheckpointerConfig(every=Duration.steps(2))
     for keeps, steps in ((False, 2), (True, 4), (True, 6), (False, 8)):
         checkpointer = Checkpointer(store, config)
         checkpointer.keeps_compiled = keeps

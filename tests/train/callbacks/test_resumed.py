@@ -14,16 +14,16 @@ from windlass.core.errors import PreconditionError, SpecError
 from windlass.train.callbacks.batch_size import BatchSize
 from windlass.train.callbacks.config import BatchSizeConfig, SequenceLengthConfig
 from windlass.train.callbacks.gradients import Gradients
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.callbacks.sequence_length import SequenceLength
 from windlass.train.callbacks.trackers.json_lines import JsonLines, cut_after
-from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.duration import Duration
 
-EVERY_4 = CheckpointConfig(every=Duration.steps(4), is_async=False)
+EVERY_4 = CheckpointerConfig(every=Duration.steps(4), is_async=False)
 
 
-class Crash(Callback):
+class Crash(TrainerCallback):
     """Dies at a step, after its metrics may have been told."""
 
     def __init__(self, at: int) -> None:
@@ -38,7 +38,7 @@ def test_json_lines_has_each_step_once_after_a_crash(tmp_path: Path, make: Make,
     path = tmp_path / "metrics.jsonl"
 
     def run(crash: Crash | None) -> None:
-        callbacks: dict[str, Callback | None] = {"jsonl": JsonLines(path=str(path)), "crash": crash}
+        callbacks: dict[str, TrainerCallback | None] = {"jsonl": JsonLines(path=str(path)), "crash": crash}
         make(callbacks, steps=10, store=store, checkpoint=EVERY_4, collect_every=1).fit()
 
     with pytest.raises(RuntimeError):
@@ -117,7 +117,7 @@ def test_rows_get_longer(make: Make) -> None:
 
 
 @pytest.mark.parametrize("callback", [batch_size(), SequenceLength(at=(), lengths=())])
-def test_a_loader_that_cannot_is_refused_before_the_first_step(make: Make, callback: Callback) -> None:
+def test_a_loader_that_cannot_is_refused_before_the_first_step(make: Make, callback: TrainerCallback) -> None:
     trainer = make({"it": callback})
     with pytest.raises(SpecError, match="the loader PointLoader cannot change"):
         trainer.fit()
@@ -151,7 +151,7 @@ def test_norms_and_stray_scores(make: Make) -> None:
     trainer = make({"gradients": gradients, "diary": diary}, steps=14)
     seen: dict[int, float] = {}
 
-    class Witness(Callback):
+    class Witness(TrainerCallback):
         def on_optim(self) -> None:
             grad = self.trainer.module.model.get_parameter("0.weight").grad
             assert grad is not None

@@ -26,7 +26,7 @@ from windlass.train.callbacks.config import (
 from windlass.train.callbacks.console import Console
 from windlass.train.callbacks.garbage import Garbage
 from windlass.train.callbacks.memory import Memory, resident_bytes
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.callbacks.report import Report
 from windlass.train.callbacks.trackers.json_lines import JsonLines
 from windlass.train.data.config import SourceConfig
@@ -35,7 +35,7 @@ from windlass.train.data.config import SourceConfig
 def test_garbage_is_collected_at_its_step_and_never_between(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[int] = []
 
-    class Witness(Callback):
+    class Witness(TrainerCallback):
         def on_step_end(self) -> None:
             assert not gc.isenabled()
 
@@ -111,9 +111,11 @@ def test_two_of_a_kind() -> None:
 
 def test_evaluations_come_from_their_makers() -> None:
     config = LMEvalConfig(sources={"dev": SourceConfig(path=("x",))})
-    mark = Callback()
+    mark = TrainerCallback()
     assert (
-        build_callbacks({"dev": config}, {"lm-eval": lambda given: mark if given is config else Callback()})["dev"]
+        build_callbacks({"dev": config}, {"lm-eval": lambda given: mark if given is config else TrainerCallback()})[
+            "dev"
+        ]
         is mark
     )
     with pytest.raises(SpecError, match="nothing here makes a callback of kind 'lm-eval'"):
@@ -146,13 +148,13 @@ def test_every_kind_takes_its_settings() -> None:
         WandbConfig(),
     ]
     for config in configs:
-        assert isinstance(build_callbacks({"it": config})["it"], Callback)
+        assert isinstance(build_callbacks({"it": config})["it"], TrainerCallback)
 
 
 OWN = """
-from windlass.train import Callback
+from windlass.train import TrainerCallback
 
-class Stop(Callback):
+class Stop(TrainerCallback):
     def __init__(self, *, after: int) -> None:
         self.after = after
 
@@ -183,7 +185,7 @@ def test_a_callback_of_the_users_own(tmp_path: Path, make: Make) -> None:
         ("Stop", {"atfer": 2}, "unknown key `atfer` in callbacks.it.args, of FILE:Stop"),
         ("Stpo", {}, "callbacks.it.target: `FILE` has no `Stpo`"),
         ("NUMBER", {}, "callbacks.it.target: `FILE:NUMBER` is a int, which cannot be called"),
-        ("nothing", {}, "callbacks.it: FILE:nothing makes a int, which is no Callback"),
+        ("nothing", {}, "callbacks.it: FILE:nothing makes a int, which is no TrainerCallback"),
     ],
 )
 def test_a_callback_that_cannot_be(tmp_path: Path, name: str, args: dict[str, Any], message: str) -> None:
@@ -207,7 +209,7 @@ def test_a_package_that_is_missing_is_named() -> None:
 def test_json_lines(tmp_path: Path, make: Make) -> None:
     path = tmp_path / "deep" / "metrics.jsonl"
 
-    class Odd(Callback):
+    class Odd(TrainerCallback):
         def on_step_end(self) -> None:
             self.trainer.record("odd", float("inf"), "none")
 

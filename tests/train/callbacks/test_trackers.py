@@ -17,15 +17,15 @@ from tests.train.callbacks.conftest import Make
 from tests.train.tiny import MemoryStore
 from windlass.core.errors import PreconditionError
 from windlass.train.callbacks.profiler import Profiler
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.callbacks.trackers.comet import Comet
 from windlass.train.callbacks.trackers.tensorboard import TensorBoard
 from windlass.train.callbacks.trackers.wandb import Wandb
-from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.duration import Duration
 
 CONFIG = {"recipe": {"name": "first"}, "overrides": []}
-EVERY_2 = CheckpointConfig(every=Duration.steps(2), is_async=False)
+EVERY_2 = CheckpointerConfig(every=Duration.steps(2), is_async=False)
 
 
 class FakeRun:
@@ -170,7 +170,7 @@ def test_wandb_logs_each_step_and_goes_on_in_the_same_run(make: Make, wandb: Fak
 
 
 def test_wandb_knows_that_a_run_failed(make: Make, wandb: FakeWandb) -> None:
-    class Crash(Callback):
+    class Crash(TrainerCallback):
         def on_step_end(self) -> None:
             raise RuntimeError("crash")
 
@@ -182,7 +182,7 @@ def test_wandb_knows_that_a_run_failed(make: Make, wandb: FakeWandb) -> None:
 def test_a_tag_stops_the_run(make: Make, wandb: FakeWandb) -> None:
     tracker = Wandb(cancel_tags=("cancel",), poll_s=0.0)
 
-    class Wait(Callback):
+    class Wait(TrainerCallback):
         def on_step_end(self) -> None:
             if self.trainer.step == 2:
                 wandb.tags.append("cancel")
@@ -202,7 +202,7 @@ def test_a_server_that_is_away_stops_nothing_and_is_told_once(
     wandb.is_down = True
     tracker = Wandb(cancel_tags=("cancel",), poll_s=0.0)
 
-    class Wait(Callback):
+    class Wait(TrainerCallback):
         def on_step_end(self) -> None:
             for _ in range(2):
                 wandb.asked.clear()
@@ -229,7 +229,7 @@ def test_comet_logs_each_step_and_goes_on_in_the_same_experiment(
 
 @pytest.mark.parametrize(("tracker", "package"), [(Wandb(), "wandb"), (Comet(), "comet-ml")])
 def test_a_tracker_that_is_not_installed_is_refused_before_the_first_step(
-    make: Make, tracker: Callback, package: str, monkeypatch: pytest.MonkeyPatch
+    make: Make, tracker: TrainerCallback, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windlass.train.callbacks.optional.find_spec", lambda name: None)
     trainer = make({"it": tracker})

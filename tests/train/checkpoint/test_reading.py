@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from windlass.record.manifest import Manifest
 from windlass.train.checkpoint import layout, read_plan, reading
 from windlass.train.checkpoint.layout import Box, Layout, Piece, TensorEntry, overlap
-from windlass.train.checkpoint.reading import Reader
+from windlass.train.checkpoint.reading import CheckpointReader
 from windlass.train.checkpoint.storage import shards
 from windlass.train.checkpoint.storage.files import LocalFiles
-from windlass.train.checkpoint.storage.shards import Part, write_shard
+from windlass.train.checkpoint.storage.shards import StagedTensor, write_shard
 from windlass.train.errors import CheckpointError
 
 
@@ -53,16 +53,18 @@ def cut(tensor: torch.Tensor, box: Box) -> torch.Tensor:
     return tensor[slices].contiguous()
 
 
-def written(folder: Path, tensor: torch.Tensor, boxes: list[Box], dtype: str) -> tuple[Reader, TensorEntry]:
+def written(folder: Path, tensor: torch.Tensor, boxes: list[Box], dtype: str) -> tuple[CheckpointReader, TensorEntry]:
     files = LocalFiles(folder)
-    shard = write_shard(files, "x.safetensors", [Part(name="x", box=box, tensor=cut(tensor, box)) for box in boxes])
+    shard = write_shard(
+        files, "x.safetensors", [StagedTensor(name="x", box=box, tensor=cut(tensor, box)) for box in boxes]
+    )
     pieces = tuple(
         Piece(box=box, file="x.safetensors", start=start) for box, start in zip(boxes, shard.starts, strict=True)
     )
     entry = TensorEntry(dtype=dtype, shape=tuple(tensor.shape), pieces=pieces)
     plan = Layout(world=1, tensors={"model": {"x": entry}}, files={"x.safetensors": shard.sums})
     assert Layout.from_json(plan.to_json()) == plan
-    return Reader(files, Manifest((shard.entry,)), plan), entry
+    return CheckpointReader(files, Manifest((shard.entry,)), plan), entry
 
 
 @settings(max_examples=60)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from windlass.testing.distributed import run_distributed_test
 from windlass.train.checkpoint import saving
-from windlass.train.checkpoint.collectives import Agreement
+from windlass.train.checkpoint.collectives import Collectives
 from windlass.train.checkpoint.storage.files import open_files
 from windlass.train.checkpoint.store import FolderStore
 from windlass.train.errors import CheckpointError
@@ -31,21 +31,21 @@ def whole(name: str) -> Tensor:
     return torch.randn(SHAPES[name], generator=generator)
 
 
-class Part:
+class StagedTensor:
     """The first so many processes of a larger world, as a world of their own; made by all processes together."""
 
     def __init__(self, world: World, size: int) -> None:
         from torch.distributed.device_mesh import DeviceMesh
 
         self.size, self.is_in = size, world.rank < size
-        self.agreement = Agreement(World(device=torch.device("cpu")))
-        self.agreement.rank, self.agreement.size = world.rank, size
-        self.agreement._group = dist.new_group(list(range(size)), backend="gloo")
+        self.collectives = Collectives(World(device=torch.device("cpu")))
+        self.collectives.rank, self.collectives.size = world.rank, size
+        self.collectives._group = dist.new_group(list(range(size)), backend="gloo")
         self.line = DeviceMesh("cpu", torch.arange(size))
         self.grid = DeviceMesh("cpu", torch.arange(size).view(2, -1)) if size > 2 else self.line
 
     def store(self, folder: str) -> FolderStore:
-        return FolderStore(open_files(folder), self.agreement, owner="run")
+        return FolderStore(open_files(folder), self.collectives, owner="run")
 
     def placed(self, kind: str, tensor: Tensor) -> Tensor:
         """A tensor as a parallel shape holds it."""
@@ -76,7 +76,7 @@ class Part:
 
 
 def everything(world: World, folder: str) -> None:
-    parts = {size: Part(world, size) for size in KINDS}
+    parts = {size: StagedTensor(world, size) for size in KINDS}
     written = [(size, kind) for size, kinds in KINDS.items() for kind in kinds]
     for number, (size, kind) in enumerate(written):
         if parts[size].is_in:
@@ -90,7 +90,7 @@ def everything(world: World, folder: str) -> None:
         check_shares(folder, written)
 
 
-def save(part: Part, folder: str, kind: str, number: int) -> None:
+def save(part: StagedTensor, folder: str, kind: str, number: int) -> None:
     store = part.store(folder)
     state = part.state(kind, is_filled=True)
     pending = store.save(
@@ -101,7 +101,7 @@ def save(part: Part, folder: str, kind: str, number: int) -> None:
     pending.wait()
 
 
-def load(part: Part, folder: str, kind: str, number: int) -> None:
+def load(part: StagedTensor, folder: str, kind: str, number: int) -> None:
     store, state = part.store(folder), part.state(kind, is_filled=False)
     assert store.load(f"{folder}/step-{number}", state) == {"number": number}
     for name, tensor in state["model"].items():
@@ -146,7 +146,7 @@ def real_modules(world: World, folder: str) -> None:
 
     reference = model("plain").state_dict()
     kinds = ("plain", "fsdp", "hsdp", "both")
-    store = FolderStore(open_files(folder), Agreement(world), owner="run")
+    store = FolderStore(open_files(folder), Collectives(world), owner="run")
     for number, kind in enumerate(kinds):
         state = {"model": model(kind).state_dict()}
         store.save(state, {}, step=number, tokens=0, config={}, is_permanent=True, is_async=False)
@@ -174,7 +174,7 @@ def test_any_shape_to_any(tmp_path: Path) -> None:
 
 def stages(world: World, folder: str) -> None:
     """Processes with different weights, as stages of a pipeline have them, and one process with all."""
-    store = FolderStore(open_files(folder), Agreement(world), owner="run")
+    store = FolderStore(open_files(folder), Collectives(world), owner="run")
     mine = {"model": {f"w{world.rank}": torch.full((3,), float(world.rank))}, "optim": {f"lr{world.rank}": world.rank}}
     store.save(mine, {}, step=1, tokens=0, config={}, is_permanent=True, is_async=True)
     found = {"model": {f"w{world.rank}": torch.zeros(3)}, "optim": {f"lr{world.rank}": -1}}
@@ -190,7 +190,7 @@ def stages(world: World, folder: str) -> None:
 
 def errors(world: World, folder: str) -> None:
     """Whatever goes wrong on one process is raised on all, and the next save works."""
-    store = FolderStore(open_files(folder), Agreement(world), owner="run")
+    store = FolderStore(open_files(folder), Collectives(world), owner="run")
     good = {"model": {"a": torch.arange(4.0)}}
 
     def save(state: dict[str, Any], step: int, *, is_async: bool = True) -> str:

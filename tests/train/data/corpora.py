@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
-from windlass.train.data.corpus import Corpus, Part
+from windlass.train.data.corpus import Corpus, CorpusPart
 from windlass.train.data.tokenization.writing import write_tokens
 
 EOS = 0
@@ -33,13 +33,13 @@ def make_folder(folder: Path, lengths: Sequence[int], *, first: int = 1, file_to
 
 def make_corpus(lengths: Sequence[int], *, num_parts: int = 1, mask: bool = False) -> Corpus:
     documents = make_documents(lengths)
-    parts: list[Part] = []
+    parts: list[CorpusPart] = []
     for number in range(num_parts):
         mine = documents[number::num_parts] if num_parts > 1 else documents
         tokens_T = np.array([token for document in mine for token in document], dtype=np.uint16)
         ends_D = np.cumsum([len(document) for document in mine], dtype=np.int64)
         mask_T = tokens_T % 3 != 1 if mask else None
-        parts.append(Part(name=f"part {number}", tokens_T=tokens_T, find_ends=lambda e=ends_D: e, mask_T=mask_T))  # type: ignore[misc]
+        parts.append(CorpusPart(name=f"part {number}", tokens_T=tokens_T, find_ends=lambda e=ends_D: e, mask_T=mask_T))  # type: ignore[misc]
     return Corpus("corpus", parts, digest="d")
 
 

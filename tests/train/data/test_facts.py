@@ -50,7 +50,7 @@ def test_text_is_estimated_until_it_is_tokenised(tmp_path: Path) -> None:
     assert after.sources[0].documents == 1
 
 
-def test_headless_files_count_by_their_size(tmp_path: Path) -> None:
+def test_raw_files_count_by_their_size(tmp_path: Path) -> None:
     np.arange(50, dtype=np.uint16).tofile(tmp_path / "a.npy")
     facts = describe(make_config(tmp_path / "a.npy"), vocab_size=VOCAB)
     assert (facts.tokens, facts.rows_per_epoch, facts.sources[0].documents) == (50, 6, None)

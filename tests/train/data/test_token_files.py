@@ -158,8 +158,8 @@ def test_tokens_of_an_unknown_tokenizer_must_fit_the_one_that_is_named(
     open_corpus(SourceConfig(path=(str(tmp_path / "a"),)), TokenizerConfig(eos_id=eos_id), vocab_size=400)
 
 
-def test_headless_tokens_must_fit_the_tokenizer_too(tmp_path: Path) -> None:
-    file = write_headless(tmp_path / "a.npy", [1, 300, 2])
+def test_raw_tokens_must_fit_the_tokenizer_too(tmp_path: Path) -> None:
+    file = write_raw(tmp_path / "a.npy", [1, 300, 2])
     with pytest.raises(TrainingError, match="has token 300, and the tokenizer bytes ends at 257"):
         open_corpus(SourceConfig(path=(str(file),)), TokenizerConfig(path="bytes"), vocab_size=400)
 
@@ -167,7 +167,7 @@ def test_headless_tokens_must_fit_the_tokenizer_too(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ OLMo-core's files
 
 
-def write_headless(path: Path, tokens: list[int], dtype: str = "uint16") -> Path:
+def write_raw(path: Path, tokens: list[int], dtype: str = "uint16") -> Path:
     path.write_bytes(np.array(tokens, dtype=dtype).astype(f"<u{np.dtype(dtype).itemsize}").tobytes())
     return path
 
@@ -175,14 +175,14 @@ def write_headless(path: Path, tokens: list[int], dtype: str = "uint16") -> Path
 @pytest.mark.parametrize(
     ("vocab_size", "dtype"), [(256, "uint8"), (257, "uint16"), (65_536, "uint16"), (65_537, "uint32")]
 )
-def test_headless_files_have_the_type_of_the_vocabulary(tmp_path: Path, vocab_size: int, dtype: str) -> None:
-    corpus = open_path(write_headless(tmp_path / "a.npy", flat(LENGTHS), dtype), vocab_size=vocab_size)
+def test_raw_files_have_the_type_of_the_vocabulary(tmp_path: Path, vocab_size: int, dtype: str) -> None:
+    corpus = open_path(write_raw(tmp_path / "a.npy", flat(LENGTHS), dtype), vocab_size=vocab_size)
     assert everything(corpus) == flat(LENGTHS)
     assert corpus.ends.tolist() == [5, 8, 17, 21, 28]
 
 
-def test_headless_files_may_state_their_type(tmp_path: Path) -> None:
-    path = write_headless(tmp_path / "a.npy", flat(LENGTHS), "uint64")
+def test_raw_files_may_state_their_type(tmp_path: Path) -> None:
+    path = write_raw(tmp_path / "a.npy", flat(LENGTHS), "uint64")
     assert everything(open_path(path, dtype="uint64")) == flat(LENGTHS)
 
 
@@ -204,7 +204,7 @@ def test_a_pickle_in_a_npy_file_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_documents_come_from_the_sidecar_before_the_end_marks(tmp_path: Path) -> None:
-    path = write_headless(tmp_path / "a.npy", [1, 2, 3, 4, 5, 6, 7, 8])
+    path = write_raw(tmp_path / "a.npy", [1, 2, 3, 4, 5, 6, 7, 8])
     with gzip.open(tmp_path / "a.csv.gz", "wt") as file:
         file.write("0,3\n3,6\n")
     assert open_path(path).ends.tolist() == [3, 6, 8]  # what is left is a document too
@@ -218,7 +218,7 @@ def test_documents_come_from_the_sidecar_before_the_end_marks(tmp_path: Path) ->
 
 
 def test_an_end_mark_counts_before_a_begin_mark_where_there_is_one(tmp_path: Path) -> None:
-    path = write_headless(tmp_path / "a.npy", [9, 1, 0, 2, 0, 9, 3, 0])
+    path = write_raw(tmp_path / "a.npy", [9, 1, 0, 2, 0, 9, 3, 0])
     source = SourceConfig(path=(str(path),))
     corpus = open_corpus(source, TokenizerConfig(eos_id=0, bos_id=9), vocab_size=300)
     assert corpus.ends.tolist() == [5, 8]
@@ -226,7 +226,7 @@ def test_an_end_mark_counts_before_a_begin_mark_where_there_is_one(tmp_path: Pat
 
 
 def test_without_an_end_mark_documents_are_nowhere(tmp_path: Path) -> None:
-    source = SourceConfig(path=(str(write_headless(tmp_path / "a.npy", [1, 2])),))
+    source = SourceConfig(path=(str(write_raw(tmp_path / "a.npy", [1, 2])),))
     corpus = open_corpus(source, TokenizerConfig(), vocab_size=300)
     assert corpus.num_tokens == 2
     with pytest.raises(TrainingError, match="nothing says where documents"):
@@ -241,7 +241,7 @@ def test_without_an_end_mark_documents_are_nowhere(tmp_path: Path) -> None:
         (b"\1\0\xff\xff", "token 65535"),
     ],
 )
-def test_broken_headless_files_are_named(tmp_path: Path, content: bytes, words: str) -> None:
+def test_broken_raw_files_are_named(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "a.npy").write_bytes(content)
     with pytest.raises(TrainingError) as caught:
         open_path(tmp_path / "a.npy")
@@ -249,7 +249,7 @@ def test_broken_headless_files_are_named(tmp_path: Path, content: bytes, words: 
 
 
 def test_label_masks_stand_beside(tmp_path: Path) -> None:
-    paths = [write_headless(tmp_path / f"{name}.npy", [1, 2, 3]) for name in "ab"]
+    paths = [write_raw(tmp_path / f"{name}.npy", [1, 2, 3]) for name in "ab"]
     masks = [tmp_path / f"{name}.mask" for name in "ab"]
     masks[0].write_bytes(bytes([1, 0, 1]))
     masks[1].write_bytes(bytes([0, 0, 1]))
@@ -264,10 +264,10 @@ def test_label_masks_stand_beside(tmp_path: Path) -> None:
         open_path(*paths, label_mask=tuple(str(path) for path in masks))
 
 
-def test_a_changed_headless_file_has_another_digest(tmp_path: Path) -> None:
-    first = open_path(write_headless(tmp_path / "a.npy", [1, 2, 3])).digest
-    assert open_path(write_headless(tmp_path / "a.npy", [1, 2, 3])).digest == first
-    assert open_path(write_headless(tmp_path / "a.npy", [1, 2, 4])).digest != first
+def test_a_changed_raw_file_has_another_digest(tmp_path: Path) -> None:
+    first = open_path(write_raw(tmp_path / "a.npy", [1, 2, 3])).digest
+    assert open_path(write_raw(tmp_path / "a.npy", [1, 2, 3])).digest == first
+    assert open_path(write_raw(tmp_path / "a.npy", [1, 2, 4])).digest != first
 
 
 def test_all_paths_that_lead_nowhere_are_told(tmp_path: Path) -> None:

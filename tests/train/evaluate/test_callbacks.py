@@ -13,7 +13,7 @@ from windlass import train
 from windlass.core.errors import SpecError
 from windlass.train.build import build_trainer
 from windlass.train.callbacks.config import LMEvalConfig
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.duration import Duration
 from windlass.train.evaluate.lm_eval import LMEval
@@ -23,7 +23,7 @@ from windlass.train.parallel.world import World
 MODEL = ModelConfig(d_model=16, num_layers=1, vocab_size=258, hidden=32, attention=AttentionConfig(num_heads=2))
 
 
-class Diary(Callback):
+class Diary(TrainerCallback):
     """Metrics of evaluations, by step."""
 
     def __init__(self) -> None:

@@ -70,7 +70,7 @@ def test_another_tokenizer_may_be_asked_for(tmp_path: Path) -> None:
 def train_on_bytes(tmp_path: Path) -> Path:
     """The folder of checkpoints of a run of two steps."""
     config = dataclasses.replace(MODELS["llama"], vocab_size=258)
-    settings = train.CheckpointConfig(folder=str(tmp_path / "checkpoints"))
+    settings = train.CheckpointerConfig(folder=str(tmp_path / "checkpoints"))
     made = build_trainer(
         recipe(tmp_path, config, duration=train.Duration.steps(2), checkpoint=settings),
         World(device=torch.device("cpu")),

@@ -47,7 +47,7 @@ def test_tuning_a_model_of_hugging_face(tmp_path: Path) -> None:
             tmp_path,
             first.config,
             duration=train.Duration.steps(2),
-            checkpoint=train.CheckpointConfig(folder=str(tmp_path / "checkpoints"), load=load, at_start=True),
+            checkpoint=train.CheckpointerConfig(folder=str(tmp_path / "checkpoints"), load=load, at_start=True),
         ),
         World(device=torch.device("cpu")),
     )

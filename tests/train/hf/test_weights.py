@@ -25,7 +25,7 @@ from windlass.train.hf.mapped import ModuleWeights, fill
 from windlass.train.hf.maps import our_shapes
 from windlass.train.hf.sources import StoredCheckpoint, open_model
 from windlass.train.hf.warm_start import warm_start
-from windlass.train.hf.weights import Entry, FileWeights, write_weights
+from windlass.train.hf.weights import FileWeights, TensorToWrite, write_weights
 from windlass.train.model.decoder import Decoder
 from windlass.train.modules.state import training_state
 
@@ -89,7 +89,7 @@ class Counted:
 
 def test_writing_holds_one_tensor_at_a_time(tmp_path: Path) -> None:
     counted = Counted()
-    entries = [Entry(name=f"w{n}", shape=(1000,), dtype=torch.float32, read=counted.read) for n in range(20)]
+    entries = [TensorToWrite(name=f"w{n}", shape=(1000,), dtype=torch.float32, read=counted.read) for n in range(20)]
     write_weights(tmp_path, entries, max_shard_bytes=10**12)
     assert len(load_file(tmp_path / "model.safetensors")) == 20
     assert counted.most == 1

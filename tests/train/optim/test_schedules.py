@@ -24,7 +24,7 @@ from windlass.train.optim.schedule_config import (
     WSDConfig,
     WSDSConfig,
 )
-from windlass.train.optim.schedules import Progress, Rates, curve, lr_factor
+from windlass.train.optim.schedules import Rates, ScheduleStep, curve, lr_factor
 
 STEPS = Duration.steps
 TOKENS = Duration.tokens
@@ -34,7 +34,7 @@ UNKNOWN = Rates()
 
 def at(schedule: ScheduleConfig, step: int, duration: Duration = RUN, rates: Rates = UNKNOWN) -> float:
     tokens = step * (rates.batch_tokens or 0)
-    return lr_factor(schedule, Progress(step=step, tokens=tokens, rates=rates), duration)
+    return lr_factor(schedule, ScheduleStep(step=step, tokens=tokens, rates=rates), duration)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_tokens_and_steps_convert_to_the_unit_of_the_run() -> None:
 
 def test_a_run_in_tokens_ends_at_its_tokens_though_the_batch_grew() -> None:
     schedule = LinearConfig(final=0.0, warmup=STEPS(10))
-    grown = Progress(step=60, tokens=100_000, rates=Rates(batch_tokens=1000))
+    grown = ScheduleStep(step=60, tokens=100_000, rates=Rates(batch_tokens=1000))
     assert lr_factor(schedule, grown, TOKENS(100_000)) == 0.0
 
 
@@ -128,7 +128,7 @@ def test_units_that_nothing_converts_are_refused() -> None:
 
 
 def test_no_warmup_needs_no_conversion() -> None:
-    assert lr_factor(CosineConfig(final=0.0), Progress(step=1, tokens=50), TOKENS(100)) == 0.5
+    assert lr_factor(CosineConfig(final=0.0), ScheduleStep(step=1, tokens=50), TOKENS(100)) == 0.5
     assert at(ConstantConfig(), 7, Duration.epochs(3)) == 1.0
 
 

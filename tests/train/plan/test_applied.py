@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.train.plan import Machine, plan_recipe
+from windlass.train.plan import MachineSpec, plan_recipe
 from windlass.train.plan.page import plan_page
 from windlass.train.resolve import resolve
 
@@ -35,7 +35,7 @@ SMALL = (
 )
 def test_weights_of_a_process_are_as_estimated(world: int, overrides: tuple[str, ...], mesh: dict[str, int]) -> None:
     recipe = resolve("tiny", [*SMALL, *overrides]).recipe
-    plan = plan_recipe(recipe, Machine(world=world))
+    plan = plan_recipe(recipe, MachineSpec(world=world))
     assert plan.applied.note == ""
     assert (dict(plan.shape.axes), plan.applied.facts["mesh"]) == (mesh, mesh)
     assert plan.applied.facts["parameters"] == plan.parameters.total
@@ -46,7 +46,7 @@ def test_weights_of_a_process_are_as_estimated(world: int, overrides: tuple[str,
 
 
 def test_a_large_model_is_applied_without_memory() -> None:
-    plan = plan_recipe(resolve("olmo2-1b", ["model.num_layers=2"]).recipe, Machine(world=64))
+    plan = plan_recipe(resolve("olmo2-1b", ["model.num_layers=2"]).recipe, MachineSpec(world=64))
     assert plan.applied.facts["ran_backward"] is False
     assert list(plan_page(plan))[-1] == "  computed      nothing: the model is too large for it"
     assert plan.applied.facts["bytes_of_process"] == pytest.approx(plan.memory.weights, rel=0.01)
@@ -54,6 +54,6 @@ def test_a_large_model_is_applied_without_memory() -> None:
 
 def test_a_stage_is_applied_and_not_computed() -> None:
     staged = ("model.is_tied=false", "parallel.pipeline.stages=2")
-    plan = plan_recipe(resolve("tiny", [*SMALL, *staged]).recipe, Machine(world=2))
+    plan = plan_recipe(resolve("tiny", [*SMALL, *staged]).recipe, MachineSpec(world=2))
     assert plan.applied.facts["ran_backward"] is False
     assert list(plan_page(plan))[-1] == "  computed      nothing: one stage alone has no loss"

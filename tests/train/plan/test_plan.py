@@ -9,21 +9,21 @@ import pytest
 from windlass.core.errors import SpecError, UsageError
 from windlass.train.data.config import SourceConfig, TokenizerConfig
 from windlass.train.data.tokenization.ingestion import ingest
-from windlass.train.plan import GPUS, Machine, plan_recipe
+from windlass.train.plan import GPUS, MachineSpec, plan_recipe
 from windlass.train.plan.page import plan_page
 from windlass.train.resolve import resolve
 
 
 def refused(world: int, *overrides: str, name: str = "olmo2-7b") -> list[tuple[str, str]]:
     with pytest.raises(SpecError) as caught:
-        plan_recipe(resolve(name, overrides).recipe, Machine(world=world), apply=False)
+        plan_recipe(resolve(name, overrides).recipe, MachineSpec(world=world), apply=False)
     assert {problem.code for problem in caught.value.problems} <= {"shape-conflict", "setting-unused"}
     return [(problem.message, problem.hint) for problem in caught.value.problems]
 
 
 def test_the_figures_of_a_known_run() -> None:
     """OLMo 2 7B: 7.3 billion weights, 4T tokens in batches of 4,194,304, 64 processes."""
-    plan = plan_recipe(resolve("olmo2-7b").recipe, Machine(world=64, gpu="h100-80gb", mfu=0.4), apply=False)
+    plan = plan_recipe(resolve("olmo2-7b").recipe, MachineSpec(world=64, gpu="h100-80gb", mfu=0.4), apply=False)
     assert plan.parameters.total == 7_298_617_344  # as transformers counts allenai/OLMo-2-1124-7B
     assert (plan.length.steps, plan.length.tokens) == (953_675, 953_675 * 4_194_304)
     assert (plan.shape.dp_shard, plan.rows_at_once, plan.microbatches) == (64, 2, 8)
@@ -125,10 +125,10 @@ def test_each_shape_that_does_not_divide_is_named(world: int, overrides: tuple[s
 
 def test_microbatches_of_a_pipeline_are_no_larger_than_data_says() -> None:
     staged = ("parallel.data=ddp", "parallel.pipeline.stages=2")
-    plan = plan_recipe(resolve("olmo2-7b", staged).recipe, Machine(world=8), apply=False)
+    plan = plan_recipe(resolve("olmo2-7b", staged).recipe, MachineSpec(world=8), apply=False)
     assert (plan.rows_at_once, plan.microbatches) == (2, 128)
     plan = plan_recipe(
-        resolve("olmo2-7b", (*staged, "data.microbatch_tokens=null")).recipe, Machine(world=8), apply=False
+        resolve("olmo2-7b", (*staged, "data.microbatch_tokens=null")).recipe, MachineSpec(world=8), apply=False
     )
     assert (plan.rows_at_once, plan.microbatches) == (64, 4)
     ((_, hint),) = refused(8, *staged, "parallel.pipeline.num_microbatches=100")
@@ -141,7 +141,7 @@ def test_the_hint_for_a_batch_is_one_that_fits() -> None:
     assert found is not None
     plan_recipe(
         resolve("olmo2-7b", [f"data.batch_tokens={found[1]}", "data.microbatch_tokens=null"]).recipe,
-        Machine(world=7),
+        MachineSpec(world=7),
         apply=False,
     )
 
@@ -151,7 +151,7 @@ def test_the_hint_for_a_batch_is_one_that_fits() -> None:
 )
 @pytest.mark.parametrize("world", [1, 2, 4, 8, 16])
 def test_shipped_recipes_divide(name: str, world: int) -> None:
-    plan_recipe(resolve(name).recipe, Machine(world=world), apply=False)
+    plan_recipe(resolve(name).recipe, MachineSpec(world=world), apply=False)
 
 
 @pytest.mark.parametrize(
@@ -169,15 +169,15 @@ def test_later_stages_have_their_published_steps_on_the_published_gpus(
     name: str, published_gpus: int, last_step: int, sizes: dict[str, int]
 ) -> None:
     recipe = resolve(name).recipe
-    plan = plan_recipe(recipe, Machine(world=published_gpus, gpu="h100-80gb"), apply=False)
+    plan = plan_recipe(recipe, MachineSpec(world=published_gpus, gpu="h100-80gb"), apply=False)
     assert plan.length.steps == last_step
     assert {axis: getattr(plan.shape, axis) for axis in sizes} == sizes
     assert plan.memory.total < 80 * 10**9
-    plan_recipe(recipe, Machine(world=8), apply=False)
+    plan_recipe(recipe, MachineSpec(world=8), apply=False)
 
 
 def warnings(*overrides: str, name: str = "olmo2-7b", world: int = 64, gpu: str = "h100-80gb") -> str:
-    plan = plan_recipe(resolve(name, overrides).recipe, Machine(world=world, gpu=gpu), apply=False)
+    plan = plan_recipe(resolve(name, overrides).recipe, MachineSpec(world=world, gpu=gpu), apply=False)
     return "\n".join(plan.warnings)
 
 
@@ -200,7 +200,7 @@ def test_what_is_probably_not_meant_is_said() -> None:
 
 def test_checkpoints_that_stay() -> None:
     def kept(*overrides: str) -> int | None:
-        return plan_recipe(resolve("tiny", overrides).recipe, Machine(), apply=False).checkpoints.num_permanent
+        return plan_recipe(resolve("tiny", overrides).recipe, MachineSpec(), apply=False).checkpoints.num_permanent
 
     assert kept() == 2
     assert kept("checkpoint.keep=null", "checkpoint.every=100steps") == 5
@@ -221,13 +221,13 @@ def test_checkpoints_that_stay() -> None:
 )
 def test_a_machine_that_cannot_be_is_refused(words: dict[str, str], message: str, code: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Machine.from_words(words)
+        MachineSpec.from_words(words)
     assert (caught.value.message, caught.value.code) == (message, code)
     assert caught.value.hint
 
 
 def test_the_page_names_every_gpu_without_one() -> None:
-    page = "\n".join(plan_page(plan_recipe(resolve("tiny").recipe, Machine(), apply=False)))
+    page = "\n".join(plan_page(plan_recipe(resolve("tiny").recipe, MachineSpec(), apply=False)))
     assert all(name in page for name in GPUS)
     assert "500 steps, 2.05M tokens" in page
 
@@ -235,11 +235,11 @@ def test_the_page_names_every_gpu_without_one() -> None:
 def test_data_that_is_here_is_counted_and_data_that_is_not_is_said(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_bytes(b"x" * 410_000)
-    here = plan_recipe(resolve("tiny", [f"data.sources.0.path={text}"]).recipe, Machine(), apply=False)
+    here = plan_recipe(resolve("tiny", [f"data.sources.0.path={text}"]).recipe, MachineSpec(), apply=False)
     assert here.data.facts is not None
     assert here.data.facts.tokens == 410_000
     assert "about 410k tokens, 400.4 KiB of text to tokenise; about 100 steps an epoch" in "\n".join(plan_page(here))
-    gone = plan_recipe(resolve("tiny", [f"data.sources.0.path={tmp_path}/gone"]).recipe, Machine(), apply=False)
+    gone = plan_recipe(resolve("tiny", [f"data.sources.0.path={tmp_path}/gone"]).recipe, MachineSpec(), apply=False)
     assert gone.data.note == f"there is no data at {tmp_path}/gone"
 
 
@@ -248,5 +248,5 @@ def test_tokens_past_the_vocabulary_are_warned_of(tmp_path: Path) -> None:
     text.write_text("abc" * 2000)
     ingest(SourceConfig(path=(str(text),)), TokenizerConfig(path="bytes"), cache=tmp_path / "cache")
     overrides = [f"data.sources.0.path={text}", f"data.cache={tmp_path}/cache", "model.vocab_size=90"]
-    plan = plan_recipe(resolve("tiny", overrides).recipe, Machine(), apply=False)
+    plan = plan_recipe(resolve("tiny", overrides).recipe, MachineSpec(), apply=False)
     assert any("model.vocab_size is 90" in warning for warning in plan.warnings)

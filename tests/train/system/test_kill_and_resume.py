@@ -22,7 +22,7 @@ from tests.train.tiny_recipe import RowLog, rows_by_step, tensors_of, tiny_recip
 from windlass.config import to_data
 from windlass.testing import run_distributed_test
 from windlass.train.build import build_trainer
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.parallel.config import ParallelConfig
 from windlass.train.parallel.world import World
 from windlass.train.resolve import RECORD_SCHEMA
@@ -33,7 +33,7 @@ STEPS = 30
 ROOT = Path(__file__).parents[3]
 
 
-class KillSoon(Callback):
+class KillSoon(TrainerCallback):
     """Kills its own process within milliseconds of a step, whatever it is doing then."""
 
     def __init__(self, step: int, delay_s: float) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 from tests.train.tiny_recipe import RowLog, tiny_recipe
 from windlass import train
 from windlass.train.parallel.config import ParallelConfig
-from windlass.train.resolve import Resolved
+from windlass.train.resolve import ResolvedRecipe
 from windlass.train.run import run_recipe
 
 
-class Harm(train.Callback):
+class Harm(train.TrainerCallback):
     """Does it, and writes down at which step a wish to stop was heard."""
 
     def __init__(self, harm: str, folder: Path) -> None:
@@ -53,7 +53,7 @@ def main(folder: Path, steps: int, harm: str) -> int:
         self.add_callback("rows", RowLog(str(folder / "rows")))
 
     train.Trainer.__init__ = with_callbacks  # type: ignore[method-assign]
-    code = run_recipe(Resolved(recipe=recipe, source="worker.py", origins={}))
+    code = run_recipe(ResolvedRecipe(recipe=recipe, source="worker.py", origins={}))
     (folder / f"code-{os.environ['RANK']}").write_text(str(code))
     return code
 

@@ -14,7 +14,7 @@ from tests.train.targets.own_parts import write_parts
 from windlass.core.errors import WindlassError
 from windlass.train.help import field_help
 from windlass.train.page import recipe_page
-from windlass.train.resolve import Resolved, resolve
+from windlass.train.resolve import ResolvedRecipe, resolve
 from windlass.train.targets.config import ModelTarget
 
 RECIPE = """\
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def own(*overrides: str) -> Resolved:
+def own(*overrides: str) -> ResolvedRecipe:
     return resolve("own.yaml", overrides)
 
 

@@ -16,7 +16,7 @@ from windlass.core.errors import SpecError, WindlassError
 from windlass.testing import run_distributed_test
 from windlass.train.build import build_trainer
 from windlass.train.parallel.world import World
-from windlass.train.plan import Machine, plan_recipe
+from windlass.train.plan import MachineSpec, plan_recipe
 from windlass.train.plan.page import plan_page
 from windlass.train.resolve import resolve
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_is_told(words: list[str], message: str) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_plan_counts_a_model_of_the_users_own() -> None:
     recipe = resolve("own.yaml", ["data.sources=[{kind: python, target: 'parts.py:numbers'}]"]).recipe
-    plan = plan_recipe(recipe, Machine(world=2))
+    plan = plan_recipe(recipe, MachineSpec(world=2))
     assert plan.parameters.total == 260 * 8 + 2 * (8 * 8 + 8) + 8 + 8 * 260 + 260
     assert plan.flops_per_token == 6 * (2 * 8 * 8 + 8 * 260)
     assert plan.applied.facts["parameters_of_process"] == plan.parameters.total

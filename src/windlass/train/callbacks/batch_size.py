@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.callbacks.schedules import current_value
 from windlass.train.duration import Duration
 
 __all__ = ["BatchSize"]
 
 
-class BatchSize(Callback):
+class BatchSize(TrainerCallback):
     """Calls the loader's `set_batch(tokens)` at the moments given, and again after a restart.
 
     Args:

@@ -12,11 +12,11 @@ from windlass.core.errors import Problem, SpecError
 from windlass.train.callbacks.config import CallbackConfig, PythonConfig
 
 if TYPE_CHECKING:
-    from windlass.train.callbacks.protocol import Callback
+    from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Maker", "build_callback", "build_callbacks", "mandatory_callbacks", "mandatory_kinds"]
 
-Maker: TypeAlias = "Callable[[Any], Callback]"
+Maker: TypeAlias = "Callable[[Any], TrainerCallback]"
 
 HOMES = {
     "batch-size": ("batch_size", "BatchSize"),
@@ -41,14 +41,14 @@ def mandatory_kinds() -> tuple[str, ...]:
     return ("console", "garbage", "speed", *(("report",) if report.is_active() else ()))
 
 
-def mandatory_callbacks() -> dict[str, Callback]:
+def mandatory_callbacks() -> dict[str, TrainerCallback]:
     """The callbacks that every trainer has, as they are without settings, by name."""
     return {kind: _class_of(kind)() for kind in mandatory_kinds()}
 
 
 def build_callbacks(
     configs: Mapping[str, CallbackConfig], makers: Mapping[str, Maker] | None = None
-) -> dict[str, Callback | None]:
+) -> dict[str, TrainerCallback | None]:
     """Callbacks of a recipe by name, the mandatory ones added; None stands for one that is left out.
 
     A mandatory callback is not added beside one of the same kind, whatever its name and whether it is enabled or not.
@@ -60,7 +60,7 @@ def build_callbacks(
         SpecError: a kind is unknown here, or a callback of the user's own cannot be imported.
     """
     named = {config.kind for config in configs.values()}
-    found: dict[str, Callback | None] = {}
+    found: dict[str, TrainerCallback | None] = {}
     for kind in mandatory_kinds():
         found[kind] = None if kind in named else _class_of(kind)()
     for name, config in configs.items():
@@ -68,7 +68,7 @@ def build_callbacks(
     return found
 
 
-def build_callback(name: str, config: CallbackConfig, makers: Mapping[str, Maker]) -> Callback:
+def build_callback(name: str, config: CallbackConfig, makers: Mapping[str, Maker]) -> TrainerCallback:
     """One callback from its settings."""
     if config.kind in makers:
         return makers[config.kind](config)
@@ -85,7 +85,7 @@ def build_callback(name: str, config: CallbackConfig, makers: Mapping[str, Maker
     return _class_of(config.kind)(**settings)
 
 
-def _class_of(kind: str) -> type[Callback]:
+def _class_of(kind: str) -> type[TrainerCallback]:
     module, name = HOMES[kind]
-    found: type[Callback] = getattr(import_module(f"windlass.train.callbacks.{module}"), name)
+    found: type[TrainerCallback] = getattr(import_module(f"windlass.train.callbacks.{module}"), name)
     return found

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from windlass import report
-from windlass.train.callbacks.protocol import Callback
-from windlass.train.checkpoint.config import CheckpointConfig
-from windlass.train.checkpoint.protocol import CheckpointStore, Pending
+from windlass.train.callbacks.protocol import TrainerCallback
+from windlass.train.checkpoint.config import CheckpointerConfig
+from windlass.train.checkpoint.protocol import CheckpointStore, PendingSave
 from windlass.train.checkpoint.retention import to_remove
 from windlass.train.errors import TrainingError
 from windlass.train.optim.local import local_part
@@ -32,7 +32,7 @@ class _Moment:
     epoch: int = 0
 
 
-class Checkpointer(Callback):
+class Checkpointer(TrainerCallback):
     """Asks the trainer for saves when they are due, and carries out those that all processes agreed on.
 
     At most one save is under way: the next one waits for it.
@@ -46,16 +46,19 @@ class Checkpointer(Callback):
     priority = -100
 
     def __init__(
-        self, store: CheckpointStore, config: CheckpointConfig | None = None, now: Callable[[], float] = time.monotonic
+        self,
+        store: CheckpointStore,
+        config: CheckpointerConfig | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.store, self.config = store, config or CheckpointConfig()
+        self.store, self.config = store, config or CheckpointerConfig()
         self.save_s: float | None = None
         self.last_path = ""
         self.keeps_compiled = False
         self._now = now
         self._before = _Moment()
         self._saved: tuple[int, bool] | None = None
-        self._pending: Pending | None = None
+        self._pending: PendingSave | None = None
         self._began_at = self._last_at = now()
 
     @property

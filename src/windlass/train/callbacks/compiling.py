@@ -9,12 +9,12 @@ from typing import Any, TextIO
 
 from windlass import report
 from windlass.train.callbacks.console import format_time
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Compiling"]
 
 
-class Compiling(Callback):
+class Compiling(TrainerCallback):
     """Tells when compilation begins and how long the first step took.
 
     Args:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TextIO
 
 from windlass.train.callbacks.config import ConsoleConfig
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.duration import Duration
 
 __all__ = ["Console", "format_metric"]
@@ -26,7 +26,7 @@ SHORT_NAMES = {
 """What stands on the line in place of the commonest names; others lose what is before the first slash but `eval/`."""
 
 
-class Console(Callback):
+class Console(TrainerCallback):
     """Writes to standard error on rank 0: where training stands, metrics, and how long it will take.
 
     On a terminal a line is cut to its width, whole fields at a time; in a file it is kept whole. Steps with an `eval/`

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Garbage"]
 
 
-class Garbage(Callback):
+class Garbage(TrainerCallback):
     """Turns automatic collection off while training runs, and collects every so many steps.
 
     Args:

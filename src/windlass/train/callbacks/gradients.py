@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.optim.clip import finish_gradients, tensor_norms
 from windlass.train.optim.groups import plain_parameters
 
@@ -25,7 +25,7 @@ STRAYS = {"train/loss": "gradients/loss_stray", "optim/grad_norm": "gradients/no
 """Metric to the one that says by how many standard deviations it lies above the mean of the steps before."""
 
 
-class Gradients(Callback):
+class Gradients(TrainerCallback):
     """`gradients/NAME` and `weights/NAME` every so many steps, before clipping; stray scores at every step.
 
     Args:

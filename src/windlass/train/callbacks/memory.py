@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Memory", "resident_bytes"]
 
 GIB = 1024.0**3
 
 
-class Memory(Callback):
+class Memory(TrainerCallback):
     """Records of the process that has most: `memory/resident_gib`, on a GPU also peak, reserved and retries.
 
     The peak is that of the last step; a retry means that the allocator had to give memory back to the driver, which is

@@ -10,12 +10,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from windlass.train.callbacks.places import run_folder
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Profiler"]
 
 
-class Profiler(Callback):
+class Profiler(TrainerCallback):
     """Writes `traces/step-<first>-rank-<n>.json.gz` in the task's output or beside the checkpoints, once a process.
 
     Args:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from windlass.train.trainer import Trainer
 
-__all__ = ["Callback"]
+__all__ = ["TrainerCallback"]
 
 
-class Callback:
+class TrainerCallback:
     """Something that hangs on the trainer; hooks run on every process, in order of `priority` (high first), then of name.
 
     Attributes:

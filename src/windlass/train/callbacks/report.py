@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 
 from windlass import report
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Report"]
 
 
-class Report(Callback):
+class Report(TrainerCallback):
     """Each step's metrics to the run's journal, and progress at most every `every_s` seconds; nothing elsewhere.
 
     Args:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.core.errors import Problem, SpecError
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.callbacks.schedules import current_value
 from windlass.train.duration import Duration
 
 __all__ = ["SequenceLength"]
 
 
-class SequenceLength(Callback):
+class SequenceLength(TrainerCallback):
     """Calls the loader's `set_length(tokens)` at the moments given, and again after a restart.
 
     Args:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from windlass.train.callbacks.device_peaks import peak_flops
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Speed"]
 
@@ -25,7 +25,7 @@ class _Mark:
     wait_s: float
 
 
-class Speed(Callback):
+class Speed(TrainerCallback):
     """Rates over the last steps; `speed/mfu` only where the device's peak is known.
 
     A GPU runs behind the host, so a single step says little: rates are over the steps of one collection of metrics, or

@@ -7,10 +7,10 @@ import threading
 from windlass.train.checkpoint.protocol import Committed
 from windlass.train.checkpoint.saving import Save
 
-__all__ = ["PendingSave"]
+__all__ = ["AsyncSave"]
 
 
-class PendingSave:
+class AsyncSave:
     """A save that was begun; its thread keeps the process alive until it ended.
 
     What takes time in it (hashing, writing, waiting for others) runs without the interpreter's lock, so a thread is

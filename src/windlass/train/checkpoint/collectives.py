@@ -17,14 +17,14 @@ from windlass.train.errors import CheckpointError
 if TYPE_CHECKING:
     from windlass.train.parallel.world import World
 
-__all__ = ["Agreement"]
+__all__ = ["Collectives"]
 
 T = TypeVar("T")
 _TIMEOUT = timedelta(hours=4)
 """The slowest process's upload; a process that dies is seen at once, by its connections."""
 
 
-class Agreement:
+class Collectives:
     """A gloo group that only checkpoints use, so that a thread may talk while training talks elsewhere.
 
     Made by all processes together. One message at a time: whoever uses it waits for the one before.

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from windlass.config import Doc, Duration, Finding, Range
 from windlass.train.duration import Duration as Length
 
-__all__ = ["CheckpointConfig", "LoadConfig"]
+__all__ = ["CheckpointerConfig", "LoadConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class LoadConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointConfig:
+class CheckpointerConfig:
     """Where and when."""
 
     folder: Annotated[str, Doc("Local or an URL of fsspec; empty: the task's own, else `checkpoints/NAME`.")] = ""

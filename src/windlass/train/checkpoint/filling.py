@@ -8,14 +8,16 @@ from typing import Any
 
 from windlass.core.json_text import decode_json
 from windlass.train.checkpoint.matching import check_match
-from windlass.train.checkpoint.reading import Reader, tensors_by_name
+from windlass.train.checkpoint.reading import CheckpointReader, tensors_by_name
 from windlass.train.checkpoint.tensors import DTYPES, LooseState, dtype_name, set_value
 from windlass.train.errors import CheckpointError
 
 __all__ = ["fill", "plain_values"]
 
 
-def fill(reader: Reader, loose: LooseState, *, is_strict: bool, elsewhere: Collection[tuple[str, str]] = ()) -> None:
+def fill(
+    reader: CheckpointReader, loose: LooseState, *, is_strict: bool, elsewhere: Collection[tuple[str, str]] = ()
+) -> None:
     """Fill a state from a checkpoint, in the boxes that this process holds; types may differ, shapes may not.
 
     Args:

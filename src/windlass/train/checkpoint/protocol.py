@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["CheckpointStore", "Committed", "Pending"]
+__all__ = ["CheckpointStore", "Committed", "PendingSave"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Committed:
     is_permanent: bool
 
 
-class Pending(Protocol):
+class PendingSave(Protocol):
     """A save under way."""
 
     def is_done(self) -> bool:
@@ -51,7 +51,7 @@ class CheckpointStore(Protocol):
         is_permanent: bool,
         is_async: bool,
         extra: Mapping[str, bytes] | None = None,
-    ) -> Pending:
+    ) -> PendingSave:
         """Write `state` (nested mappings of tensors and DTensors) and `trainer` (JSON-safe, equal on all processes).
 
         `extra` are small files of rank 0 by name. Returns when the tensors may change again. The checkpoint counts from the moment its marker is there.

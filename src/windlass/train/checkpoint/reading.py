@@ -18,7 +18,15 @@ from windlass.train.checkpoint.storage.files import Files
 from windlass.train.checkpoint.tensors import DTYPES, item_bytes
 from windlass.train.errors import CheckpointError
 
-__all__ = ["CONFIG_FILE", "LAYOUT_FILE", "TRAINER_FILE", "Reader", "damaged", "read_marker", "tensors_by_name"]
+__all__ = [
+    "CONFIG_FILE",
+    "LAYOUT_FILE",
+    "TRAINER_FILE",
+    "CheckpointReader",
+    "damaged",
+    "read_marker",
+    "tensors_by_name",
+]
 
 LAYOUT_FILE = "layout.json"
 TRAINER_FILE = "trainer.json"
@@ -59,7 +67,7 @@ def damaged(files: Files, name: str, problem: str) -> CheckpointError:
     )
 
 
-class Reader:
+class CheckpointReader:
     """A committed checkpoint.
 
     Attributes:
@@ -72,7 +80,7 @@ class Reader:
         self._entries = {entry.path: entry for entry in manifest.entries}
 
     @classmethod
-    def open(cls, files: Files, *, verifies: bool = True) -> Reader:
+    def open(cls, files: Files, *, verifies: bool = True) -> CheckpointReader:
         """Look at a checkpoint: its marker, the size of each file, its layout.
 
         Args:

@@ -17,11 +17,11 @@ from typing import Any
 from windlass.core.errors import WindlassError
 from windlass.record.manifest import Entry, Manifest
 from windlass.report.checkpoints import Saving, saving_ended, sync_reports
-from windlass.train.checkpoint.collectives import Agreement
+from windlass.train.checkpoint.collectives import Collectives
 from windlass.train.checkpoint.layout import FileSums, Layout
 from windlass.train.checkpoint.protocol import Committed
 from windlass.train.checkpoint.reading import LAYOUT_FILE
-from windlass.train.checkpoint.storage.shards import Part, write_bytes, write_shard
+from windlass.train.checkpoint.storage.shards import StagedTensor, write_bytes, write_shard
 from windlass.train.checkpoint.storage.stale_saves import Draft
 from windlass.train.checkpoint.write_plan import Holding, assemble
 from windlass.train.errors import CheckpointError
@@ -41,9 +41,9 @@ class Save:
     """
 
     draft: Draft
-    agreement: Agreement
+    collectives: Collectives
     tables: Sequence[Sequence[Holding]]
-    parts: Mapping[str, Sequence[tuple[int, Part]]]
+    parts: Mapping[str, Sequence[tuple[int, StagedTensor]]]
     values: Mapping[str, Mapping[str, Any]]
     small: Mapping[str, bytes]
     committed: Committed
@@ -56,7 +56,7 @@ class Save:
             CheckpointError: on every process, when any of them failed; nothing was committed.
         """
         written, failure = _attempt(self._write)
-        reports = self.agreement.gather(written if failure is None else {"error": _describe(failure)})
+        reports = self.collectives.gather(written if failure is None else {"error": _describe(failure)})
         outcome = ""
         if reports is not None:
             errors = [f"rank {rank}: {found['error']}" for rank, found in enumerate(reports) if "error" in found]
@@ -67,7 +67,7 @@ class Save:
             if outcome:
                 with contextlib.suppress(OSError):
                     self.draft.discard()
-        outcome = self.agreement.share(outcome)
+        outcome = self.collectives.share(outcome)
         if outcome:
             raise CheckpointError(
                 f"the checkpoint of step {self.committed.step} was not saved: {outcome}",
@@ -82,7 +82,7 @@ class Save:
         entries, sums, pieces = [], {}, []
         for section, parts in self.parts.items():
             if parts:
-                name = f"{section}-{self.agreement.rank:05d}.safetensors"
+                name = f"{section}-{self.collectives.rank:05d}.safetensors"
                 shard = write_shard(self.draft.files, name, [part for _, part in parts])
                 entries.append([shard.entry.size, shard.entry.sha256, name])
                 sums[name] = shard.sums.crc32

@@ -13,13 +13,13 @@ from windlass.train.checkpoint.storage.listing import list_committed
 from windlass.train.checkpoint.store import FolderStore
 from windlass.train.errors import CheckpointError
 
-__all__ = ["Loaded", "Source", "load_newest", "resolve_load"]
+__all__ = ["CheckpointSource", "LoadedCheckpoint", "load_newest", "resolve_load"]
 
 _PASSED_OVER = ("checkpoint-damaged", "checkpoint-unfinished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class CheckpointSource:
     """Something to load from.
 
     Attributes:
@@ -39,7 +39,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedCheckpoint:
     """What was loaded, the trainer's part of it, and why newer ones were passed over."""
 
     path: str
@@ -47,7 +47,7 @@ class Loaded:
     notes: tuple[str, ...] = ()
 
 
-def resolve_load(config: LoadConfig, store: FolderStore | None) -> Source | None:
+def resolve_load(config: LoadConfig, store: FolderStore | None) -> CheckpointSource | None:
     """What to load, None to begin anew. Collective where there is a store; looks only at names and markers.
 
     Raises:
@@ -60,7 +60,7 @@ def resolve_load(config: LoadConfig, store: FolderStore | None) -> Source | None
     lost = tuple(store.damaged()) if isinstance(store, FolderStore) and is_resuming else ()
     if own:
         paths = tuple(item.path for item in reversed(own))
-        return Source(kind="own", paths=paths, optim=True, trainer=True, notes=lost)
+        return CheckpointSource(kind="own", paths=paths, optim=True, trainer=True, notes=lost)
     if lost:
         raise _none_whole(lost)
     if config.path:
@@ -71,7 +71,7 @@ def resolve_load(config: LoadConfig, store: FolderStore | None) -> Source | None
     return None
 
 
-def _elsewhere(config: LoadConfig) -> Source | None:
+def _elsewhere(config: LoadConfig) -> CheckpointSource | None:
     kind: Literal["checkpoint", "hf", "dcp"] = "checkpoint"
     paths: Sequence[str] = ()
     if config.path.startswith("hf:"):
@@ -86,7 +86,7 @@ def _elsewhere(config: LoadConfig) -> Source | None:
         else:
             paths = [item.path for item in reversed(list_committed(files))]
     if paths:
-        return Source(
+        return CheckpointSource(
             kind=kind, paths=tuple(paths), optim=config.optim, trainer=config.trainer, is_strict=config.is_strict
         )
     if config.strategy == "always":
@@ -109,7 +109,7 @@ def _nothing(message: str) -> CheckpointError:
 
 def load_newest(
     store: FolderStore, paths: Sequence[str], state: Mapping[str, Any], *, is_strict: bool = True
-) -> Loaded:
+) -> LoadedCheckpoint:
     """Fill `state` from the first of some checkpoints that is whole. Collective.
 
     A torn or changed one is passed over with a note, also when that shows only while it is read: the next one fills
@@ -127,7 +127,7 @@ def load_newest(
                 raise
             notes.append(error.message)
         else:
-            return Loaded(path=path, trainer=trainer, notes=tuple(notes))
+            return LoadedCheckpoint(path=path, trainer=trainer, notes=tuple(notes))
     raise _none_whole(notes)
 
 

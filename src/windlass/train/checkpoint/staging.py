@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from windlass.train.checkpoint.storage.shards import Part
+from windlass.train.checkpoint.storage.shards import StagedTensor
 from windlass.train.checkpoint.tensors import StateTensor
 
 __all__ = ["Staging"]
@@ -19,13 +19,13 @@ class Staging:
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, str, tuple[int, ...]], Tensor] = {}
 
-    def take(self, tensors: Sequence[StateTensor], *, is_async: bool) -> list[Part]:
+    def take(self, tensors: Sequence[StateTensor], *, is_async: bool) -> list[StagedTensor]:
         """Parts to write. When it returns the tensors may change, unless `is_async` is false: then after the write.
 
         Cost: one copy; none for contiguous tensors on the host that are written at once. All copies from a GPU are queued, then
         waited for together.
         """
-        parts = [Part(name=item.name, box=item.box, tensor=self._copy(item, is_async)) for item in tensors]
+        parts = [StagedTensor(name=item.name, box=item.box, tensor=self._copy(item, is_async)) for item in tensors]
         for device in {item.local.device for item in tensors if item.local.device.type == "cuda"}:
             torch.cuda.synchronize(device)
         return parts

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from windlass import report
 from windlass.record.manifest import Manifest
 from windlass.report.checkpoints import begin_saving
-from windlass.train.checkpoint.async_save import PendingSave
-from windlass.train.checkpoint.collectives import Agreement
+from windlass.train.checkpoint.async_save import AsyncSave
+from windlass.train.checkpoint.collectives import Collectives
 from windlass.train.checkpoint.filling import fill, plain_values
 from windlass.train.checkpoint.layout import Layout
 from windlass.train.checkpoint.protocol import Committed
-from windlass.train.checkpoint.reading import Reader
+from windlass.train.checkpoint.reading import CheckpointReader
 from windlass.train.checkpoint.saving import Save
 from windlass.train.checkpoint.staging import Staging
 from windlass.train.checkpoint.storage.files import Files, open_files
@@ -25,7 +25,7 @@ from windlass.train.checkpoint.storage.listing import (
     list_damaged,
     small_files,
 )
-from windlass.train.checkpoint.storage.shards import Part
+from windlass.train.checkpoint.storage.shards import StagedTensor
 from windlass.train.checkpoint.storage.stale_saves import Draft, begin_draft, drop, recover, sweep
 from windlass.train.checkpoint.tensors import LooseState, StateTensor, dtype_name, flatten
 from windlass.train.checkpoint.write_plan import Holding, share_out
@@ -49,7 +49,7 @@ def open_store(folder: str, world: World, *, owner: str = "", verifies: bool = T
     Raises:
         PreconditionError: what this kind of URL needs is not installed.
     """
-    return FolderStore(open_files(folder), Agreement(world), owner=owner or _default_owner(), verifies=verifies)
+    return FolderStore(open_files(folder), Collectives(world), owner=owner or _default_owner(), verifies=verifies)
 
 
 def _default_owner() -> str:
@@ -66,10 +66,10 @@ class FolderStore:
     did: on all processes, since they agree on how it ended.
     """
 
-    def __init__(self, files: Files, agreement: Agreement, *, owner: str, verifies: bool = True) -> None:
-        self.files, self.agreement, self.owner, self.verifies = files, agreement, owner, verifies
+    def __init__(self, files: Files, collectives: Collectives, *, owner: str, verifies: bool = True) -> None:
+        self.files, self.collectives, self.owner, self.verifies = files, collectives, owner, verifies
         self._staging = Staging()
-        self._pending: PendingSave | None = None
+        self._pending: AsyncSave | None = None
         self._table: list[Holding] | None = None
         self._tables: Sequence[Sequence[Holding]] = ()
         self._places: list[int] = []
@@ -82,8 +82,8 @@ class FolderStore:
     def committed(self) -> Sequence[Committed]:
         """Those that are whole by their marker, oldest first. Collective."""
         self.settle()
-        items = self.agreement.together(self._list, on_all=False) or []
-        told = self.agreement.share([[item.path, item.step, item.tokens, item.is_permanent] for item in items])
+        items = self.collectives.together(self._list, on_all=False) or []
+        told = self.collectives.share([[item.path, item.step, item.tokens, item.is_permanent] for item in items])
         return [
             Committed(path=path, step=step, tokens=tokens, is_permanent=is_permanent)
             for path, step, tokens, is_permanent in told
@@ -91,8 +91,8 @@ class FolderStore:
 
     def damaged(self) -> Sequence[str]:
         """What is wrong with those newer than the newest whole one, the newest first. Collective."""
-        lost = self.agreement.together(lambda: list_damaged(self.files), on_all=False) or []
-        told: Sequence[str] = self.agreement.share([error.message for _, error in reversed(lost)])
+        lost = self.collectives.together(lambda: list_damaged(self.files), on_all=False) or []
+        told: Sequence[str] = self.collectives.share([error.message for _, error in reversed(lost)])
         return told
 
     def save(
@@ -106,7 +106,7 @@ class FolderStore:
         is_permanent: bool,
         is_async: bool,
         extra: Mapping[str, bytes] | None = None,
-    ) -> PendingSave:
+    ) -> AsyncSave:
         """Write a checkpoint; see the protocol. Cost before it returns: a copy of what this process writes.
 
         Args:
@@ -125,7 +125,7 @@ class FolderStore:
         draft = self._begin(folder_name(step))
         save = Save(
             draft=draft,
-            agreement=self.agreement,
+            collectives=self.collectives,
             tables=self._tables,
             parts=self._stage(loose, is_async=is_async),
             values=plain_values(loose),
@@ -133,7 +133,7 @@ class FolderStore:
             committed=committed,
             saving=saving,
         )
-        self._pending = PendingSave(save, is_async=is_async)
+        self._pending = AsyncSave(save, is_async=is_async)
         if not is_async:
             self._pending.settle()
         return self._pending
@@ -142,7 +142,7 @@ class FolderStore:
         """Fill `state` in place; see the protocol. Returns the trainer's part."""
         self.settle()
         reader = self.open(path)
-        loose = self.agreement.together(lambda: flatten(state))
+        loose = self.collectives.together(lambda: flatten(state))
         assert loose is not None
         elsewhere = self._names_of_all(loose)
 
@@ -151,31 +151,31 @@ class FolderStore:
             told: Mapping[str, Any] = reader.read_trainer()["state"]
             return told
 
-        return self.agreement.together(take) or {}
+        return self.collectives.together(take) or {}
 
     def drop(self, path: str) -> None:
         """Remove a checkpoint of this folder; see the protocol."""
         self.settle()
         name = path.rstrip("/").rpartition("/")[2]
-        self.agreement.together(lambda: drop(self.files, name, self.owner), on_all=False)
+        self.collectives.together(lambda: drop(self.files, name, self.owner), on_all=False)
 
-    def open(self, path: str) -> Reader:
+    def open(self, path: str) -> CheckpointReader:
         """A checkpoint, looked at once by rank 0 and known to all. Collective.
 
         Raises:
             CheckpointError: it is unfinished, torn or changed; names the file.
         """
         files = open_files(path)
-        reader = self.agreement.together(lambda: Reader.open(files, verifies=self.verifies), on_all=False)
-        manifest = self.agreement.share(reader.manifest.to_data() if reader else None)
-        layout = self.agreement.share_bytes(reader.layout.to_json() if reader else b"")
+        reader = self.collectives.together(lambda: CheckpointReader.open(files, verifies=self.verifies), on_all=False)
+        manifest = self.collectives.share(reader.manifest.to_data() if reader else None)
+        layout = self.collectives.share_bytes(reader.layout.to_json() if reader else b"")
         if reader is not None:
             return reader
-        return Reader(files, Manifest.from_data(manifest), Layout.from_json(layout), verifies=self.verifies)
+        return CheckpointReader(files, Manifest.from_data(manifest), Layout.from_json(layout), verifies=self.verifies)
 
     def read_extra(self, path: str, name: str) -> bytes | None:
         """A small file that went with a checkpoint; None where it has none. Not collective."""
-        reader = Reader.open(open_files(path))
+        reader = CheckpointReader.open(open_files(path))
         return reader.read_file(EXTRA_FOLDER + name) if EXTRA_FOLDER + name in reader.names() else None
 
     def settle(self) -> None:
@@ -188,11 +188,11 @@ class FolderStore:
         """All names that any process fills; stages of a pipeline have different ones."""
         names = sorted([*loose.tensors, *loose.values])
         digest = hashlib.sha256(repr(names).encode()).hexdigest()
-        if self.agreement.everyone(digest == self.agreement.share(digest)):
+        if self.collectives.everyone(digest == self.collectives.share(digest)):
             return set(names)
-        gathered = self.agreement.gather(names) or []
+        gathered = self.collectives.gather(names) or []
         union = sorted({(section, name) for found in gathered for section, name in found})
-        return {(section, name) for section, name in self.agreement.share(union)}
+        return {(section, name) for section, name in self.collectives.share(union)}
 
     def _list(self) -> list[Committed]:
         recover(self.files, self.owner)
@@ -200,22 +200,22 @@ class FolderStore:
 
     def _plan(self, state: Mapping[str, Any]) -> LooseState:
         """Know what each process holds (on rank 0) and what this one writes; talked over again only when that changed."""
-        loose = self.agreement.together(lambda: flatten(state))
+        loose = self.collectives.together(lambda: flatten(state))
         assert loose is not None
         table = [_holding(tensor) for tensor in loose.tensors.values()]
-        if self.agreement.everyone(table == self._table):
+        if self.collectives.everyone(table == self._table):
             return loose
-        gathered = self.agreement.gather([held.to_data() for held in table])
+        gathered = self.collectives.gather([held.to_data() for held in table])
         tables = [[Holding.from_data(data) for data in found] for found in gathered or []]
-        plan = self.agreement.together(lambda: share_out(tables), on_all=False)
-        self._places = self.agreement.share(plan)[self.agreement.rank]
+        plan = self.collectives.together(lambda: share_out(tables), on_all=False)
+        self._places = self.collectives.share(plan)[self.collectives.rank]
         self._table, self._tables = table, tables
         return loose
 
     def _begin(self, name: str) -> Draft:
         """Sweep, begin a draft on rank 0, and know it everywhere."""
-        draft = self.agreement.together(lambda: self._begin_here(name), on_all=False)
-        token = self.agreement.share(draft.token if draft else "")
+        draft = self.collectives.together(lambda: self._begin_here(name), on_all=False)
+        token = self.collectives.share(draft.token if draft else "")
         return draft or Draft.of(self.files, name, token)
 
     def _begin_here(self, name: str) -> Draft:
@@ -229,13 +229,13 @@ class FolderStore:
                 code="checkpoint-not-saved",
             ) from error
 
-    def _stage(self, loose: LooseState, *, is_async: bool) -> dict[str, list[tuple[int, Part]]]:
+    def _stage(self, loose: LooseState, *, is_async: bool) -> dict[str, list[tuple[int, StagedTensor]]]:
         """This process's parts by section, each with its place in the table; large elements first, as files want it."""
         tensors = list(loose.tensors.values())
         mine = [(place, tensors[place]) for place in self._places]
         mine.sort(key=lambda item: (item[1].section, -item[1].dtype.itemsize, item[1].name))
         staged = self._staging.take([tensor for _, tensor in mine], is_async=is_async)
-        parts: dict[str, list[tuple[int, Part]]] = {}
+        parts: dict[str, list[tuple[int, StagedTensor]]] = {}
         for (place, tensor), part in zip(mine, staged, strict=True):
             parts.setdefault(tensor.section, []).append((place, part))
         return parts

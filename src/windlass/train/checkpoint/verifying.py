@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from windlass.train.checkpoint.reading import Reader, damaged
+from windlass.train.checkpoint.reading import CheckpointReader, damaged
 from windlass.train.checkpoint.storage.files import Files
 from windlass.train.checkpoint.storage.listing import list_committed, list_damaged
 
@@ -33,7 +33,7 @@ def verify_files(files: Files) -> dict[str, int]:
     Raises:
         CheckpointError: it is unfinished, or a file is missing, cut or changed; names the file.
     """
-    reader = Reader.open(files)
+    reader = CheckpointReader.open(files)
     found = {}
     for entry in reader.manifest.entries:
         digest, start = hashlib.sha256(), 0

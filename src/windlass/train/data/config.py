@@ -50,7 +50,7 @@ class SourceConfig:
     split: Annotated[str, Doc("Split of a dataset of the hub, such as `train[:1%]`.")] = "train"
     subset: Annotated[str, Doc("Subset (configuration) of a dataset of the hub; empty: its only one.")] = ""
     dtype: Annotated[
-        Literal["auto", "uint8", "uint16", "uint32", "uint64"], Doc("Of headless token files; auto: by the vocabulary.")
+        Literal["auto", "uint8", "uint16", "uint32", "uint64"], Doc("Of raw token files; auto: by the vocabulary.")
     ] = "auto"
     label_mask: Annotated[
         tuple[str, ...],

@@ -13,11 +13,11 @@ from itertools import accumulate
 
 import numpy as np
 
-__all__ = ["Corpus", "Part"]
+__all__ = ["Corpus", "CorpusPart"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CorpusPart:
     """One file of tokens, mapped into memory.
 
     Attributes:
@@ -42,7 +42,7 @@ class Corpus:
         max_id: largest token id; None where nobody looked.
     """
 
-    def __init__(self, name: str, parts: Sequence[Part], *, digest: str, max_id: int | None = None) -> None:
+    def __init__(self, name: str, parts: Sequence[CorpusPart], *, digest: str, max_id: int | None = None) -> None:
         self.name, self.digest, self.max_id = name, digest, max_id
         self.parts = tuple(parts)
         self._starts = list(accumulate((len(part.tokens_T) for part in self.parts), initial=0))
@@ -74,9 +74,9 @@ class Corpus:
     def _part_of(self, position: int) -> int:
         return bisect_right(self._starts, position) - 1
 
-    def _pieces(self, start: int, count: int) -> list[tuple[Part, int, int, int]]:
+    def _pieces(self, start: int, count: int) -> list[tuple[CorpusPart, int, int, int]]:
         """(part, begin in it, place in the output, tokens) that together are a range."""
-        found: list[tuple[Part, int, int, int]] = []
+        found: list[tuple[CorpusPart, int, int, int]] = []
         number, place = self._part_of(start), 0
         while place < count:
             begin = start + place - self._starts[number]

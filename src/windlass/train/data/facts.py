@@ -9,7 +9,7 @@ from pathlib import Path
 from windlass.core.errors import Problem, SpecError
 from windlass.train.data.config import AnySource, DataConfig, SourceConfig, SourceTarget, TokenizerConfig
 from windlass.train.data.inputs import Input, find_inputs, source_name
-from windlass.train.data.manifest import headless_dtype, item_bytes, read_manifest
+from windlass.train.data.manifest import item_bytes, raw_token_dtype, read_manifest
 from windlass.train.data.mixture import rows_of_epoch
 from windlass.train.data.tokenization.own_source import find_own
 from windlass.train.data.tokenization.readers import text_bytes
@@ -147,7 +147,7 @@ def _count(source: AnySource, config: DataConfig, vocab_size: int) -> _Count:
         return _of_folder(made)
     inputs = find_inputs(source)
     counts = [_of_folder(Path(found.path)) for found in inputs if found.kind == "folder"]
-    counts += [_of_headless(found, source, vocab_size) for found in inputs if found.kind == "headless"]
+    counts += [_of_raw_tokens(found, source, vocab_size) for found in inputs if found.kind == "raw"]
     if text := [found for found in inputs if not found.is_tokens]:
         counts.append(_of_text(text, source, config.tokenizer, config.cache))
     documents = [count.documents for count in counts if count.documents is not None]
@@ -165,8 +165,8 @@ def _of_folder(folder: Path) -> _Count:
     return _Count(tokens=manifest.num_tokens, documents=manifest.num_documents, max_id=manifest.max_id)
 
 
-def _of_headless(found: Input, source: SourceConfig, vocab_size: int) -> _Count:
-    dtype = headless_dtype(vocab_size) if source.dtype == "auto" else source.dtype
+def _of_raw_tokens(found: Input, source: SourceConfig, vocab_size: int) -> _Count:
+    dtype = raw_token_dtype(vocab_size) if source.dtype == "auto" else source.dtype
     size, item = Path(found.path).stat().st_size, item_bytes(dtype)
     if size % item:
         message = f"{found.path} has {size} bytes, no whole number of {dtype} tokens"

@@ -14,11 +14,11 @@ from windlass.train.data.manifest import MANIFEST
 
 __all__ = ["Input", "InputKind", "find_inputs", "source_name"]
 
-InputKind: TypeAlias = Literal["folder", "headless", "text", "jsonl", "parquet", "dataset"]
+InputKind: TypeAlias = Literal["folder", "raw", "text", "jsonl", "parquet", "dataset"]
 
 _BY_ENDING: dict[str, InputKind] = {
-    ".npy": "headless",
-    ".bin": "headless",
+    ".npy": "raw",
+    ".bin": "raw",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -42,7 +42,7 @@ class Input:
     @property
     def is_tokens(self) -> bool:
         """Whether it holds tokens already."""
-        return self.kind in ("folder", "headless")
+        return self.kind in ("folder", "raw")
 
 
 def source_name(source: AnySource) -> str:
@@ -110,10 +110,10 @@ def _kind(file: Path) -> InputKind:
 def _unfit(source: SourceConfig, found: Sequence[Input]) -> list[Problem]:
     """Settings that would have no effect."""
     problems: list[Problem] = []
-    headless = [entry for entry in found if entry.kind == "headless"]
+    raw = [entry for entry in found if entry.kind == "raw"]
     for name, is_set in (("label_mask", bool(source.label_mask)), ("dtype", source.dtype != "auto")):
-        if is_set and len(headless) != len(found):
-            other = next(entry for entry in found if entry.kind != "headless")
+        if is_set and len(raw) != len(found):
+            other = next(entry for entry in found if entry.kind != "raw")
             message = f"`{name}` is for token files without a manifest; {other.path} is {other.kind}"
             problems.append(
                 Problem(message, "setting-unused", hint=f"remove `{name}`, or put them into another source")

@@ -28,8 +28,8 @@ __all__ = [
     "TokenManifest",
     "check_files",
     "dtype_for",
-    "headless_dtype",
     "item_bytes",
+    "raw_token_dtype",
     "read_manifest",
 ]
 
@@ -51,7 +51,7 @@ def dtype_for(vocab_size: int) -> DType:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
-def headless_dtype(vocab_size: int) -> DType:
+def raw_token_dtype(vocab_size: int) -> DType:
     """The smallest type for ids below `vocab_size`, as OLMo-core chooses it."""
     names: tuple[DType, ...] = ("uint8", "uint16", "uint32", "uint64")
     return next(name for name in names if vocab_size <= 1 << 8 * item_bytes(name))

@@ -10,10 +10,10 @@ import numpy as np
 
 from windlass.core.errors import Problem, SpecError
 from windlass.train.data.config import AnySource, SourceConfig, SourceTarget, TokenizerConfig
-from windlass.train.data.corpus import Corpus, Part
+from windlass.train.data.corpus import Corpus, CorpusPart
 from windlass.train.data.inputs import find_inputs, source_name
 from windlass.train.data.manifest import TokenFile, TokenManifest, check_files, item_bytes, read_manifest
-from windlass.train.data.raw_tokens import open_headless
+from windlass.train.data.raw_tokens import open_raw_tokens
 from windlass.train.data.tokenization.ingestion import Progress, ingest
 from windlass.train.data.tokenization.own_source import make_own
 from windlass.train.data.tokenizer import SpecialIds, load_tokenizer
@@ -88,12 +88,12 @@ def open_corpus(
         made = ingest(source, tokenizer, cache=cache, num_workers=num_workers, on_progress=on_progress)
         folders.append(made)
     corpora = [_open_folder(folder, tokenizer, vocab_size) for folder in folders]
-    headless = [Path(found.path) for found in inputs if found.kind == "headless"]
+    raw = [Path(found.path) for found in inputs if found.kind == "raw"]
     name = source_name(source)
-    if headless:
+    if raw:
         masks = [Path(path).expanduser() for path in source.label_mask]
         ids = special_ids(tokenizer, [])
-        found = open_headless(name, headless, dtype=source.dtype, vocab_size=vocab_size, ids=ids, masks=masks or None)
+        found = open_raw_tokens(name, raw, dtype=source.dtype, vocab_size=vocab_size, ids=ids, masks=masks or None)
         _check_tokenizer(name, tokenizer, max_id=found.max_id)
         corpora.append(found)
     digest = hashlib.sha256("\n".join(corpus.digest for corpus in corpora).encode()).hexdigest()
@@ -151,14 +151,14 @@ def _check_tokenizer(name: str, tokenizer: TokenizerConfig, *, max_id: int | Non
     raise TrainingError(f"{name} {problem}", hint=hint, code="tokenizer-differs")
 
 
-def _part(folder: Path, file: TokenFile, manifest: TokenManifest) -> Part:
+def _part(folder: Path, file: TokenFile, manifest: TokenManifest) -> CorpusPart:
     tokens_T: np.ndarray = np.memmap(folder / file.name, dtype=f"<u{item_bytes(manifest.dtype)}", mode="r")
 
     def find_ends() -> np.ndarray:
         ends_D: np.ndarray = np.fromfile(folder / file.ends_name, dtype=f"<u{file.ends_bytes}").astype(np.int64)
         return ends_D
 
-    return Part(name=str(folder / file.name), tokens_T=tokens_T.view(np.ndarray), find_ends=find_ends)
+    return CorpusPart(name=str(folder / file.name), tokens_T=tokens_T.view(np.ndarray), find_ends=find_ends)
 
 
 def manifests_of(sources: Sequence[AnySource]) -> list[TokenManifest]:

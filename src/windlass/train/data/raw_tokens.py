@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from windlass.core.phrases import count as counted
-from windlass.train.data.corpus import Corpus, Part
-from windlass.train.data.manifest import headless_dtype
+from windlass.train.data.corpus import Corpus, CorpusPart
+from windlass.train.data.manifest import raw_token_dtype
 from windlass.train.data.tokenizer import SpecialIds
 from windlass.train.errors import TrainingError
 
-__all__ = ["open_headless"]
+__all__ = ["open_raw_tokens"]
 
 _MAGIC = b"\x93NUMPY"
 _BLOCK = 1 << 24
@@ -27,7 +27,7 @@ _SCANS = 64
 _SCAN_TOKENS = 1 << 16
 
 
-def open_headless(
+def open_raw_tokens(
     name: str, paths: list[Path], *, dtype: str, vocab_size: int, ids: SpecialIds, masks: list[Path] | None = None
 ) -> Corpus:
     """A corpus from such files, mapped into memory.
@@ -44,15 +44,15 @@ def open_headless(
     if masks and len(masks) != len(paths):
         message = f"{name} has {counted(len(paths), 'token file')} and {counted(len(masks), 'label mask')}"
         raise TrainingError(message, hint="give `label_mask` one file for each token file", code="tokens-broken")
-    kind = np.dtype(headless_dtype(vocab_size) if dtype == "auto" else dtype).newbyteorder("<")
+    kind = np.dtype(raw_token_dtype(vocab_size) if dtype == "auto" else dtype).newbyteorder("<")
     digest = hashlib.sha256()
-    parts, max_id = list[Part](), 0
+    parts, max_id = list[CorpusPart](), 0
     for number, path in enumerate(paths):
         tokens_T = _map(path, kind)
         sample_T = _sample(tokens_T)
         max_id = max(max_id, _check_ids(path, sample_T, vocab_size))
         mask_T = _mask(masks[number], path, len(tokens_T)) if masks else None
-        parts.append(Part(name=str(path), tokens_T=tokens_T, find_ends=_Ends(path, tokens_T, ids), mask_T=mask_T))
+        parts.append(CorpusPart(name=str(path), tokens_T=tokens_T, find_ends=_Ends(path, tokens_T, ids), mask_T=mask_T))
         digest.update(f"{path.name} {tokens_T.dtype} {len(tokens_T)}\n".encode() + sample_T.tobytes())
         if mask_T is not None:
             digest.update(_sample(mask_T).tobytes())

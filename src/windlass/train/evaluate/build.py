@@ -10,7 +10,7 @@ from windlass.train.data.config import DataConfig
 
 if TYPE_CHECKING:
     from windlass.train.callbacks.build import Maker
-    from windlass.train.callbacks.protocol import Callback
+    from windlass.train.callbacks.protocol import TrainerCallback
     from windlass.train.recipe import Recipe
 
 __all__ = ["evaluation_makers"]
@@ -19,14 +19,14 @@ __all__ = ["evaluation_makers"]
 def evaluation_makers(recipe: Recipe, vocab_size: int | None) -> Mapping[str, Maker]:
     """What makes callbacks of the kinds `lm-eval` and `downstream`, with the run's own data settings and tokenizer."""
 
-    def lm_eval(config: LMEvalConfig) -> Callback:
+    def lm_eval(config: LMEvalConfig) -> TrainerCallback:
         from windlass.train.evaluate.lm_eval import lm_eval_callback  # lazy: runs without evaluation need none of it
 
         assert isinstance(recipe.data, DataConfig)  # `check_parts` refuses
         assert vocab_size is not None
         return lm_eval_callback(config, recipe.data, vocab_size=vocab_size)
 
-    def downstream(config: DownstreamConfig) -> Callback:
+    def downstream(config: DownstreamConfig) -> TrainerCallback:
         from windlass.train.data.tokenizer import load_tokenizer  # lazy: as above
         from windlass.train.evaluate.downstream import Downstream
 

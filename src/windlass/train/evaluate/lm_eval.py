@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from windlass import report
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 from windlass.train.duration import Duration
 from windlass.train.evaluate.loss import EvalLoss, evaluate
 from windlass.train.evaluate.rows import HeldOut, open_held_out
@@ -29,7 +29,7 @@ class Moment:
     epoch: int = 0
 
 
-class PeriodicEvaluation(Callback):
+class PeriodicEvaluation(TrainerCallback):
     """Something that is measured every so often, and always at the end; subclasses say what.
 
     Args:

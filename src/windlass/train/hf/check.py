@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from windlass.core.errors import UsageError
 
-__all__ = ["LayerCheck", "Point", "compare_layers"]
+__all__ = ["LayerCheck", "LayerDifference", "compare_layers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class LayerDifference:
     """A place in a model, and how far two models are apart there.
 
     Attributes:
@@ -38,16 +38,16 @@ class Point:
 class LayerCheck:
     """The outcome of a comparison, in the order in which the places are computed."""
 
-    points: tuple[Point, ...]
+    points: tuple[LayerDifference, ...]
     tolerance: float
 
     @property
-    def first(self) -> Point | None:
+    def first(self) -> LayerDifference | None:
         """The first place that differs by more than the tolerance; None where none does."""
         return next((point for point in self.points if not point.difference <= self.tolerance), None)
 
     @property
-    def logits(self) -> Point:
+    def logits(self) -> LayerDifference:
         """The last place."""
         return self.points[-1]
 
@@ -113,13 +113,13 @@ def compare_layers(ours: nn.Module, theirs: nn.Module, tokens_BT: Tensor, *, tol
     return LayerCheck(points=points, tolerance=tolerance)
 
 
-def _point(name: str, left: Tensor, right: Tensor) -> Point:
+def _point(name: str, left: Tensor, right: Tensor) -> LayerDifference:
     if left.numel() != right.numel():
         shapes = f"{tuple(left.shape)} and {tuple(right.shape)}"
         raise UsageError(f"{name} has shapes {shapes}", hint="compare models of one size", code="models-differ")
     difference = float((left.float().reshape(-1) - right.float().reshape(-1)).abs().max())
     scale = float(right.float().abs().max())
-    return Point(name=name, difference=math.inf if math.isnan(difference) else difference, scale=scale)
+    return LayerDifference(name=name, difference=math.inf if math.isnan(difference) else difference, scale=scale)
 
 
 def _outputs(model: nn.Module, tokens_BT: Tensor) -> dict[str, Tensor]:

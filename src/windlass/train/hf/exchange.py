@@ -21,7 +21,7 @@ from windlass.train.hf.companions import Companions, is_companion
 from windlass.train.hf.config import read_config, to_hf
 from windlass.train.hf.mapped import MappedWeights, Weights, check_weights, fill
 from windlass.train.hf.maps import Weight, hf_names
-from windlass.train.hf.weights import Entry, FileWeights, write_weights
+from windlass.train.hf.weights import FileWeights, TensorToWrite, write_weights
 from windlass.train.model.config import ModelConfig
 
 __all__ = ["export_model", "import_hf", "load_hf"]
@@ -119,7 +119,7 @@ def export_model(
     return target
 
 
-def _entries(config: ModelConfig, weights: Weights, model_type: str, dtype: torch.dtype) -> Iterator[Entry]:
+def _entries(config: ModelConfig, weights: Weights, model_type: str, dtype: torch.dtype) -> Iterator[TensorToWrite]:
     wanted = list(hf_names(model_type).weights(config))
     plain = [Weight(ours=weight.ours, theirs=(weight.ours,), shape=weight.shape) for weight in wanted]
     check_weights(weights.shapes(), plain, "the checkpoint")
@@ -127,7 +127,7 @@ def _entries(config: ModelConfig, weights: Weights, model_type: str, dtype: torc
     for weight in wanted:
         for index, theirs in enumerate(weight.theirs):
             read = partial(reader.read, weight.ours, index if weight.is_stacked else None)
-            yield Entry(name=theirs, shape=weight.their_shape, dtype=dtype, read=read)
+            yield TensorToWrite(name=theirs, shape=weight.their_shape, dtype=dtype, read=read)
 
 
 class _Reader:

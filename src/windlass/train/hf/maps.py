@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from windlass.train.model.config import ModelConfig
 
-__all__ = ["ATTENTION", "ROOT", "SWIGLU", "NameMap", "Rule", "Weight", "hf_names", "our_shapes"]
+__all__ = ["ATTENTION", "ROOT", "SWIGLU", "NameMap", "Weight", "WeightRule", "hf_names", "our_shapes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class WeightRule:
     """A weight of ours, and what it is called there."""
 
     ours: str
@@ -53,7 +53,7 @@ class Weight:
 class NameMap:
     """Rules of one way of naming weights."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[WeightRule, ...]
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """All weights of a model, in the order of our modules.
@@ -139,40 +139,46 @@ def _swiglu_shapes(width: int, hidden: int) -> Mapping[str, tuple[int, ...]]:
 
 # Hugging Face. All families that we write name these alike.
 ROOT = (
-    Rule("embed.weight", "model.embed_tokens.weight"),
-    Rule("norm.weight", "model.norm.weight"),
-    Rule("head.weight", "lm_head.weight"),
+    WeightRule("embed.weight", "model.embed_tokens.weight"),
+    WeightRule("norm.weight", "model.norm.weight"),
+    WeightRule("head.weight", "lm_head.weight"),
 )
 ATTENTION = (
-    *(Rule(f"blocks.{{i}}.attention.{x}.weight", f"model.layers.{{i}}.self_attn.{x}_proj.weight") for x in "qkvo"),
-    *(Rule(f"blocks.{{i}}.attention.{x}.bias", f"model.layers.{{i}}.self_attn.{x}_proj.bias") for x in "qkv"),
-    *(Rule(f"blocks.{{i}}.attention.{x}_norm.weight", f"model.layers.{{i}}.self_attn.{x}_norm.weight") for x in "qk"),
+    *(
+        WeightRule(f"blocks.{{i}}.attention.{x}.weight", f"model.layers.{{i}}.self_attn.{x}_proj.weight")
+        for x in "qkvo"
+    ),
+    *(WeightRule(f"blocks.{{i}}.attention.{x}.bias", f"model.layers.{{i}}.self_attn.{x}_proj.bias") for x in "qkv"),
+    *(
+        WeightRule(f"blocks.{{i}}.attention.{x}_norm.weight", f"model.layers.{{i}}.self_attn.{x}_norm.weight")
+        for x in "qk"
+    ),
 )
 SWIGLU = tuple(
-    Rule(f"blocks.{{i}}.ffn.{name}.weight", f"model.layers.{{i}}.mlp.{name}_proj.weight")
+    WeightRule(f"blocks.{{i}}.ffn.{name}.weight", f"model.layers.{{i}}.mlp.{name}_proj.weight")
     for name in ("gate", "up", "down")
 )
 EXPERTS = (
-    Rule("blocks.{i}.moe.router.weight", "model.layers.{i}.mlp.gate.weight"),
+    WeightRule("blocks.{i}.moe.router.weight", "model.layers.{i}.mlp.gate.weight"),
     *(
-        Rule(f"blocks.{{i}}.moe.{name}", f"model.layers.{{i}}.mlp.experts.{{e}}.{name}_proj.weight")
+        WeightRule(f"blocks.{{i}}.moe.{name}", f"model.layers.{{i}}.mlp.experts.{{e}}.{name}_proj.weight")
         for name in ("gate", "up", "down")
     ),
 )
 MIXTRAL_EXPERTS = (
-    Rule("blocks.{i}.moe.router.weight", "model.layers.{i}.block_sparse_moe.gate.weight"),
+    WeightRule("blocks.{i}.moe.router.weight", "model.layers.{i}.block_sparse_moe.gate.weight"),
     *(
-        Rule(f"blocks.{{i}}.moe.{ours}", f"model.layers.{{i}}.block_sparse_moe.experts.{{e}}.{theirs}.weight")
+        WeightRule(f"blocks.{{i}}.moe.{ours}", f"model.layers.{{i}}.block_sparse_moe.experts.{{e}}.{theirs}.weight")
         for ours, theirs in (("gate", "w1"), ("up", "w3"), ("down", "w2"))
     ),
 )
 PRE_NORMS = (
-    Rule("blocks.{i}.attention_norm.weight", "model.layers.{i}.input_layernorm.weight"),
-    Rule("blocks.{i}.ffn_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
+    WeightRule("blocks.{i}.attention_norm.weight", "model.layers.{i}.input_layernorm.weight"),
+    WeightRule("blocks.{i}.ffn_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
 )
 REORDERED_NORMS = (
-    Rule("blocks.{i}.attention_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
-    Rule("blocks.{i}.ffn_norm.weight", "model.layers.{i}.post_feedforward_layernorm.weight"),
+    WeightRule("blocks.{i}.attention_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
+    WeightRule("blocks.{i}.ffn_norm.weight", "model.layers.{i}.post_feedforward_layernorm.weight"),
 )
 
 _PRE = NameMap((*ROOT, *ATTENTION, *SWIGLU, *PRE_NORMS))

@@ -14,7 +14,7 @@ from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.json_text import decode_json
 from windlass.record.manifest import FOLDER_MANIFEST
 from windlass.train.checkpoint.layout import Box
-from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, Reader, damaged
+from windlass.train.checkpoint.reading import CONFIG_FILE, TRAINER_FILE, CheckpointReader, damaged
 from windlass.train.checkpoint.storage.files import Files, open_files
 from windlass.train.checkpoint.storage.listing import EXTRA_FOLDER, list_committed
 from windlass.train.checkpoint.tensors import DTYPES
@@ -43,7 +43,7 @@ class StoredCheckpoint:
 
     def __init__(self, path: str) -> None:
         """Look at it. Raises CheckpointError for one that is unfinished, damaged or without a model."""
-        self._reader = Reader.open(open_files(path))
+        self._reader = CheckpointReader.open(open_files(path))
         self.source = self._reader.files.path
         self.record: Mapping[str, Any] = self._reader.read_object(CONFIG_FILE)
         trainer = self._reader.read_trainer()

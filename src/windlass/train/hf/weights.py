@@ -24,7 +24,7 @@ from windlass.core.json_text import read_json
 from windlass.train.checkpoint.tensors import bytes_of, dtype_name
 from windlass.train.errors import CheckpointError
 
-__all__ = ["Entry", "FileWeights", "write_weights"]
+__all__ = ["FileWeights", "TensorToWrite", "write_weights"]
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -32,7 +32,7 @@ _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TensorToWrite:
     """A tensor to be written: what is known of it before, and how to get it."""
 
     name: str
@@ -118,7 +118,7 @@ def _weight_files(folder: Path) -> Sequence[Path]:
     raise CheckpointError(f"{folder} has no {SINGLE} and no {INDEX}", hint="give the model's folder", code="hf-files")
 
 
-def write_weights(folder: Path, entries: Sequence[Entry], *, max_shard_bytes: int) -> tuple[Path, ...]:
+def write_weights(folder: Path, entries: Sequence[TensorToWrite], *, max_shard_bytes: int) -> tuple[Path, ...]:
     """Write tensors as `model.safetensors`, or as shards with an index where they are larger than one.
 
     Each tensor is read, written and let go. Files are synced; the folder is the caller's to publish.
@@ -150,9 +150,9 @@ def write_weights(folder: Path, entries: Sequence[Entry], *, max_shard_bytes: in
     return paths
 
 
-def _shards(entries: Sequence[Entry], max_bytes: int) -> Iterator[list[Entry]]:
+def _shards(entries: Sequence[TensorToWrite], max_bytes: int) -> Iterator[list[TensorToWrite]]:
     """Runs of tensors of at most so many bytes; a tensor larger than that has a file of its own."""
-    shard: list[Entry] = []
+    shard: list[TensorToWrite] = []
     size = 0
     for entry in entries:
         if shard and size + entry.num_bytes > max_bytes:
@@ -163,7 +163,7 @@ def _shards(entries: Sequence[Entry], max_bytes: int) -> Iterator[list[Entry]]:
     yield shard
 
 
-def _write_shard(path: Path, entries: Sequence[Entry]) -> None:
+def _write_shard(path: Path, entries: Sequence[TensorToWrite]) -> None:
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for entry in entries:
@@ -185,7 +185,7 @@ def _write_shard(path: Path, entries: Sequence[Entry]) -> None:
         os.fsync(file.fileno())
 
 
-def _checked(entry: Entry) -> Tensor:
+def _checked(entry: TensorToWrite) -> Tensor:
     tensor = entry.read().detach()
     if tuple(tensor.shape) != entry.shape:
         raise CheckpointError(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from windlass.core.errors import Problem, SpecError
 from windlass.core.json_text import decode_json
-from windlass.train.checkpoint.dcp.reader import ForeignCheckpoint, read_foreign
+from windlass.train.checkpoint.dcp.reader import DcpCheckpoint, read_dcp
 from windlass.train.checkpoint.storage.files import Files, open_files
 from windlass.train.errors import CheckpointError
 from windlass.train.hf.mapped import MappedWeights
@@ -33,7 +33,7 @@ class OlmoCoreCheckpoint(MappedWeights):
     """
 
     def __init__(
-        self, config: ModelConfig, found: ForeignCheckpoint, source: str, special_ids: Mapping[str, int] | None = None
+        self, config: ModelConfig, found: DcpCheckpoint, source: str, special_ids: Mapping[str, int] | None = None
     ) -> None:
         super().__init__(config, OLMO_CORE, _Model(found), source)
         self._found, self.special_ids = found, dict(special_ids or {})
@@ -61,7 +61,7 @@ class OlmoCoreCheckpoint(MappedWeights):
 class _Model:
     """The weights of a foreign checkpoint, without the prefix that parts them from the optimiser's state."""
 
-    def __init__(self, found: ForeignCheckpoint) -> None:
+    def __init__(self, found: DcpCheckpoint) -> None:
         self._found = found
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -94,7 +94,7 @@ def open_olmo_core(path: str, config: ModelConfig | None = None) -> OlmoCoreChec
     newest = None if _has_contents(files) or _has_contents(files.at(_FOLDER)) else _newest(files)
     files = files.at(newest) if newest is not None else files
     inner = files if _has_contents(files) else files.at(_FOLDER)
-    found = read_foreign(inner.path)
+    found = read_dcp(inner.path)
     source = files.path.rstrip("/").removesuffix(f"/{_FOLDER}")
     if config is not None:
         return OlmoCoreCheckpoint(config, found, source)

@@ -32,7 +32,7 @@ def clip(
 ) -> Tensor:
     """Scale gradients so that their global norm is at most `max_norm`; returns the norm before, as a device scalar.
 
-    Pending sums are finished first, so that an optimiser may work on shards afterwards.
+    PendingSave sums are finished first, so that an optimiser may work on shards afterwards.
 
     Args:
         max_norm: None measures only.

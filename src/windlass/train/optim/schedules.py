@@ -28,11 +28,11 @@ from windlass.train.optim.schedule_config import (
     WSDSConfig,
 )
 
-__all__ = ["Progress", "Rates", "curve", "lr_factor", "schedule_function"]
+__all__ = ["Rates", "ScheduleStep", "curve", "lr_factor", "schedule_function"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ScheduleStep:
     """Where training stands.
 
     Attributes:
@@ -45,7 +45,7 @@ class Progress:
     rates: Rates = Rates()
 
 
-def lr_factor(schedule: ScheduleConfig, at: Progress, duration: Duration) -> float:
+def lr_factor(schedule: ScheduleConfig, at: ScheduleStep, duration: Duration) -> float:
     """Share of the peak learning rate for the step at `at`.
 
     Args:
@@ -70,8 +70,8 @@ def schedule_function(schedule: ScheduleConfig, duration: Duration, rates: Rates
     Raises:
         SpecError: lengths have units that nothing converts.
     """
-    lr_factor(schedule, Progress(step=1, rates=rates), duration)
-    return lambda step, tokens: lr_factor(schedule, Progress(step=step, tokens=tokens, rates=rates), duration)
+    lr_factor(schedule, ScheduleStep(step=1, rates=rates), duration)
+    return lambda step, tokens: lr_factor(schedule, ScheduleStep(step=step, tokens=tokens, rates=rates), duration)
 
 
 def _length(schedule: ScheduleConfig, duration: Duration) -> Duration:
@@ -181,4 +181,4 @@ def _fall(shape: str, final: float, share: float) -> float:
 def curve(schedule: ScheduleConfig, duration: Duration, rates: Rates, steps: Sequence[int]) -> list[float]:
     """The factor at chosen steps of a batch that does not grow, for plans and pictures."""
     batch = rates.batch_tokens or 0
-    return [lr_factor(schedule, Progress(step=step, tokens=step * batch, rates=rates), duration) for step in steps]
+    return [lr_factor(schedule, ScheduleStep(step=step, tokens=step * batch, rates=rates), duration) for step in steps]

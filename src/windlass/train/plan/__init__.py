@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.train.plan.machine import GPUS, Gpu, Machine
-from windlass.train.plan.plan import Plan, plan_recipe
+from windlass.train.plan.machine import GPUS, Gpu, MachineSpec
+from windlass.train.plan.plan import TrainPlan, plan_recipe
 
-__all__ = ["GPUS", "Gpu", "Machine", "Plan", "plan_recipe"]
+__all__ = ["GPUS", "Gpu", "MachineSpec", "TrainPlan", "plan_recipe"]

@@ -11,11 +11,11 @@ from windlass.train.data.facts import DataFacts, describe
 from windlass.train.model.config import ModelConfig
 from windlass.train.recipe import Recipe
 
-__all__ = ["Data", "data_of", "data_warnings"]
+__all__ = ["DataEstimate", "data_of", "data_warnings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
+class DataEstimate:
     """The mixture, counted or estimated; or why nothing is known of it.
 
     Attributes:
@@ -26,21 +26,21 @@ class Data:
     facts: DataFacts | None = None
 
 
-def data_of(recipe: Recipe, vocab_size: int | None) -> Data:
+def data_of(recipe: Recipe, vocab_size: int | None) -> DataEstimate:
     """Look at manifests and sizes of files; a plan can be made far from the data, so nothing that is missing raises."""
     if not isinstance(recipe.data, DataConfig):
-        return Data(note=f"{recipe.data.target} gives it")
+        return DataEstimate(note=f"{recipe.data.target} gives it")
     if vocab_size is None:
-        return Data(note="nothing says how many tokens the model knows")
+        return DataEstimate(note="nothing says how many tokens the model knows")
     try:
-        return Data(facts=describe(recipe.data, vocab_size=vocab_size))
+        return DataEstimate(facts=describe(recipe.data, vocab_size=vocab_size))
     except SpecError as error:
-        return Data(note="; ".join(problem.message for problem in error.problems))
+        return DataEstimate(note="; ".join(problem.message for problem in error.problems))
     except (WindlassError, OSError) as error:
-        return Data(note=str(error))
+        return DataEstimate(note=str(error))
 
 
-def data_warnings(recipe: Recipe, data: Data, vocab_size: int | None) -> Iterator[str]:
+def data_warnings(recipe: Recipe, data: DataEstimate, vocab_size: int | None) -> Iterator[str]:
     """What a run would refuse, or find out late."""
     for source in () if data.facts is None else data.facts.sources:
         if source.max_id is not None and vocab_size is not None and source.max_id >= vocab_size:

@@ -14,7 +14,7 @@ from windlass.core.errors import UsageError
 from windlass.core.names import nearest
 from windlass.train.callbacks.device_peaks import peak_flops
 
-__all__ = ["DEFAULT_MFU", "GPUS", "Gpu", "Machine"]
+__all__ = ["DEFAULT_MFU", "GPUS", "Gpu", "MachineSpec"]
 
 DEFAULT_MFU = 0.35
 """Model FLOPs utilisation where none is given; torchtitan reports 0.33 to 0.39 for Llama 3.1 8B on 8 H100 in bfloat16.
@@ -67,7 +67,7 @@ GPUS: Mapping[str, Gpu] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineSpec:
     """The processes of a plan, one on each GPU.
 
     Attributes:
@@ -82,7 +82,7 @@ class Machine:
     per_node: int = 8
 
     @classmethod
-    def from_words(cls, words: Mapping[str, str]) -> Machine:
+    def from_words(cls, words: Mapping[str, str]) -> MachineSpec:
         """From `world=64`, `gpu=h100-80gb`, `mfu=0.4`, `per_node=4`.
 
         Raises:

@@ -20,7 +20,7 @@ from windlass.train.parallel.mesh import MeshShape
 from windlass.train.plan.figures import figures_of
 from windlass.train.recipe import Recipe
 
-__all__ = ["Memory", "block_bytes", "memory_of", "num_in_pipeline", "rows_at_once", "state_bytes"]
+__all__ = ["MemoryEstimate", "block_bytes", "memory_of", "num_in_pipeline", "rows_at_once", "state_bytes"]
 
 _CHUNK_LOGITS = 2**27
 """Logits that the chunked loss holds at once on a GPU (train/optim/loss.py)."""
@@ -30,7 +30,7 @@ _MASTER = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemoryEstimate:
     """Bytes of one process.
 
     Attributes:
@@ -53,7 +53,7 @@ class Memory:
         return sum(getattr(self, field.name) for field in fields(self))
 
 
-def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None = None) -> Memory:
+def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None = None) -> MemoryEstimate:
     """What the process with the most needs; without activations and logits where the model is the user's own."""
     model = recipe.model
     counts = counts or figures_of(recipe).counts
@@ -63,10 +63,12 @@ def memory_of(recipe: Recipe, shape: MeshShape, counts: ParameterCounts | None =
         own = counts.total / shards
         state = state_bytes(recipe, counts) / shards
         weights = round(_MASTER * own)
-        return Memory(weights=weights, gradients=weights, optimizer=round(state), gathered=0, activations=0, logits=0)
+        return MemoryEstimate(
+            weights=weights, gradients=weights, optimizer=round(state), gathered=0, activations=0, logits=0
+        )
     local = _stage_parameters(model, shape.pp) / shape.tp
     share = local / shards
-    return Memory(
+    return MemoryEstimate(
         weights=round(_MASTER * share),
         gradients=round(_MASTER * share),
         optimizer=round(share * state_bytes(recipe, counts) / counts.total),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.core.phrases import size
-from windlass.train.plan.plan import Plan
+from windlass.train.plan.plan import TrainPlan
 
 __all__ = ["plan_page"]
 
 _DAY_H = 24.0
 
 
-def plan_page(plan: Plan) -> Iterator[str]:
+def plan_page(plan: TrainPlan) -> Iterator[str]:
     """Its lines, without the warnings."""
     axes = " x ".join(f"{name} {degree}" for name, degree in plan.shape.axes) or "one process"
     yield f"{plan.name} on {plan.machine.world} {'process' if plan.machine.world == 1 else 'processes'}: {axes}"
@@ -30,7 +30,7 @@ def plan_page(plan: Plan) -> Iterator[str]:
     yield from _applied(plan)
 
 
-def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+def _facts(plan: TrainPlan) -> Iterator[tuple[str, str]]:
     counts = plan.parameters
     active = f", {_count(counts.active)} of them active" if counts.active != counts.total else ""
     yield "parameters", f"{_count(counts.total)}{active}, {_count(counts.embedding)} in embedding and head"
@@ -55,7 +55,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "checkpoints", f"{size(plan.checkpoints.bytes_each)} each{count}"
 
 
-def _data(plan: Plan) -> str:
+def _data(plan: TrainPlan) -> str:
     facts = plan.data.facts
     if facts is None:
         return f"unknown: {plan.data.note}"
@@ -64,7 +64,7 @@ def _data(plan: Plan) -> str:
     return f"{about}{_count(facts.tokens)} tokens{raw}; {about}{facts.batches_per_epoch:,} steps an epoch"
 
 
-def _applied(plan: Plan) -> Iterator[str]:
+def _applied(plan: TrainPlan) -> Iterator[str]:
     if plan.applied.note:
         yield f"not applied to a model without weights: {plan.applied.note}"
         return

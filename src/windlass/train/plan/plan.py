@@ -8,21 +8,21 @@ from dataclasses import asdict, dataclass
 from windlass.train.model.flops import ParameterCounts
 from windlass.train.parallel.mesh import MeshShape
 from windlass.train.plan.checks import checked_shape
-from windlass.train.plan.data import Data, data_of, data_warnings
+from windlass.train.plan.data import DataEstimate, data_of, data_warnings
 from windlass.train.plan.figures import figures_of
 from windlass.train.plan.length import Length, run_length, steps_of
-from windlass.train.plan.machine import GPUS, Machine
-from windlass.train.plan.memory import Memory, memory_of, rows_at_once, state_bytes
+from windlass.train.plan.machine import GPUS, MachineSpec
+from windlass.train.plan.memory import MemoryEstimate, memory_of, rows_at_once, state_bytes
 from windlass.train.plan.warnings import warnings_of
 from windlass.train.recipe import Recipe
 
-__all__ = ["Applied", "Checkpoints", "Plan", "Speed", "plan_recipe"]
+__all__ = ["Applied", "CheckpointEstimate", "SpeedEstimate", "TrainPlan", "plan_recipe"]
 
 _SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
+class SpeedEstimate:
     """What a kind of GPU makes of it, at the stated share of its peak.
 
     Attributes:
@@ -38,7 +38,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoints:
+class CheckpointEstimate:
     """What checkpoints take.
 
     Attributes:
@@ -64,23 +64,23 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TrainPlan:
     """All of it."""
 
     name: str
-    machine: Machine
+    machine: MachineSpec
     shape: MeshShape
     parameters: ParameterCounts
     flops_per_token: float
     length: Length
     sequence_length: int
     batch_tokens: int
-    data: Data
+    data: DataEstimate
     rows_at_once: int
     microbatches: int
-    memory: Memory
-    checkpoints: Checkpoints
-    speeds: tuple[Speed, ...]
+    memory: MemoryEstimate
+    checkpoints: CheckpointEstimate
+    speeds: tuple[SpeedEstimate, ...]
     applied: Applied
     warnings: tuple[str, ...]
 
@@ -94,7 +94,7 @@ class Plan:
         return {**asdict(self), "flops": self.flops, "memory_total_bytes": self.memory.total}
 
 
-def plan_recipe(recipe: Recipe, machine: Machine, *, apply: bool = True) -> Plan:
+def plan_recipe(recipe: Recipe, machine: MachineSpec, *, apply: bool = True) -> TrainPlan:
     """What a recipe costs on a machine.
 
     Args:
@@ -113,7 +113,7 @@ def plan_recipe(recipe: Recipe, machine: Machine, *, apply: bool = True) -> Plan
     at_once = rows_at_once(recipe, shape)
     rows = recipe.data.batch_tokens // recipe.data.sequence_length
     gpus = [machine.gpu] if machine.gpu else list(GPUS)
-    return Plan(
+    return TrainPlan(
         name=recipe.name,
         machine=machine,
         shape=shape,
@@ -136,26 +136,28 @@ def plan_recipe(recipe: Recipe, machine: Machine, *, apply: bool = True) -> Plan
     )
 
 
-def _checkpoints(recipe: Recipe, length: Length, data: Data, counts: ParameterCounts) -> Checkpoints:
+def _checkpoints(recipe: Recipe, length: Length, data: DataEstimate, counts: ParameterCounts) -> CheckpointEstimate:
     bytes_each = 4 * counts.total + state_bytes(recipe, counts)
     settings = recipe.checkpoint
     if recipe.no_checkpoints:
-        return Checkpoints(bytes_each=bytes_each, num_permanent=0)
+        return CheckpointEstimate(bytes_each=bytes_each, num_permanent=0)
     every = None if settings.every is None else steps_of(settings.every, recipe, data.facts)
     if length.steps is None or length.is_bound or (settings.every is not None and every is None):
-        return Checkpoints(bytes_each=bytes_each, num_permanent=settings.keep)
+        return CheckpointEstimate(bytes_each=bytes_each, num_permanent=settings.keep)
     count = 1 if not every else -(-length.steps // every)
-    return Checkpoints(bytes_each=bytes_each, num_permanent=min(count, settings.keep or count))
+    return CheckpointEstimate(bytes_each=bytes_each, num_permanent=min(count, settings.keep or count))
 
 
-def _speed(gpu: str, recipe: Recipe, machine: Machine, memory: Memory, each: float, length: Length) -> Speed:
+def _speed(
+    gpu: str, recipe: Recipe, machine: MachineSpec, memory: MemoryEstimate, each: float, length: Length
+) -> SpeedEstimate:
     kind = GPUS[gpu]
     rate = machine.world * kind.peak_flops(recipe.parallel.precision) * machine.mfu / each
     hours = None if length.tokens is None else length.tokens / rate / _SECONDS_PER_HOUR
-    return Speed(gpu=gpu, memory_share=memory.total / kind.memory_bytes, tokens_per_s=rate, hours=hours)
+    return SpeedEstimate(gpu=gpu, memory_share=memory.total / kind.memory_bytes, tokens_per_s=rate, hours=hours)
 
 
-def _applied(recipe: Recipe, machine: Machine) -> Applied:
+def _applied(recipe: Recipe, machine: MachineSpec) -> Applied:
     from importlib.util import find_spec  # lazy: only a plan that is applied needs it
 
     if find_spec("torch") is None:

@@ -9,8 +9,8 @@ from windlass.train.optim.config import MuonConfig, OptimConfig, OptimTarget
 from windlass.train.parallel.mesh import MeshShape
 from windlass.train.plan.figures import Figures
 from windlass.train.plan.length import Length, steps_of
-from windlass.train.plan.machine import GPUS, Machine
-from windlass.train.plan.memory import Memory, rows_at_once
+from windlass.train.plan.machine import GPUS, MachineSpec
+from windlass.train.plan.memory import MemoryEstimate, rows_at_once
 from windlass.train.recipe import Recipe
 
 __all__ = ["suspects_of", "warnings_of"]
@@ -21,7 +21,7 @@ _ROOM = 0.9
 
 
 def warnings_of(
-    recipe: Recipe, machine: Machine, shape: MeshShape, memory: Memory, length: Length, figures: Figures
+    recipe: Recipe, machine: MachineSpec, shape: MeshShape, memory: MemoryEstimate, length: Length, figures: Figures
 ) -> Iterator[str]:
     """One sentence each, with what to try."""
     yield from _of_memory(recipe, machine, shape, memory)
@@ -60,7 +60,7 @@ def _of_rates(optim: OptimConfig) -> Iterator[str]:
             yield f"{name}={rate:g} with optim.weight_decay={optim.weight_decay:g} removes whole weights in each step"
 
 
-def _of_memory(recipe: Recipe, machine: Machine, shape: MeshShape, memory: Memory) -> Iterator[str]:
+def _of_memory(recipe: Recipe, machine: MachineSpec, shape: MeshShape, memory: MemoryEstimate) -> Iterator[str]:
     if not machine.gpu:
         return
     room = GPUS[machine.gpu].memory_bytes
@@ -82,7 +82,7 @@ def _of_memory(recipe: Recipe, machine: Machine, shape: MeshShape, memory: Memor
     yield f"needs {share:.0%} of the memory of {machine.gpu}; try {' or '.join(tries) if tries else 'more processes'}"
 
 
-def _of_speed(recipe: Recipe, machine: Machine, shape: MeshShape, num_parameters: int) -> Iterator[str]:
+def _of_speed(recipe: Recipe, machine: MachineSpec, shape: MeshShape, num_parameters: int) -> Iterator[str]:
     plan = recipe.parallel
     if plan.tensor > machine.per_node:
         yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.duration import Duration
 from windlass.train.model.presets import preset
@@ -46,6 +46,6 @@ def llama_271m() -> Recipe:
         ),
         schedule=CosineConfig(warmup=Duration.steps(100)),
         parallel=ParallelConfig(data="fsdp", precision="bfloat16", compile=True),
-        checkpoint=CheckpointConfig(every=Duration.steps(1000), ephemeral_every=Duration.steps(100)),
+        checkpoint=CheckpointerConfig(every=Duration.steps(1000), ephemeral_every=Duration.steps(100)),
         seed=12_536,
     )

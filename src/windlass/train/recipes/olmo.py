@@ -12,7 +12,7 @@ ai2-olmo-core 3.0.0 says); its sources do not say which of the published runs we
 
 from __future__ import annotations
 
-from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.data.config import DataConfig
 from windlass.train.duration import Duration
 from windlass.train.model.config import ModelConfig
@@ -37,7 +37,7 @@ def olmo2_1b() -> Recipe:
         optim=adamw(lr=4e-4, weight_decay=0.033),
         data=token_data(sequence_length=4096, rows=512, rows_at_once=8),
         duration=Duration.tokens(4 * 10**12),
-        checkpoint=CheckpointConfig(every=Duration.steps(100_000), ephemeral_every=Duration.steps(5000)),
+        checkpoint=CheckpointerConfig(every=Duration.steps(100_000), ephemeral_every=Duration.steps(5000)),
     )
 
 
@@ -54,7 +54,7 @@ def olmo2_7b() -> Recipe:
         optim=adamw(lr=3e-4),
         data=token_data(sequence_length=4096, rows=1024, rows_at_once=2),
         duration=Duration.tokens(4 * 10**12),
-        checkpoint=CheckpointConfig(every=Duration.steps(10_000), ephemeral_every=Duration.steps(250)),
+        checkpoint=CheckpointerConfig(every=Duration.steps(10_000), ephemeral_every=Duration.steps(250)),
     )
 
 
@@ -71,7 +71,7 @@ def olmo2_32b() -> Recipe:
         optim=adamw(lr=6e-4),
         data=token_data(sequence_length=4096, rows=2048, rows_at_once=4),
         duration=Duration.tokens(65 * 10**11),
-        checkpoint=CheckpointConfig(every=Duration.steps(1000), ephemeral_every=Duration.steps(200)),
+        checkpoint=CheckpointerConfig(every=Duration.steps(1000), ephemeral_every=Duration.steps(200)),
         checkpointing=FullCheckpointing(),
     )
 
@@ -92,7 +92,7 @@ def olmo3_7b() -> Recipe:
         data=token_data(sequence_length=8192, rows=512, rows_at_once=2),
         duration=Duration.tokens(5 * 10**12),
         stop=Duration.steps(597_046),
-        checkpoint=CheckpointConfig(every=Duration.steps(1000), is_async=False),
+        checkpoint=CheckpointerConfig(every=Duration.steps(1000), is_async=False),
     )
 
 
@@ -109,7 +109,7 @@ def olmo3_32b() -> Recipe:
         optim=adamw(lr=6e-4),
         data=token_data(sequence_length=8192, rows=1024, rows_at_once=1),
         duration=Duration.epochs(1),
-        checkpoint=CheckpointConfig(every=Duration.steps(1000), is_async=False),
+        checkpoint=CheckpointerConfig(every=Duration.steps(1000), is_async=False),
     )
 
 
@@ -120,7 +120,7 @@ def _pretraining(
     optim: AdamWConfig,
     data: DataConfig,
     duration: Duration,
-    checkpoint: CheckpointConfig,
+    checkpoint: CheckpointerConfig,
     stop: Duration | None = None,
     checkpointing: FullCheckpointing | None = None,
 ) -> Recipe:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windlass.train.checkpoint.config import CheckpointConfig, LoadConfig
+from windlass.train.checkpoint.config import CheckpointerConfig, LoadConfig
 from windlass.train.data.config import DataConfig
 from windlass.train.duration import Duration
 from windlass.train.model.config import ModelConfig
@@ -55,7 +55,7 @@ def olmo2_7b_midtraining() -> Recipe:
         optim=replace(adamw(lr=6.1499e-5), skip=None),  # the older trainer skips no step
         data=token_data(sequence_length=4096, rows=1024, rows_at_once=2, seed=42),
         duration=Duration.tokens(50 * 10**9),
-        checkpoint=CheckpointConfig(
+        checkpoint=CheckpointerConfig(
             every=Duration.steps(1000),
             ephemeral_every=Duration.steps(250),
             load=LoadConfig(
@@ -174,7 +174,7 @@ def _stage(
     optim: AdamWConfig,
     data: DataConfig,
     duration: Duration,
-    checkpoint: CheckpointConfig,
+    checkpoint: CheckpointerConfig,
     parallel: ParallelConfig,
     warmup: int = 0,
     seed: int = SEED,
@@ -198,10 +198,10 @@ def _parallel(checkpointing: SelectiveCheckpointing | BudgetCheckpointing | None
     return ParallelConfig(data="fsdp", precision="bfloat16", compile=True, checkpointing=checkpointing)
 
 
-def _saved(begin: str) -> CheckpointConfig:
+def _saved(begin: str) -> CheckpointerConfig:
     """A checkpoint each 1,000 steps, and the one to begin with: weights and the optimiser's state, no step."""
     load = LoadConfig(path=begin, strategy="always", optim=True, trainer=False)
-    return CheckpointConfig(every=Duration.steps(1000), is_async=False, load=load)
+    return CheckpointerConfig(every=Duration.steps(1000), is_async=False, load=load)
 
 
 def _long_rows(rows: int) -> DataConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.train.checkpoint.config import CheckpointConfig, LoadConfig
+from windlass.train.checkpoint.config import CheckpointerConfig, LoadConfig
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.duration import Duration
 from windlass.train.model.presets import preset
@@ -38,7 +38,7 @@ def qwen3_0_6b() -> Recipe:
         optim=AdamWConfig(lr=2e-5, betas=(0.9, 0.999), weight_decay=0.0),
         schedule=LinearConfig(warmup=Duration.steps(50)),
         parallel=ParallelConfig(precision="bfloat16", compile=True),
-        checkpoint=CheckpointConfig(
+        checkpoint=CheckpointerConfig(
             every=Duration.steps(500), keep=2, load=LoadConfig(path="hf:Qwen/Qwen3-0.6B", trainer=False, optim=False)
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.train.checkpoint.config import CheckpointConfig
+from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.data.config import DataConfig, SourceConfig, TokenizerConfig
 from windlass.train.duration import Duration
 from windlass.train.model.config import AttentionConfig, ModelConfig
@@ -40,5 +40,5 @@ def tiny() -> Recipe:
         duration=Duration.steps(500),
         optim=AdamWConfig(lr=2e-3, betas=(0.9, 0.95), weight_decay=0.1),
         schedule=CosineConfig(warmup=Duration.steps(50), final=0.1),
-        checkpoint=CheckpointConfig(every=Duration.steps(250), keep=2),
+        checkpoint=CheckpointerConfig(every=Duration.steps(250), keep=2),
     )

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from windlass.train.checkpoint.dcp.metadata import UnsafeMetadataError, parse_metadata
-from windlass.train.checkpoint.dcp.reader import read_foreign
+from windlass.train.checkpoint.dcp.reader import read_dcp
 from windlass.train.checkpoint.layout import Box
 from windlass.train.errors import CheckpointError
 
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tensors_are_read_whole_and_in_part(folder: Path) -> None:
-    found = read_foreign(str(folder))
+    found = read_dcp(str(folder))
     assert sorted(found) == ["model.a", "model.b", "optim.step"]
     assert found["model.a"].shape == (3, 4)
     assert torch.equal(found["model.a"].read(), STATE["model"]["a"])
@@ -51,7 +51,7 @@ def test_tensors_are_read_whole_and_in_part(folder: Path) -> None:
 
 
 def test_what_is_no_tensor_is_read_too(folder: Path) -> None:
-    found = read_foreign(str(folder))
+    found = read_dcp(str(folder))
     assert {name: found.value(name) for name in found.value_names}["optim.lr"] == 0.25
 
 
@@ -66,12 +66,12 @@ def test_pieces_as_bare_bytes(tmp_path: Path) -> None:
         storage_data={MetadataIndex("x", [at]): _StorageInfo("x.bin", at * 4, 12) for at in (0, 3)},
     )
     (tmp_path / ".metadata").write_bytes(pickle.dumps(metadata))
-    assert torch.equal(read_foreign(str(tmp_path))["x"].read(), values)
+    assert torch.equal(read_dcp(str(tmp_path))["x"].read(), values)
 
 
 def test_a_folder_without_metadata_says_what_is_wanted(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"holds no \.metadata") as caught:
-        read_foreign(str(tmp_path))
+        read_dcp(str(tmp_path))
     assert "model_and_optim" in caught.value.hint
 
 
@@ -137,7 +137,7 @@ def test_hostile_metadata_is_refused_and_does_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".metadata").write_bytes(content)
     with pytest.raises(CheckpointError, match=problem) as caught:
-        read_foreign(str(tmp_path))
+        read_dcp(str(tmp_path))
     assert caught.value.code == "checkpoint-unsafe"
     assert os.listdir(tmp_path) == [".metadata"]
 
@@ -168,7 +168,7 @@ def test_lies_about_sizes_and_places_are_refused(
     (tmp_path / "x.bin").write_bytes(bytes(8))
     tensor_file(tmp_path, file=file, length=length, shape=shape)
     with pytest.raises(CheckpointError, match=problem):
-        read_foreign(str(tmp_path))["x"].read()
+        read_dcp(str(tmp_path))["x"].read()
 
 
 def test_a_hostile_piece_is_refused(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_hostile_piece_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(content)
     tensor_file(tmp_path, file="x.bin", length=len(content), shape=(2,))
     with pytest.raises(CheckpointError, match=r"x\.bin at byte 0: "):
-        read_foreign(str(tmp_path))["x"].read()
+        read_dcp(str(tmp_path))["x"].read()
     assert sorted(os.listdir(tmp_path)) == [".metadata", "x.bin"]
 
 
@@ -184,7 +184,7 @@ def test_a_piece_of_another_shape_is_refused(tmp_path: Path) -> None:
     torch.save(torch.zeros(1).expand(1000), tmp_path / "x.bin")
     tensor_file(tmp_path, file="x.bin", length=(tmp_path / "x.bin").stat().st_size, shape=(2,))
     with pytest.raises(CheckpointError, match=r"a piece in x\.bin is not torch\.float32 \[2\]"):
-        read_foreign(str(tmp_path))["x"].read()
+        read_dcp(str(tmp_path))["x"].read()
 
 
 def test_everything_that_torch_names_is_known(folder: Path) -> None:

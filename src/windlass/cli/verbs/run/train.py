@@ -16,7 +16,7 @@ from windlass.cli.verb import json_option, verb
 from windlass.core.errors import UsageError, WindlassError
 
 if TYPE_CHECKING:
-    from windlass.train.resolve import Resolved
+    from windlass.train.resolve import ResolvedRecipe
 
 __all__ = ["train_command"]
 
@@ -118,7 +118,7 @@ def train_command(
     return 0
 
 
-def _resolved(context: click.Context, file: str | None, overrides: Sequence[str], *, is_run: bool) -> Resolved:
+def _resolved(context: click.Context, file: str | None, overrides: Sequence[str], *, is_run: bool) -> ResolvedRecipe:
     """The checked recipe. Under torchrun one process of each machine says what is wrong with it.
 
     For a run its shapes are divided too, by the number of processes, before torch is imported or a GPU is touched.
@@ -153,7 +153,7 @@ def _is_main() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _emit_recipe(resolved: Resolved, *, is_json: bool) -> None:
+def _emit_recipe(resolved: ResolvedRecipe, *, is_json: bool) -> None:
     if not _is_main():
         return
     if is_json:
@@ -221,12 +221,12 @@ def _split(overrides: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     return settings, tuple(rest)
 
 
-def _plan(resolved: Resolved, settings: dict[str, str], *, is_json: bool) -> int:
+def _plan(resolved: ResolvedRecipe, settings: dict[str, str], *, is_json: bool) -> int:
     """Print the plan; what does not divide is raised."""
-    from windlass.train.plan import Machine, plan_recipe  # lazy: only this option
+    from windlass.train.plan import MachineSpec, plan_recipe  # lazy: only this option
     from windlass.train.plan.page import plan_page
 
-    plan = plan_recipe(resolved.recipe, Machine.from_words(settings))
+    plan = plan_recipe(resolved.recipe, MachineSpec.from_words(settings))
     if not _is_main():
         return 0
     if is_json:

@@ -7,14 +7,14 @@ from typing import Any
 
 from windlass.train.callbacks.optional import ensure_there, require
 from windlass.train.callbacks.places import run_name
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Comet"]
 
 USER = "callbacks of kind `comet`"
 
 
-class Comet(Callback):
+class Comet(TrainerCallback):
     """Logs on rank 0; the experiment's key is in checkpoints, so that a restart goes on in the same one.
 
     The API key comes from Comet's own settings (`COMET_API_KEY`, `comet login`).

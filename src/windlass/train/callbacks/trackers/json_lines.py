@@ -12,12 +12,12 @@ from typing import TextIO
 from windlass.core.errors import PreconditionError
 from windlass.core.json_text import decode_json
 from windlass.train.callbacks.places import run_folder
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["JsonLines", "cut_after"]
 
 
-class JsonLines(Callback):
+class JsonLines(TrainerCallback):
     """Writes `{"step": 1, "train/loss": 3.2, ...}` on rank 0; numbers that JSON lacks are the texts nan, inf and -inf.
 
     Metrics up to a step are written before that step's checkpoint, and a run that goes on from it cuts what stands behind.

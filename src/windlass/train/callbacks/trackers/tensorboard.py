@@ -8,14 +8,14 @@ from typing import Any
 
 from windlass.train.callbacks.optional import ensure_there, is_there, require
 from windlass.train.callbacks.places import run_folder
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["TensorBoard"]
 
 USER = "callbacks of kind `tensorboard`"
 
 
-class TensorBoard(Callback):
+class TensorBoard(TrainerCallback):
     """Writes on rank 0, through torch's writer where `tensorboard` is installed, else through `tensorboardX`.
 
     A restart tells TensorBoard to forget the steps that come again.

@@ -9,14 +9,14 @@ from typing import Any
 
 from windlass.train.callbacks.optional import ensure_there, require
 from windlass.train.callbacks.places import run_name
-from windlass.train.callbacks.protocol import Callback
+from windlass.train.callbacks.protocol import TrainerCallback
 
 __all__ = ["Wandb"]
 
 USER = "callbacks of kind `wandb`"
 
 
-class Wandb(Callback):
+class Wandb(TrainerCallback):
     """Logs on rank 0; the id of the run is in checkpoints, so that a restart goes on in the same one.
 
     Steps that were logged before and come again after a restart are left to W&B, which keeps the first. Names, mode and

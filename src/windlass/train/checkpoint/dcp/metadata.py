@@ -1,6 +1,6 @@
 """The pickled `.metadata` of torch's distributed checkpoints, read as data: nothing that it names is imported or called.
 
-The few opcodes with which such a file is written are carried out by this module itself. Classes become `Record`s, calls are
+The few opcodes with which such a file is written are carried out by this module itself. Classes become `PickledObject`s, calls are
 those four that torch's metadata needs, and everything else is refused. Source: pickletools; torch.distributed.checkpoint
 .metadata and .filesystem, torch 2.13.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Record", "UnsafeMetadataError", "parse_metadata"]
+__all__ = ["PickledObject", "UnsafeMetadataError", "parse_metadata"]
 
 MAX_BYTES = 1 << 30
 _METADATA = "torch.distributed.checkpoint.metadata"
@@ -59,7 +59,7 @@ class UnsafeMetadataError(ValueError):
 
 
 @dataclass(eq=False, slots=True)
-class Record:
+class PickledObject:
     """An object of a named class, with its fields; the class itself is never looked for."""
 
     kind: str
@@ -185,7 +185,7 @@ class _Machine:
     def _set(self, items: list[Any]) -> None:
         target = _as(dict, self._stack[-1])
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not isinstance(key, str | int | Record):  # to hash a tuple of tuples may take for ever
+            if not isinstance(key, str | int | PickledObject):  # to hash a tuple of tuples may take for ever
                 raise UnsafeMetadataError(f"a key is a {type(key).__name__}")
             target[key] = value
 
@@ -210,7 +210,7 @@ class _Machine:
         arguments, kind = self._stack.pop(), _as(_Global, self._stack.pop())
         if kind.key not in _RECORDS or arguments != ():
             raise UnsafeMetadataError(f"{kind.name} is made in a way that metadata never is")
-        self._stack.append(Record(kind.name))
+        self._stack.append(PickledObject(kind.name))
 
     def reduce(self, _: Any) -> None:
         arguments, kind = _as(tuple, self._stack.pop()), _as(_Global, self._stack.pop())
@@ -219,7 +219,7 @@ class _Machine:
         self._stack.append(_CALLS[kind.key](arguments))
 
     def build(self, _: Any) -> None:
-        state, record = self._stack.pop(), _as(Record, self._stack[-1])
+        state, record = self._stack.pop(), _as(PickledObject, self._stack[-1])
         if isinstance(state, tuple):
             state = dict(zip(("dtype", "layout", "requires_grad"), state, strict=False))
         for name, value in _as(dict, state).items():

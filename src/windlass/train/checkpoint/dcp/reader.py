@@ -1,6 +1,6 @@
 """Checkpoints that torch's distributed checkpointing wrote, such as OLMo-core's: named tensors, read when asked for.
 
-    found = read_foreign("gs://bucket/step1000/model_and_optim")
+    found = read_dcp("gs://bucket/step1000/model_and_optim")
     found["model.embeddings.weight"].read()
 
 Their `.metadata` is a pickle, which `foreign_metadata` reads as data; each piece of a tensor is a file of torch's, loaded
@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from windlass.train.checkpoint.dcp.metadata import Record, UnsafeMetadataError, parse_metadata
+from windlass.train.checkpoint.dcp.metadata import PickledObject, UnsafeMetadataError, parse_metadata
 from windlass.train.checkpoint.layout import Box, overlap
 from windlass.train.checkpoint.storage.files import Files, open_files
 from windlass.train.errors import CheckpointError
 
-__all__ = ["ForeignCheckpoint", "ForeignTensor", "read_foreign"]
+__all__ = ["DcpCheckpoint", "DcpTensor", "read_dcp"]
 
 _FILE = ".metadata"
 _MAX_DIMS = 8
@@ -39,7 +39,7 @@ class _Blob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignTensor:
+class DcpTensor:
     """A tensor that can be read, whole or in part.
 
     Attributes:
@@ -86,18 +86,18 @@ class ForeignTensor:
         return _refused(self.files, f"`{self.name}`: {problem}")
 
 
-class ForeignCheckpoint(Mapping[str, ForeignTensor]):
+class DcpCheckpoint(Mapping[str, DcpTensor]):
     """The tensors of a checkpoint by name, and what else it holds.
 
     Attributes:
         value_names: what is no tensor, such as settings of the optimiser.
     """
 
-    def __init__(self, files: Files, tensors: Mapping[str, ForeignTensor], values: Mapping[str, _Blob]) -> None:
+    def __init__(self, files: Files, tensors: Mapping[str, DcpTensor], values: Mapping[str, _Blob]) -> None:
         self.path = files.path
         self._files, self._tensors, self._values = files, tensors, values
 
-    def __getitem__(self, name: str) -> ForeignTensor:
+    def __getitem__(self, name: str) -> DcpTensor:
         return self._tensors[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -121,7 +121,7 @@ class ForeignCheckpoint(Mapping[str, ForeignTensor]):
         return _torch_load(self._files, blob, _content(self._files, blob, blob.length))
 
 
-def read_foreign(folder: str) -> ForeignCheckpoint:
+def read_dcp(folder: str) -> DcpCheckpoint:
     """Look at a folder or URL with torch's `.metadata`; tensors are read later, one by one.
 
     Raises:
@@ -144,7 +144,7 @@ def read_foreign(folder: str) -> ForeignCheckpoint:
         raise _refused(files, f"{_FILE} is not what torch writes: {error}") from error
 
 
-def _understood(files: Files, metadata: Record) -> ForeignCheckpoint:
+def _understood(files: Files, metadata: PickledObject) -> DcpCheckpoint:
     blobs: dict[tuple[str, tuple[int, ...]], _Blob] = {}
     for index, info in metadata.fields["storage_data"].items():
         blobs[_text(index.get("fqn")), _sizes(index.get("offset") or ())] = _blob(info)
@@ -154,12 +154,12 @@ def _understood(files: Files, metadata: Record) -> ForeignCheckpoint:
             values[_text(name)] = blobs[name, ()]
         else:
             tensors[_text(name)] = _tensor(files, name, entry, blobs)
-    return ForeignCheckpoint(files, tensors, values)
+    return DcpCheckpoint(files, tensors, values)
 
 
 def _tensor(
-    files: Files, name: str, entry: Record, blobs: Mapping[tuple[str, tuple[int, ...]], _Blob]
-) -> ForeignTensor:
+    files: Files, name: str, entry: PickledObject, blobs: Mapping[tuple[str, tuple[int, ...]], _Blob]
+) -> DcpTensor:
     dtype, shape = getattr(torch, _text(entry.fields["properties"].fields["dtype"])), _sizes(entry.fields["size"])
     pieces = []
     for chunk in entry.fields["chunks"]:
@@ -172,10 +172,10 @@ def _tensor(
     num_held, num_bytes = sum(box.num_elements for box, _ in pieces), sum(blob.length for _, blob in pieces)
     if num_held != math.prod(shape) or num_held * dtype.itemsize > num_bytes:
         raise ValueError(f"{name!r} of {list(shape)} is said to lie in {num_bytes} bytes")
-    return ForeignTensor(name=name, dtype=dtype, shape=shape, files=files, pieces=tuple(pieces))
+    return DcpTensor(name=name, dtype=dtype, shape=shape, files=files, pieces=tuple(pieces))
 
 
-def _blob(info: Record) -> _Blob:
+def _blob(info: PickledObject) -> _Blob:
     if info.get("transform_descriptors"):
         raise ValueError(f"pieces are packed by {info.get('transform_descriptors')}, which is not supported")
     file = _text(info.fields["relative_path"])

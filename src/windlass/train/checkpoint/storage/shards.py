@@ -21,14 +21,14 @@ from windlass.train.checkpoint.layout import BLOCK_BYTES, Box, FileSums
 from windlass.train.checkpoint.storage.files import Files
 from windlass.train.checkpoint.tensors import bytes_of, dtype_name
 
-__all__ = ["Part", "Shard", "Sums", "write_bytes", "write_shard"]
+__all__ = ["Shard", "StagedTensor", "Sums", "write_bytes", "write_shard"]
 
 _ALIGN = 64
 """Where the pieces begin; larger elements come first, so that all can be mapped as tensors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class StagedTensor:
     """A piece to write: on the host, contiguous."""
 
     name: str
@@ -76,7 +76,7 @@ class Sums:
         return FileSums(crc32=(*self._blocks, *last))
 
 
-def write_shard(files: Files, name: str, parts: Sequence[Part]) -> Shard:
+def write_shard(files: Files, name: str, parts: Sequence[StagedTensor]) -> Shard:
     """Write one file of pieces; every byte is hashed on its way. Blocking; durable when it returns.
 
     Raises:
@@ -100,7 +100,7 @@ def write_bytes(files: Files, name: str, content: bytes) -> Entry:
     return Entry(name, len(content), hashlib.sha256(content).hexdigest())
 
 
-def _header(parts: Sequence[Part]) -> tuple[bytes, list[int]]:
+def _header(parts: Sequence[StagedTensor]) -> tuple[bytes, list[int]]:
     """The file's head, and where each part begins in the file; the format allows no gaps between them."""
     ends = list(itertools.accumulate(part.tensor.numel() * part.tensor.element_size() for part in parts))
     begins = [0, *ends[:-1]]
@@ -116,7 +116,7 @@ def _header(parts: Sequence[Part]) -> tuple[bytes, list[int]]:
     return head, [len(head) + begin for begin in begins]
 
 
-def _keys(parts: Sequence[Part]) -> list[str]:
+def _keys(parts: Sequence[StagedTensor]) -> list[str]:
     """Names in the file; a second piece of the same tensor carries its place."""
     keys: dict[str, None] = {}
     for part in parts:

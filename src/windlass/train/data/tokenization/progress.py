@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from windlass.core.phrases import size
 
-__all__ = ["Announcer"]
+__all__ = ["IngestProgress"]
 
 _EVERY_S = 10.0
 
 
-class Announcer:
+class IngestProgress:
     """Takes what ingestion tells and writes a line now and then; silent where all is done in a few seconds.
 
     Give one to each process: only the one that makes the tokens, while the others wait for it, is told anything.
