@@ -247,7 +247,7 @@ def curve_run(scheduler: Any, searcher: Any, seed: int, budgets: list[float]) ->
     """One sweep under the virtual clock; the score that the best configuration reported by then would reach in the end."""
     from windlass.testing.virtual_trials import VirtualExecutor, VirtualWorld
     from windlass.tune.controller.controller import Controller
-    from windlass.tune.controller.settings import Settings
+    from windlass.tune.controller.settings import SweepSettings
     from windlass.tune.executors.protocol import Work
     from windlass.tune.searchers import Goal
     from windlass.tune.space import loguniform, uniform
@@ -269,7 +269,7 @@ def curve_run(scheduler: Any, searcher: Any, seed: int, budgets: list[float]) ->
 
     with tempfile.TemporaryDirectory() as folder:
         Controller(
-            settings=Settings(
+            settings=SweepSettings(
                 name="curves", goal=Goal(metrics=("score",), is_max=(True,)), num_samples=-1, seed=seed,
                 time_budget_s=budgets[-1],
             ),

@@ -18,8 +18,8 @@ from windlass.record.frames import encode
 from windlass.tune.controller.journal.history import read_history
 from windlass.tune.executors.channel import BadMessageError, ChannelClosed, SocketChannel, from_message, read_hello
 from windlass.tune.executors.local.detached import spool_path
-from windlass.tune.executors.local.reattaching import read_registrations, read_spool
-from windlass.tune.executors.local.wire import Wire
+from windlass.tune.executors.local.line_connection import LineConnection
+from windlass.tune.executors.local.reattach import read_registrations, read_spool
 from windlass.tune.folder import SweepFolder
 from windlass.tune.sweep.finding import row_of
 
@@ -69,7 +69,7 @@ def _wire(folder: Path, rng: random.Random) -> None:
 
 
 def _read_wire(connection: socket.socket) -> list[Any]:
-    wire, found = Wire(connection), []
+    wire, found = LineConnection(connection), []
     while not wire.is_closed:
         found += wire.receive()
     return found

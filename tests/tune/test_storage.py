@@ -11,7 +11,7 @@ import pytest
 
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.record.manifest import FOLDER_MANIFEST
-from windlass.tune.storage import CheckpointStore, delete, fetch, local_folder
+from windlass.tune.storage import TrialCheckpointStore, delete, fetch, local_folder
 from windlass.tune.trainable import Checkpoint
 
 
@@ -33,7 +33,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_what_was_kept_is_loaded(root: str, tmp_path: Path) -> None:
-    path = CheckpointStore(root).keep("00003", 7, 2, write_two)
+    path = TrialCheckpointStore(root).keep("00003", 7, 2, write_two)
     assert path == f"{root}/00003/000007-2"
     with local_folder(path) as folder:
         assert Path(folder, "a.txt").read_text() == "a"
@@ -45,7 +45,7 @@ def test_what_was_kept_is_loaded(root: str, tmp_path: Path) -> None:
 
 
 def test_a_second_keep_replaces_the_first(root: str) -> None:
-    store = CheckpointStore(root)
+    store = TrialCheckpointStore(root)
     store.keep("00003", 7, 2, write_two)
     path = store.keep("00003", 7, 2, lambda folder: Path(folder, "c").touch())
     with local_folder(path) as folder:
@@ -57,7 +57,7 @@ def test_a_failed_write_leaves_nothing(root: str, tmp_path: Path) -> None:
         write_two(folder)
         raise OSError("no room")
 
-    store = CheckpointStore(root)
+    store = TrialCheckpointStore(root)
     with pytest.raises(OSError, match="no room"):
         store.keep("00003", 7, 1, fail)
     with pytest.raises(NotFoundError), local_folder(f"{root}/00003/000007-1"):
@@ -80,7 +80,7 @@ def damage_local(path: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["shorter", "changed", "missing", "uncommitted"])
 def test_a_torn_one_is_refused(tmp_path: Path, how: str) -> None:
-    path = CheckpointStore(str(tmp_path)).keep("00003", 7, 2, write_two)
+    path = TrialCheckpointStore(str(tmp_path)).keep("00003", 7, 2, write_two)
     damage_local(path, how)
     with pytest.raises(PreconditionError) as refused, local_folder(path):
         pass
@@ -91,7 +91,7 @@ def test_a_torn_one_is_refused(tmp_path: Path, how: str) -> None:
 @pytest.mark.parametrize("name", ["deep/b.bin", FOLDER_MANIFEST])
 def test_a_torn_one_in_a_bucket_is_refused(name: str) -> None:
     fsspec = pytest.importorskip("fsspec")
-    path = CheckpointStore("memory://torn/c").keep("00003", 7, 2, write_two)
+    path = TrialCheckpointStore("memory://torn/c").keep("00003", 7, 2, write_two)
     fsspec.filesystem("memory").rm_file(f"/torn/c/00003/000007-2/{name}")
     with pytest.raises((PreconditionError, NotFoundError)) as refused, local_folder(path):
         pass
@@ -99,7 +99,7 @@ def test_a_torn_one_in_a_bucket_is_refused(name: str) -> None:
 
 
 def test_delete_removes_and_may_be_repeated(root: str) -> None:
-    path = CheckpointStore(root).keep("00003", 7, 2, write_two)
+    path = TrialCheckpointStore(root).keep("00003", 7, 2, write_two)
     for _ in range(2):
         delete(path)
     with pytest.raises(NotFoundError) as refused, local_folder(path):

@@ -14,19 +14,19 @@ from typing import Any, ClassVar, Protocol
 from windlass.core.clock import FakeClock
 from windlass.core.dataclass import dataclass
 from windlass.tune.executors.protocol import (
-    End,
-    Ended,
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    AttemptStarted,
     Event,
     Fit,
     Halt,
     Order,
-    Reported,
     Room,
-    Saved,
     SlotJoined,
     SlotLost,
-    Start,
-    Started,
+    StartAttempt,
     Work,
 )
 from windlass.tune.trial import Metrics, Resources
@@ -97,7 +97,7 @@ class VirtualWorld:
         self.slots: dict[str, _Attempt | None] = dict.fromkeys(slots)
         self.checkpoints: dict[str, tuple[int, float]] = {}
         self.acknowledged: set[tuple[str, int, int]] = set()
-        self.starts: list[Start] = []
+        self.starts: list[StartAttempt] = []
         self.head: VirtualExecutor | None = None
         self.outlives_heads = outlives_heads
         self._checkpoint_every = checkpoint_every
@@ -147,13 +147,13 @@ class VirtualWorld:
             attempt = self.slots.pop(slot)
             self._tell(SlotLost(slot=slot, why=why))
             if attempt is not None:
-                self._end(attempt, End.LOST, why)
+                self._end(attempt, AttemptOutcome.LOST, why)
 
     def lose_worker(self, slot: str) -> None:
         """The worker of a slot dies; the slot gets another."""
         attempt = self.slots.get(slot)
         if attempt is not None:
-            self._end(attempt, End.LOST, "its worker died")
+            self._end(attempt, AttemptOutcome.LOST, "its worker died")
 
     def kill_head(self) -> None:
         """The head is gone without a word: what it had not taken is in the spools, or lost with the workers."""
@@ -163,11 +163,11 @@ class VirtualWorld:
             self.head = None
         if not self.outlives_heads:
             for attempt in [found for found in self.slots.values() if found is not None]:
-                self._end(attempt, End.LOST, "its head is gone")
+                self._end(attempt, AttemptOutcome.LOST, "its head is gone")
 
     # ------------------------------------------------------------------------------------------------------- trials
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: StartAttempt) -> None:
         """Start an attempt in a free slot."""
         slot = next(name for name, attempt in self.slots.items() if attempt is None)
         state = self.checkpoints[start.restore_from][1] if start.restore_from else 0.0
@@ -185,7 +185,7 @@ class VirtualWorld:
         self.slots[slot] = attempt
         self._attempts[start.trial, start.attempt] = attempt
         node = slot.split("/")[0]
-        self._tell(Started(trial=start.trial, attempt=start.attempt, slot=slot, host=node, pid=1), attempt)
+        self._tell(AttemptStarted(trial=start.trial, attempt=start.attempt, slot=slot, host=node, pid=1), attempt)
         self._plan(attempt, self._start_s)
 
     def _plan(self, attempt: _Attempt, wait_s: float) -> None:
@@ -205,16 +205,16 @@ class VirtualWorld:
         try:
             attempt.state, metrics = self.curve.step(attempt.state, attempt.config, attempt.iteration + 1)
         except TrialError as error:
-            self._end(attempt, End.FAILED, f"Traceback\nTrialError: {error}", "TrialError")
+            self._end(attempt, AttemptOutcome.FAILED, f"Traceback\nTrialError: {error}", "TrialError")
             return
         attempt.iteration += 1
         attempt.seconds += seconds
         metrics = {**metrics, "training_iteration": attempt.iteration, "time_total_s": attempt.seconds}
         is_due = self._checkpoint_every and attempt.iteration % self._checkpoint_every == 0
         saved = self._save(attempt) if is_due else ""
-        self._tell(Reported(trial=attempt.trial, attempt=attempt.number, metrics=metrics, saved=saved), attempt)
+        self._tell(AttemptReported(trial=attempt.trial, attempt=attempt.number, metrics=metrics, saved=saved), attempt)
         if metrics.get("done"):
-            self._end(attempt, End.DONE)
+            self._end(attempt, AttemptOutcome.DONE)
         elif attempt.iteration < attempt.upto:
             self._plan(attempt, 0.0)
         else:
@@ -225,11 +225,11 @@ class VirtualWorld:
         self.checkpoints[path] = (attempt.iteration, attempt.state)
         return path
 
-    def _end(self, attempt: _Attempt, how: End, error: str = "", kind: str = "") -> None:
+    def _end(self, attempt: _Attempt, how: AttemptOutcome, error: str = "", kind: str = "") -> None:
         attempt.is_over = True
         if self.slots.get(attempt.slot) is attempt:
             self.slots[attempt.slot] = None
-        ended = Ended(trial=attempt.trial, attempt=attempt.number, how=how, error=error, kind=kind)
+        ended = AttemptEnded(trial=attempt.trial, attempt=attempt.number, how=how, error=error, kind=kind)
         self._tell(ended, attempt)
 
     def order(self, order: Order) -> None:
@@ -240,10 +240,10 @@ class VirtualWorld:
         self.acknowledged.add((order.trial, order.attempt, attempt.iteration))
         if order.saves:
             path = self._save(attempt)
-            saved = Saved(trial=order.trial, attempt=order.attempt, iteration=attempt.iteration, path=path)
+            saved = AttemptSaved(trial=order.trial, attempt=order.attempt, iteration=attempt.iteration, path=path)
             self._tell(saved, attempt)
         if isinstance(order, Halt):
-            self._end(attempt, End.HALTED)
+            self._end(attempt, AttemptOutcome.HALTED)
             return
         attempt.upto = max(attempt.upto, order.upto)
         if attempt.is_blocked and attempt.iteration < attempt.upto:
@@ -279,11 +279,11 @@ class VirtualExecutor:
         if resources.total.get("CPU", 0.0) > 8.0:
             return Room(Fit.NEVER, "slots have 8 CPUs")
         num_free = sum(attempt is None for attempt in self.world.slots.values())
-        if num_free > sum(isinstance(event, Ended) for event in self.inbox):
+        if num_free > sum(isinstance(event, AttemptEnded) for event in self.inbox):
             return Room(Fit.NOW)
         return Room(Fit.LATER, f"all {len(self.world.slots)} slots are taken")
 
-    def start(self, start: Start) -> None:
+    def start(self, start: StartAttempt) -> None:
         """Begin an attempt."""
         if not self.is_cut:
             self.world.begin(start)

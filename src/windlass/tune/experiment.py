@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.tune.arguments import check_known
 from windlass.tune.errors import BadValueError
-from windlass.tune.tuner.watched import (
+from windlass.tune.tuner.callback_executor import (
     LiveTrial as Trial,  # what callbacks get, where scripts for Ray Tune import it from
 )
 

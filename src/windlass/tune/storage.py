@@ -19,7 +19,7 @@ from windlass.core.files import fsync_directory
 from windlass.record.manifest import FOLDER_MANIFEST, Manifest, commit_manifest, differences, read_manifest
 from windlass.tune.folder import checkpoint_name
 
-__all__ = ["CheckpointStore", "copy_folder", "delete", "fetch", "is_url", "local_folder"]
+__all__ = ["TrialCheckpointStore", "copy_folder", "delete", "fetch", "is_url", "local_folder"]
 
 
 def is_url(path: str) -> bool:
@@ -31,7 +31,7 @@ def _local(path: str) -> str:
     return path.removeprefix("file://")
 
 
-class CheckpointStore:
+class TrialCheckpointStore:
     """Keeps the checkpoints of one sweep.
 
     Args:

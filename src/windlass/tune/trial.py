@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["ANONYMOUS_METRIC", "ONE_CPU", "Metrics", "Resources", "SavedState", "Status", "Trial"]
+__all__ = ["ANONYMOUS_METRIC", "ONE_CPU", "Metrics", "Resources", "SavedState", "Trial", "TrialStatus"]
 
 Metrics = dict[str, Any]
 """What a trial reported, flat (`a/b` for nested names), JSON values only; NaN and infinities are floats."""
@@ -16,7 +16,7 @@ ANONYMOUS_METRIC = "_metric"
 """The metric of a function that returns or yields plain numbers."""
 
 
-class Status(StrEnum):
+class TrialStatus(StrEnum):
     """Where a trial is; the words of Ray Tune, for its users see them.
 
     Attributes:
@@ -122,7 +122,7 @@ class Trial:
     config: dict[str, Any]
     assigned: dict[str, Any] = field(default_factory=dict)
     resources: Resources = ONE_CPU
-    status: Status = Status.PENDING
+    status: TrialStatus = TrialStatus.PENDING
     tag: str = ""
     attempt: int = 0
     iteration: int = 0

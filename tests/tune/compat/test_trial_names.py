@@ -35,7 +35,7 @@ def test_the_statuses_are_those_of_ray(need: Any) -> None:
     assert {name: getattr(Trial, name) for name in STATUSES} == {name: getattr(Theirs, name) for name in STATUSES}
 
 
-class Asking(tune.Trainable):
+class RequestHandler(tune.Trainable):
     def step(self) -> dict[str, Any]:
         found = tune.get_context().get_trial_resources()
         assert found == self.trial_resources
@@ -44,7 +44,7 @@ class Asking(tune.Trainable):
 
 
 def test_a_trial_reads_its_own(tmp_path: Path) -> None:
-    asking = tune.with_resources(Asking, tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}]))
+    asking = tune.with_resources(RequestHandler, tune.PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}]))
     seen: list[bool] = []
 
     class Looking(tune.Callback):

@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.tune.controller.core import Core
-from windlass.tune.controller.inputs import Opened, Suggested
-from windlass.tune.controller.settings import Keep, Settings
+from windlass.tune.controller.inputs import HeadOpened, TrialSuggested
+from windlass.tune.controller.settings import RetentionPolicy, SweepSettings
 from windlass.tune.controller.state import Command, Drop
-from windlass.tune.executors.protocol import End, Ended, Go, Halt, Reported, Saved, Start, Started
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    AttemptStarted,
+    Go,
+    Halt,
+    StartAttempt,
+)
 from windlass.tune.schedulers import FIFO, Decision, Verdict
 from windlass.tune.searchers.basic_variant import BasicVariantGenerator
 from windlass.tune.searchers.protocol import Goal, Suggestion
-from windlass.tune.trial import SavedState, Status, Trial
+from windlass.tune.trial import SavedState, Trial, TrialStatus
 
 GOAL = Goal(metrics=("score",), is_max=(True,))
 
@@ -39,35 +48,35 @@ class Bench:
         searcher = BasicVariantGenerator()
         searcher.open(space={}, goal=GOAL, seed=0, num_samples=9)
         self.scheduler = Told()
-        self.core = Core(Settings(name="a", goal=GOAL, **settings), searcher=searcher, scheduler=self.scheduler)
-        self.core.apply(Opened(number=1, host="h", pid=1), 0.0)
+        self.core = Core(SweepSettings(name="a", goal=GOAL, **settings), searcher=searcher, scheduler=self.scheduler)
+        self.core.apply(HeadOpened(number=1, host="h", pid=1), 0.0)
         for _ in range(2):
-            self.core.apply(Suggested(suggestion=Suggestion(config={"x": 1})), 0.0)
+            self.core.apply(TrialSuggested(suggestion=Suggestion(config={"x": 1})), 0.0)
             assert self.core.choose(lambda _: True, 0.0)
         self.core.take()
 
     def report(self, trial: str, iteration: int, attempt: int = 1, saved: str = "", **more: Any) -> list[Command]:
         metrics = {"score": float(iteration), "training_iteration": iteration, "time_total_s": iteration * 2.0, **more}
-        return self.apply(Reported(trial=trial, attempt=attempt, metrics=metrics, saved=saved))
+        return self.apply(AttemptReported(trial=trial, attempt=attempt, metrics=metrics, saved=saved))
 
     def save(self, trial: str, iteration: int, attempt: int = 1) -> list[Command]:
         path = f"{trial}/{iteration}-{attempt}"
-        return self.apply(Saved(trial=trial, attempt=attempt, iteration=iteration, path=path))
+        return self.apply(AttemptSaved(trial=trial, attempt=attempt, iteration=iteration, path=path))
 
     def apply(self, event: Any) -> list[Command]:
         self.core.apply(event, 1.0)
         self.lines, commands = self.core.take()
         return commands
 
-    def restart(self) -> Start:
+    def restart(self) -> StartAttempt:
         assert self.core.choose(lambda _: True, 2.0)
         lines, commands = self.core.take()
         self.chosen, start = lines[-1], commands[-1]
-        assert isinstance(start, Start)
+        assert isinstance(start, StartAttempt)
         return start
 
     def lose(self, trial: str, attempt: int = 1) -> list[Command]:
-        return self.apply(Ended(trial=trial, attempt=attempt, how=End.LOST, error="gone"))
+        return self.apply(AttemptEnded(trial=trial, attempt=attempt, how=AttemptOutcome.LOST, error="gone"))
 
 
 def test_a_report_is_answered_and_a_repeat_or_a_stale_one_is_not_written() -> None:
@@ -131,7 +140,7 @@ def test_a_clone_of_a_checkpoint_that_is_asked_for_starts_when_it_is_committed()
     bench.report("00000", 2)
     assert bench.report("00000", 3) == [Go(trial="00000", attempt=1, credit=1, saves=True, upto=4)]
     assert bench.report("00001", 1) == [Halt(trial="00001", attempt=1)]
-    bench.apply(Ended(trial="00001", attempt=1, how=End.HALTED))
+    bench.apply(AttemptEnded(trial="00001", attempt=1, how=AttemptOutcome.HALTED))
     assert not bench.core.choose(lambda _: True, 1.0)
     bench.save("00000", 3)
     start = bench.restart()
@@ -147,19 +156,19 @@ def test_a_clone_does_not_take_its_old_checkpoint_of_the_same_iteration_for_its_
     source = SavedState(trial="00000", iteration=1, path="00000/1-1")
     bench.scheduler.acts["00001", 3] = lambda sweep, trial: _exploit(source, sweep, trial)
     bench.report("00001", 3)
-    bench.apply(Ended(trial="00001", attempt=1, how=End.HALTED))
+    bench.apply(AttemptEnded(trial="00001", attempt=1, how=AttemptOutcome.HALTED))
     assert bench.restart().restore_from == "00000/1-1"
     bench.scheduler.acts["00001", 2] = lambda sweep, trial: Verdict(Decision.PAUSE, "rest")
     assert bench.report("00001", 2, attempt=2) == [Halt(trial="00001", attempt=2, saves=True)]
 
 
 def test_a_checkpoint_that_a_clone_still_needs_is_kept_until_the_clone_has_its_own() -> None:
-    bench = Bench(keep=Keep(num_to_keep=1))
+    bench = Bench(keep=RetentionPolicy(num_to_keep=1))
     bench.report("00000", 1, saved="00000/1-1")
     source = SavedState(trial="00000", iteration=1, path="00000/1-1")
     bench.scheduler.acts["00001", 1] = lambda sweep, trial: _exploit(source, sweep, trial)
     bench.report("00001", 1)
-    bench.apply(Ended(trial="00001", attempt=1, how=End.HALTED))
+    bench.apply(AttemptEnded(trial="00001", attempt=1, how=AttemptOutcome.HALTED))
     assert Drop("00000/1-1") not in bench.report("00000", 2, saved="00000/2-1")
     bench.restart()
     assert Drop("00000/1-1") in bench.report("00001", 2, attempt=2, saved="00001/2-2")
@@ -178,7 +187,7 @@ def test_a_save_that_never_comes_does_not_hold_a_clone_up() -> None:
     bench.report("00000", 2)
     bench.scheduler.acts["00001", 1] = lambda sweep, trial: _exploit(found[0], sweep, trial)
     bench.report("00001", 1)
-    bench.apply(Ended(trial="00001", attempt=1, how=End.HALTED))
+    bench.apply(AttemptEnded(trial="00001", attempt=1, how=AttemptOutcome.HALTED))
     bench.report("00000", 3)
     assert bench.restart().restore_from == "00000/1-1"
 
@@ -192,7 +201,7 @@ def test_the_worker_that_outlived_its_head_is_told_again() -> None:
     assert bench.report("00000", 2) == [Halt(trial="00000", attempt=1)]
     bench.core.reattached("00000")
     assert bench.core.take()[1] == [Halt(trial="00000", attempt=1)]
-    assert bench.core.sweep.trials["00000"].status is Status.TERMINATED
+    assert bench.core.sweep.trials["00000"].status is TrialStatus.TERMINATED
 
 
 def test_a_trial_that_never_saved_cannot_be_taken_over_and_that_is_said() -> None:
@@ -206,7 +215,7 @@ def test_a_trial_that_never_saved_cannot_be_taken_over_and_that_is_said() -> Non
     bench.report("00000", 1)
     bench.scheduler.acts["00001", 1] = exploit
     bench.report("00001", 1)
-    bench.apply(Ended(trial="00001", attempt=1, how=End.HALTED))
+    bench.apply(AttemptEnded(trial="00001", attempt=1, how=AttemptOutcome.HALTED))
     for iteration in (2, 3):
         bench.report("00000", iteration)
     assert bench.restart().restore_from == ""
@@ -220,11 +229,11 @@ def test_resources_cost_from_the_start_of_an_attempt_to_its_end() -> None:
     bench = Bench(max_cost=1.0, prices={"CPU": 3600.0 / 100})
     core = bench.core
     assert not core.meters_exceeded(1000.0), "chosen, and still in somebody's queue"
-    core.apply(Started(trial="00000", attempt=1, slot="s"), 1000.0)
+    core.apply(AttemptStarted(trial="00000", attempt=1, slot="s"), 1000.0)
     assert not core.meters_exceeded(1099.0)
-    core.apply(Ended(trial="00000", attempt=1, how=End.DONE), 1099.0)
+    core.apply(AttemptEnded(trial="00000", attempt=1, how=AttemptOutcome.DONE), 1099.0)
     assert not core.meters_exceeded(9999.0), "nothing runs"
-    core.apply(Started(trial="00001", attempt=1, slot="s"), 2000.0)
+    core.apply(AttemptStarted(trial="00001", attempt=1, slot="s"), 2000.0)
     assert core.meters_exceeded(2001.5) == "the sweep has cost 1"
-    core.apply(Opened(number=2, host="h", pid=1), 3000.0)
+    core.apply(HeadOpened(number=2, host="h", pid=1), 3000.0)
     assert not core.meters_exceeded(3000.5), "time without a head is in no budget"

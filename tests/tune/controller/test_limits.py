@@ -17,7 +17,7 @@ from windlass.tune.controller.controller import Controller
 from windlass.tune.controller.journal.history import History, read_history
 from windlass.tune.controller.requests import ask
 from windlass.tune.controller.restore import Extension
-from windlass.tune.controller.settings import Keep, Resume
+from windlass.tune.controller.settings import Resume, RetentionPolicy
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers import (
     FIFO,
@@ -28,7 +28,7 @@ from windlass.tune.schedulers import (
 )
 from windlass.tune.searchers.protocol import Goal
 from windlass.tune.stoppers import ExperimentPlateauStopper, TrialPlateauStopper, as_stopper
-from windlass.tune.trial import Metrics, Resources, Status
+from windlass.tune.trial import Metrics, Resources, TrialStatus
 
 
 class _Plain(Rising):
@@ -130,7 +130,7 @@ def test_fail_fast_ends_the_sweep_and_leaves_the_others_resumable(tmp_path: Path
     ending = sweep.run()
     history = read_history(tmp_path)
     assert ending.failed in history.trials
-    assert history.trials[ending.failed].status is Status.ERROR
+    assert history.trials[ending.failed].status is TrialStatus.ERROR
     assert "PENDING" in _statuses(history)
     again = sweep.run(resume=Resume())
     assert again.is_over
@@ -142,7 +142,7 @@ def test_a_lost_worker_costs_no_failure_and_too_many_end_the_trial(tmp_path: Pat
         sweep.world.at(seconds, lambda: sweep.world.lose_worker("node0/0"))
     assert sweep.run().is_over
     trial = read_history(tmp_path).trials["00000"]
-    assert (trial.status, trial.num_failures, trial.num_interruptions) == (Status.ERROR, 0, 2)
+    assert (trial.status, trial.num_failures, trial.num_interruptions) == (TrialStatus.ERROR, 0, 2)
     assert "it lost its worker 2 times" in trial.why
 
 
@@ -189,14 +189,14 @@ def test_gpu_hours_and_cost_end_a_sweep(tmp_path: Path) -> None:
 def test_max_trials_and_max_concurrent(tmp_path: Path) -> None:
     most: list[int] = []
     sweep = Sweep(tmp_path, world(2, 4), settings=settings(num_samples=50, max_trials=7, max_concurrent=3))
-    sweep.on_turn = lambda controller: most.append(len(controller.core.state.held))
+    sweep.on_turn = lambda controller: most.append(len(controller.core.state.open_attempts))
     assert sweep.run().is_over
     assert len(read_history(tmp_path).trials) == 7
     assert max(most) == 3
 
 
 def test_the_best_checkpoints_and_the_newest_stay(tmp_path: Path) -> None:
-    keep = Keep(num_to_keep=2, score_attribute="score", order="min")
+    keep = RetentionPolicy(num_to_keep=2, score_attribute="score", order="min")
     sweep = Sweep(tmp_path, world(1, 1, checkpoint_every=1), settings=settings(num_samples=1, keep=keep))
     assert sweep.run().is_over
     trial = read_history(tmp_path).trials["00000"]
@@ -205,7 +205,7 @@ def test_the_best_checkpoints_and_the_newest_stay(tmp_path: Path) -> None:
 
 
 def test_checkpoints_without_the_metric_that_ranks_them_are_told_once(tmp_path: Path) -> None:
-    keep = Keep(num_to_keep=2, score_attribute="acuracy")
+    keep = RetentionPolicy(num_to_keep=2, score_attribute="acuracy")
     sweep = Sweep(tmp_path, world(1, 1, checkpoint_every=1), settings=settings(num_samples=2, keep=keep))
     controller = sweep.controller()
     assert controller.run().is_over

@@ -6,48 +6,61 @@ from typing import Any
 
 import pytest
 
-from windlass.tune.controller.settings import Settings
+from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.controller.trial_completion import Then, after_end
-from windlass.tune.executors.protocol import End, Ended
-from windlass.tune.trial import Status, Trial
+from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome
+from windlass.tune.trial import Trial, TrialStatus
 
-RUNNING, PAUSED = Status.RUNNING, Status.PAUSED
+RUNNING, PAUSED = TrialStatus.RUNNING, TrialStatus.PAUSED
 
 
 @pytest.mark.parametrize(
     ("how", "status", "counts", "is_old", "then", "why"),
     [
-        (End.FAILED, RUNNING, {"num_failures": 2}, False, Then.GIVEN_UP, "ValueError: too steep"),
-        (End.FAILED, PAUSED, {"num_failures": 2}, False, Then.GIVEN_UP, "ValueError: too steep"),
-        (End.FAILED, RUNNING, {"num_failures": 1}, False, Then.RETRIED, "to be tried again: ValueError: too steep"),
-        (End.FAILED, PAUSED, {"num_failures": 1}, False, Then.NOTHING, ""),
+        (AttemptOutcome.FAILED, RUNNING, {"num_failures": 2}, False, Then.GIVEN_UP, "ValueError: too steep"),
+        (AttemptOutcome.FAILED, PAUSED, {"num_failures": 2}, False, Then.GIVEN_UP, "ValueError: too steep"),
         (
-            End.LOST,
+            AttemptOutcome.FAILED,
+            RUNNING,
+            {"num_failures": 1},
+            False,
+            Then.RETRIED,
+            "to be tried again: ValueError: too steep",
+        ),
+        (AttemptOutcome.FAILED, PAUSED, {"num_failures": 1}, False, Then.NOTHING, ""),
+        (
+            AttemptOutcome.LOST,
             RUNNING,
             {"num_interruptions": 3},
             False,
             Then.GIVEN_UP,
             "it lost its worker 3 times; the last: gone",
         ),
-        (End.LOST, RUNNING, {"num_interruptions": 2}, False, Then.BACK, "its worker was lost: gone"),
-        (End.LOST, PAUSED, {"num_interruptions": 2}, False, Then.NOTHING, ""),
-        (End.DONE, RUNNING, {}, False, Then.DONE, "it ended by itself"),
-        (End.DONE, PAUSED, {}, False, Then.DONE, "it ended by itself"),
-        (End.DONE, PAUSED, {}, True, Then.NOTHING, ""),
-        (End.HALTED, RUNNING, {}, False, Then.BACK, "its head was ended"),
-        (End.HALTED, PAUSED, {}, False, Then.NOTHING, ""),
+        (AttemptOutcome.LOST, RUNNING, {"num_interruptions": 2}, False, Then.BACK, "its worker was lost: gone"),
+        (AttemptOutcome.LOST, PAUSED, {"num_interruptions": 2}, False, Then.NOTHING, ""),
+        (AttemptOutcome.DONE, RUNNING, {}, False, Then.DONE, "it ended by itself"),
+        (AttemptOutcome.DONE, PAUSED, {}, False, Then.DONE, "it ended by itself"),
+        (AttemptOutcome.DONE, PAUSED, {}, True, Then.NOTHING, ""),
+        (AttemptOutcome.HALTED, RUNNING, {}, False, Then.BACK, "its head was ended"),
+        (AttemptOutcome.HALTED, PAUSED, {}, False, Then.NOTHING, ""),
     ],
 )
-def test_every_end(how: End, status: Status, counts: dict[str, Any], is_old: bool, then: Then, why: str) -> None:
+def test_every_end(
+    how: AttemptOutcome, status: TrialStatus, counts: dict[str, Any], is_old: bool, then: Then, why: str
+) -> None:
     trial = Trial(id="00000", number=0, config={}, status=status, **counts)
-    said = {"kind": "ValueError", "error": "Traceback ...\nValueError: too steep\n"} if how is End.FAILED else {}
-    said = {"error": "gone"} if how is End.LOST else said
-    settings = Settings(name="s", max_failures=1, max_interruptions=2)
-    after = after_end(trial, Ended(trial="00000", attempt=1, how=how, **said), settings, is_old=is_old)
+    said = (
+        {"kind": "ValueError", "error": "Traceback ...\nValueError: too steep\n"}
+        if how is AttemptOutcome.FAILED
+        else {}
+    )
+    said = {"error": "gone"} if how is AttemptOutcome.LOST else said
+    settings = SweepSettings(name="s", max_failures=1, max_interruptions=2)
+    after = after_end(trial, AttemptEnded(trial="00000", attempt=1, how=how, **said), settings, is_old=is_old)
     assert (after.then, after.why) == (then, why)
 
 
 def test_a_budget_without_end() -> None:
     trial = Trial(id="00000", number=0, config={}, status=RUNNING, num_failures=10_000)
-    event = Ended(trial="00000", attempt=1, how=End.FAILED)
-    assert after_end(trial, event, Settings(name="s", max_failures=-1), is_old=False).then is Then.RETRIED
+    event = AttemptEnded(trial="00000", attempt=1, how=AttemptOutcome.FAILED)
+    assert after_end(trial, event, SweepSettings(name="s", max_failures=-1), is_old=False).then is Then.RETRIED

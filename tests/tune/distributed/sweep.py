@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.tune.controller.controller import Controller
-from windlass.tune.controller.settings import Settings
+from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.protocol import Executor, Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers.fifo import FIFO
@@ -56,7 +56,9 @@ def run_sweep(executor: Executor, folder: Path, *, sleep_s: float) -> None:
     make = Controller.restore if SweepFolder(folder).head_journal.exists() else Controller
     storage = str(SweepFolder(folder).checkpoints)
     controller = make(
-        settings=Settings(name="far", goal=Goal(metrics=("loss",), is_max=(False,)), num_samples=NUM_TRIALS, seed=7),
+        settings=SweepSettings(
+            name="far", goal=Goal(metrics=("loss",), is_max=(False,)), num_samples=NUM_TRIALS, seed=7
+        ),
         space={"rate": uniform(0.01, 0.4), "target": choice([-1.0, 0.5, 3.0]), "sleep_s": sleep_s},
         searcher=BasicVariantGenerator(),
         scheduler=FIFO(),

@@ -20,7 +20,7 @@ from tests.tune.distributed.sweep import NUM_STEPS, NUM_TRIALS
 from windlass.core import process
 from windlass.core.errors import NotFoundError
 from windlass.tune.controller.journal.history import History, read_history
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 pytestmark = pytest.mark.soak
 
@@ -84,7 +84,7 @@ class Chaos:
             self.lab.add(self.nodes[index], num_cpus=2)
         else:
             self.wait_for_progress()
-            running = [t for t in self.look().trials.values() if t.status is Status.RUNNING and t.attempts[-1].pid]
+            running = [t for t in self.look().trials.values() if t.status is TrialStatus.RUNNING and t.attempts[-1].pid]
             if running:
                 process.send_signal(self.random.choice(running).attempts[-1].pid, signal.SIGKILL)
 
@@ -112,7 +112,7 @@ def test_thirty_kills(lab: LocalRay, tmp_path: Path) -> None:
     assert history.ended_why, f"seed {seed}"
     assert len(history.trials) == NUM_TRIALS
     for trial in history.trials.values():
-        assert trial.status is Status.TERMINATED, f"seed {seed}: {trial}"
+        assert trial.status is TrialStatus.TERMINATED, f"seed {seed}: {trial}"
         assert [r.metrics["training_iteration"] for r in trial.reports] == list(range(1, NUM_STEPS + 1)), f"seed {seed}"
         expected = [report.metrics["loss"] for report in local.trials[trial.id].reports]
         assert [report.metrics["loss"] for report in trial.reports] == expected, f"seed {seed}"

@@ -20,7 +20,7 @@ from tests.tune.distributed.sweep import HOLD, NUM_STEPS, NUM_TRIALS
 from windlass.core import process
 from windlass.core.errors import NotFoundError
 from windlass.tune.controller.journal.history import History, read_history
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 pytestmark = pytest.mark.system
 
@@ -105,13 +105,13 @@ def test_a_sweep_outlives_a_node_and_its_head(cluster: HostsRay, tmp_path: Path)
     sweep.hold("h2")
     sweep.begin()
     local = _local_sweep(tmp_path / "local")
-    sweep.until(lambda h: h.counts[Status.TERMINATED] >= 8 and _runs_on(h, "h2"), "trials to end, others on h2")
+    sweep.until(lambda h: h.counts[TrialStatus.TERMINATED] >= 8 and _runs_on(h, "h2"), "trials to end, others on h2")
     sweep.hold("h1", "h3", "h4")
     cluster.hosts.kill("h2")
     cluster.begin("h4", num_cpus=2)
     sweep.until(_has_lost, "h2 to be seen dead")
     sweep.release("h1", "h3", "h4")
-    sweep.until(lambda h: h.counts[Status.TERMINATED] >= 20, "trials to end")
+    sweep.until(lambda h: h.counts[TrialStatus.TERMINATED] >= 20, "trials to end")
     sweep.hold("h1", "h3", "h4")
     sweep.until(_running, "trials that run")
     sweep.kill()
@@ -126,7 +126,7 @@ def test_a_sweep_outlives_a_node_and_its_head(cluster: HostsRay, tmp_path: Path)
     after = sweep.history()
     assert after.ended_why, sweep.log.read_text()
     assert len(after.trials) == NUM_TRIALS
-    assert {trial.status for trial in after.trials.values()} == {Status.TERMINATED}
+    assert {trial.status for trial in after.trials.values()} == {TrialStatus.TERMINATED}
     for trial in after.trials.values():
         assert [report.metrics["training_iteration"] for report in trial.reports] == list(range(1, NUM_STEPS + 1))
     for trial in before.trials.values():
@@ -147,7 +147,7 @@ def test_a_sweep_outlives_a_node_and_its_head(cluster: HostsRay, tmp_path: Path)
 def _running(history: History) -> dict[str, int]:
     """Trials whose slot is up, with their attempts; one whose slot was not had nothing to lose, and begins anew."""
     found = history.trials.values()
-    return {trial.id: len(trial.attempts) for trial in found if trial.status is Status.RUNNING and trial.host}
+    return {trial.id: len(trial.attempts) for trial in found if trial.status is TrialStatus.RUNNING and trial.host}
 
 
 def _has_lost(history: History) -> bool:
@@ -155,7 +155,7 @@ def _has_lost(history: History) -> bool:
 
 
 def _runs_on(history: History, host: str) -> bool:
-    return any(t.host == host and t.status is Status.RUNNING and t.iteration > 2 for t in history.trials.values())
+    return any(t.host == host and t.status is TrialStatus.RUNNING and t.iteration > 2 for t in history.trials.values())
 
 
 def _outcome(history: History) -> dict[str, tuple[object, ...]]:

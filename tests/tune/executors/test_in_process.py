@@ -11,7 +11,7 @@ import pytest
 from windlass.testing.executor_conformance import ExecutorBench, ExecutorConformance
 from windlass.testing.sample_trainables import act
 from windlass.tune.executors.in_process import InProcess
-from windlass.tune.executors.protocol import End, Executor, Reported, Work
+from windlass.tune.executors.protocol import AttemptOutcome, AttemptReported, Executor, Work
 from windlass.tune.trainable import report
 
 
@@ -37,14 +37,14 @@ def test_host_runs_trials_in_the_calling_thread(tmp_path: Path) -> None:
 
     executor = InProcess()
 
-    def drive() -> list[Reported]:
+    def drive() -> list[AttemptReported]:
         bench = ExecutorBench(executor, work(trial, tmp_path))
         executor.open(bench.work)
         for name in ("00000", "00001"):
             bench.start(name)
-            assert bench.finish(name).how is End.DONE
+            assert bench.finish(name).how is AttemptOutcome.DONE
         executor.close()
-        return bench.of(Reported, "00001")
+        return bench.of(AttemptReported, "00001")
 
     assert executor.host(drive)[0].metrics["value"] == 1
     assert threads == [threading.current_thread()] * 2
@@ -75,6 +75,6 @@ def test_close_ends_a_trial_that_waits_for_an_answer(tmp_path: Path) -> None:
     bench = ExecutorBench(executor, work(trial, tmp_path))
     executor.open(bench.work)
     bench.start("00000")
-    bench.wait_for(Reported, "00000")
+    bench.wait_for(AttemptReported, "00000")
     executor.close()
     assert seen == ["TrialHalted"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from windlass.tune.executors.channel import ChannelClosed, Message, to_message
-from windlass.tune.executors.protocol import Go, Halt, Start, Work
+from windlass.tune.executors.protocol import Go, Halt, StartAttempt, Work
 from windlass.tune.executors.worker import Worker
 from windlass.tune.trainable import Trainable, get_context, report
 from windlass.tune.trial import ONE_CPU
@@ -40,9 +40,9 @@ class Script:
         return [m["metrics"] for m in self.said if m["type"] == "reported"]
 
 
-def start(trial: str = "a", attempt: int = 1, *, credit: int = 99, **fields: Any) -> Start:
+def start(trial: str = "a", attempt: int = 1, *, credit: int = 99, **fields: Any) -> StartAttempt:
     config = fields.pop("config", {})
-    return Start(trial=trial, attempt=attempt, config=config, resources=ONE_CPU, credit=credit, **fields)
+    return StartAttempt(trial=trial, attempt=attempt, config=config, resources=ONE_CPU, credit=credit, **fields)
 
 
 def run(trainable: Any, folder: Path, *messages: Any, **work: Any) -> Script:

@@ -14,7 +14,7 @@ import pytest
 from tests.tune.results.journals import Journal, asha_journal, pbt_journal, random_journal
 from windlass.core.clock import FakeClock
 from windlass.core.errors import NotFoundError, UsageError
-from windlass.tune.followers import Follower, make_target
+from windlass.tune.followers import SweepFollower, make_target
 from windlass.tune.followers import following as following_module
 from windlass.tune.followers.target import Target
 
@@ -25,7 +25,7 @@ class Killed(BaseException):
     """What SIGKILL is to a follower, in this process."""
 
 
-class Mortal(Follower):
+class Mortal(SweepFollower):
     """Dies at its `death`-th write, half way through it."""
 
     death = 10**9
@@ -40,13 +40,13 @@ class Mortal(Follower):
     def _append(cls, path: Path, content: bytes) -> None:
         cls.death -= 1
         if cls.death == 0:
-            Follower._append(path, content[: len(content) // 2])
+            SweepFollower._append(path, content[: len(content) // 2])
             raise Killed
-        Follower._append(path, content)
+        SweepFollower._append(path, content)
 
 
 def follow(folder: Path, name: str, **options: Any) -> None:
-    Follower(folder, make_target(name, {}), clock=FakeClock(), **options).run(follows=False)
+    SweepFollower(folder, make_target(name, {}), clock=FakeClock(), **options).run(follows=False)
 
 
 def written(folder: Path) -> dict[str, bytes]:
@@ -228,7 +228,7 @@ def test_it_follows_until_the_sweep_ends(tmp_path: Path) -> None:
     clock = Growing()
     journal.append(tmp_path, num_records=5)
     (tmp_path / "journal/head.json").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
-    Follower(tmp_path, make_target("json", {}), clock=clock).run()
+    SweepFollower(tmp_path, make_target("json", {}), clock=clock).run()
     assert clock.num_sleeps >= len(journal.records) // 10 - 1
     assert written(tmp_path) == expected(tmp_path / "x", random_journal(), "json")
 
@@ -237,7 +237,7 @@ def test_it_does_not_outlive_a_head_that_nobody_replaces(tmp_path: Path) -> None
     random_journal().append(tmp_path, num_records=10)
     (tmp_path / "journal/head.json").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
     clock = FakeClock()
-    Follower(tmp_path, make_target("json", {}), clock=clock, idle_s=30).run()
+    SweepFollower(tmp_path, make_target("json", {}), clock=clock, idle_s=30).run()
     assert 1030 < clock.monotonic() < 1032
 
 
@@ -245,7 +245,7 @@ def test_a_follower_of_a_sweep_that_is_asked_for_more_goes_on(tmp_path: Path) ->
     journal = random_journal()
     journal.append(tmp_path)
     follow(tmp_path, "json")
-    journal.add("sweep-asked", what="extend", settings={"num_samples": 9}, space=None, stopper=None)
+    journal.add("sweep-requested", what="extend", settings={"num_samples": 9}, space=None, stopper=None)
     trial = journal.suggest({"lr": 0.5})
     journal.start(trial)
     journal.report(trial, 1, loss=0.1)
@@ -281,5 +281,5 @@ def test_targets_hear_of_ends_that_other_trials_caused(tmp_path: Path) -> None:
     journal.report("00001", 1, loss=2.0, acts=[{"act": "stop", "trial": "00000", "why": "halved"}])
     journal.end("00001", how="failed", status="ERROR", error="ValueError: no")
     journal.append(tmp_path)
-    Follower(tmp_path, Listening(), clock=FakeClock()).run(follows=False)
+    SweepFollower(tmp_path, Listening(), clock=FakeClock()).run(follows=False)
     assert heard == [("00000", "ended"), ("00001", "failed")]

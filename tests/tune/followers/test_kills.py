@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.tune.results.journals import random_journal
-from windlass.tune.followers import CSVLoggerCallback, Follower, FollowerProcesses, JsonLoggerCallback, make_target
+from windlass.tune.followers import CSVLoggerCallback, FollowerProcesses, JsonLoggerCallback, SweepFollower, make_target
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -35,7 +35,7 @@ def start(folder: Path, target: str) -> subprocess.Popen[bytes]:
 def test_killed_followers_leave_every_report_once(tmp_path: Path) -> None:
     undisturbed, folder = tmp_path / "undisturbed", tmp_path / "sweep"
     random_journal(num_trials=40, num_reports=30).append(undisturbed)
-    Follower(undisturbed, make_target("csv", {})).run(follows=False)
+    SweepFollower(undisturbed, make_target("csv", {})).run(follows=False)
     journal = random_journal(num_trials=40, num_reports=30)
     share = len(journal.records) // 4
     for _ in range(3):

@@ -11,7 +11,7 @@ import pytest
 from tests.tune.results.journals import Journal, pbt_journal, random_journal
 from windlass.core.clock import FakeClock
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.tune.followers import Follower
+from windlass.tune.followers import SweepFollower
 from windlass.tune.followers.mlflow_runs import MLflowTarget
 from windlass.tune.followers.wandb_runs import WandbTarget
 
@@ -97,7 +97,7 @@ class FakeMlflow:
 
 def follow(folder: Path, target: Any, journal: Journal) -> None:
     journal.append(folder)
-    Follower(folder, target, clock=FakeClock()).run(follows=False)
+    SweepFollower(folder, target, clock=FakeClock()).run(follows=False)
 
 
 def forget(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.record.frames import Record, encode
 from windlass.tune.controller.journal.history import History
-from windlass.tune.controller.settings import Keep, Settings, goal_to_data
+from windlass.tune.controller.settings import RetentionPolicy, SweepSettings, goal_to_data
 from windlass.tune.folder import SweepFolder
 from windlass.tune.results.columns import flatten
 from windlass.tune.searchers.protocol import Goal
@@ -37,7 +37,7 @@ class Journal:
         self._attempts: dict[str, int] = {}
         self._times: dict[str, float] = {}
         goal = Goal(metrics=metrics, is_max=tuple(mode == "max" for mode in modes))
-        settings = Settings(name="digits", goal=goal, num_samples=8, keep=Keep(**keep))
+        settings = SweepSettings(name="digits", goal=goal, num_samples=8, keep=RetentionPolicy(**keep))
         self.add(
             "sweep-created",
             name="digits",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.tune.results.journals import Journal, pbt_journal, random_journal
-from windlass.tune.followers import Follower, make_target
+from windlass.tune.followers import SweepFollower, make_target
 from windlass.tune.results import ExperimentAnalysis, write_policies
 
 JOURNALS = [random_journal(seed=seed, num_trials=12) for seed in range(4)] + [pbt_journal()]
@@ -26,7 +26,7 @@ def ray_analysis(journal: Journal, folder: Path) -> Any:
     from ray.tune.trainable.metadata import _TrainingRunMetadata
 
     journal.append(folder)
-    Follower(folder, make_target("json", {})).run(follows=False)
+    SweepFollower(folder, make_target("json", {})).run(follows=False)
     file_system = pyarrow.fs.LocalFileSystem()
     trials = []
     for view in ExperimentAnalysis(folder).trials:

@@ -170,7 +170,7 @@ def test_reports_before_an_exploit_keep_their_configuration() -> None:
 
 def test_a_trial_that_begins_anew_forgets_its_reports() -> None:
     journal = two_trials()
-    journal.add("sweep-asked", what="resume", acts=[{"act": "restart", "trial": "00001"}])
+    journal.add("sweep-requested", what="resume", acts=[{"act": "restart", "trial": "00001"}])
     journal.start("00001")
     journal.report("00001", 1, loss=0.25)
     frame = grid_of(journal)[1].metrics_dataframe

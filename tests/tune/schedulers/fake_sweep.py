@@ -6,9 +6,9 @@ from collections.abc import Collection
 from random import Random
 from typing import Any
 
-from windlass.tune.draws import draw
+from windlass.tune.rng import draw
 from windlass.tune.schedulers import Decision, Scheduler, Verdict
-from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Status, Trial
+from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Trial, TrialStatus
 
 
 class FakeSweep:
@@ -39,7 +39,7 @@ class FakeSweep:
     def stop(self, trial: Trial, why: str) -> None:
         assert why
         self.acts.append(("stop", trial.id))
-        self.move(trial, Status.TERMINATED)
+        self.move(trial, TrialStatus.TERMINATED)
 
     def pause(self, trial: Trial, why: str, *, saves: bool = True) -> None:
         self.acts.append(("pause", trial.id))
@@ -47,12 +47,12 @@ class FakeSweep:
 
     def unpause(self, trial: Trial, why: str) -> None:
         assert why
-        assert trial.status is Status.PAUSED
+        assert trial.status is TrialStatus.PAUSED
         self.acts.append(("unpause", trial.id))
-        self.move(trial, Status.PENDING)
+        self.move(trial, TrialStatus.PENDING)
 
     def save(self, trial: Trial) -> SavedState | None:
-        if trial.status is not Status.RUNNING:
+        if trial.status is not TrialStatus.RUNNING:
             return trial.restore_from or trial.checkpoint
         self.acts.append(("save", trial.id))
         trial.checkpoint = SavedState(trial=trial.id, iteration=trial.iteration)
@@ -65,8 +65,8 @@ class FakeSweep:
         self.acts.append(("exploit", trial.id, source.trial))
         trial.config, trial.assigned, trial.tag = config, assigned, tag
         trial.restore_from, trial.iteration = source, source.iteration
-        if trial.status is not Status.PAUSED:
-            self.move(trial, Status.PAUSED)
+        if trial.status is not TrialStatus.PAUSED:
+            self.move(trial, TrialStatus.PAUSED)
 
     def reshape(self, trial: Trial, resources: Resources, why: str) -> None:
         assert why
@@ -76,9 +76,9 @@ class FakeSweep:
 
     # ---------------------------------------------------------------------------------- what the controller would do
 
-    def move(self, trial: Trial, status: Status) -> None:
+    def move(self, trial: Trial, status: TrialStatus) -> None:
         """To another status, at the end of its queue."""
-        queues = {Status.PENDING: self.pending, Status.PAUSED: self.paused, Status.RUNNING: self.running}
+        queues = {TrialStatus.PENDING: self.pending, TrialStatus.PAUSED: self.paused, TrialStatus.RUNNING: self.running}
         if trial.status in queues:
             queues[trial.status].pop(trial.id, None)
         trial.status = status
@@ -95,7 +95,7 @@ class FakeSweep:
 
     def start(self, trial: Trial) -> None:
         trial.attempt += 1
-        self.move(trial, Status.RUNNING)
+        self.move(trial, TrialStatus.RUNNING)
 
     def report(self, scheduler: Scheduler, trial: Trial, result: Metrics) -> Verdict:
         """A result, and what follows from the verdict."""
@@ -105,7 +105,7 @@ class FakeSweep:
         if verdict.decision is not Decision.CONTINUE:
             assert verdict.why or verdict.decision is Decision.NOOP
         if verdict.decision is Decision.STOP:
-            self.move(trial, Status.TERMINATED)
+            self.move(trial, TrialStatus.TERMINATED)
             scheduler.on_complete(self, trial, result)
         elif verdict.decision is Decision.PAUSE:
             self._pause(trial)
@@ -113,19 +113,19 @@ class FakeSweep:
 
     def complete(self, scheduler: Scheduler, trial: Trial, result: Metrics) -> None:
         trial.last = result
-        self.move(trial, Status.TERMINATED)
+        self.move(trial, TrialStatus.TERMINATED)
         scheduler.on_complete(self, trial, result)
 
     def fail(self, scheduler: Scheduler, trial: Trial, *, is_final: bool) -> None:
-        self.move(trial, Status.ERROR if is_final else Status.PENDING)
+        self.move(trial, TrialStatus.ERROR if is_final else TrialStatus.PENDING)
         scheduler.on_error(self, trial)
         if not is_final and not trial.status.is_over:
             scheduler.on_add(self, trial)
 
     def remove(self, scheduler: Scheduler, trial: Trial) -> None:
-        self.move(trial, Status.TERMINATED)
+        self.move(trial, TrialStatus.TERMINATED)
         scheduler.on_remove(self, trial)
 
     def _pause(self, trial: Trial) -> None:
         trial.checkpoint = trial.restore_from = SavedState(trial=trial.id, iteration=trial.iteration, path="there")
-        self.move(trial, Status.PAUSED)
+        self.move(trial, TrialStatus.PAUSED)

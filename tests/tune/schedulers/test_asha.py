@@ -12,7 +12,7 @@ from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
 from windlass.tune.schedulers import ASHA, AsyncHyperBandScheduler, Decision, PromotionASHA
 from windlass.tune.schedulers.quantile import RunningQuantile
-from windlass.tune.trial import Status, Trial
+from windlass.tune.trial import Trial, TrialStatus
 
 
 def result(iteration: int, score: float) -> dict[str, float]:
@@ -68,7 +68,7 @@ def test_credit_reaches_to_the_next_milestone_and_every_report_before_it_continu
         )  # fmt: skip
         trials = started(sweep, scheduler, 8)
         for _ in range(200):
-            running = [trial for trial in trials if trial.status is Status.RUNNING]
+            running = [trial for trial in trials if trial.status is TrialStatus.RUNNING]
             if not running:
                 break
             trial = rng.choice(running)
@@ -223,7 +223,7 @@ def test_an_interrupted_trial_goes_first_and_is_not_counted_twice() -> None:
     sweep, scheduler = FakeSweep(), PromotionASHA(max_t=9, reduction_factor=3)
     trials = started(sweep, scheduler, 3)
     sweep.report(scheduler, trials[0], result(1, 0.5))
-    sweep.move(trials[0], Status.PENDING)  # its checkpoint was lost with its node
+    sweep.move(trials[0], TrialStatus.PENDING)  # its checkpoint was lost with its node
     assert scheduler.choose(sweep) is trials[0]
     sweep.start(trials[0])
     assert sweep.report(scheduler, trials[0], result(2, 0.7)).decision is Decision.PAUSE
@@ -236,7 +236,7 @@ def test_nan_ranks_lowest_and_a_trial_that_is_over_is_not_promoted() -> None:
     trials = started(sweep, scheduler, 4)
     for trial, score in zip(trials, [math.nan, 0.3, math.nan, 0.2], strict=True):
         sweep.report(scheduler, trial, result(1, score))
-    assert trials[1].status is Status.RUNNING  # promoted when it came
+    assert trials[1].status is TrialStatus.RUNNING  # promoted when it came
     sweep.remove(scheduler, trials[3])
     assert scheduler.choose(sweep) is None
 
@@ -247,10 +247,10 @@ def test_what_waits_for_trials_that_never_come_is_over() -> None:
     for trial in trials:
         sweep.report(scheduler, trial, result(1, 0.5))
     assert scheduler.choose(sweep) is None
-    assert all(trial.status is Status.PAUSED for trial in trials)
+    assert all(trial.status is TrialStatus.PAUSED for trial in trials)
     sweep.is_searching = False
     assert scheduler.choose(sweep) is None
-    assert all(trial.status is Status.TERMINATED for trial in trials)
+    assert all(trial.status is TrialStatus.TERMINATED for trial in trials)
 
 
 def test_a_time_beyond_several_rungs_counts_at_each() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
 from windlass.tune.schedulers import Decision, HyperBandForBOHB, HyperBandScheduler
-from windlass.tune.trial import Status, Trial
+from windlass.tune.trial import Trial, TrialStatus
 
 
 def result(iteration: int, score: float = 0.0) -> dict[str, float]:
@@ -57,7 +57,7 @@ def test_a_bracket_waits_for_all_and_keeps_its_best() -> None:
     verdict = sweep.report(scheduler, trials[4], result(3, -1.0))
     assert (verdict.decision, verdict.why) == (Decision.STOP, "not among the best 2 of 5 at training_iteration 3")
     assert [trial.status for trial in trials] == [
-        Status.TERMINATED, Status.TERMINATED, Status.PENDING, Status.PENDING, Status.TERMINATED
+        TrialStatus.TERMINATED, TrialStatus.TERMINATED, TrialStatus.PENDING, TrialStatus.PENDING, TrialStatus.TERMINATED
     ]  # fmt: skip
 
 
@@ -81,8 +81,8 @@ def test_a_trial_that_dies_after_the_first_halving_holds_nobody_up(how: str) -> 
     for trial in trials:
         sweep.start(trial)
         sweep.report(scheduler, trial, result(3, trial.number))
-    winners = [trial for trial in trials if trial.status is Status.PENDING]
-    if trials[-1].status is Status.RUNNING:
+    winners = [trial for trial in trials if trial.status is TrialStatus.PENDING]
+    if trials[-1].status is TrialStatus.RUNNING:
         winners.append(trials[-1])
     assert len(winners) == 2
     for trial in winners:
@@ -94,13 +94,13 @@ def test_a_trial_that_dies_after_the_first_halving_holds_nobody_up(how: str) -> 
     elif how == "complete":
         sweep.complete(scheduler, winners[1], result(5))
     else:
-        sweep.move(winners[1], Status.PAUSED)
+        sweep.move(winners[1], TrialStatus.PAUSED)
         sweep.remove(scheduler, winners[1])
     for trial in list(sweep.pending.values()):  # the rest of the sweep
-        sweep.move(trial, Status.TERMINATED)
+        sweep.move(trial, TrialStatus.TERMINATED)
     scheduler.choose(sweep)
     assert not sweep.paused
-    assert winners[0].status is Status.TERMINATED
+    assert winners[0].status is TrialStatus.TERMINATED
 
 
 def test_trials_far_beyond_the_next_milestone_go_on_when_nothing_runs() -> None:
@@ -130,9 +130,9 @@ def test_bohb_tells_the_searcher_the_budget_and_does_not_wait_for_a_full_bracket
     assert first["hyperband_info/budget"] == 1
     for trial in trials[1:]:
         sweep.report(scheduler, trial, result(1, 0.5))
-    assert {trial.status for trial in trials} == {Status.PAUSED}
+    assert {trial.status for trial in trials} == {TrialStatus.PAUSED}
     assert scheduler.choose(sweep) is trials[0]  # nothing runs: halved with the three that came
-    assert trials[0].status is Status.PENDING
+    assert trials[0].status is TrialStatus.PENDING
 
 
 def test_credit_ends_at_the_milestone() -> None:
@@ -177,4 +177,4 @@ def test_a_bracket_is_not_halved_before_it_is_full_while_trials_come() -> None:
     assert scheduler.choose(sweep) is None
     sweep.is_searching = False  # no fifth one comes
     assert scheduler.choose(sweep) is trials[-2]
-    assert [trial.status for trial in trials[:2]] == [Status.TERMINATED, Status.TERMINATED]
+    assert [trial.status for trial in trials[:2]] == [TrialStatus.TERMINATED, TrialStatus.TERMINATED]

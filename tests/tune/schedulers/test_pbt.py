@@ -14,7 +14,7 @@ from windlass.core.errors import UsageError
 from windlass.tune.schedulers import Decision, PopulationBasedTraining
 from windlass.tune.schedulers.population_based.explore import explore, tag_of
 from windlass.tune.space import choice, grid_search, sample_from, uniform
-from windlass.tune.trial import Status, Trial
+from windlass.tune.trial import Trial, TrialStatus
 
 
 def result(iteration: int, score: float = 0.0) -> dict[str, float]:
@@ -74,7 +74,7 @@ def test_nobody_to_clone_has_saved_so_the_worst_goes_on() -> None:
     sweep, scheduler = still(), pbt()
     trials = started(sweep, scheduler, 2, lr=4)
     sweep.report(scheduler, trials[0], result(2, 0.0))
-    trials[1].status = Status.RUNNING
+    trials[1].status = TrialStatus.RUNNING
     sweep.report(scheduler, trials[1], result(2, -1.0))
     assert sweep.acts == []
 

@@ -15,7 +15,7 @@ from windlass.tune.schedulers import (
     MedianStoppingRule,
     ResourceChangingScheduler,
 )
-from windlass.tune.trial import Resources, Status, Trial
+from windlass.tune.trial import Resources, Trial, TrialStatus
 
 ONE = Resources(bundles=({"CPU": 1.0, "TPU": 4.0},))
 
@@ -39,7 +39,7 @@ def test_free_cpus_are_shared_and_other_resources_stay() -> None:
     verdict = sweep.report(scheduler, trials[0], result(1))
     assert verdict.decision is Decision.NOOP
     assert trials[0].resources.bundles == ({"CPU": 3.0, "TPU": 4.0},)
-    assert trials[0].status is Status.PAUSED
+    assert trials[0].status is TrialStatus.PAUSED
     assert scheduler.choose(sweep) is trials[0]
     assert sweep.report(scheduler, trials[1], result(1)).decision is Decision.NOOP
     assert sweep.report(scheduler, trials[2], result(1)).decision is Decision.NOOP

@@ -11,7 +11,7 @@ import optuna
 import pytest
 
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.tune.draws import draw_int
+from windlass.tune.rng import draw_int
 from windlass.tune.searchers import (
     BOHB,
     CMAES,

@@ -10,10 +10,10 @@ from typing import Any
 
 from windlass.record.frames import Record
 from windlass.testing.virtual_trials import Curve, TrialError, VirtualExecutor, VirtualWorld
-from windlass.tune.controller.controller import Controller, Ending
+from windlass.tune.controller.controller import Controller, HeadOutcome
 from windlass.tune.controller.journal.stream import JournalStream
 from windlass.tune.controller.journal.writer import HeadJournal
-from windlass.tune.controller.settings import Settings
+from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers import FIFO, Scheduler
@@ -44,9 +44,9 @@ class Rising:
 SPACE = {"x": uniform(0.0, 1.0), "y": uniform(0.0, 1.0)}
 
 
-def settings(**more: Any) -> Settings:
+def settings(**more: Any) -> SweepSettings:
     given: dict[str, Any] = {"name": "sim", "goal": Goal(metrics=("score",), is_max=(True,)), "num_samples": 8}
-    return Settings(**{**given, **more})
+    return SweepSettings(**{**given, **more})
 
 
 class HeadKilledError(BaseException):
@@ -75,7 +75,7 @@ class Sweep:
     scheduler: Callable[[], Scheduler] = FIFO
     searcher: Callable[[], Searcher] = BasicVariantGenerator
     stopper: Callable[[], Any] = lambda: None
-    settings: Settings = field(default_factory=settings)
+    settings: SweepSettings = field(default_factory=settings)
     on_turn: Callable[[Controller], None] | None = None
 
     def controller(self, **more: Any) -> Controller:
@@ -95,10 +95,10 @@ class Sweep:
         }
         return Controller.restore(**arguments) if self.records() else Controller(**arguments)
 
-    def run(self, **more: Any) -> Ending:
+    def run(self, **more: Any) -> HeadOutcome:
         return self.controller(**more).run()
 
-    def run_with_kills(self, killers: list[Killer], monkeypatch: Any) -> Ending:
+    def run_with_kills(self, killers: list[Killer], monkeypatch: Any) -> HeadOutcome:
         """Run with a head for each killer, then to the end."""
         for killer in killers:
             with monkeypatch.context() as patch:

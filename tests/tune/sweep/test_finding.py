@@ -18,9 +18,9 @@ from windlass.tune.sweep import head
 from windlass.tune.sweep.__main__ import main as head_main
 from windlass.tune.sweep.finding import find_sweep, has_head, list_sweeps, sweep_names
 from windlass.tune.sweep.handle import SweepHandle
+from windlass.tune.sweep.pending_requests import read_pending_requests, write_pending_requests
 from windlass.tune.sweep.record import SweepRecord, read_record
 from windlass.tune.sweep.trainables import find_trainable
-from windlass.tune.sweep.wishes import leave_wishes, read_wishes
 
 SWEEP = Sweep(metric=("loss",), mode=("min",), space={"lr": {"uniform": [0, 1]}})
 
@@ -82,10 +82,10 @@ def test_a_head_that_dies_before_its_journal_has_a_wish_leaves_it_to_the_next(
 ) -> None:
     folder = tmp_path / "home" / "sweeps" / "s"
     folder.mkdir(parents=True)
-    leave_wishes(folder, None, None)
-    assert read_wishes(folder) == {}
+    write_pending_requests(folder, None, None)
+    assert read_pending_requests(folder) == {}
     resume, extend = Resume(errored="restart"), Extension(settings={"num_samples": 9})
-    leave_wishes(folder, resume, extend)
+    write_pending_requests(folder, resume, extend)
     asked: list[dict[str, Any]] = []
 
     def dies(folder: Path, *, log: object, on_turn: Callable[[object], None], **more: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_head_that_dies_before_its_journal_has_a_wish_leaves_it_to_the_next(
 def test_a_wish_that_is_refused_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "home" / "sweeps" / "s"
     folder.mkdir(parents=True)
-    leave_wishes(folder, None, Extension(settings={"num_samples": 9}))
+    write_pending_requests(folder, None, Extension(settings={"num_samples": 9}))
 
     def refuses(*_: object, **__: object) -> None:
         raise PreconditionError("no", code="sweep-has-head")
@@ -113,7 +113,7 @@ def test_a_wish_that_is_refused_is_not_made_again(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(head, "run_head", refuses)
     monkeypatch.setenv("WINDLASS_HOME", "")
     assert head_main([str(folder)]) != 0
-    assert read_wishes(folder) == {}
+    assert read_pending_requests(folder) == {}
 
 
 @pytest.mark.parametrize(

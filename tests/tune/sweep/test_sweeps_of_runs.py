@@ -22,7 +22,7 @@ from tests.system.stage import until
 from tests.tune.sweep.conftest import SweepStage
 from windlass.record.state import State
 from windlass.tune.sweep import SweepHandle
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 pytestmark = pytest.mark.system
 ASHA = {"asha": {"max_t": 9, "grace_period": 1, "reduction_factor": 3}}
@@ -36,7 +36,7 @@ def test_asha_stops_runs_that_fall_behind(hill: SweepStage) -> None:
     assert [trial.config["lr"] for trial in trials] == lrs
     assert handle.row.state == "over"
     assert trials[0].iteration == 4
-    assert all(trial.status is Status.TERMINATED for trial in trials)
+    assert all(trial.status is TrialStatus.TERMINATED for trial in trials)
     behind = [trial for trial in trials if trial.iteration < 4]
     assert len(behind) == 2, [(trial.id, trial.iteration, trial.why) for trial in trials]
     assert "below the cutoff" in behind[0].why
@@ -57,7 +57,7 @@ def test_a_failed_trial_shows_its_traceback_and_the_others_go_on(hill: SweepStag
     )
     handle = hill.sweep(hill.file({"space": {"lr": {"grid": [0.1, 0.9]}}, "concurrency": 2}))
     one, other = handle.history.trials.values()
-    assert (one.status, other.status) == (Status.TERMINATED, Status.ERROR)
+    assert (one.status, other.status) == (TrialStatus.TERMINATED, TrialStatus.ERROR)
     assert other.kind == "ValueError"
     assert "ValueError: too steep" in other.error
     assert other.error.startswith("Traceback")
@@ -147,7 +147,7 @@ def test_a_sweep_is_stopped_from_elsewhere(hill: SweepStage) -> None:
     handle = hill.sweep(hill.file({"samples": 2, "concurrency": 2}, num_steps=500, pause_s=0.1), detach=True)
     until(lambda: len(hill.started()) == 2, "both trials run", timeout_s=300)
     handle.stop("0", why="it is enough")
-    until(lambda: handle.trial("0").status is Status.TERMINATED, "trial 0 is over")
+    until(lambda: handle.trial("0").status is TrialStatus.TERMINATED, "trial 0 is over")
     assert handle.trial("0").why == "it is enough"
     handle.stop(why="that too")
     assert handle.wait(300).why == "that too"

@@ -17,7 +17,7 @@ from windlass.record.state import State
 from windlass.tune.executors.slots import SlotsExecutor
 from windlass.tune.sweep import SweepHandle, launch_sweep
 from windlass.tune.sweep.launching import start_head
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 pytestmark = pytest.mark.system
 SLOT = [sys.executable, "-m", "windlass.tune.executors.slots.worker"]
@@ -38,7 +38,7 @@ def test_workers_outlive_their_head_and_come_back_themselves(hill: SweepStage) -
     os.kill(int(hill.started()[0][1]), signal.SIGKILL)
     assert hill.head(handle).wait(600) == 0, hill.words(handle)
     trials = handle.history.trials.values()
-    assert [trial.status for trial in trials] == [Status.TERMINATED] * 6
+    assert [trial.status for trial in trials] == [TrialStatus.TERMINATED] * 6
     for trial in trials:
         assert [report.metrics["training_iteration"] for report in trial.reports] == list(range(1, 9))
     assert len(hill.runs("climb")) == 2, "one run a slot"

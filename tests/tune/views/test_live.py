@@ -15,8 +15,16 @@ from windlass.core.clock import FakeClock
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.core.files import take_lock, write_json
 from windlass.tune.folder import SweepFolder
-from windlass.tune.trial import Status, Trial
-from windlass.tune.views import CLIReporter, HeadView, JupyterNotebookReporter, View, ViewSettings, settings_of, watch
+from windlass.tune.trial import Trial, TrialStatus
+from windlass.tune.views import (
+    CLIReporter,
+    HeadView,
+    JupyterNotebookReporter,
+    LiveView,
+    ViewSettings,
+    settings_of,
+    watch,
+)
 from windlass.tune.views import live as live_module
 
 
@@ -27,7 +35,7 @@ class Terminal(io.StringIO):
 
 def shown(journal: Journal, *, verbosity: int, step_s: float = 1.0) -> list[str]:
     stream, clock = io.StringIO(), FakeClock()
-    view = View(verbosity=verbosity, stream=stream, clock=clock)
+    view = LiveView(verbosity=verbosity, stream=stream, clock=clock)
     for record in journal.records:
         view.take(record.kind, record.data, record.at)
         clock.advance(step_s)
@@ -64,7 +72,7 @@ def test_verbosity_0_is_silent_and_2_tells_each_end() -> None:
 
 def test_nothing_is_drawn_when_nothing_is_new() -> None:
     stream, clock = io.StringIO(), FakeClock()
-    view = View(stream=stream, clock=clock)
+    view = LiveView(stream=stream, clock=clock)
     for record in random_journal().records:
         view.take(record.kind, record.data, record.at)
     view.tick()
@@ -82,7 +90,7 @@ def test_a_terminal_gets_a_live_table_that_fits(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LINES", "14")
     monkeypatch.setenv("TERM", "xterm")
     stream, clock = Terminal(), FakeClock()
-    view = View(stream=stream, clock=clock)
+    view = LiveView(stream=stream, clock=clock)
     for record in asha_journal().records:
         view.take(record.kind, record.data, record.at)
         clock.advance(0.01)
@@ -109,7 +117,7 @@ def test_a_notebook_s_table_is_drawn_in_its_place(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "IPython", parent)
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     clock = FakeClock()
-    view = View(settings=settings_of(JupyterNotebookReporter(metric_columns=["loss"])), clock=clock)
+    view = LiveView(settings=settings_of(JupyterNotebookReporter(metric_columns=["loss"])), clock=clock)
     for record in random_journal().records:
         view.take(record.kind, record.data, record.at)
         clock.advance(1)
@@ -210,11 +218,11 @@ class Head:
                 iteration=found.iteration, last=found.last, best=(max if is_max else min)(scores, default=None),
             )  # fmt: skip
         live = {trial.id: trial for trial in trials.values() if not trial.status.is_over}
-        running = {trial.id: trial for trial in live.values() if trial.status is Status.RUNNING}
+        running = {trial.id: trial for trial in live.values() if trial.status is TrialStatus.RUNNING}
         table = SimpleNamespace(counts=history.counts, trials=trials, live=live, running=running)
         settings = history.settings
         self.core.settings = settings
-        self.core.state = SimpleNamespace(table=table, notes=[], meters=SimpleNamespace(seconds=7.0))
+        self.core.state = SimpleNamespace(table=table, notes=[], usage=SimpleNamespace(seconds=7.0))
         self.core.num_reports = history.num_reports
         self.core.at = history.last_at
 
@@ -224,7 +232,7 @@ def test_the_head_s_view_sees_what_a_reader_of_the_journal_sees(tmp_path: Path, 
     journal, clock = random_journal(num_trials=12), FakeClock()
     journal.append(tmp_path, num_records=begins_at)
     head, place = Head(journal, tmp_path), begins_at
-    view = View(stream=io.StringIO(), clock=clock)
+    view = LiveView(stream=io.StringIO(), clock=clock)
     looking = HeadView(view, clock=clock)
     while True:
         head.fold(place)
@@ -252,7 +260,7 @@ def test_a_look_between_two_pictures_reads_nothing(tmp_path: Path) -> None:
     journal.append(tmp_path)
     head = Head(journal, tmp_path)
     head.fold(2)
-    looking = HeadView(View(stream=io.StringIO(), clock=clock), clock=clock)
+    looking = HeadView(LiveView(stream=io.StringIO(), clock=clock), clock=clock)
     looking.look(head)
     broken = SimpleNamespace()  # has nothing that could be read
     looking.look(broken)
@@ -270,7 +278,7 @@ def test_the_head_s_view_tells_each_report_when_asked_to(tmp_path: Path) -> None
     journal.append(tmp_path, num_records=2)
     head = Head(journal, tmp_path)
     head.fold(2)
-    looking = HeadView(View(verbosity=3, stream=stream, clock=clock), clock=clock)
+    looking = HeadView(LiveView(verbosity=3, stream=stream, clock=clock), clock=clock)
     looking.look(head)
     journal.append(tmp_path)
     head.fold(len(journal.records))
@@ -285,7 +293,7 @@ def test_what_the_head_notes_is_shown_once(tmp_path: Path) -> None:
     head, stream = Head(journal, tmp_path), io.StringIO()
     head.fold(2)
     head.core.state.notes.append("trial 00000 never saved a checkpoint")
-    view = HeadView(View(stream=stream, clock=FakeClock()), clock=FakeClock())
+    view = HeadView(LiveView(stream=stream, clock=FakeClock()), clock=FakeClock())
     view.look(head)
     view.close(head)
     assert stream.getvalue().count("never saved a checkpoint") == 1

@@ -7,15 +7,15 @@ import pytest
 
 from tests.tune.results.journals import Journal, asha_journal, pbt_journal, random_journal
 from windlass.tune.results import ExperimentAnalysis
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 from windlass.tune.views.layout import best_line, count_line, failure_lines, fit, trial_table, wait_lines
 from windlass.tune.views.live import html_page, plain_table
-from windlass.tune.views.progress import Progress
+from windlass.tune.views.progress import SweepProgress
 from windlass.tune.views.reporters import ViewSettings
 
 
-def fed(journal: Journal, num_records: int | None = None) -> Progress:
-    progress = Progress()
+def fed(journal: Journal, num_records: int | None = None) -> SweepProgress:
+    progress = SweepProgress()
     for record in journal.records[:num_records]:
         progress.take(record.kind, record.data, record.at)
     return progress
@@ -147,9 +147,9 @@ def test_text_of_trials_is_escaped_in_html() -> None:
 
 def test_a_trial_that_is_taken_up_again_is_counted_once() -> None:
     journal = random_journal()
-    journal.add("sweep-asked", what="resume", acts=[{"act": "requeue", "trial": "00005", "why": "resumed"}])
+    journal.add("sweep-requested", what="resume", acts=[{"act": "requeue", "trial": "00005", "why": "resumed"}])
     progress = fed(journal)
-    assert progress.counts[Status.ERROR] == 0
+    assert progress.counts[TrialStatus.ERROR] == 0
     assert progress.num_trials == 8
     assert "00005" in progress.live
     assert progress.ended_why == ""

@@ -147,7 +147,7 @@ def trial_data(handle: SweepHandle, trial: TrialHistory) -> dict[str, Any]:
 
 def best_lines(handle: SweepHandle, best: TrialHistory, metric: str) -> Iterator[str]:
     """The best trial, and how to run it again."""
-    from windlass.tune.executors.runs import overrides_of, read_blueprint  # lazy: only this page
+    from windlass.tune.executors.runs import overrides_of, read_trial_template  # lazy: only this page
     from windlass.tune.sweep.record import RECORD, read_record
 
     goal = handle.history.goal.metrics
@@ -165,6 +165,6 @@ def best_lines(handle: SweepHandle, best: TrialHistory, metric: str) -> Iterator
     run = handle.run_of(best.id, best.attempts[-1].number if best.attempts else 0)
     if run:
         yield f"  windlass show {run}"
-        given = (one for one in read_blueprint(handle.folder).plan.overrides if not one.startswith("sweep."))
+        given = (one for one in read_trial_template(handle.folder).plan.overrides if not one.startswith("sweep."))
         words = shlex.join(["windlass", "launch", record.file, *given, *overrides_of(best.config)])
         yield printable(f"  {words}")

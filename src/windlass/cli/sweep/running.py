@@ -14,7 +14,7 @@ from windlass.runs.home import Home
 
 if TYPE_CHECKING:
     from windlass.cli.hanging_up import HangUp
-    from windlass.tune.controller.controller import Ending
+    from windlass.tune.controller.controller import HeadOutcome
     from windlass.tune.controller.restore import Extension
     from windlass.tune.sweep import SweepHandle
 
@@ -108,13 +108,13 @@ def _run_head(
     in_process: bool = False,
     is_quiet: bool,
     terminal: HangUp | None = None,
-) -> Ending | None:
+) -> HeadOutcome | None:
     """Be the head; `extra` is emptied when it is in the journal. None where a terminal that went away ended it before it could end in order."""
     from windlass.tune.sweep.head import make_controller  # lazy: as above
     from windlass.tune.views.head import HeadView
-    from windlass.tune.views.live import View
+    from windlass.tune.views.live import LiveView
 
-    view = None if is_quiet else HeadView(View())
+    view = None if is_quiet else HeadView(LiveView())
 
     def look(controller: Any) -> None:
         extra.clear()  # the journal has what was wished

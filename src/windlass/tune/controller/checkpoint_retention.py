@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.tune.controller.settings import Keep
+from windlass.tune.controller.settings import RetentionPolicy
 from windlass.tune.trial import SavedState
 
-__all__ = ["Keeper"]
+__all__ = ["CheckpointRetention"]
 
 
 @dataclass(slots=True)
@@ -20,12 +20,12 @@ class _Kept:
     seconds: float
 
 
-class Keeper:
+class CheckpointRetention:
     """The committed checkpoints of all trials. Pure: it says what to drop, somebody else drops it."""
 
     __slots__ = ("_kept", "_refs", "keep")
 
-    def __init__(self, keep: Keep) -> None:
+    def __init__(self, keep: RetentionPolicy) -> None:
         self.keep = keep
         self._kept: dict[str, list[_Kept]] = {}
         self._refs: dict[str, int] = {}

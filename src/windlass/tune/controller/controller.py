@@ -18,35 +18,35 @@ from windlass.core.clock import Clock, SystemClock
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError, WindlassError
 from windlass.tune.controller.core import Core
 from windlass.tune.controller.deletion import Deletion
-from windlass.tune.controller.inputs import HEAD_LOST, Asked, Capacity, Input, Limit, Opened
+from windlass.tune.controller.inputs import HEAD_LOST, CapacityChanged, HeadOpened, Input, LimitReached, UserRequest
 from windlass.tune.controller.journal import records
 from windlass.tune.controller.journal.replay import Replay
 from windlass.tune.controller.journal.stream import no_sweep
 from windlass.tune.controller.journal.writer import HeadJournal
 from windlass.tune.controller.requests import read_requests
 from windlass.tune.controller.restore import (
-    Beginning,
     Extension,
+    SweepOrigin,
     creation,
     fill_in_metric,
-    is_there,
-    read_beginning,
+    read_origin,
+    sweep_exists,
 )
-from windlass.tune.controller.settings import Resume, Settings
-from windlass.tune.controller.signals import Signals
-from windlass.tune.controller.slot_allocation import Filling
+from windlass.tune.controller.settings import Resume, SweepSettings
+from windlass.tune.controller.signals import HeadSignals
+from windlass.tune.controller.slot_allocation import SlotAllocation
 from windlass.tune.controller.state import Command, Drop
 from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
     CanReattach,
-    End,
-    Ended,
     Executor,
     Halt,
     OpeningInterruptedError,
     OpensSlowly,
     SlotJoined,
     SlotLost,
-    Start,
+    StartAttempt,
     TellsCapacity,
     Waits,
     Work,
@@ -56,14 +56,14 @@ from windlass.tune.schedulers.protocol import Scheduler
 from windlass.tune.searchers.protocol import Searcher
 from windlass.tune.stoppers.protocol import Stopper
 
-__all__ = ["Controller", "Ending"]
+__all__ = ["Controller", "HeadOutcome"]
 
 _LOOK_EVERY_S = 1.0
 _GRACE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class HeadOutcome:
     """How a head's work ended.
 
     Attributes:
@@ -98,7 +98,7 @@ class Controller:
     def __init__(
         self,
         *,
-        settings: Settings,
+        settings: SweepSettings,
         space: Mapping[str, Any],
         searcher: Searcher,
         scheduler: Scheduler,
@@ -128,14 +128,14 @@ class Controller:
         self._is_restored = False
         self._resume: Resume | None = None
         self._extension: Extension | None = None
-        self._signals = Signals()
+        self._signals = HeadSignals()
         self._looked_at = float("-inf")
         self._closing_at: float | None = None
         self._is_detached = False
 
     @classmethod
     def restore(
-        cls, *, settings: Settings, resume: Resume | None = None, extend: Extension | None = None, **arguments: Any
+        cls, *, settings: SweepSettings, resume: Resume | None = None, extend: Extension | None = None, **arguments: Any
     ) -> Controller:
         """Go on with the sweep in a folder, exactly where it is; idempotent.
 
@@ -150,7 +150,7 @@ class Controller:
         controller._resume, controller._extension = resume, extend
         return controller
 
-    def run(self) -> Ending:
+    def run(self) -> HeadOutcome:
         """Run the sweep to its end, or until this process is asked to end; blocks.
 
         The first SIGINT or SIGTERM lets trials save and leaves the sweep restorable, a second one ends at once.
@@ -190,9 +190,9 @@ class Controller:
 
     def _restore(self) -> None:
         """Make the core, feed it the journal, and note that this head begins."""
-        beginning = read_beginning(self.folder, self.settings)
+        beginning = read_origin(self.folder, self.settings)
         if beginning is not None and not self._is_restored:
-            raise is_there(self.folder)
+            raise sweep_exists(self.folder)
         if beginning is None and self._is_restored:
             raise no_sweep(self.folder)
         extension = self._extension or Extension()
@@ -214,18 +214,18 @@ class Controller:
             facts = creation(original, self._scheduler, self._searcher, self._stopper, self._described)
             self._journal.append(records.SWEEP_CREATED, facts, self._at)
         self._deletion.take(drop.path for drop in replay.drops)
-        self._filling = Filling(self.core, self.executor, self._journal.now, self._commit)
-        self._apply(Opened(number=self.core.num_heads + 1, host=os.uname().nodename, pid=os.getpid()))
+        self._allocation = SlotAllocation(self.core, self.executor, self._journal.now, self._commit)
+        self._apply(HeadOpened(number=self.core.num_heads + 1, host=os.uname().nodename, pid=os.getpid()))
         if self._extension is not None:
             facts = {"settings": dict(extension.settings), "space": extension.space, "stopper": extension.stopper}
-            self._apply(Asked(what="extend", facts=facts))
+            self._apply(UserRequest(what="extend", facts=facts))
         if self._resume is not None:
             modes = {name: getattr(self._resume, name) for name in ("finished", "unfinished", "errored")}
-            self._apply(Asked(what="resume", facts=modes))
+            self._apply(UserRequest(what="resume", facts=modes))
         self._commit()
         self._journal.sync(is_urgent=True)
 
-    def _begin_with(self, beginning: Beginning | None, extension: Extension) -> Settings:
+    def _begin_with(self, beginning: SweepOrigin | None, extension: Extension) -> SweepSettings:
         """Open the searcher for the sweep as it is now; returns the settings with which it began."""
         original = self.settings
         fill_in_metric(self._scheduler, original.goal if beginning is None else beginning.settings.goal)
@@ -249,19 +249,21 @@ class Controller:
         self.executor.open(self._work)
         self._at = self._journal.now()
         self._tell_capacity()
-        held = {trial: entry.attempt for trial, entry in self.core.state.held.items()}
+        running = {trial: entry.attempt for trial, entry in self.core.state.open_attempts.items()}
         lives: Mapping[str, int] = {}
-        if held and hasattr(self.executor, "reattach"):
-            lives = cast("CanReattach", self.executor).reattach(held)
-        for trial, attempt in held.items():
+        if running and hasattr(self.executor, "reattach"):
+            lives = cast("CanReattach", self.executor).reattach(running)
+        for trial, attempt in running.items():
             if lives.get(trial) == attempt:
                 self.core.reattached(trial)
             else:
                 error = "its worker ended with the head"
-                self._apply(Ended(trial=trial, attempt=attempt, how=End.LOST, error=error, kind=HEAD_LOST))
+                self._apply(
+                    AttemptEnded(trial=trial, attempt=attempt, how=AttemptOutcome.LOST, error=error, kind=HEAD_LOST)
+                )
         self._take_requests()  # before a report comes: one that is refused for its metric would end this head first
         self._commit()
-        self._filling.fill()
+        self._allocation.fill()
 
     def _is_asked_to_end(self) -> bool:
         """Whether a signal or a request came before there is anything that could be ended in order."""
@@ -273,7 +275,7 @@ class Controller:
         if hasattr(self.executor, "capacity"):
             total = dict(cast("TellsCapacity", self.executor).capacity())
             if total != self.core.sweep.capacity:
-                self._apply(Capacity(total=total))
+                self._apply(CapacityChanged(total=total))
 
     # ------------------------------------------------------------------------------------------------------ the loop
 
@@ -287,7 +289,7 @@ class Controller:
             self._tell_capacity()
         self._look()
         self._commit()
-        self._filling.fill()
+        self._allocation.fill()
         self._check_stuck(bool(events))
         self._show_waiting()
         if self._on_turn is not None:
@@ -302,7 +304,7 @@ class Controller:
             events = self.executor.poll(0.0)
             if events:
                 return events
-            self._filling.ask_ahead()
+            self._allocation.ask_ahead()
         return self.executor.poll(timeout_s)
 
     def _apply(self, event: Input) -> None:
@@ -328,7 +330,7 @@ class Controller:
         if any(_is_final(command) for command in commands):
             self._journal.sync(is_urgent=True)
         for command in commands:
-            if isinstance(command, Start):
+            if isinstance(command, StartAttempt):
                 self.executor.start(command)
             elif isinstance(command, Drop):
                 self._deletion.take((command.path,))
@@ -340,7 +342,7 @@ class Controller:
         core = self.core
         why = core.reached or core.meters_exceeded(self._at)
         if why and not core.limit and not core.ended_why:
-            self._apply(Limit(why=why))
+            self._apply(LimitReached(why=why))
         if self._signals.asked and not core.state.is_closing:
             self._interrupt()
         if self._clock.monotonic() - self._looked_at >= _LOOK_EVERY_S:
@@ -348,9 +350,13 @@ class Controller:
         if self._closing_at is None and (core.state.is_closing or core.limit):
             self._closing_at = self._clock.monotonic()
         elif self._closing_at is not None and self._clock.monotonic() - self._closing_at > _GRACE_S:
-            for trial, held in list(core.state.held.items()):
+            for trial, open_attempt in list(core.state.open_attempts.items()):
                 why = f"it did not end within {_GRACE_S:g} s"
-                self._apply(Ended(trial=trial, attempt=held.attempt, how=End.LOST, error=why, kind=HEAD_LOST))
+                self._apply(
+                    AttemptEnded(
+                        trial=trial, attempt=open_attempt.attempt, how=AttemptOutcome.LOST, error=why, kind=HEAD_LOST
+                    )
+                )
 
     def _take_requests(self) -> None:
         """Do what other processes have asked for."""
@@ -367,11 +373,11 @@ class Controller:
         if self._detaches and hasattr(self.executor, "detach"):
             self._is_detached = True
         else:
-            self._apply(Asked(what="pause", facts={"why": f"{self._signals.asked}: the head was asked to end"}))
+            self._apply(UserRequest(what="pause", facts={"why": f"{self._signals.asked}: the head was asked to end"}))
 
     def _check_stuck(self, has_news: bool) -> None:
         core = self.core
-        if has_news or not self._filling.is_stuck or core.ended_why or core.state.held or not core.num_live:
+        if has_news or not self._allocation.is_stuck or core.ended_why or core.state.open_attempts or not core.num_live:
             return
         raise PreconditionError(
             f"no trial runs, there is room, and the scheduler {type(core.scheduler).__name__} starts none of the "
@@ -381,8 +387,8 @@ class Controller:
         )
 
     def _show_waiting(self) -> None:
-        why = self._filling.why
-        if why and not self.core.state.held and hasattr(self.executor, "waiting_for"):
+        why = self._allocation.why
+        if why and not self.core.state.open_attempts and hasattr(self.executor, "waiting_for"):
             why = cast("Waits", self.executor).waiting_for() or why
         if why != self.waiting:
             self.waiting = why
@@ -391,13 +397,13 @@ class Controller:
     def _is_over(self) -> bool:
         if self._is_detached or self.core.ended_why:
             return True
-        return self.core.state.is_closing and not self.core.state.held
+        return self.core.state.is_closing and not self.core.state.open_attempts
 
-    def _ending(self) -> Ending:
+    def _ending(self) -> HeadOutcome:
         core = self.core
         if core.ended_why:
-            return Ending(why=core.ended_why, is_over=True, failed=core.failed)
-        return Ending(why=f"{self._signals.asked or 'a request'}: the head was asked to end", is_over=False)
+            return HeadOutcome(why=core.ended_why, is_over=True, failed=core.failed)
+        return HeadOutcome(why=f"{self._signals.asked or 'a request'}: the head was asked to end", is_over=False)
 
     def _close(self) -> None:
         self._journal.sync(is_urgent=True)
@@ -409,4 +415,4 @@ class Controller:
 
 def _is_final(command: Command) -> bool:
     """Whether it cannot be taken back, so that its reason must be on the disk before."""
-    return isinstance(command, (Halt, Drop)) or (isinstance(command, Start) and bool(command.restore_from))
+    return isinstance(command, (Halt, Drop)) or (isinstance(command, StartAttempt) and bool(command.restore_from))

@@ -12,34 +12,44 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.core.errors import InternalError
-from windlass.tune.controller.changes import Asking
 from windlass.tune.controller.inputs import (
     HEAD_LOST,
-    Asked,
-    Capacity,
-    Chosen,
+    CapacityChanged,
+    HeadOpened,
     Input,
-    Limit,
-    Opened,
+    LimitReached,
     SearchEnded,
-    Suggested,
+    TrialChosen,
+    TrialSuggested,
+    UserRequest,
 )
 from windlass.tune.controller.journal import records
 from windlass.tune.controller.metrics import check_metrics, metric_of, wanted_metrics
-from windlass.tune.controller.settings import Settings, resources_to_data
-from windlass.tune.controller.state import Command, Held, State
+from windlass.tune.controller.request_handler import RequestHandler
+from windlass.tune.controller.settings import SweepSettings, resources_to_data
+from windlass.tune.controller.state import Command, OpenAttempt, SweepState
 from windlass.tune.controller.sweep import SweepView
 from windlass.tune.controller.trial_completion import Then, after_end, why_over, with_a_report
-from windlass.tune.executors.protocol import End, Ended, Go, Halt, Reported, Saved, SlotJoined, SlotLost, Started
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    AttemptStarted,
+    Go,
+    Halt,
+    SlotJoined,
+    SlotLost,
+)
 from windlass.tune.schedulers.protocol import Decision, Scheduler, Verdict
 from windlass.tune.searchers.protocol import Searcher
 from windlass.tune.stoppers.protocol import Stopper
-from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Status, Trial
+from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Trial, TrialStatus
 
 __all__ = ["Core"]
 
 Data = dict[str, Any]
-_CONTINUE, _RUNNING = Decision.CONTINUE, Status.RUNNING
+_CONTINUE, _RUNNING = Decision.CONTINUE, TrialStatus.RUNNING
 _STOPPED = "the stop condition holds"
 
 
@@ -55,14 +65,14 @@ class Core:
         told: in a replay, the record at hand: what a stopper said then counts, for a stopper may read a clock.
         ended_why: why the sweep is over; empty while it is not.
         num_told: how often the searcher was told a result.
-        reached: a limit that the stopper told of, and that the next `Limit` will carry out.
+        reached: a limit that the stopper told of, and that the next `LimitReached` will carry out.
     """
 
     def __init__(
-        self, settings: Settings, *, searcher: Searcher, scheduler: Scheduler, stopper: Stopper | None = None
+        self, settings: SweepSettings, *, searcher: Searcher, scheduler: Scheduler, stopper: Stopper | None = None
     ) -> None:
         self.settings = settings
-        self.state = State(settings)
+        self.state = SweepState(settings)
         self.searcher = searcher
         self.scheduler = scheduler
         self.stopper = stopper
@@ -83,19 +93,19 @@ class Core:
         self._wanted = wanted_metrics(settings, self._metric, scheduler, stopper)
         self._stopper_credit: Callable[[str], int] | None = getattr(stopper, "credit", None)
         self._takers: dict[type, Callable[[Any], None]] = {
-            Reported: lambda event: self._reported(event.trial, event.attempt, event.metrics, event.saved),
-            Suggested: self._suggested,
-            Chosen: self._chosen,
-            Started: self._started,
-            Saved: self._saved,
-            Ended: self._ended,
-            Opened: self._opened,
+            AttemptReported: lambda event: self._reported(event.trial, event.attempt, event.metrics, event.saved),
+            TrialSuggested: self._suggested,
+            TrialChosen: self._chosen,
+            AttemptStarted: self._started,
+            AttemptSaved: self._saved,
+            AttemptEnded: self._ended,
+            HeadOpened: self._opened,
             SearchEnded: self._search_ended,
-            Limit: self._limit_reached,
-            Asked: self._asked,
+            LimitReached: self._limit_reached,
+            UserRequest: self._asked,
             SlotJoined: lambda event: self._line(records.SLOT_JOINED, _fields(event)),
             SlotLost: lambda event: self._line(records.SLOT_LOST, _fields(event)),
-            Capacity: self._capacity,
+            CapacityChanged: self._capacity,
         }
 
     def apply(self, event: Input, at: float) -> None:
@@ -106,13 +116,13 @@ class Core:
         Raises:
             UsageError: the first reports lack the metric of the sweep (`unknown-metric`); nothing was changed.
         """
-        self._begin(at if type(event) is not Opened else 0.0)
+        self._begin(at if type(event) is not HeadOpened else 0.0)
         self.at = at
         self._takers[type(event)](event)
         self._settle()
 
     def apply_report(self, trial: str, attempt: int, metrics: Metrics, saved: str, at: float) -> None:
-        """The same as `apply` of a `Reported` with these; for replays, which have too many to make each an event."""
+        """The same as `apply` of a `AttemptReported` with these; for replays, which have too many to make each an event."""
         self._begin(at)
         self.at = at
         self._reported(trial, attempt, metrics, saved)
@@ -122,11 +132,11 @@ class Core:
         """Count the time up to `at` for those that held resources until then; none has passed between two heads."""
         state = self.state
         self._mark = len(state.lines)
-        if at > state.meters.at:
-            state.meters.tick(at)
+        if at > state.usage.at:
+            state.usage.tick(at)
 
     def _settle(self) -> None:
-        if not self.state.held and not self.ended_why:
+        if not self.state.open_attempts and not self.ended_why:
             self._end_if_over()
 
     def choose(self, fits: Callable[[Resources], bool], at: float, *, is_last: bool = False) -> bool:
@@ -144,13 +154,13 @@ class Core:
         trial = self._lost() or self._choice(is_last)
         if trial is None:
             if self.state.acts:
-                self._line(records.CHOICE_PUT_OFF, {"is_last": True} if is_last else {}, is_first=True)
-                if not self.state.held and not self.ended_why:
+                self._line(records.CHOICE_DEFERRED, {"is_last": True} if is_last else {}, is_first=True)
+                if not self.state.open_attempts and not self.ended_why:
                     self._end_if_over()
             return False
         if not self.sweep.may_start(trial):
             raise InternalError(f"{type(self.scheduler).__name__} chose trial {trial.id}, which cannot start")
-        self.state.meters.tick(at)
+        self.state.usage.tick(at)
         self._start(trial, is_last)
         return True
 
@@ -180,7 +190,7 @@ class Core:
 
     def meters_exceeded(self, now: float) -> str:
         """Which limit of the settings is reached at wall time `now`; empty for none."""
-        return self.state.meters.exceeded(self.settings, now)
+        return self.state.usage.exceeded(self.settings, now)
 
     def wants_trials(self) -> bool:
         """Whether the searcher may be asked."""
@@ -188,7 +198,7 @@ class Core:
 
     # ---------------------------------------------------------------------------------------------------- the search
 
-    def _suggested(self, event: Suggested) -> None:
+    def _suggested(self, event: TrialSuggested) -> None:
         number = self.next_number
         suggestion = event.suggestion
         trial = Trial(
@@ -218,7 +228,7 @@ class Core:
 
     # ------------------------------------------------------------------------------------------------------ attempts
 
-    def _chosen(self, event: Chosen) -> None:
+    def _chosen(self, event: TrialChosen) -> None:
         """A choice of the past: the scheduler must choose the same again."""
         self.sweep.only = event.trial
         trial = self._choice(event.is_last)
@@ -226,7 +236,7 @@ class Core:
         if trial is not None:
             self._start(trial, event.is_last)
         else:
-            self._line(records.CHOICE_PUT_OFF, {"is_last": True} if event.is_last else {}, is_first=True)
+            self._line(records.CHOICE_DEFERRED, {"is_last": True} if event.is_last else {}, is_first=True)
 
     def _start(self, trial: Trial, is_last: bool) -> None:
         source, why = trial.restore_from, trial.why
@@ -242,16 +252,16 @@ class Core:
         self.state.commands.append(start)
         self._line(records.TRIAL_CHOSEN, data, is_first=True)
 
-    def _started(self, event: Started) -> None:
-        held = self._holds(event.trial, event.attempt)
-        if held is not None and not held.has_started:
-            self.state.begin(held)
+    def _started(self, event: AttemptStarted) -> None:
+        open_attempt = self._holds(event.trial, event.attempt)
+        if open_attempt is not None and not open_attempt.has_started:
+            self.state.begin(open_attempt)
             self.state.table.trials[event.trial].place = sys.intern(event.host or event.slot)
             self._line(records.TRIAL_STARTED, _fields(event))
 
-    def _holds(self, trial: str, attempt: int) -> Held | None:
-        held = self.state.held.get(trial)
-        return held if held is not None and held.attempt == attempt else None
+    def _holds(self, trial: str, attempt: int) -> OpenAttempt | None:
+        open_attempt = self.state.open_attempts.get(trial)
+        return open_attempt if open_attempt is not None and open_attempt.attempt == attempt else None
 
     def _credit(self, trial: Trial) -> int:
         credit = self.scheduler.credit(self.sweep, trial)
@@ -265,19 +275,19 @@ class Core:
 
     def _reported(self, trial_id: str, attempt: int, metrics: Metrics, saved: str) -> None:
         state = self.state
-        held = state.held.get(trial_id)
-        if held is None or held.attempt != attempt or held.is_old:
+        open_attempt = state.open_attempts.get(trial_id)
+        if open_attempt is None or open_attempt.attempt != attempt or open_attempt.is_old:
             return
         trial = state.table.trials[trial_id]
         iteration = metrics["training_iteration"]
-        ask = state.asks.get(trial_id) if state.asks else None
+        ask = state.awaited_saves.get(trial_id) if state.awaited_saves else None
         if ask is not None and iteration > ask.upto:
             state.answer(trial_id, None)
         if trial.status.is_over:
             return
         if iteration <= trial.iteration:  # it counted before an attempt was lost: not told to anyone again
             if saved:
-                self._saved(Saved(trial=trial_id, attempt=attempt, iteration=iteration, path=saved))
+                self._saved(AttemptSaved(trial=trial_id, attempt=attempt, iteration=iteration, path=saved))
             return
         if self._wanted:
             if self.told is None:
@@ -291,10 +301,10 @@ class Core:
         if saved:
             state.commit(trial, SavedState(trial=trial_id, iteration=iteration, path=saved))
             data["saved"] = saved
-        elif held.saved_at == iteration:
-            state.reported(trial, held)
+        elif open_attempt.saved_at == iteration:
+            state.reported(trial, open_attempt)
         if trial.status is _RUNNING:
-            self._decide(trial, held, metrics, data)
+            self._decide(trial, open_attempt, metrics, data)
         else:
             data.update(decision="noop", by="head", why="it came while the trial was being paused")
         self._line(records.TRIAL_REPORTED, data, is_first=True)
@@ -308,7 +318,7 @@ class Core:
         if trial.best is None or (value > trial.best if self._is_max else value < trial.best):
             trial.best = value
 
-    def _decide(self, trial: Trial, held: Held, metrics: Metrics, data: Data) -> None:
+    def _decide(self, trial: Trial, open_attempt: OpenAttempt, metrics: Metrics, data: Data) -> None:
         """The stopper, then the scheduler; the answer to the worker; the searcher is told."""
         verdict, by = self._verdict(trial, metrics)
         decision = verdict.decision
@@ -321,7 +331,7 @@ class Core:
         if decision is Decision.PAUSE and is_running:
             self.state.pause(trial, verdict.why)
         elif is_running:
-            self._answer(trial, held)
+            self._answer(trial, open_attempt)
         if not trial.status.is_over:
             self.num_told += 1
             self.searcher.on_result(trial.number, metrics)
@@ -338,35 +348,43 @@ class Core:
         self.sweep.reporting = ""
         return verdict, "scheduler"
 
-    def _answer(self, trial: Trial, held: Held) -> None:
+    def _answer(self, trial: Trial, open_attempt: OpenAttempt) -> None:
         """Let the worker go on; nothing while it still may run ahead far enough."""
-        if held.is_halted:
-            held.wants_save = False
+        if open_attempt.is_halted:
+            open_attempt.wants_save = False
             return
-        left = held.upto - trial.iteration
+        left = open_attempt.upto - trial.iteration
         credit = self._credit(trial)
-        if held.wants_save or 2 * left <= credit:
-            upto = max(held.upto, trial.iteration + credit)
-            go = Go(trial=trial.id, attempt=held.attempt, credit=upto - held.upto, saves=held.wants_save, upto=upto)
-            held.upto, held.wants_save = upto, False
+        if open_attempt.wants_save or 2 * left <= credit:
+            upto = max(open_attempt.upto, trial.iteration + credit)
+            go = Go(
+                trial=trial.id,
+                attempt=open_attempt.attempt,
+                credit=upto - open_attempt.upto,
+                saves=open_attempt.wants_save,
+                upto=upto,
+            )
+            open_attempt.upto, open_attempt.wants_save = upto, False
             self.state.commands.append(go)
 
     def reattached(self, trial_id: str) -> None:
         """An attempt outlived its head: tell it again what it may not have heard. No record."""
-        held, trial = self.state.held[trial_id], self.state.table.trials[trial_id]
-        saves = trial_id in self.state.asks
-        if trial.status is Status.RUNNING and not held.is_halted:
-            held.upto = max(held.upto, trial.iteration + self._credit(trial))
-            go = Go(trial=trial_id, attempt=held.attempt, credit=0, saves=saves, upto=held.upto)
+        open_attempt, trial = self.state.open_attempts[trial_id], self.state.table.trials[trial_id]
+        saves = trial_id in self.state.awaited_saves
+        if trial.status is TrialStatus.RUNNING and not open_attempt.is_halted:
+            open_attempt.upto = max(open_attempt.upto, trial.iteration + self._credit(trial))
+            go = Go(trial=trial_id, attempt=open_attempt.attempt, credit=0, saves=saves, upto=open_attempt.upto)
             self.state.commands.append(go)
         else:
-            self.state.commands.append(Halt(trial=trial_id, attempt=held.attempt, saves=saves))
+            self.state.commands.append(Halt(trial=trial_id, attempt=open_attempt.attempt, saves=saves))
 
     # --------------------------------------------------------------------------------------------------- checkpoints
 
-    def _saved(self, event: Saved) -> None:
-        held = self._holds(event.trial, event.attempt)
-        if held is None or (event.iteration <= held.saved_at and event.trial not in self.state.asks):
+    def _saved(self, event: AttemptSaved) -> None:
+        open_attempt = self._holds(event.trial, event.attempt)
+        if open_attempt is None or (
+            event.iteration <= open_attempt.saved_at and event.trial not in self.state.awaited_saves
+        ):
             return
         self._line(records.TRIAL_SAVED, _fields(event))
         saved = SavedState(trial=event.trial, iteration=event.iteration, path=event.path)
@@ -397,29 +415,29 @@ class Core:
     def _terminate(self, trial: Trial, why: str, *, halts: bool) -> None:
         if halts:
             self.state.halt(trial, saves=self.settings.saves_at_end)
-        self.state.end(trial, Status.TERMINATED, why)
+        self.state.end(trial, TrialStatus.TERMINATED, why)
 
     def _end_for_scheduler(self, trial: Trial, why: str) -> None:
         """The scheduler ends a trial; it knows that, so the searcher alone is told."""
         self._terminate(trial, why, halts=True)
         self._tell_end(trial, trial.last)
 
-    def _ended(self, event: Ended) -> None:
-        held = self._holds(event.trial, event.attempt)
-        if held is None:
+    def _ended(self, event: AttemptEnded) -> None:
+        open_attempt = self._holds(event.trial, event.attempt)
+        if open_attempt is None:
             return
         state = self.state
         trial = state.table.trials[event.trial]
-        state.free(trial, held)
-        if not held.is_old:
+        state.free(trial, open_attempt)
+        if not open_attempt.is_old:
             event = with_a_report(event, trial, self.settings, self._metric)
-        if event.how is End.FAILED:
+        if event.how is AttemptOutcome.FAILED:
             trial.num_failures += 1
             trial.error = event.error
-        elif event.how is End.LOST and event.kind != HEAD_LOST:
+        elif event.how is AttemptOutcome.LOST and event.kind != HEAD_LOST:
             trial.num_interruptions += 1
         if not trial.status.is_over:
-            self._become(trial, event, is_old=held.is_old)
+            self._become(trial, event, is_old=open_attempt.is_old)
         data: Data = {"trial": trial.id, "attempt": event.attempt, "how": event.how.value, "status": trial.status.value}
         data.update(failures=trial.num_failures, interruptions=trial.num_interruptions)
         if event.error or event.kind:
@@ -427,11 +445,11 @@ class Core:
         if trial.why:
             data["why"] = trial.why
         self._line(records.TRIAL_ENDED, data, is_first=True)
-        if event.how is End.FAILED and trial.status is Status.ERROR and self.settings.fail_fast:
+        if event.how is AttemptOutcome.FAILED and trial.status is TrialStatus.ERROR and self.settings.fail_fast:
             self.failed = trial.id
-            Asking(self).close(f"trial {trial.id} failed, and fail_fast is set", saves=True)
+            RequestHandler(self).close(f"trial {trial.id} failed, and fail_fast is set", saves=True)
 
-    def _become(self, trial: Trial, event: Ended, *, is_old: bool) -> None:
+    def _become(self, trial: Trial, event: AttemptEnded, *, is_old: bool) -> None:
         """What a trial that is not over is after its attempt ended."""
         after = after_end(trial, event, self.settings, is_old=is_old)
         if after.then is Then.GIVEN_UP:
@@ -439,39 +457,39 @@ class Core:
         elif after.then is Then.DONE:
             self._stop(trial, after.why, halts=False)
         elif after.then is Then.BACK:
-            self.state.table.move(trial, Status.PENDING, after.why, is_lost=True)
+            self.state.table.move(trial, TrialStatus.PENDING, after.why, is_lost=True)
         elif after.then is Then.RETRIED:
-            self.state.table.move(trial, Status.PENDING, after.why)
+            self.state.table.move(trial, TrialStatus.PENDING, after.why)
             self.scheduler.on_error(self.sweep, trial)
             if not trial.status.is_over:
                 self.scheduler.on_add(self.sweep, trial)
 
     def _give_up(self, trial: Trial, why: str) -> None:
-        self.state.end(trial, Status.ERROR, why)
+        self.state.end(trial, TrialStatus.ERROR, why)
         self.scheduler.on_error(self.sweep, trial)
         self._tell_end(trial, None)
 
     # ----------------------------------------------------------------------------------------------------- the sweep
 
-    def _opened(self, event: Opened) -> None:
+    def _opened(self, event: HeadOpened) -> None:
         self.num_heads = event.number
         self.state.is_closing = False
-        self.state.meters.open(self.at)
+        self.state.usage.open(self.at)
         self._line(records.SWEEP_OPENED, {"head": {"host": event.host, "pid": event.pid}, "number": event.number})
 
-    def _limit_reached(self, event: Limit) -> None:
+    def _limit_reached(self, event: LimitReached) -> None:
         self.limit, self.reached = event.why, ""
         for trial in list(self.state.table.live.values()):
             self.stop(trial, event.why)
         self._line(records.LIMIT_REACHED, {"why": event.why}, is_first=True)
 
-    def _asked(self, event: Asked) -> None:
-        Asking(self).take(event)
-        self._line(records.SWEEP_ASKED, {"what": event.what, **event.facts}, is_first=True)
+    def _asked(self, event: UserRequest) -> None:
+        RequestHandler(self).take(event)
+        self._line(records.SWEEP_REQUESTED, {"what": event.what, **event.facts}, is_first=True)
 
-    def _capacity(self, event: Capacity) -> None:
+    def _capacity(self, event: CapacityChanged) -> None:
         self.sweep.capacity = dict(event.total)
-        self._line(records.CAPACITY, {"total": self.sweep.capacity})
+        self._line(records.CAPACITY_CHANGED, {"total": self.sweep.capacity})
 
     def _end_if_over(self) -> None:
         why = why_over(self.num_live, failed=self.failed, limit=self.limit, search_ended=self.search_ended)

@@ -8,29 +8,37 @@ from typing import Any
 
 from windlass.tune.controller.journal import records
 from windlass.tune.controller.settings import resources_from_data
-from windlass.tune.executors.protocol import End, Ended, Reported, Saved, SlotJoined, SlotLost, Started
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    AttemptStarted,
+    SlotJoined,
+    SlotLost,
+)
 from windlass.tune.searchers.protocol import Suggestion
 from windlass.tune.trial import ONE_CPU, Resources
 
 __all__ = [
     "HEAD_LOST",
     "MAKERS",
-    "Asked",
-    "Capacity",
-    "Chosen",
+    "CapacityChanged",
+    "HeadOpened",
     "Input",
-    "Limit",
-    "Opened",
+    "LimitReached",
     "SearchEnded",
-    "Suggested",
+    "TrialChosen",
+    "TrialSuggested",
+    "UserRequest",
 ]
 
 HEAD_LOST = "head-lost"
-"""`Ended.kind` of an attempt that went with its head: no interruption of the trial's own."""
+"""`AttemptEnded.kind` of an attempt that went with its head: no interruption of the trial's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class HeadOpened:
     """A head begins; `number` 1 is the first."""
 
     number: int
@@ -39,7 +47,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suggested:
+class TrialSuggested:
     """The searcher has the next trial."""
 
     suggestion: Suggestion
@@ -54,7 +62,7 @@ class SearchEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class TrialChosen:
     """The scheduler chose a trial for a free slot when the journal was written; empty: it acted and chose none.
 
     `is_last`: it was asked again because the searcher has no new trial at present.
@@ -65,62 +73,64 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class CapacityChanged:
     """What the place has in total, by resource."""
 
     total: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class LimitReached:
     """A limit that a clock tells is reached."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A person, or whoever restored the sweep, wants something: see `records.SWEEP_ASKED`."""
+class UserRequest:
+    """A person, or whoever restored the sweep, wants something: see `records.SWEEP_REQUESTED`."""
 
     what: str
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 Input = (
-    Opened
-    | Suggested
+    HeadOpened
+    | TrialSuggested
     | SearchEnded
-    | Chosen
-    | Limit
-    | Asked
-    | Started
-    | Reported
-    | Saved
-    | Ended
+    | TrialChosen
+    | LimitReached
+    | UserRequest
+    | AttemptStarted
+    | AttemptReported
+    | AttemptSaved
+    | AttemptEnded
     | SlotJoined
     | SlotLost
-    | Capacity
+    | CapacityChanged
 )
 Data = dict[str, Any]
 
 
-_ENDS = {end.value: end for end in End}
+_ENDS = {end.value: end for end in AttemptOutcome}
 
 
 def _suggested(data: Data) -> Input:
     shape = data.get("resources")
-    return Suggested(
+    return TrialSuggested(
         suggestion=Suggestion(config=data["config"], assigned=data["assigned"], note=data.get("note")),
         resources=ONE_CPU if shape is None else resources_from_data(shape),
     )
 
 
 def _reported(data: Data) -> Input:
-    return Reported(trial=data["trial"], attempt=data["attempt"], metrics=data["metrics"], saved=data.get("saved", ""))
+    return AttemptReported(
+        trial=data["trial"], attempt=data["attempt"], metrics=data["metrics"], saved=data.get("saved", "")
+    )
 
 
 def _ended(data: Data) -> Input:
-    return Ended(
+    return AttemptEnded(
         trial=data["trial"],
         attempt=data["attempt"],
         how=_ENDS[data["how"]],
@@ -130,23 +140,23 @@ def _ended(data: Data) -> Input:
 
 
 def _asked(data: Data) -> Input:
-    return Asked(what=data["what"], facts={k: v for k, v in data.items() if k not in ("what", "acts")})
+    return UserRequest(what=data["what"], facts={k: v for k, v in data.items() if k not in ("what", "acts")})
 
 
 MAKERS: dict[str, Callable[[Data], Input]] = {
-    records.SWEEP_OPENED: lambda data: Opened(number=data["number"], **data["head"]),
-    records.SWEEP_ASKED: _asked,
+    records.SWEEP_OPENED: lambda data: HeadOpened(number=data["number"], **data["head"]),
+    records.SWEEP_REQUESTED: _asked,
     records.TRIAL_SUGGESTED: _suggested,
     records.SEARCH_ENDED: lambda data: SearchEnded(why=data["why"]),
-    records.TRIAL_CHOSEN: lambda data: Chosen(trial=data["trial"], is_last=data.get("is_last", False)),
-    records.CHOICE_PUT_OFF: lambda data: Chosen(trial="", is_last=data.get("is_last", False)),
-    records.CAPACITY: lambda data: Capacity(total=data["total"]),
-    records.TRIAL_STARTED: lambda data: Started(**data),
+    records.TRIAL_CHOSEN: lambda data: TrialChosen(trial=data["trial"], is_last=data.get("is_last", False)),
+    records.CHOICE_DEFERRED: lambda data: TrialChosen(trial="", is_last=data.get("is_last", False)),
+    records.CAPACITY_CHANGED: lambda data: CapacityChanged(total=data["total"]),
+    records.TRIAL_STARTED: lambda data: AttemptStarted(**data),
     records.TRIAL_REPORTED: _reported,
-    records.TRIAL_SAVED: lambda data: Saved(**data),
+    records.TRIAL_SAVED: lambda data: AttemptSaved(**data),
     records.TRIAL_ENDED: _ended,
     records.SLOT_JOINED: lambda data: SlotJoined(**data),
     records.SLOT_LOST: lambda data: SlotLost(**data),
-    records.LIMIT_REACHED: lambda data: Limit(why=data["why"]),
+    records.LIMIT_REACHED: lambda data: LimitReached(why=data["why"]),
 }
 """How the input of each kind of record is read back; kinds without one are none."""

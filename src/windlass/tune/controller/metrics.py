@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.tune.controller.settings import Settings
+from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.protocol import Scheduler
 from windlass.tune.stoppers.limits import metrics_of
@@ -14,7 +14,7 @@ from windlass.tune.trial import Metrics
 __all__ = ["check_metrics", "metric_of", "wanted_metrics"]
 
 
-def metric_of(settings: Settings, scheduler: Scheduler) -> tuple[str, bool]:
+def metric_of(settings: SweepSettings, scheduler: Scheduler) -> tuple[str, bool]:
     """The first metric and whether more is better: the sweep's, else the scheduler's; `-` where nothing was named."""
     if settings.goal.metrics:
         return settings.goal.metrics[0], settings.goal.is_max[0]
@@ -22,7 +22,7 @@ def metric_of(settings: Settings, scheduler: Scheduler) -> tuple[str, bool]:
 
 
 def wanted_metrics(
-    settings: Settings, metric: str, scheduler: Scheduler | None = None, stopper: Stopper | None = None
+    settings: SweepSettings, metric: str, scheduler: Scheduler | None = None, stopper: Stopper | None = None
 ) -> tuple[str, ...]:
     """What the first report must hold: what the sweep is for, and what scheduler and stopper decide by."""
     names = (

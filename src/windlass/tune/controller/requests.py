@@ -12,7 +12,7 @@ from typing import Any
 
 from windlass.core.files import write_json
 from windlass.core.json_text import decode_json
-from windlass.tune.controller.inputs import Asked
+from windlass.tune.controller.inputs import UserRequest
 from windlass.tune.folder import SweepFolder
 
 __all__ = ["ask", "read_requests"]
@@ -25,7 +25,7 @@ def ask(folder: SweepFolder, what: str, **facts: Any) -> None:
     write_json(folder.control / name, {"what": what, **facts})
 
 
-def read_requests(folder: SweepFolder) -> list[tuple[str, Asked]]:
+def read_requests(folder: SweepFolder) -> list[tuple[str, UserRequest]]:
     """All that wait, oldest first, each with the file to remove once it is journalled.
 
     A file that holds no request is set aside under another name: it ends no sweep, and somebody may look at it.
@@ -43,7 +43,7 @@ def read_requests(folder: SweepFolder) -> list[tuple[str, Asked]]:
     return found
 
 
-def _read(content: bytes) -> Asked | None:
+def _read(content: bytes) -> UserRequest | None:
     """The request of a file; None where it holds none."""
     try:
         data = decode_json(content)
@@ -52,4 +52,4 @@ def _read(content: bytes) -> Asked | None:
     except (ValueError, KeyError, AttributeError):
         return None
     is_whole = isinstance(what, str) and (what != "stop-trial" or isinstance(facts.get("trial"), str))
-    return Asked(what=what, facts=facts) if is_whole else None
+    return UserRequest(what=what, facts=facts) if is_whole else None

@@ -10,17 +10,17 @@ from typing import Any
 from windlass.core.errors import PreconditionError
 from windlass.core.version import VERSION
 from windlass.record.frames import HEADER, Record, read_frames
-from windlass.tune.controller.changes import changed
 from windlass.tune.controller.journal import records
-from windlass.tune.controller.settings import Settings, goal_to_data
+from windlass.tune.controller.request_handler import changed
+from windlass.tune.controller.settings import SweepSettings, goal_to_data
 from windlass.tune.errors import BadValueError
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers.protocol import Scheduler
 from windlass.tune.searchers.protocol import Goal, Searcher
 
-__all__ = ["Beginning", "Extension", "creation", "describe", "fill_in_metric", "read_beginning"]
+__all__ = ["Extension", "SweepOrigin", "creation", "describe", "fill_in_metric", "read_origin"]
 
-_ASKED = f' {{"kind":"{records.SWEEP_ASKED}",'.encode("ascii")
+_REQUESTED = f' {{"kind":"{records.SWEEP_REQUESTED}",'.encode("ascii")
 """How a request begins behind its line's length and sum."""
 
 
@@ -29,7 +29,7 @@ class Extension:
     """More of a sweep than it was begun with.
 
     Attributes:
-        settings: fields of `Settings` with new values: `{"num_samples": 200, "time_budget_s": 0}`.
+        settings: fields of `SweepSettings` with new values: `{"num_samples": 200, "time_budget_s": 0}`.
         space: JSON of the new space, for readers; None: as before.
         stopper: JSON of the new stopper; None: as before.
     """
@@ -40,7 +40,7 @@ class Extension:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class SweepOrigin:
     """What the journal of a sweep says about its making.
 
     Attributes:
@@ -51,12 +51,12 @@ class Beginning:
     """
 
     created: Mapping[str, Any]
-    original: Settings
-    settings: Settings
+    original: SweepSettings
+    settings: SweepSettings
     space: Any
     stopper: Any
 
-    def extended(self, extension: Extension) -> Settings:
+    def extended(self, extension: Extension) -> SweepSettings:
         """The settings with one more extension."""
         return changed(self.settings, extension.settings)
 
@@ -86,7 +86,7 @@ class Beginning:
                 )
 
 
-def read_beginning(folder: SweepFolder, given: Settings) -> Beginning | None:
+def read_origin(folder: SweepFolder, given: SweepSettings) -> SweepOrigin | None:
     """How the sweep in a folder was made; None: there is none.
 
     Args:
@@ -100,7 +100,7 @@ def read_beginning(folder: SweepFolder, given: Settings) -> Beginning | None:
     if not first or first[0].kind != records.SWEEP_CREATED:
         return None
     created = first[0].data
-    original = Settings.from_data(created["name"], created["goal"], created["settings"])
+    original = SweepSettings.from_data(created["name"], created["goal"], created["settings"])
     if isinstance(created["settings"]["resources"], str):
         original = replace(original, resources=given.resources)
     settings, space, stopper = original, created["space"], created["stopper"]
@@ -109,21 +109,21 @@ def read_beginning(folder: SweepFolder, given: Settings) -> Beginning | None:
             settings = changed(settings, record.data["settings"])
             space = space if record.data["space"] is None else record.data["space"]
             stopper = stopper if record.data["stopper"] is None else record.data["stopper"]
-    return Beginning(created=created, original=original, settings=settings, space=space, stopper=stopper)
+    return SweepOrigin(created=created, original=original, settings=settings, space=space, stopper=stopper)
 
 
 def _requests(content: bytes) -> Iterator[Record]:
     """What was asked of a sweep, found among a hundred thousand reports without a look at their lines."""
-    place = content.find(_ASKED)
+    place = content.find(_REQUESTED)
     while place >= 0:
         begin, end = place - HEADER + 1, content.find(b"\n", place) + 1
         if content[begin - 1 : begin] == b"\n":  # else some configuration has these words in it
             yield from read_frames(content[begin:end])[0]
-        place = content.find(_ASKED, place + 1)
+        place = content.find(_REQUESTED, place + 1)
 
 
 def creation(
-    settings: Settings, scheduler: Scheduler, searcher: Searcher, stopper: Any, described: Mapping[str, Any]
+    settings: SweepSettings, scheduler: Scheduler, searcher: Searcher, stopper: Any, described: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The facts of `sweep-created`."""
     return {
@@ -165,7 +165,7 @@ def fill_in_metric(scheduler: Scheduler, goal: Goal) -> None:
     scheduler.metric, scheduler.mode = metric, mode
 
 
-def is_there(folder: SweepFolder) -> PreconditionError:
+def sweep_exists(folder: SweepFolder) -> PreconditionError:
     """A new sweep would be mixed with an old one."""
     return PreconditionError(
         f"there is a sweep in {folder.path} already",

@@ -9,13 +9,13 @@ from typing import Any, Literal
 from windlass.tune.searchers.protocol import Goal
 from windlass.tune.trial import ONE_CPU, Resources
 
-__all__ = ["Keep", "Resume", "Settings", "resources_from_data", "resources_to_data"]
+__all__ = ["Resume", "RetentionPolicy", "SweepSettings", "resources_from_data", "resources_to_data"]
 
 FailFast = Literal[False, True, "raise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
+class RetentionPolicy:
     """Which checkpoints of a trial stay: the best by a score, and the newest always.
 
     Attributes:
@@ -45,7 +45,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Half:
+class PartialGoal:
     """A metric without a mode, or a mode without a metric: nothing is decided by it, and readers complete it."""
 
     metric: str = ""
@@ -53,7 +53,7 @@ class Half:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SweepSettings:
     """The settings of one sweep.
 
     Attributes:
@@ -75,7 +75,7 @@ class Settings:
 
     name: str
     goal: Goal = field(default_factory=Goal)
-    half: Half = field(default_factory=Half)
+    half: PartialGoal = field(default_factory=PartialGoal)
     num_samples: int = 1
     max_concurrent: int = 0
     max_trials: int = 0
@@ -87,7 +87,7 @@ class Settings:
     max_failures: int = 0
     max_interruptions: int = 50
     fail_fast: FailFast = False
-    keep: Keep = field(default_factory=Keep)
+    keep: RetentionPolicy = field(default_factory=RetentionPolicy)
     resources: Resources | Callable[[dict[str, Any]], Resources] = ONE_CPU
     saves_at_end: bool = False
     is_strict: bool = True
@@ -96,7 +96,7 @@ class Settings:
         """The JSON form; a function of the configuration becomes its name and must be given again."""
         shape = self.resources
         return {
-            **({"half": {"metric": self.half.metric, "mode": self.half.mode}} if self.half != Half() else {}),
+            **({"half": {"metric": self.half.metric, "mode": self.half.mode}} if self.half != PartialGoal() else {}),
             "num_samples": self.num_samples,
             "max_concurrent": self.max_concurrent,
             "max_trials": self.max_trials,
@@ -119,11 +119,11 @@ class Settings:
         }
 
     @classmethod
-    def from_data(cls, name: str, goal: Mapping[str, Any], data: Mapping[str, Any]) -> Settings:
+    def from_data(cls, name: str, goal: Mapping[str, Any], data: Mapping[str, Any]) -> SweepSettings:
         """Read back `to_data`; resources that were a function become one CPU, so give them again."""
         known = {key: value for key, value in data.items() if key in cls.__slots__}
-        known["keep"] = Keep(**data["keep"])
-        known["half"] = Half(**data.get("half", {}))
+        known["keep"] = RetentionPolicy(**data["keep"])
+        known["half"] = PartialGoal(**data.get("half", {}))
         shape = data["resources"]
         known["resources"] = ONE_CPU if isinstance(shape, str) else resources_from_data(shape)
         return cls(name=name, goal=goal_from_data(goal), **known)

@@ -7,12 +7,12 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["Signals"]
+__all__ = ["HeadSignals"]
 
 _ASKS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Signals:
+class HeadSignals:
     """A context manager; in another thread than the main one it changes nothing (a debugger has that thread then).
 
     Attributes:

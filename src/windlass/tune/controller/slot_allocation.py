@@ -8,19 +8,19 @@ from itertools import islice
 
 from windlass.core.errors import PreconditionError
 from windlass.tune.controller.core import Core
-from windlass.tune.controller.inputs import SearchEnded, Suggested
+from windlass.tune.controller.inputs import SearchEnded, TrialSuggested
 from windlass.tune.executors.protocol import Executor, Fit, Room
 from windlass.tune.searchers.protocol import Nothing, Suggestion
 from windlass.tune.trial import Resources, Trial
 
-__all__ = ["Filling"]
+__all__ = ["SlotAllocation"]
 
 _NUM_LOOKED_AT = 16
 _USED_UP = "the space or the number of samples is used up"
 _AHEAD_SHARE = 0.2
 
 
-class Filling:
+class SlotAllocation:
     """Starts what can start.
 
     Args:
@@ -62,7 +62,7 @@ class Filling:
                 if not has_news and self._choose_without_new(at):
                     continue
                 has_news = len(core.state.lines) > num_acts
-                self.is_stuck = not (has_news or core.state.held) and any(map(self._fits, core.sweep.shapes))
+                self.is_stuck = not (has_news or core.state.open_attempts) and any(map(self._fits, core.sweep.shapes))
                 break
         self._look_ahead(at)
         self._commit()
@@ -86,7 +86,7 @@ class Filling:
 
     def _has_slot(self) -> bool:
         most = self._core.settings.max_concurrent
-        if most and len(self._core.state.held) >= most:
+        if most and len(self._core.state.open_attempts) >= most:
             self.why = f"{most} trials run at once, and no more are wanted"
             return False
         return True
@@ -114,7 +114,7 @@ class Filling:
 
     def _could_start(self, trial: Trial) -> bool:
         is_committed = trial.restore_from is None or bool(trial.restore_from.path)
-        return is_committed and trial.id not in self._core.state.held and self._fits(trial.resources)
+        return is_committed and trial.id not in self._core.state.open_attempts and self._fits(trial.resources)
 
     def _suggest(self, at: float) -> bool:
         """Take the next trial of the searcher in, if there is one and room for it."""
@@ -135,7 +135,7 @@ class Filling:
         if not self._fits(resources):
             return False
         self._ahead = None
-        core.apply(Suggested(suggestion=found, resources=resources), at)
+        core.apply(TrialSuggested(suggestion=found, resources=resources), at)
         return True
 
     def _peek(self) -> Suggestion | Nothing:
@@ -152,7 +152,7 @@ class Filling:
     def ask_ahead(self) -> None:
         """In idle time: let a searcher that learns think about the next trial, for a part of the time at most."""
         core = self._core
-        if not (core.searcher.learns and core.wants_trials() and core.state.held):
+        if not (core.searcher.learns and core.wants_trials() and core.state.open_attempts):
             return
         most = core.settings.max_trials
         is_due = self._asking_s <= _AHEAD_SHARE * (time.monotonic() - self._since)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.tune.controller.checkpoint_retention import Keeper
+from windlass.tune.controller.checkpoint_retention import CheckpointRetention
 from windlass.tune.controller.journal import records
-from windlass.tune.controller.settings import Settings
+from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.controller.table import TrialTable
-from windlass.tune.controller.usage import Meters
-from windlass.tune.executors.protocol import Go, Halt, Start
-from windlass.tune.trial import Resources, SavedState, Status, Trial
+from windlass.tune.controller.usage import UsageMeter
+from windlass.tune.executors.protocol import Go, Halt, StartAttempt
+from windlass.tune.trial import Resources, SavedState, Trial, TrialStatus
 
-__all__ = ["Ask", "Command", "Drop", "Held", "State"]
+__all__ = ["AwaitedSave", "Command", "Drop", "OpenAttempt", "SweepState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class Drop:
     path: str
 
 
-Command = Start | Go | Halt | Drop
+Command = StartAttempt | Go | Halt | Drop
 _HOW_TO_SAVE = "pass checkpoint= to tune.report"
 
 
 @dataclass(slots=True)
-class Held:
+class OpenAttempt:
     """An attempt that has not ended.
 
     Attributes:
@@ -52,7 +52,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Ask:
+class AwaitedSave:
     """A checkpoint that a running attempt was asked for.
 
     Attributes:
@@ -65,7 +65,7 @@ class Ask:
     waiters: list[str] = field(default_factory=list)
 
 
-class State:
+class SweepState:
     """What the core knows and what it puts out; changed only by the core and by what a scheduler does through it.
 
     Attributes:
@@ -76,13 +76,13 @@ class State:
         notes: what people should know at once; whoever shows them takes them out.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SweepSettings) -> None:
         self.settings = settings
         self.table = TrialTable()
-        self.held: dict[str, Held] = {}
-        self.asks: dict[str, Ask] = {}
-        self.keeper = Keeper(settings.keep)
-        self.meters = Meters()
+        self.open_attempts: dict[str, OpenAttempt] = {}
+        self.awaited_saves: dict[str, AwaitedSave] = {}
+        self.retention = CheckpointRetention(settings.keep)
+        self.usage = UsageMeter()
         self.lines: list[tuple[str, dict[str, Any]]] = []
         self.commands: list[Command] = []
         self.acts: list[dict[str, Any]] = []
@@ -92,54 +92,58 @@ class State:
 
     def halt(self, trial: Trial, *, saves: bool) -> None:
         """End the attempt that a trial holds, if any; one whose checkpoint is awaited saves in any case."""
-        held = self.held.get(trial.id)
-        if held is None:
+        open_attempt = self.open_attempts.get(trial.id)
+        if open_attempt is None:
             return
-        saves = saves or trial.id in self.asks
+        saves = saves or trial.id in self.awaited_saves
         if saves:
-            self.ask(trial, held)
-        held.is_halted = True
-        held.wants_save = False
-        self.commands.append(Halt(trial=trial.id, attempt=held.attempt, saves=saves))
+            self.ask(trial, open_attempt)
+        open_attempt.is_halted = True
+        open_attempt.wants_save = False
+        self.commands.append(Halt(trial=trial.id, attempt=open_attempt.attempt, saves=saves))
 
     def pause(self, trial: Trial, why: str, *, saves: bool = True) -> None:
         """Take a running trial off its slot; it will go on from where it is if it saves, else from its last start."""
         saves = saves and self.saved_now(trial) is None
-        self.table.move(trial, Status.PAUSED, why)
+        self.table.move(trial, TrialStatus.PAUSED, why)
         self.halt(trial, saves=saves)
         if saves:
             self.restore_later(trial, trial.id)
 
     def saved_now(self, trial: Trial) -> SavedState | None:
         """The checkpoint at exactly where a trial is, if its attempt has one."""
-        held, found = self.held.get(trial.id), trial.restore_from
+        open_attempt, found = self.open_attempts.get(trial.id), trial.restore_from
         is_here = found is not None and found.path and found.iteration == trial.iteration
-        return found if is_here and held is not None and held.saved_at == trial.iteration else None
+        return found if is_here and open_attempt is not None and open_attempt.saved_at == trial.iteration else None
 
-    def reported(self, trial: Trial, held: Held) -> None:
+    def reported(self, trial: Trial, open_attempt: OpenAttempt) -> None:
         """A report without a checkpoint counted: one that came before it can be scored and loaded now."""
-        self.keeper.learn(trial.id, trial.iteration, trial.last or {})
+        self.retention.learn(trial.id, trial.iteration, trial.last or {})
         newest = trial.checkpoint
-        if newest is not None and held.saved_at == newest.iteration == trial.iteration and newest != trial.restore_from:
+        if (
+            newest is not None
+            and open_attempt.saved_at == newest.iteration == trial.iteration
+            and newest != trial.restore_from
+        ):
             self.set_restore(trial, newest)
 
-    def ask(self, trial: Trial, held: Held) -> Ask:
+    def ask(self, trial: Trial, open_attempt: OpenAttempt) -> AwaitedSave:
         """Await a checkpoint of a running attempt at its trial's iteration, or the one awaited already."""
-        ask = self.asks.get(trial.id)
+        ask = self.awaited_saves.get(trial.id)
         if ask is None or ask.iteration != trial.iteration:
             waiters = ask.waiters if ask is not None else []
-            ask = self.asks[trial.id] = Ask(trial.iteration, held.upto, waiters)
+            ask = self.awaited_saves[trial.id] = AwaitedSave(trial.iteration, open_attempt.upto, waiters)
         return ask
 
     def set_restore(self, trial: Trial, saved: SavedState | None) -> None:
         """What a trial's next start loads."""
         before, trial.restore_from = trial.restore_from, saved
-        self.keeper.hold(saved)
-        self.drop(self.keeper.release(before))
+        self.retention.hold(saved)
+        self.drop(self.retention.release(before))
 
     def restore_later(self, trial: Trial, source: str) -> None:
         """A trial's next start loads the checkpoint that another (or it itself) is asked for."""
-        ask = self.asks[source]
+        ask = self.awaited_saves[source]
         ask.waiters.append(trial.id)
         self.set_restore(trial, SavedState(trial=source, iteration=ask.iteration))
 
@@ -148,7 +152,7 @@ class State:
         for saved in surplus:
             self.lines.append((records.CHECKPOINT_DROPPED, {"trial": saved.trial, "path": saved.path}))
             self.commands.append(Drop(saved.path))
-            if not self.keeper.has_scores(saved.trial):
+            if not self.retention.has_scores(saved.trial):
                 name = self.settings.keep.score_attribute
                 text = (
                     f"no checkpoint of trial {saved.trial} has a number as `{name}`: the newest are kept, not the best"
@@ -158,13 +162,13 @@ class State:
     def commit(self, trial: Trial, saved: SavedState) -> None:
         """A trial's own checkpoint is committed: its next start, and that of those who waited for it, loads it."""
         metrics = trial.last if saved.iteration == trial.iteration else None
-        held = self.held.get(trial.id)
-        if held is not None:
-            held.saved_at = saved.iteration
-        is_own = held is not None and not held.is_old
+        open_attempt = self.open_attempts.get(trial.id)
+        if open_attempt is not None:
+            open_attempt.saved_at = saved.iteration
+        is_own = open_attempt is not None and not open_attempt.is_old
         if is_own:
             trial.checkpoint = saved
-        self.drop(self.keeper.add(saved, metrics))
+        self.drop(self.retention.add(saved, metrics))
         if is_own and not trial.status.is_over and saved.iteration <= trial.iteration:
             self.set_restore(
                 trial, saved
@@ -173,10 +177,10 @@ class State:
 
     def answer(self, source: str, saved: SavedState | None) -> None:
         """What was awaited of a trial is there; None: it will not come, so its newest checkpoint must do."""
-        ask = self.asks.pop(source, None)
+        ask = self.awaited_saves.pop(source, None)
         if ask is None:
             return
-        found = saved or self.keeper.find(SavedState(trial=source, iteration=ask.iteration))
+        found = saved or self.retention.find(SavedState(trial=source, iteration=ask.iteration))
         for name in ask.waiters:
             trial = self.table.trials[name]
             waits_for = trial.restore_from
@@ -202,36 +206,38 @@ class State:
             self._warned.add(kind)
             self.notes.append(text)
 
-    def begin(self, held: Held) -> None:
+    def begin(self, open_attempt: OpenAttempt) -> None:
         """An attempt runs: what it holds counts from here, for to wait in a queue costs nothing."""
-        held.has_started = True
-        self.meters.take(held.resources, self.settings, 1)
+        open_attempt.has_started = True
+        self.usage.take(open_attempt.resources, self.settings, 1)
 
-    def free(self, trial: Trial, held: Held) -> None:
+    def free(self, trial: Trial, open_attempt: OpenAttempt) -> None:
         """An attempt is over."""
-        del self.held[trial.id]
-        if held.has_started:
-            self.meters.take(held.resources, self.settings, -1)
+        del self.open_attempts[trial.id]
+        if open_attempt.has_started:
+            self.usage.take(open_attempt.resources, self.settings, -1)
         self.answer(trial.id, None)
         if trial.restore_from is not None and not trial.restore_from.path and trial.restore_from.trial == trial.id:
             self.set_restore(trial, trial.checkpoint)
 
-    def end(self, trial: Trial, status: Status, why: str) -> None:
+    def end(self, trial: Trial, status: TrialStatus, why: str) -> None:
         """A trial is over."""
         self.table.move(trial, status, why)
         before, trial.restore_from = trial.restore_from, None
-        self.drop(self.keeper.release(before))
+        self.drop(self.retention.release(before))
 
-    def fresh_attempt(self, trial: Trial, credit: int) -> Start:
+    def fresh_attempt(self, trial: Trial, credit: int) -> StartAttempt:
         """A trial takes a slot."""
         trial.attempt += 1
-        self.table.move(trial, Status.RUNNING)
+        self.table.move(trial, TrialStatus.RUNNING)
         source = trial.restore_from
         begins_at = source.iteration if source is not None else 0
         credit += max(0, trial.iteration - begins_at)  # repeats of what is known need no answer
-        self.held[trial.id] = Held(trial.attempt, begins_at + credit, trial.resources, saved_at=begins_at)
-        seconds = self.keeper.seconds_at(source) if source is not None else 0.0
-        return Start(
+        self.open_attempts[trial.id] = OpenAttempt(
+            trial.attempt, begins_at + credit, trial.resources, saved_at=begins_at
+        )
+        seconds = self.retention.seconds_at(source) if source is not None else 0.0
+        return StartAttempt(
             trial=trial.id,
             attempt=trial.attempt,
             config=trial.config,

@@ -7,14 +7,14 @@ from random import Random
 from typing import Any
 
 from windlass.tune.controller.settings import resources_to_data
-from windlass.tune.controller.state import State
-from windlass.tune.draws import draw
+from windlass.tune.controller.state import SweepState
 from windlass.tune.executors.protocol import Go
-from windlass.tune.trial import Resources, SavedState, Status, Trial
+from windlass.tune.rng import draw
+from windlass.tune.trial import Resources, SavedState, Trial, TrialStatus
 
 __all__ = ["SweepView"]
 
-_CAN_START = (Status.PENDING, Status.PAUSED)
+_CAN_START = (TrialStatus.PENDING, TrialStatus.PAUSED)
 
 
 class SweepView:
@@ -32,7 +32,7 @@ class SweepView:
         reporting: id of the trial whose report is being decided on.
     """
 
-    def __init__(self, state: State, metric: str, is_max: bool, ends: Callable[[Trial, str], None]) -> None:
+    def __init__(self, state: SweepState, metric: str, is_max: bool, ends: Callable[[Trial, str], None]) -> None:
         self._state = state
         self._ends = ends
         self._metric = metric
@@ -72,7 +72,7 @@ class SweepView:
         return self._state.table.live.values()
 
     def may_start(self, trial: Trial) -> bool:
-        if trial.id in self._state.held or trial.status not in _CAN_START:
+        if trial.id in self._state.open_attempts or trial.status not in _CAN_START:
             return False
         is_committed = trial.restore_from is None or bool(trial.restore_from.path)
         return is_committed and self._fits_trial(trial)
@@ -89,31 +89,31 @@ class SweepView:
             self._ends(trial, why)
 
     def pause(self, trial: Trial, why: str, *, saves: bool = True) -> None:
-        if trial.status is not Status.RUNNING:
+        if trial.status is not TrialStatus.RUNNING:
             return
         self._note("pause", trial, why=why)
         self._state.pause(trial, why, saves=saves)
 
     def unpause(self, trial: Trial, why: str) -> None:
-        if trial.status is Status.PAUSED:
+        if trial.status is TrialStatus.PAUSED:
             self._note("unpause", trial, why=why)
-            self._state.table.move(trial, Status.PENDING, why, is_back=True)
+            self._state.table.move(trial, TrialStatus.PENDING, why, is_back=True)
 
     def save(self, trial: Trial) -> SavedState | None:
-        held = self._state.held.get(trial.id)
-        if trial.status is not Status.RUNNING or held is None:
+        open_attempt = self._state.open_attempts.get(trial.id)
+        if trial.status is not TrialStatus.RUNNING or open_attempt is None:
             return trial.restore_from or trial.checkpoint
         saved = self._state.saved_now(trial)
         if saved is not None:
             return saved
-        ask = self._state.asks.get(trial.id)
+        ask = self._state.awaited_saves.get(trial.id)
         if ask is None or ask.iteration != trial.iteration:
             self._note("save", trial)
-            self._state.ask(trial, held)
+            self._state.ask(trial, open_attempt)
             if trial.id == self.reporting:
-                held.wants_save = True
+                open_attempt.wants_save = True
             else:
-                go = Go(trial=trial.id, attempt=held.attempt, credit=0, saves=True, upto=held.upto)
+                go = Go(trial=trial.id, attempt=open_attempt.attempt, credit=0, saves=True, upto=open_attempt.upto)
                 self._state.commands.append(go)
         return SavedState(trial=trial.id, iteration=trial.iteration)
 
@@ -123,21 +123,21 @@ class SweepView:
         if trial.status.is_over:
             return
         state = self._state
-        ask = state.asks.get(source.trial)
+        ask = state.awaited_saves.get(source.trial)
         awaits = not source.path and ask is not None and ask.iteration == source.iteration
-        if trial.status is Status.RUNNING:
+        if trial.status is TrialStatus.RUNNING:
             state.halt(trial, saves=False)
-        held = state.held.get(trial.id)
-        if held is not None:
-            held.is_old = True
-        state.table.move(trial, Status.PAUSED, why)
+        open_attempt = state.open_attempts.get(trial.id)
+        if open_attempt is not None:
+            open_attempt.is_old = True
+        state.table.move(trial, TrialStatus.PAUSED, why)
         trial.config, trial.assigned, trial.tag = config, assigned, tag
         if awaits:
             state.restore_later(trial, source.trial)
             trial.iteration = source.iteration
             found: SavedState | None = source
         else:
-            found = state.keeper.find(source)
+            found = state.retention.find(source)
             state.clone(trial, found, of=source.trial)
         facts = {"trial": source.trial, "iteration": trial.iteration, "path": found.path if found is not None else ""}
         self._note("exploit", trial, why=why, config=config, assigned=assigned, tag=tag, source=facts)
@@ -147,7 +147,7 @@ class SweepView:
             return
         self._note("reshape", trial, why=why, resources=resources_to_data(resources))
         state = self._state
-        if trial.status is Status.RUNNING:
+        if trial.status is TrialStatus.RUNNING:
             state.pause(trial, why)
         trial.resources = resources
         self.shapes.add(resources)

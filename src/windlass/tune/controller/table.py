@@ -6,14 +6,18 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, ValuesView
 from itertools import chain
 
-from windlass.tune.trial import Status, Trial
+from windlass.tune.trial import Trial, TrialStatus
 
-__all__ = ["Pending", "TrialTable"]
+__all__ = ["PendingTrials", "TrialTable"]
 
-_PENDING, _PAUSED, _RUNNING = Status.PENDING, Status.PAUSED, Status.RUNNING  # to look a member up is slow before 3.12
+_PENDING, _PAUSED, _RUNNING = (
+    TrialStatus.PENDING,
+    TrialStatus.PAUSED,
+    TrialStatus.RUNNING,
+)  # to look a member up is slow before 3.12
 
 
-class Pending(Mapping[str, Trial]):
+class PendingTrials(Mapping[str, Trial]):
     """Trials that may start: those that lost their worker, those that were unpaused, those that never ran or failed."""
 
     __slots__ = ("back", "fresh", "lost")
@@ -50,7 +54,7 @@ class Pending(Mapping[str, Trial]):
 
 
 class _Waiting(ValuesView[Trial]):
-    def __init__(self, pending: Pending) -> None:
+    def __init__(self, pending: PendingTrials) -> None:
         super().__init__(pending)
         self._pending = pending
 
@@ -72,10 +76,10 @@ class TrialTable:
     def __init__(self) -> None:
         self.trials: dict[str, Trial] = {}
         self.live: dict[str, Trial] = {}
-        self.pending = Pending()
+        self.pending = PendingTrials()
         self.paused: OrderedDict[str, Trial] = OrderedDict()
         self.running: OrderedDict[str, Trial] = OrderedDict()
-        self.counts = dict.fromkeys(Status, 0)
+        self.counts = dict.fromkeys(TrialStatus, 0)
 
     def add(self, trial: Trial) -> None:
         """A new trial, pending."""
@@ -85,7 +89,7 @@ class TrialTable:
         self.counts[_PENDING] += 1
 
     def move(
-        self, trial: Trial, status: Status, why: str = "", *, is_back: bool = False, is_lost: bool = False
+        self, trial: Trial, status: TrialStatus, why: str = "", *, is_back: bool = False, is_lost: bool = False
     ) -> None:
         """Change a trial's status; to the end of its new queue.
 

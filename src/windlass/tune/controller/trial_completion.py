@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from windlass.core.phrases import count
-from windlass.tune.controller.settings import Settings
-from windlass.tune.executors.protocol import End, Ended
-from windlass.tune.trial import Status, Trial
+from windlass.tune.controller.settings import SweepSettings
+from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome
+from windlass.tune.trial import Trial, TrialStatus
 
 __all__ = ["After", "Then", "after_end", "why_over", "with_a_report"]
 
@@ -31,42 +31,43 @@ class After:
     why: str = ""
 
 
-def after_end(trial: Trial, event: Ended, settings: Settings, *, is_old: bool) -> After:
+def after_end(trial: Trial, event: AttemptEnded, settings: SweepSettings, *, is_old: bool) -> After:
     """What becomes of a trial that is not over, its failures and interruptions counted.
 
     Args:
         is_old: the attempt ran a configuration that the trial has left since.
     """
-    is_running = trial.status is Status.RUNNING
-    if event.how is End.FAILED:
+    is_running = trial.status is TrialStatus.RUNNING
+    if event.how is AttemptOutcome.FAILED:
         why = _reason(event)
         if _is_spent(trial.num_failures, settings.max_failures):
             return After(Then.GIVEN_UP, why)
         return After(Then.RETRIED, f"to be tried again: {why}") if is_running else After(Then.NOTHING)
-    if event.how is End.LOST and _is_spent(trial.num_interruptions, settings.max_interruptions):
+    if event.how is AttemptOutcome.LOST and _is_spent(trial.num_interruptions, settings.max_interruptions):
         return After(
             Then.GIVEN_UP, f"it lost its worker {count(trial.num_interruptions, 'time')}; the last: {event.error}"
         )
-    if event.how is End.DONE and not is_old:
+    if event.how is AttemptOutcome.DONE and not is_old:
         return After(Then.DONE, "it ended by itself")
     if is_running:
         return After(
-            Then.BACK, f"its worker was lost: {event.error}" if event.how is End.LOST else "its head was ended"
+            Then.BACK,
+            f"its worker was lost: {event.error}" if event.how is AttemptOutcome.LOST else "its head was ended",
         )
     return After(Then.NOTHING)
 
 
-def with_a_report(event: Ended, trial: Trial, settings: Settings, metric: str) -> Ended:
+def with_a_report(event: AttemptEnded, trial: Trial, settings: SweepSettings, metric: str) -> AttemptEnded:
     """The end of an attempt; one that is done, and has never told what trials are compared by, has failed.
 
     Args:
         metric: what the scheduler compares by; `-` for none.
     """
     named = next((name for name in (*settings.goal.metrics, settings.half.metric, metric) if name not in ("", "-")), "")
-    if event.how is not End.DONE or trial.last is not None or not named or not settings.is_strict:
+    if event.how is not AttemptOutcome.DONE or trial.last is not None or not named or not settings.is_strict:
         return event
     error = f"it ended and never reported `{named}`; call tune.report({{{named!r}: value}}), or return that dictionary"
-    return replace(event, how=End.FAILED, error=f"NoReport: {error}", kind="NoReport")
+    return replace(event, how=AttemptOutcome.FAILED, error=f"NoReport: {error}", kind="NoReport")
 
 
 def why_over(num_live: int, *, failed: str, limit: str, search_ended: str) -> str:
@@ -89,7 +90,7 @@ def _is_spent(num: int, budget: int) -> bool:
     return budget >= 0 and num > budget
 
 
-def _reason(event: Ended) -> str:
+def _reason(event: AttemptEnded) -> str:
     """The last line of its traceback, which mostly names the error's kind already."""
     kind, lines = event.kind or "it failed", event.error.strip().splitlines()
     if not lines:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from windlass.tune.controller.settings import Settings
+from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.trial import Resources
 
-__all__ = ["Meters"]
+__all__ = ["UsageMeter"]
 
 _HOUR_S = 3600.0
 
 
-class Meters:
+class UsageMeter:
     """Times are those of the records, so a restored sweep reads the same. What passes between two heads costs nothing.
 
     Attributes:
@@ -42,14 +42,14 @@ class Meters:
             self._gpu_s += passed * self._gpu_rate
             self._cost += passed * self._cost_rate
 
-    def take(self, resources: Resources, settings: Settings, sign: int) -> None:
+    def take(self, resources: Resources, settings: SweepSettings, sign: int) -> None:
         """An attempt holds these resources from now (1), or no more (-1)."""
         if settings.gpu_hours or settings.max_cost:
             total = resources.total
             self._gpu_rate += sign * total.get("GPU", 0.0)
             self._cost_rate += sign * sum(total.get(name, 0.0) * price for name, price in settings.prices.items())
 
-    def exceeded(self, settings: Settings, now: float) -> str:
+    def exceeded(self, settings: SweepSettings, now: float) -> str:
         """Which limit is reached at `now`, in one sentence; empty for none."""
         passed = max(0.0, now - self.at)
         if settings.time_budget_s and self._seconds + passed >= settings.time_budget_s:

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from windlass.tune.executors.channel import Channel, ChannelClosed, Message
-from windlass.tune.executors.protocol import Start, Work
-from windlass.tune.storage import CheckpointStore, copy_folder
+from windlass.tune.executors.channel import ChannelClosed, Message, WorkerChannel
+from windlass.tune.executors.protocol import StartAttempt, Work
+from windlass.tune.storage import TrialCheckpointStore, copy_folder
 from windlass.tune.trainable.checkpoint import Checkpoint
 from windlass.tune.trainable.metrics import TIME_DIGITS, flatten_metrics
 from windlass.tune.trainable.session import TrialContext, TrialHalted
 
-__all__ = ["Attempt"]
+__all__ = ["TrialAttempt"]
 
 
-class Attempt:
+class TrialAttempt:
     """The session of a trial's code, between it and the executor.
 
     Attributes:
@@ -27,7 +27,7 @@ class Attempt:
     """
 
     def __init__(
-        self, channel: Channel, work: Work, start: Start, *, on_report: Callable[[], None] | None = None
+        self, channel: WorkerChannel, work: Work, start: StartAttempt, *, on_report: Callable[[], None] | None = None
     ) -> None:
         self.start = start
         self._on_report = on_report
@@ -39,7 +39,7 @@ class Attempt:
         self.checkpoint = Checkpoint(start.restore_from) if start.restore_from else None
         self._channel = channel
         self._work = work
-        self._store = CheckpointStore(work.storage)
+        self._store = TrialCheckpointStore(work.storage)
         self._upto = start.iteration + start.credit
         self._saved: tuple[int, str] | None = None
         self._is_save_due = False

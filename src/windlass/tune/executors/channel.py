@@ -12,17 +12,28 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 from windlass.core.json_text import decode_object
-from windlass.tune.executors.protocol import End, Ended, Event, Go, Halt, Order, Reported, Saved, Start, Started
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    AttemptStarted,
+    Event,
+    Go,
+    Halt,
+    Order,
+    StartAttempt,
+)
 from windlass.tune.trial import Resources
 
 __all__ = [
     "MAX_LINE_BYTES",
     "BadMessageError",
-    "Channel",
     "ChannelClosed",
     "Leave",
     "Message",
     "SocketChannel",
+    "WorkerChannel",
     "decode_line",
     "encode_line",
     "from_message",
@@ -44,7 +55,7 @@ class ChannelClosed(Exception):
     """The other side is gone."""
 
 
-class Channel(Protocol):
+class WorkerChannel(Protocol):
     """A worker's way to its executor; one thread uses it."""
 
     def send(self, message: Message) -> None:
@@ -74,13 +85,13 @@ def encode_line(message: Message) -> bytes:
 
 
 _TYPES: dict[str, type] = {
-    "start": Start,
+    "start": StartAttempt,
     "go": Go,
     "halt": Halt,
-    "started": Started,
-    "reported": Reported,
-    "saved": Saved,
-    "ended": Ended,
+    "started": AttemptStarted,
+    "reported": AttemptReported,
+    "saved": AttemptSaved,
+    "ended": AttemptEnded,
 }
 _KINDS = (
     ("trial", str),
@@ -96,12 +107,12 @@ _NAMES = {type_: name for name, type_ in _TYPES.items()}
 _FIELDS = {type_: tuple(field.name for field in fields(type_)) for type_ in _NAMES}
 
 
-def to_message(value: Start | Order | Event) -> Message:
+def to_message(value: StartAttempt | Order | Event) -> Message:
     """The JSON form of a value of the protocol."""
     message: Message = {"type": _NAMES[type(value)]}
     for name in _FIELDS[type(value)]:
         message[name] = getattr(value, name)
-    if type(value) is Start:
+    if type(value) is StartAttempt:
         message["resources"] = {"bundles": value.resources.bundles, "strategy": value.resources.strategy}
     return message
 
@@ -132,9 +143,9 @@ def from_message(message: Any) -> Any:
         type_ = _TYPES[arguments.pop("type")]
         if any(name in arguments and not isinstance(arguments[name], kind) for name, kind in _KINDS):
             raise TypeError("a value of another type than the protocol's")
-        if type_ is Ended:
-            arguments["how"] = End(arguments["how"])
-        elif type_ is Start:
+        if type_ is AttemptEnded:
+            arguments["how"] = AttemptOutcome(arguments["how"])
+        elif type_ is StartAttempt:
             shape = arguments["resources"]
             arguments["resources"] = Resources(bundles=tuple(shape["bundles"]), strategy=shape["strategy"])
         return type_(**arguments)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 from windlass.tune.executors.channel import ChannelClosed, Message, from_message, to_message
-from windlass.tune.executors.protocol import Ended, Event, Fit, Order, Room, Start, Started, Work
+from windlass.tune.executors.protocol import AttemptEnded, AttemptStarted, Event, Fit, Order, Room, StartAttempt, Work
 from windlass.tune.executors.worker import Worker
 from windlass.tune.trial import Resources
 
@@ -44,7 +44,7 @@ class _QueueChannel:
         self.outward.put(message)
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; see `Channel`."""
+        """The next message; see `WorkerChannel`."""
         if self._is_closed:
             raise ChannelClosed("the executor is closed")
         try:
@@ -118,11 +118,13 @@ class InProcess:
         """One trial at a time."""
         return Room(Fit.NOW) if self._running is None else Room(Fit.LATER, "trials run one by one in this process")
 
-    def start(self, start: Start) -> None:
+    def start(self, start: StartAttempt) -> None:
         """Hand an attempt to the worker."""
         self._running = (start.trial, start.attempt)
         self._events.append(
-            Started(trial=start.trial, attempt=start.attempt, slot=_SLOT, host=os.uname().nodename, pid=os.getpid())
+            AttemptStarted(
+                trial=start.trial, attempt=start.attempt, slot=_SLOT, host=os.uname().nodename, pid=os.getpid()
+            )
         )
         self._channel.inward.put(to_message(start))
 
@@ -143,7 +145,7 @@ class InProcess:
             if message["type"] == "interrupted":
                 raise KeyboardInterrupt
             event = from_message(message)
-            if isinstance(event, Ended) and self._running == (event.trial, event.attempt):
+            if isinstance(event, AttemptEnded) and self._running == (event.trial, event.attempt):
                 self._running = None
             events.append(event)
 

@@ -15,21 +15,21 @@ from typing import Any, ClassVar, Protocol
 from windlass.tune.trial import Metrics, Resources
 
 __all__ = [
-    "End",
-    "Ended",
+    "AttemptEnded",
+    "AttemptOutcome",
+    "AttemptReported",
+    "AttemptSaved",
+    "AttemptStarted",
     "Event",
     "Executor",
     "Fit",
     "Go",
     "Halt",
     "Order",
-    "Reported",
     "Room",
-    "Saved",
     "SlotJoined",
     "SlotLost",
-    "Start",
-    "Started",
+    "StartAttempt",
     "TellsCapacity",
     "TellsNotes",
     "Waits",
@@ -72,7 +72,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartAttempt:
     """Begin an attempt of a trial.
 
     Attributes:
@@ -93,7 +93,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Go:
-    """The answer to reports: send so many more; with `saves`, save a checkpoint first and tell it (`Saved`).
+    """The answer to reports: send so many more; with `saves`, save a checkpoint first and tell it (`AttemptSaved`).
 
     Attributes:
         upto: the same as `credit` and absolute: reports up to this `training_iteration` may be sent. For slots that
@@ -109,7 +109,7 @@ class Go:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """The answer to a report, or out of the blue: end this attempt, after saving if so; answered by `Ended`."""
+    """The answer to a report, or out of the blue: end this attempt, after saving if so; answered by `AttemptEnded`."""
 
     trial: str
     attempt: int
@@ -122,7 +122,7 @@ Order = Go | Halt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class AttemptStarted:
     """The attempt runs: its slot, host and process, for people."""
 
     trial: str
@@ -133,7 +133,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
+class AttemptReported:
     """One report.
 
     Attributes:
@@ -148,7 +148,7 @@ class Reported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class AttemptSaved:
     """A checkpoint that the controller asked for, or that `checkpoint_every` called for, is committed."""
 
     trial: str
@@ -157,7 +157,7 @@ class Saved:
     path: str
 
 
-class End(StrEnum):
+class AttemptOutcome(StrEnum):
     """How an attempt ended."""
 
     DONE = "done"  # the trainable returned, or said `done`
@@ -167,7 +167,7 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class AttemptEnded:
     """The attempt is over and its slot is free.
 
     Attributes:
@@ -177,7 +177,7 @@ class Ended:
 
     trial: str
     attempt: int
-    how: End
+    how: AttemptOutcome
     error: str = ""
     kind: str = ""
 
@@ -192,13 +192,13 @@ class SlotJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLost:
-    """Room for trials is gone; its trial, if any, gets its own `Ended` with LOST."""
+    """Room for trials is gone; its trial, if any, gets its own `AttemptEnded` with LOST."""
 
     slot: str
     why: str = ""
 
 
-Event = Started | Reported | Saved | Ended | SlotJoined | SlotLost
+Event = AttemptStarted | AttemptReported | AttemptSaved | AttemptEnded | SlotJoined | SlotLost
 
 
 class Fit(StrEnum):
@@ -232,8 +232,8 @@ class Executor(Protocol):
     def room(self, resources: Resources) -> Room:
         """Whether a trial of this shape would start now, later, or never: no node, present or permitted, fits it."""
 
-    def start(self, start: Start) -> None:
-        """Begin an attempt; call only where `room` says NOW. Ends with exactly one `Ended`, whatever happens."""
+    def start(self, start: StartAttempt) -> None:
+        """Begin an attempt; call only where `room` says NOW. Ends with exactly one `AttemptEnded`, whatever happens."""
 
     def send(self, order: Order) -> None:
         """Tell a running attempt something; silently dropped when the attempt is over."""

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from windlass.core.errors import UsageError
-from windlass.tune.executors.attempt import Attempt
-from windlass.tune.executors.channel import Channel, ChannelClosed, from_message
-from windlass.tune.executors.protocol import End, Start, Work
+from windlass.tune.executors.attempt import TrialAttempt
+from windlass.tune.executors.channel import ChannelClosed, WorkerChannel, from_message
+from windlass.tune.executors.protocol import AttemptOutcome, StartAttempt, Work
 from windlass.tune.storage import local_folder
 from windlass.tune.trainable.abilities import is_class
 from windlass.tune.trainable.class_api import Trainable
@@ -52,7 +52,7 @@ class Worker:
     """
 
     def __init__(
-        self, channel: Channel, work: Work, *, observer: Observer | None = None, passes_interrupts: bool = False
+        self, channel: WorkerChannel, work: Work, *, observer: Observer | None = None, passes_interrupts: bool = False
     ) -> None:
         self._passes_interrupts = passes_interrupts
         self._channel = channel
@@ -76,14 +76,14 @@ class Worker:
         finally:
             self._drop_spare()
 
-    def run_attempt(self, start: Start) -> None:
+    def run_attempt(self, start: StartAttempt) -> None:
         """Run one attempt to its end, which it tells as its last message.
 
         Raises:
             ChannelClosed: the executor is gone; the trial's code has been ended.
         """
         told = None if self._observer is None else self._observer.told
-        attempt = Attempt(self._channel, self._work, start, on_report=told)
+        attempt = TrialAttempt(self._channel, self._work, start, on_report=told)
         if self._observer is not None:
             self._observer.began(start.trial, start.attempt)
         folder = os.getcwd()
@@ -99,7 +99,7 @@ class Worker:
             raise ChannelClosed("the executor is gone")
         attempt.end(how, error, kind)
 
-    def _run(self, attempt: Attempt) -> tuple[str, str, str]:
+    def _run(self, attempt: TrialAttempt) -> tuple[str, str, str]:
         """(how it ended, traceback, name of the error)."""
         try:
             if is_class(self._work.trainable):
@@ -107,16 +107,16 @@ class Worker:
             else:
                 self._run_function(attempt)
         except TrialHalted:
-            return End.DONE if attempt.is_done else End.HALTED, "", ""
+            return AttemptOutcome.DONE if attempt.is_done else AttemptOutcome.HALTED, "", ""
         except BaseException as error:
             if self._passes_interrupts and isinstance(error, KeyboardInterrupt):
                 raise
             is_exit = isinstance(error, SystemExit) and error.code in (None, 0)
             if not attempt.is_halted and not is_exit:
-                return End.FAILED, describe_error(error), type(error).__name__
-        return End.HALTED if attempt.is_halted else End.DONE, "", ""
+                return AttemptOutcome.FAILED, describe_error(error), type(error).__name__
+        return AttemptOutcome.HALTED if attempt.is_halted else AttemptOutcome.DONE, "", ""
 
-    def _run_function(self, attempt: Attempt) -> None:
+    def _run_function(self, attempt: TrialAttempt) -> None:
         returned = self._work.trainable(attempt.start.config)
         if inspect.isgenerator(returned):
             for said in returned:
@@ -126,7 +126,7 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------------- classes
 
-    def _run_class(self, attempt: Attempt) -> None:
+    def _run_class(self, attempt: TrialAttempt) -> None:
         trainable = self._object(attempt)
         try:
             self._restore(trainable, attempt)
@@ -138,7 +138,7 @@ class Worker:
             raise
         self._retire(trainable, may_stay=True)
 
-    def _object(self, attempt: Attempt) -> Trainable:
+    def _object(self, attempt: TrialAttempt) -> Trainable:
         spare, self._spare = self._spare, None
         if spare is not None:
             if spare.reset(attempt.start.config):
@@ -149,7 +149,7 @@ class Worker:
         assert isinstance(made, Trainable)
         return made
 
-    def _restore(self, trainable: Trainable, attempt: Attempt) -> None:
+    def _restore(self, trainable: Trainable, attempt: TrialAttempt) -> None:
         start = attempt.start
         if start.restore_from:
             with local_folder(start.restore_from) as folder:
@@ -157,7 +157,7 @@ class Worker:
         trainable._iteration = start.iteration
         trainable._time_total = start.time_total_s
 
-    def _step(self, trainable: Trainable, attempt: Attempt) -> None:
+    def _step(self, trainable: Trainable, attempt: TrialAttempt) -> None:
         logs = any(
             getattr(type(trainable), name) is not getattr(Trainable, name) for name in ("log_result", "_log_result")
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from windlass.tune.followers.following import Follower
+    from windlass.tune.followers.following import SweepFollower
     from windlass.tune.followers.loggers import (
         CSVLoggerCallback,
         FollowerCallback,
@@ -21,7 +21,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "windlass.tune.followers.following": ("Follower",),
+            "windlass.tune.followers.following": ("SweepFollower",),
             "windlass.tune.followers.loggers": (
                 "CSVLoggerCallback",
                 "FollowerCallback",
@@ -39,11 +39,11 @@ else:
 __all__ = [
     "TARGETS",
     "CSVLoggerCallback",
-    "Follower",
     "FollowerCallback",
     "FollowerProcesses",
     "JsonLoggerCallback",
     "MLflowLoggerCallback",
+    "SweepFollower",
     "TBXLoggerCallback",
     "WandbLoggerCallback",
     "make_target",

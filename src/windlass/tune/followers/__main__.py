@@ -9,7 +9,7 @@ from types import FrameType
 
 from windlass.core.errors import WindlassError
 from windlass.core.json_text import decode_json
-from windlass.tune.followers.following import Follower
+from windlass.tune.followers.following import SweepFollower
 from windlass.tune.followers.registry import TARGETS, make_target
 
 
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fresh", action="store_true", help="forget what was written before")
     given = parser.parse_args(arguments)
     try:
-        follower = Follower(given.folder, make_target(given.to, decode_json(given.options)), is_fresh=given.fresh)
+        follower = SweepFollower(given.folder, make_target(given.to, decode_json(given.options)), is_fresh=given.fresh)
 
         def stop(number: int, frame: FrameType | None) -> None:
             follower.stop()

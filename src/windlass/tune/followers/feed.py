@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from windlass.record.frames import Record
 from windlass.tune.controller.journal import records
-from windlass.tune.controller.journal.history import AttemptHistory, History, Report, TrialHistory
+from windlass.tune.controller.journal.history import AttemptHistory, History, TrialHistory, TrialReport
 from windlass.tune.folder import SweepFolder
-from windlass.tune.followers.target import Sweep, Target
+from windlass.tune.followers.target import FollowedSweep, Target
 from windlass.tune.results.rows import Row, make_result
 
 __all__ = ["Feed"]
@@ -36,7 +36,7 @@ class Feed:
         self.history.add(record)
         if not self._is_open and self.history.name:
             name = str(self.history.trainable.get("type", ""))
-            self._target.open(Sweep(name=self.history.name, folder=self._folder, trainable=name))
+            self._target.open(FollowedSweep(name=self.history.name, folder=self._folder, trainable=name))
             self._is_open = True
         trial = self.history.trials.get(str(record.data.get("trial")))
         if trial is not None:
@@ -67,7 +67,7 @@ class Feed:
                 self._target.saved(trial, record.data["path"])
 
     def _report(self, record: Record, trial: TrialHistory, *, is_new: bool) -> None:
-        report = Report(record.at, record.data["attempt"], record.data["metrics"], record.data.get("saved", ""))
+        report = TrialReport(record.at, record.data["attempt"], record.data["metrics"], record.data.get("saved", ""))
         number = self._num_reports[trial.id] = self._num_reports.get(trial.id, 0) + 1
         total = float(report.metrics.get("time_total_s") or 0.0)
         restored_s = self._restored_s.get(trial.id, 0.0)

@@ -23,7 +23,7 @@ from windlass.tune.folder import SweepFolder
 from windlass.tune.followers.feed import Feed
 from windlass.tune.followers.target import FileTarget, Target
 
-__all__ = ["Follower"]
+__all__ = ["SweepFollower"]
 
 _BATCH_BYTES = 1 << 20
 _POLL_S = 0.5
@@ -31,7 +31,7 @@ _ORPHAN_S = 30.0
 _TAIL_BYTES = 1 << 16
 
 
-class Follower:
+class SweepFollower:
     """Follows one sweep for one target.
 
     Args:
@@ -157,7 +157,7 @@ class Follower:
             self._feed.take(record, is_new=place > self._told_to)
             if record.kind == records.SWEEP_ENDED:
                 self._is_over = True
-            elif record.kind in (records.SWEEP_OPENED, records.SWEEP_ASKED):
+            elif record.kind in (records.SWEEP_OPENED, records.SWEEP_REQUESTED):
                 self._is_over = False
         self._position = end
         if end > self._told_to:

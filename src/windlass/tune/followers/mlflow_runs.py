@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from windlass.core.errors import PreconditionError
 from windlass.tune.controller.journal.history import TrialHistory
-from windlass.tune.followers.target import Sweep, Target, plain_values
+from windlass.tune.followers.target import FollowedSweep, Target, plain_values
 from windlass.tune.results.columns import NestedMetrics, flatten
 
 __all__ = ["MLflowTarget"]
@@ -60,7 +60,7 @@ class MLflowTarget(Target):
         self._runs: dict[str, str] = {}
         self._metrics: dict[str, list[Any]] = {}
 
-    def open(self, sweep: Sweep) -> None:
+    def open(self, sweep: FollowedSweep) -> None:
         """Find the library and the experiment, which is made if it is new.
 
         Raises:

@@ -11,11 +11,11 @@ from windlass.tune.controller.journal.history import TrialHistory
 from windlass.tune.folder import SweepFolder
 from windlass.tune.results.columns import NestedMetrics
 
-__all__ = ["FileTarget", "Pieces", "Sweep", "Target", "plain_values", "trial_path"]
+__all__ = ["FileTarget", "FollowedSweep", "Pieces", "Target", "plain_values", "trial_path"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class FollowedSweep:
     """The sweep that is followed; `trainable` is its name for people."""
 
     name: str
@@ -32,7 +32,7 @@ class Target:
 
     name: ClassVar[str]
 
-    def open(self, sweep: Sweep) -> None:
+    def open(self, sweep: FollowedSweep) -> None:
         """Begin; called once, before anything else.
 
         Raises:
@@ -89,9 +89,9 @@ class FileTarget(Target):
 
     def __init__(self) -> None:
         self.pieces = Pieces()
-        self.sweep: Sweep | None = None
+        self.sweep: FollowedSweep | None = None
 
-    def open(self, sweep: Sweep) -> None:
+    def open(self, sweep: FollowedSweep) -> None:
         """See `Target`."""
         self.sweep = sweep
 

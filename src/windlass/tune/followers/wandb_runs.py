@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from windlass.core.errors import PreconditionError
 from windlass.tune.controller.journal.history import TrialHistory
 from windlass.tune.errors import BadValueError
-from windlass.tune.followers.target import Sweep, Target
+from windlass.tune.followers.target import FollowedSweep, Target
 from windlass.tune.results.columns import NestedMetrics, flatten
 
 __all__ = ["WandbTarget"]
@@ -60,7 +60,7 @@ class WandbTarget(Target):
         self._wandb = client
         self._runs: dict[str, Any] = {}
 
-    def open(self, sweep: Sweep) -> None:
+    def open(self, sweep: FollowedSweep) -> None:
         """Find the library.
 
         Raises:

@@ -17,7 +17,7 @@ from windlass.tune.pictures.canvas import (
 )
 from windlass.tune.pictures.points import Goal, Point, goal_of, is_log, points_of, tip_of
 from windlass.tune.results.rows import reports_of
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 __all__ = ["draw_curves", "draw_history"]
 
@@ -42,7 +42,7 @@ def draw_history(history: History, metric: str = "", mode: str = "") -> Picture:
     axes.step(
         [point.trial.number for point in points], steps, where="post", color=COLORS[1], linewidth=2, label="best so far"
     )
-    failed = [trial.number for trial in history.trials.values() if trial.status is Status.ERROR]
+    failed = [trial.number for trial in history.trials.values() if trial.status is TrialStatus.ERROR]
     if failed:
         axes.plot(
             failed,

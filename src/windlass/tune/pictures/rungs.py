@@ -7,7 +7,7 @@ from collections import Counter
 from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.pictures.canvas import INK, MUTED, Picture, axes_of, new_picture, pick_evenly, score_colors
 from windlass.tune.pictures.points import Point, goal_of, points_of, tip_of
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 __all__ = ["draw_rungs", "rungs_of"]
 
@@ -69,11 +69,11 @@ def draw_rungs(history: History, metric: str = "", mode: str = "") -> Picture:
 
 
 def _end_of(trial: TrialHistory) -> str:
-    if trial.status is Status.ERROR:
+    if trial.status is TrialStatus.ERROR:
         return "failed"
-    if trial.status is Status.PAUSED:
+    if trial.status is TrialStatus.PAUSED:
         return "paused"
-    if trial.status is not Status.TERMINATED:
+    if trial.status is not TrialStatus.TERMINATED:
         return "running"
     stopped = any(made.decision == "stop" and made.by == "scheduler" for made in trial.decisions)
     return "stopped" if stopped else "done"

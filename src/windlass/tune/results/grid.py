@@ -12,7 +12,7 @@ from windlass.tune.results.errors import BestTrialError, MetricError, TrialError
 from windlass.tune.results.pareto import front_of
 from windlass.tune.results.result import Result
 from windlass.tune.results.scores import metric_names
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,14 +109,14 @@ class ResultGrid(Sequence[Result]):
     @property
     def num_errors(self) -> int:
         """Trials that failed."""
-        return self._count(Status.ERROR)
+        return self._count(TrialStatus.ERROR)
 
     @property
     def num_terminated(self) -> int:
         """Trials that ended without an error."""
-        return self._count(Status.TERMINATED)
+        return self._count(TrialStatus.TERMINATED)
 
-    def _count(self, status: Status) -> int:
+    def _count(self, status: TrialStatus) -> int:
         return sum(trial.status is status for trial in self.analysis.history.trials.values())
 
     def __len__(self) -> int:

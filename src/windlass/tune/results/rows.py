@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from windlass.tune.controller.journal.history import AttemptHistory, DecisionMade, History, Report, TrialHistory
+from windlass.tune.controller.journal.history import AttemptHistory, DecisionMade, History, TrialHistory, TrialReport
 from windlass.tune.results.columns import NestedMetrics, flatten, is_nan, tag_of
 from windlass.tune.trial import SavedState
 
@@ -31,7 +31,7 @@ class Row:
         time_restored_s: `time_total_s` of what its attempt restored.
     """
 
-    report: Report
+    report: TrialReport
     attempt: AttemptHistory
     time_before_s: float
     time_restored_s: float
@@ -92,7 +92,7 @@ def tag_at(trial: TrialHistory, tag: str | None = None) -> str:
     return (trial.tag if tag is None else tag) or tag_of(trial.number, _first_assigned(trial))
 
 
-def reports_of(trial: TrialHistory) -> list[Report]:
+def reports_of(trial: TrialHistory) -> list[TrialReport]:
     """The reports of a trial since it last began anew."""
     anew = [made.at for made in trial.decisions if made.decision == "restart"]
     return [report for report in trial.reports if report.at >= anew[-1]] if anew else trial.reports
@@ -101,7 +101,7 @@ def reports_of(trial: TrialHistory) -> list[Report]:
 def _rows(trial: TrialHistory, history: History) -> Iterator[Row]:
     attempts = {attempt.number: attempt for attempt in trial.attempts}
     restored_s: dict[int, float] = {}
-    before: Report | None = None
+    before: TrialReport | None = None
     for report in reports_of(trial):
         attempt = attempts.get(report.attempt, _NO_ATTEMPT)
         if report.attempt not in restored_s:
@@ -126,7 +126,7 @@ def rows_of(trial: TrialHistory, history: History) -> Iterator[dict[str, Any]]:
     return (flatten(make_result(trial, row)) for row in _rows(trial, history))
 
 
-def last_result(trial: TrialHistory, history: History, report: Report | None = None) -> NestedMetrics:
+def last_result(trial: TrialHistory, history: History, report: TrialReport | None = None) -> NestedMetrics:
     """The newest report of a trial, or a certain one, with everything filled in; empty for a trial without."""
     reports = reports_of(trial)
     wanted = report or (reports[-1] if reports else None)
@@ -135,7 +135,7 @@ def last_result(trial: TrialHistory, history: History, report: Report | None = N
     return next(make_result(trial, row) for row in _rows(trial, history) if row.report is wanted)
 
 
-def best_report(trial: TrialHistory, metric: str, mode: str) -> Report | None:
+def best_report(trial: TrialHistory, metric: str, mode: str) -> TrialReport | None:
     """The first report with a trial's highest or lowest value of a metric; NaN does not count."""
     scored = [report for report in reports_of(trial) if _is_comparable(report.metrics.get(metric))]
     pick = max if mode == "max" else min

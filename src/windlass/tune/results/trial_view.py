@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass.tune.controller.journal.history import History, TrialHistory
-from windlass.tune.controller.settings import Keep
+from windlass.tune.controller.settings import RetentionPolicy
 from windlass.tune.results.columns import AUTO_FILLED, NestedMetrics, is_nan
 from windlass.tune.results.errors import TrialError
 from windlass.tune.results.rows import last_result, reports_of, tag_at
 from windlass.tune.results.scores import summary
-from windlass.tune.trial import SavedState, Status
+from windlass.tune.trial import SavedState, TrialStatus
 
 if TYPE_CHECKING:
     from windlass.tune.trainable.checkpoint import Checkpoint
@@ -51,8 +51,8 @@ class MetricSummaries(Mapping[str, dict[str, Any]]):
 class TrialView:
     """One trial, as an analysis shows it. Equal to any other view of the same trial of the same sweep."""
 
-    PENDING, RUNNING, PAUSED = Status.PENDING, Status.RUNNING, Status.PAUSED
-    TERMINATED, ERROR = Status.TERMINATED, Status.ERROR
+    PENDING, RUNNING, PAUSED = TrialStatus.PENDING, TrialStatus.RUNNING, TrialStatus.PAUSED
+    TERMINATED, ERROR = TrialStatus.TERMINATED, TrialStatus.ERROR
 
     def __init__(self, history: TrialHistory, sweep: History, folder: str) -> None:
         self.history = history
@@ -75,7 +75,7 @@ class TrialView:
         return self.history.assigned
 
     @property
-    def status(self) -> Status:
+    def status(self) -> TrialStatus:
         """PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
         return self.history.status
 
@@ -115,7 +115,7 @@ class TrialView:
     def best_checkpoints(self) -> list[tuple[Checkpoint, NestedMetrics]]:
         """Kept checkpoints with the results they belong to, the best by the sweep's own rule last."""
         found = [(saved, self._metrics_of(saved)) for saved in self.history.checkpoints]
-        keep = self._sweep.settings.keep if self._sweep.settings else Keep()
+        keep = self._sweep.settings.keep if self._sweep.settings else RetentionPolicy()
         if keep.score_attribute:
             sign = -1.0 if keep.order == "min" else 1.0
             found.sort(key=lambda item: _rank(item[1].get(keep.score_attribute), sign))
@@ -130,7 +130,7 @@ class TrialView:
 
     def get_error(self) -> TrialError | None:
         """What ended it, with its own traceback; None for a trial that ended well."""
-        if self.history.status is Status.TERMINATED or not self.history.error:
+        if self.history.status is TrialStatus.TERMINATED or not self.history.error:
             return None
         return TrialError(self.trial_id, self.history.kind, self.history.error)
 

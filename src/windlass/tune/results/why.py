@@ -11,7 +11,7 @@ from windlass.tune.controller.journal.history import AttemptHistory, DecisionMad
 from windlass.tune.results.columns import flatten
 from windlass.tune.results.errors import TrialMissingError
 from windlass.tune.results.lineages import lineage
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 __all__ = ["explain", "explain_wait", "find_trial", "format_value"]
 
@@ -61,7 +61,7 @@ def explain(history: History, trial: str) -> list[str]:
         first, *more = text.split("\n")
         lines.append(f"  {duration(at - history.created_at):>{width}}  {first}")
         lines.extend(f"  {'':>{width}}  {line}" for line in more)
-    if not found.status.is_over and found.status is not Status.RUNNING:
+    if not found.status.is_over and found.status is not TrialStatus.RUNNING:
         lines.append(f"  waits: {_wait_of(history, found)}")
     return lines
 
@@ -71,7 +71,7 @@ def _headline(history: History, trial: TrialHistory) -> str:
     goal = history.goal.metrics[0] if history.goal.metrics else ""
     value = (trial.last or {}).get(goal)
     newest = f", {goal} {format_value(value)}" if value is not None else ""
-    kind = f" ({trial.kind})" if trial.status is Status.ERROR and trial.kind else ""
+    kind = f" ({trial.kind})" if trial.status is TrialStatus.ERROR and trial.kind else ""
     return f"trial {trial.id}: {trial.status}{kind}, {reports}, iteration {trial.iteration}{newest}"
 
 
@@ -161,17 +161,17 @@ def _wait_of(history: History, trial: TrialHistory) -> str:
         return trial.why
     if history.ended_why:
         return f"the sweep has ended: {history.ended_why}"
-    if trial.status is Status.PAUSED:
+    if trial.status is TrialStatus.PAUSED:
         return "for its scheduler to let it go on"
-    running = history.counts[Status.RUNNING]
+    running = history.counts[TrialStatus.RUNNING]
     return f"for a slot; {count(running, 'trial')} running" if running else "for a slot; none has joined"
 
 
 def explain_wait(history: History) -> list[str]:
     """What the trials that neither run nor are over wait for, the most frequent reason first; constant per trial."""
-    reasons: Counter[tuple[Status, str]] = Counter()
+    reasons: Counter[tuple[TrialStatus, str]] = Counter()
     for trial in history.trials.values():
-        if trial.status in (Status.PENDING, Status.PAUSED):
+        if trial.status in (TrialStatus.PENDING, TrialStatus.PAUSED):
             reasons[trial.status, _wait_of(history, trial)] += 1
     return [f"{count} {status}: {reason}" for (status, reason), count in reasons.most_common()]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from windlass.tune.schedulers.hyperband import HyperBandScheduler
 from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
-from windlass.tune.trial import Metrics, Status, Trial
+from windlass.tune.trial import Metrics, Trial, TrialStatus
 
 __all__ = ["HyperBandForBOHB"]
 
@@ -26,7 +26,7 @@ class HyperBandForBOHB(HyperBandScheduler):
             return GO_ON
         result["hyperband_info/budget"] = bracket.milestone
         others = (one.trial for one in bracket.live.values() if one.trial is not trial)
-        if not bracket.is_filled or any(other.status is not Status.PAUSED for other in others):
+        if not bracket.is_filled or any(other.status is not TrialStatus.PAUSED for other in others):
             what = "until its bracket is full and all have come"
             return Verdict(Decision.PAUSE, f"it waits at {self.time_attr} {bracket.milestone} {what}")
         return self._process(sweep, bracket, trial)

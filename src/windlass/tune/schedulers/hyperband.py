@@ -13,7 +13,7 @@ from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
 from windlass.tune.schedulers.hyperband_bracket import Bracket
 from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
-from windlass.tune.trial import Metrics, Status, Trial
+from windlass.tune.trial import Metrics, Trial, TrialStatus
 
 __all__ = ["HyperBandScheduler"]
 
@@ -150,7 +150,7 @@ class HyperBandScheduler(FIFO):
                 continue
             if trial is current:
                 verdict = GO_ON
-            elif trial.status is Status.PAUSED:
+            elif trial.status is TrialStatus.PAUSED:
                 sweep.unpause(trial, f"among the best {len(good)} of {num} {at}")
         if bracket.is_finished:
             over = self._finish(sweep, bracket, good, current, at)
@@ -188,7 +188,7 @@ class HyperBandScheduler(FIFO):
         """Nothing runs: go on with a bracket all of whose trials have come to a milestone, and that nobody halved."""
         for band in self._bands:
             for bracket in band:
-                if bracket is None or not any(one.trial.status is Status.PAUSED for one in bracket.live.values()):
+                if bracket is None or not any(one.trial.status is TrialStatus.PAUSED for one in bracket.live.values()):
                     continue
                 self._process(sweep, bracket)
                 if sweep.pending:

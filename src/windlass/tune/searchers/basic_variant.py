@@ -1,7 +1,7 @@
 """Random search and grids: every sample makes one trial per point of the grid, all else drawn at random.
 
 The trial with a number has the same configuration whatever ran before it, at any concurrency, after any restart:
-every draw has a key of its own (`windlass.tune.draws`).
+every draw has a key of its own (`windlass.tune.rng`).
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.tune.draws import draw_int
 from windlass.tune.errors import BadValueError
+from windlass.tune.rng import draw_int
 from windlass.tune.searchers.defaults import SearcherDefaults
 from windlass.tune.searchers.missing import library
 from windlass.tune.searchers.protocol import Goal, Suggestion

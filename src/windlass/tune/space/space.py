@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from windlass.tune.draws import draw_int
+from windlass.tune.rng import draw_int
 from windlass.tune.space.computed import Computed
 from windlass.tune.space.domains import NUM_BITS
 from windlass.tune.space.errors import SpaceError

@@ -25,24 +25,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     _leave_the_job()
     os.environ["WINDLASS_HOME"] = str(folder.parent.parent)
     from windlass.tune.sweep.head import run_head  # lazy: after the environment is ours
-    from windlass.tune.sweep.wishes import drop_wishes, read_wishes  # lazy: as above
+    from windlass.tune.sweep.pending_requests import delete_pending_requests, read_pending_requests  # lazy: as above
 
-    wishes = read_wishes(folder)
+    wishes = read_pending_requests(folder)
 
     def heard(controller: object) -> None:
         """After a turn the journal has what was wished; a head that is killed before leaves it to the next one."""
         if wishes:
-            drop_wishes(folder)
+            delete_pending_requests(folder)
             wishes.clear()
 
     try:
         ending = run_head(folder, log=_say, on_turn=heard, **wishes)
     except WindlassError as error:
-        drop_wishes(folder)  # the next head would be refused as well
+        delete_pending_requests(folder)  # the next head would be refused as well
         _say(error.render())
         return error.exit_code
     if ending.is_over:
-        drop_wishes(folder)
+        delete_pending_requests(folder)
     _say(ending.why)
     return 0 if ending.is_over else EXIT_RESUMABLE
 

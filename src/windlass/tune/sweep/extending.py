@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from windlass.tune.controller.restore import Beginning, Extension, read_beginning
-from windlass.tune.controller.settings import Settings
+from windlass.tune.controller.restore import Extension, SweepOrigin, read_origin
+from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.folder import SweepFolder
 from windlass.tune.space import check_same_names
 from windlass.tune.stoppers import MetricStopper, stopper_settings
@@ -24,7 +24,7 @@ def make_extension(
     """What a head is told to extend the sweep in a folder by.
 
     Args:
-        settings: fields of `Settings` with new values.
+        settings: fields of `SweepSettings` with new values.
         space: of each name that is to vary otherwise, its words as in a file; the others stay.
         stop: bounds of metrics, instead of those that there are; empty: as before.
 
@@ -52,7 +52,7 @@ def unchanged_by(folder: Path, more: Extension) -> str:
     return beginning.unchanged(more) if beginning is not None else ""
 
 
-def as_extended(record: SweepRecord, beginning: Beginning | None, more: Extension | None) -> SweepRecord:
+def as_extended(record: SweepRecord, beginning: SweepOrigin | None, more: Extension | None) -> SweepRecord:
     """A sweep as it is by now: as it was declared, with its extensions, and one more."""
     sweep = record.sweep
     for one in (beginning, more):
@@ -63,5 +63,5 @@ def as_extended(record: SweepRecord, beginning: Beginning | None, more: Extensio
     return dataclasses.replace(record, sweep=sweep)
 
 
-def _beginning(folder: Path) -> Beginning | None:
-    return read_beginning(SweepFolder(folder), Settings(name=folder.name))
+def _beginning(folder: Path) -> SweepOrigin | None:
+    return read_origin(SweepFolder(folder), SweepSettings(name=folder.name))

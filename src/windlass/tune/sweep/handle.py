@@ -100,12 +100,12 @@ class SweepHandle:
 
     def run_of(self, trial: str, attempt: int) -> str:
         """The id of the run that an attempt of a trial is; empty where trials are no runs of their own."""
-        from windlass.tune.executors.runs.blueprint import BLUEPRINT, read_blueprint  # lazy: many have none
+        from windlass.tune.executors.runs.trial_template import BLUEPRINT, read_trial_template  # lazy: many have none
         from windlass.tune.sweep.record import read_record
 
         if not (self.folder / BLUEPRINT).exists() or read_record(self.folder).sweep.trainable:
             return ""
-        return read_blueprint(self.folder).run_id(trial, attempt)
+        return read_trial_template(self.folder).run_id(trial, attempt)
 
     # --- asking
 

@@ -11,12 +11,12 @@ from typing import Any
 from windlass.core.errors import UsageError
 from windlass.plan import Plan
 from windlass.runs.home import Home
-from windlass.tune.controller.changes import changed
-from windlass.tune.controller.controller import Controller, Ending
-from windlass.tune.controller.restore import read_beginning
-from windlass.tune.controller.settings import Settings
+from windlass.tune.controller.controller import Controller, HeadOutcome
+from windlass.tune.controller.request_handler import changed
+from windlass.tune.controller.restore import read_origin
+from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.protocol import Executor
-from windlass.tune.executors.runs import Blueprint, RunsExecutor, overrides_of, read_blueprint
+from windlass.tune.executors.runs import RunsExecutor, TrialTemplate, overrides_of, read_trial_template
 from windlass.tune.executors.runs.needs import capacity_of, needed
 from windlass.tune.executors.slots import SlotsExecutor
 from windlass.tune.folder import SweepFolder
@@ -40,7 +40,7 @@ __all__ = ["make_controller", "run_head", "setup_of"]
 Log = Callable[[str], None]
 
 
-def run_head(folder: Path, *, in_process: bool = False, log: Log = lambda line: None, **more: Any) -> Ending:
+def run_head(folder: Path, *, in_process: bool = False, log: Log = lambda line: None, **more: Any) -> HeadOutcome:
     """Run a sweep to its end from where its journal is; blocks.
 
     A head that is interrupted leaves runs and slots going, and the next one takes over. Safe to call at any time: only
@@ -62,8 +62,8 @@ def make_controller(
 ) -> Controller:
     """The controller of a declared sweep, new or restored; see `run_head`."""
     home = home or Home(folder.parent.parent)
-    record, blueprint = read_record(folder), read_blueprint(folder)
-    beginning, extend = read_beginning(SweepFolder(folder), Settings(name=record.name)), more.get("extend")
+    record, blueprint = read_record(folder), read_trial_template(folder)
+    beginning, extend = read_origin(SweepFolder(folder), SweepSettings(name=record.name)), more.get("extend")
     setup = setup_of(as_extended(record, beginning, extend), blueprint, home)
     settings = setup.settings
     if beginning is None:  # no head has come so far: the sweep begins as it is wanted now
@@ -86,7 +86,7 @@ def make_controller(
     return Controller.restore(**arguments, **more)
 
 
-def setup_of(record: SweepRecord, blueprint: Blueprint, home: Home, origins: Origins = NO_ORIGINS) -> Setup:
+def setup_of(record: SweepRecord, blueprint: TrialTemplate, home: Home, origins: Origins = NO_ORIGINS) -> Setup:
     """What a controller needs for a declared sweep, read and checked together.
 
     Raises:
@@ -110,14 +110,14 @@ def setup_of(record: SweepRecord, blueprint: Blueprint, home: Home, origins: Ori
     return dataclasses.replace(setup, work=work, settings=settings, described={**setup.described, **described})
 
 
-def _see_code(blueprint: Blueprint) -> None:
+def _see_code(blueprint: TrialTemplate) -> None:
     """Let this process import what stands in the experiment's code folder; workers have their run's own checkout."""
     code = str(blueprint.base / str(blueprint.plan.experiment.get("code", ".")))
     if code not in sys.path:
         sys.path.insert(0, code)
 
 
-def _num_slots(record: SweepRecord, blueprint: Blueprint, space: Mapping[str, Any]) -> int:
+def _num_slots(record: SweepRecord, blueprint: TrialTemplate, space: Mapping[str, Any]) -> int:
     """Trials at once: what the sweep says, or what the place holds, and never more than there are trials."""
     sweep, most = record.sweep, capacity_of(blueprint)
     if sweep.num_slots or sweep.samples < 0:
@@ -126,7 +126,7 @@ def _num_slots(record: SweepRecord, blueprint: Blueprint, space: Mapping[str, An
 
 
 def _resources(
-    record: SweepRecord, blueprint: Blueprint, home: Home
+    record: SweepRecord, blueprint: TrialTemplate, home: Home
 ) -> Resources | Callable[[dict[str, Any]], Resources]:
     """What a trial takes: of its own plan where the space changes tasks, else of the experiment's."""
     if record.sweep.trainable or not any(name.startswith("tasks.") for name in record.sweep.space):

@@ -14,13 +14,13 @@ from windlass.runs.home import Home
 from windlass.spec import Checkpoints, Context, Experiment, Limit, Retry, Stall, Task
 from windlass.tune.controller.restore import Extension
 from windlass.tune.controller.settings import Resume
-from windlass.tune.executors.runs import read_blueprint
+from windlass.tune.executors.runs import read_trial_template
 from windlass.tune.sweep.finding import has_head
 from windlass.tune.sweep.handle import SweepHandle
 from windlass.tune.sweep.head import run_head
+from windlass.tune.sweep.pending_requests import write_pending_requests
 from windlass.tune.sweep.preparing import PreparedSweep, prepare_sweep
 from windlass.tune.sweep.record import read_record
-from windlass.tune.sweep.wishes import leave_wishes
 
 __all__ = ["HEAD_LOG", "launch_sweep", "start_head"]
 
@@ -85,15 +85,15 @@ def start_head(
         raise PreconditionError(
             f"sweep {folder.name} has a head already", hint=f"windlass sweep show {folder.name}", code="sweep-has-head"
         )
-    leave_wishes(folder, resume, extend)
-    profile = read_blueprint(folder).plan.site.profile
+    write_pending_requests(folder, resume, extend)
+    profile = read_trial_template(folder).plan.site.profile
     if profile is not None and not profile.ssh:
         return f"run {_head_run(folder, home, log).id}"
     return f"process {_head_process(folder)}"
 
 
 def _head_run(folder: Path, home: Home, log: Log) -> Run:
-    record, plan = read_record(folder), read_blueprint(folder).plan
+    record, plan = read_record(folder), read_trial_template(folder).plan
     task = Task(
         run=(sys.executable, "-m", "windlass.tune.sweep", str(folder)),
         cpus=1,

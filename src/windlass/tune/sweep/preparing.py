@@ -14,7 +14,7 @@ from windlass.launch import Options, Prepared, prepare_file
 from windlass.runs.home import Home
 from windlass.sites.profile import Profile
 from windlass.spec import Sweep
-from windlass.tune.executors.runs import Blueprint, overrides_of
+from windlass.tune.executors.runs import TrialTemplate, overrides_of
 from windlass.tune.space import Space
 from windlass.tune.sweep.declared import at_place
 from windlass.tune.sweep.head import setup_of
@@ -33,7 +33,7 @@ class PreparedSweep:
 
     record: SweepRecord
     prepared: Prepared
-    blueprint: Blueprint
+    blueprint: TrialTemplate
     example: Prepared
 
     @property
@@ -98,7 +98,7 @@ def prepare_sweep(
     if not is_name(name):
         problem = Problem(f"`{name}` cannot name a sweep", "bad-name", None, NAME_RULE)
         raise SpecError([problem])
-    blueprint = Blueprint.of(prepared, name)
+    blueprint = TrialTemplate.of(prepared, name)
     record = SweepRecord(name=name, sweep=sweep, file=str(path.absolute()), place=_place_of(prepared))
     _check_overrides(sweep, overrides)
     check_keep(sweep, prepared.plan.site.profile, origins)
@@ -142,7 +142,7 @@ def _place_of(prepared: Prepared) -> str:
 
 
 def _example(
-    sweep: Sweep, space: Mapping[str, Any], blueprint: Blueprint, prepared: Prepared, origins: Mapping[str, Place]
+    sweep: Sweep, space: Mapping[str, Any], blueprint: TrialTemplate, prepared: Prepared, origins: Mapping[str, Place]
 ) -> Prepared:
     """Plan a trial, so that a name or a value that the experiment refuses is told before anything starts."""
     if sweep.trainable:

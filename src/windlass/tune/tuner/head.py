@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from windlass.tune.controller.controller import Controller, Ending
+from windlass.tune.controller.controller import Controller, HeadOutcome
 from windlass.tune.errors import BadValueError
 from windlass.tune.executors.protocol import Executor, Work
 from windlass.tune.folder import SweepFolder
@@ -20,7 +20,7 @@ from windlass.tune.tuner.setup import Setup
 
 if TYPE_CHECKING:
     from windlass.tune.followers.processes import FollowerProcesses
-    from windlass.tune.tuner.watched import Watched
+    from windlass.tune.tuner.callback_executor import CallbackExecutor
     from windlass.tune.views.head import HeadView
 
 __all__ = ["run_head"]
@@ -125,9 +125,9 @@ def _arguments(setup: Setup, executor: Executor) -> dict[str, Any]:
     }
 
 
-def _drive(executor: Executor, run: Callable[[], Ending]) -> Ending:
+def _drive(executor: Executor, run: Callable[[], HeadOutcome]) -> HeadOutcome:
     """Run the controller; where trials are in this process it gets a thread, so that a debugger has the caller's."""
-    host: Callable[[Callable[[], Ending]], Ending] | None = getattr(executor, "host", None)
+    host: Callable[[Callable[[], HeadOutcome]], HeadOutcome] | None = getattr(executor, "host", None)
     return run() if host is None else host(run)
 
 
@@ -156,15 +156,17 @@ def _with_own_folder(setup: Setup) -> Setup:
     return dataclasses.replace(setup, folder=SweepFolder(path), work=work, settings=settings, described=described)
 
 
-def _watched(setup: Setup, run: RunConfig, callbacks: Sequence[Any], executor: Executor) -> Watched | None:
+def _watched(setup: Setup, run: RunConfig, callbacks: Sequence[Any], executor: Executor) -> CallbackExecutor | None:
     """The executor with callbacks around it; None where there are none."""
     if not callbacks:
         return None
-    from windlass.tune.tuner.watched import LiveTrial, Watched  # lazy: as above
+    from windlass.tune.tuner.callback_executor import CallbackExecutor, LiveTrial  # lazy: as above
 
     name = str(setup.described["trainable"]["type"]).rpartition(":")[2]
     folder = str(setup.folder.path)
-    watched = Watched(executor, callbacks, lambda trial: LiveTrial(trial, name, setup.trial_name_creator, folder))
+    watched = CallbackExecutor(
+        executor, callbacks, lambda trial: LiveTrial(trial, name, setup.trial_name_creator, folder)
+    )
     samples = setup.settings.num_samples
     watched.set_up(stop=run.stop, num_samples=samples, total_num_samples=samples)
     return watched
@@ -175,13 +177,13 @@ def _view(run: RunConfig) -> HeadView | None:
     if verbosity <= 0:
         return None
     from windlass.tune.views.head import HeadView  # lazy: a silent sweep needs none
-    from windlass.tune.views.live import View  # lazy: as above
+    from windlass.tune.views.live import LiveView  # lazy: as above
     from windlass.tune.views.reporters import settings_of  # lazy: as above
 
-    return HeadView(View(verbosity=verbosity, settings=settings_of(run.progress_reporter)))
+    return HeadView(LiveView(verbosity=verbosity, settings=settings_of(run.progress_reporter)))
 
 
-def _results(setup: Setup, ending: Ending) -> ResultGrid:
+def _results(setup: Setup, ending: HeadOutcome) -> ResultGrid:
     grid = ResultGrid(setup.folder.path)
     if not ending.is_over:
         sys.stderr.write(f"{ending.why}; go on with Tuner.restore({str(setup.folder.path)!r}, ...)\n")

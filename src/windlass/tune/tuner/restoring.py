@@ -9,8 +9,8 @@ from typing import Any
 
 from windlass.core.errors import UsageError
 from windlass.tune.controller.journal.stream import no_sweep
-from windlass.tune.controller.restore import Beginning, Extension, read_beginning
-from windlass.tune.controller.settings import Resume, Settings
+from windlass.tune.controller.restore import Extension, SweepOrigin, read_origin
+from windlass.tune.controller.settings import Resume, SweepSettings
 from windlass.tune.errors import BadValueError, MismatchError
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
@@ -64,7 +64,7 @@ def make_restored(
     code, shape = unwrap(resolve_trainable(trainable))
     check_trainable(code)
     resources = shape_of(code, shape)
-    beginning = read_beginning(folder, Settings(name="", resources=resources))
+    beginning = read_origin(folder, SweepSettings(name="", resources=resources))
     if beginning is None:
         raise no_sweep(folder)
     created = beginning.created
@@ -75,7 +75,7 @@ def make_restored(
         raise _only_new(f"stop=TimeoutStopper({timeout_s:g})", beginning, beginning.settings.time_budget_s)
     if stopper is None and beginning.stopper is not None:
         stopper = stopper_from(beginning.stopper)
-    settings = Settings(
+    settings = SweepSettings(
         name=beginning.settings.name, goal=beginning.settings.goal, resources=resources, time_budget_s=timeout_s
     )
     described = {"trainable": created["trainable"], "space": created["space"], "stopper": created.get("stopper")}
@@ -100,7 +100,7 @@ def restoring(
     """What `Controller.restore` is told.
 
     Args:
-        more: an extension: fields of `Settings`, and `space` and `stop` where they change; None: none.
+        more: an extension: fields of `SweepSettings`, and `space` and `stop` where they change; None: none.
         note: takes a sentence for people if it changes nothing; it is left out then.
     """
     modes: dict[str, Any] = {name: str(getattr(resume, name)) for name in ("finished", "unfinished", "errored")}
@@ -112,7 +112,7 @@ def restoring(
             settings.setdefault("time_budget_s", setup.settings.time_budget_s)
         space = describe(setup.space) if "space" in more else None
         extension = Extension(settings=settings, space=space, stopper=stopper)
-        beginning = read_beginning(setup.folder, setup.settings)
+        beginning = read_origin(setup.folder, setup.settings)
         unchanged = beginning.unchanged(extension) if beginning is not None else ""
         if unchanged:
             note(unchanged)
@@ -131,7 +131,7 @@ def _check_same_code(created: Mapping[str, Any], code: Any) -> None:
         raise MismatchError(message, hint=f"restore it with {ran}", code="sweep-differs")
 
 
-def _check_same_settings(beginning: Beginning, tuning: TuneConfig, run: RunConfig) -> None:
+def _check_same_settings(beginning: SweepOrigin, tuning: TuneConfig, run: RunConfig) -> None:
     """Refuse a setting that would be ignored; one that says what the journal has, or nothing, is none."""
     now, told = beginning.settings, beginning.created["trainable"]
     modes = tuple("max" if is_max else "min" for is_max in now.goal.is_max)
@@ -164,7 +164,7 @@ def _check_same_settings(beginning: Beginning, tuning: TuneConfig, run: RunConfi
             raise _only_new(f"{_SAID_AS.get(name, name)}={stated!r}", beginning, value)
 
 
-def _only_new(said: str, beginning: Beginning, value: object) -> UsageError:
+def _only_new(said: str, beginning: SweepOrigin, value: object) -> UsageError:
     return BadValueError(
         f"{said} is for a new sweep; {beginning.settings.name} has {value!r}",
         hint="leave it out; Tuner.extend changes samples, limits, stop condition and space",
@@ -172,7 +172,7 @@ def _only_new(said: str, beginning: Beginning, value: object) -> UsageError:
     )
 
 
-def _space(beginning: Beginning, param_space: Any, *, is_extended: bool) -> Mapping[str, Any]:
+def _space(beginning: SweepOrigin, param_space: Any, *, is_extended: bool) -> Mapping[str, Any]:
     if param_space is None:
         return read_space(beginning.space or {})
     before, now = (json.dumps(space, sort_keys=True) for space in (beginning.space, describe(param_space)))
@@ -187,7 +187,7 @@ def _space(beginning: Beginning, param_space: Any, *, is_extended: bool) -> Mapp
     return found
 
 
-def _check_names(beginning: Beginning, param_space: Any) -> None:
+def _check_names(beginning: SweepOrigin, param_space: Any) -> None:
     try:
         old = read_space(beginning.space or {})
     except SpaceError:  # functions that stand in no module: what they belong to is not known without them
@@ -211,7 +211,7 @@ def _searcher(created: Mapping[str, Any], tuning: TuneConfig) -> Any:
     return searcher_from(created["searcher"])
 
 
-def _work(beginning: Beginning, code: Any, folder: SweepFolder, run: RunConfig) -> Work:
+def _work(beginning: SweepOrigin, code: Any, folder: SweepFolder, run: RunConfig) -> Work:
     said = dict(beginning.created["trainable"])
     said.pop("type")
     if "://" not in said["storage"]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windlass.tune.controller.settings import Keep, Settings
+from windlass.tune.controller.settings import RetentionPolicy, SweepSettings
 from windlass.tune.errors import BadValueError
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
@@ -26,7 +26,7 @@ from windlass.tune.trainable.wrapping import unwrap
 from windlass.tune.trial import Resources
 from windlass.tune.tuner.choices import make_scheduler, make_searcher
 from windlass.tune.tuner.configs import RunConfig, TuneConfig
-from windlass.tune.tuner.goals import resolve_goal
+from windlass.tune.tuner.objectives import resolve_goal
 
 __all__ = ["Setup", "default_storage", "make_setup", "place_of", "shape_of", "work_options"]
 
@@ -42,7 +42,7 @@ class Setup:
         trial_name_creator: makes the names of trials that callbacks see.
     """
 
-    settings: Settings
+    settings: SweepSettings
     space: Mapping[str, Any]
     described: Mapping[str, Any]
     searcher: Searcher
@@ -110,8 +110,8 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
     )
 
 
-def _settings(name: str, goal: Goal, tuning: TuneConfig, run: RunConfig, code: Any, shape: Any) -> Settings:
-    return Settings(
+def _settings(name: str, goal: Goal, tuning: TuneConfig, run: RunConfig, code: Any, shape: Any) -> SweepSettings:
+    return SweepSettings(
         name=name,
         goal=goal,
         num_samples=tuning.num_samples,
@@ -131,7 +131,7 @@ def _settings(name: str, goal: Goal, tuning: TuneConfig, run: RunConfig, code: A
     )
 
 
-def _check_prices(settings: Settings) -> None:
+def _check_prices(settings: SweepSettings) -> None:
     """Refuse a limit of costs where nothing that trials hold has a price."""
     shape = settings.resources
     if not settings.max_cost or not isinstance(shape, Resources) or shape.total.keys() & settings.prices.keys():
@@ -281,9 +281,9 @@ def work_options(run: RunConfig) -> dict[str, Any]:
     }
 
 
-def _keep(run: RunConfig) -> Keep:
+def _keep(run: RunConfig) -> RetentionPolicy:
     said = run.checkpoints
-    return Keep(
+    return RetentionPolicy(
         num_to_keep=said.num_to_keep,
         score_attribute=said.checkpoint_score_attribute or "",
         order=said.checkpoint_score_order,  # type: ignore[arg-type]

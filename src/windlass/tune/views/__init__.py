@@ -6,8 +6,8 @@ from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from windlass.tune.views.head import HeadView
-    from windlass.tune.views.live import View
-    from windlass.tune.views.progress import Progress
+    from windlass.tune.views.live import LiveView
+    from windlass.tune.views.progress import SweepProgress
     from windlass.tune.views.reporters import (
         CLIReporter,
         JupyterNotebookReporter,
@@ -21,8 +21,8 @@ else:
         __name__,
         {
             "windlass.tune.views.head": ("HeadView",),
-            "windlass.tune.views.live": ("View",),
-            "windlass.tune.views.progress": ("Progress",),
+            "windlass.tune.views.live": ("LiveView",),
+            "windlass.tune.views.progress": ("SweepProgress",),
             "windlass.tune.views.reporters": (
                 "CLIReporter",
                 "JupyterNotebookReporter",
@@ -38,9 +38,9 @@ __all__ = [
     "CLIReporter",
     "HeadView",
     "JupyterNotebookReporter",
-    "Progress",
+    "LiveView",
     "ProgressReporter",
-    "View",
+    "SweepProgress",
     "ViewSettings",
     "settings_of",
     "watch",

@@ -14,9 +14,9 @@ from windlass.core.clock import Clock, SystemClock
 from windlass.record.frames import HEADER, decode
 from windlass.tune.controller.journal import records
 from windlass.tune.folder import SweepFolder
-from windlass.tune.trial import Status, Trial
-from windlass.tune.views.live import View
-from windlass.tune.views.progress import Progress, TrialRow
+from windlass.tune.trial import Trial, TrialStatus
+from windlass.tune.views.live import LiveView
+from windlass.tune.views.progress import SweepProgress, TrialRow
 
 if TYPE_CHECKING:
     from windlass.tune.controller.core import Core
@@ -39,7 +39,7 @@ class Looked(Protocol):
 class HeadView:
     """Hand it to `Controller(on_turn=view.look)`, and `close` it when the controller is done."""
 
-    def __init__(self, view: View, *, clock: Clock | None = None) -> None:
+    def __init__(self, view: LiveView, *, clock: Clock | None = None) -> None:
         self.view = view
         self._clock = clock or SystemClock()
         self._next_at = float("-inf")
@@ -84,13 +84,13 @@ class HeadView:
             self.view.note(core.state.notes.pop(0))
 
     @staticmethod
-    def _refresh(progress: Progress, row: TrialRow, trial: Trial) -> None:
+    def _refresh(progress: SweepProgress, row: TrialRow, trial: Trial) -> None:
         row.metrics, row.iteration = trial.last or {}, trial.iteration
         progress.note_score(row, trial.best)
         if not progress.user_metrics:
             progress.note_names(row.metrics)
 
-    def _ended_row(self, progress: Progress, data: dict[str, Any], core: Core) -> TrialRow | None:
+    def _ended_row(self, progress: SweepProgress, data: dict[str, Any], core: Core) -> TrialRow | None:
         """The row of the trial that a record speaks of, with its newest numbers: it may leave the table now."""
         row = progress.live.get(str(data.get("trial")))
         trial = core.state.table.trials.get(row.trial) if row else None
@@ -111,7 +111,7 @@ class HeadView:
         progress, core = self.view.progress, controller.core
         settings, table = core.settings, core.state.table
         goal = settings.goal
-        progress.name, progress.began_at = settings.name, core.at - core.state.meters.seconds
+        progress.name, progress.began_at = settings.name, core.at - core.state.usage.seconds
         progress.metric = progress.metric or next(iter(goal.metrics), "")
         progress.mode = progress.mode or ("max" if goal.is_max[:1] == (True,) else "min")
         progress.total = progress.total or settings.max_trials
@@ -126,6 +126,6 @@ class HeadView:
 
 
 def _row_of(trial: Trial) -> TrialRow:
-    why = trial.why if trial.status in (Status.PENDING, Status.PAUSED) else ""
+    why = trial.why if trial.status in (TrialStatus.PENDING, TrialStatus.PAUSED) else ""
     values = trial.assigned or trial.config
     return TrialRow(trial.id, values, trial.status, trial.iteration, trial.last or {}, trial.best, trial.place, why)

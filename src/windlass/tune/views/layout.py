@@ -9,20 +9,20 @@ from typing import Any
 from windlass.core.phrases import count, duration
 from windlass.tune.results.columns import AUTO_FILLED
 from windlass.tune.results.why import format_value
-from windlass.tune.trial import Status
-from windlass.tune.views.progress import Progress, TrialRow
+from windlass.tune.trial import TrialStatus
+from windlass.tune.views.progress import SweepProgress, TrialRow
 from windlass.tune.views.reporters import ViewSettings
 
 __all__ = ["Table", "best_line", "count_line", "failure_lines", "fit", "trial_table", "wait_lines"]
 
 _DEFAULT_METRICS = {"training_iteration": "iter", "time_total_s": "time (s)"}
-_ORDER = (Status.RUNNING, Status.PAUSED, Status.PENDING, Status.TERMINATED, Status.ERROR)
+_ORDER = (TrialStatus.RUNNING, TrialStatus.PAUSED, TrialStatus.PENDING, TrialStatus.TERMINATED, TrialStatus.ERROR)
 _WORDS = {
-    Status.RUNNING: "running",
-    Status.PAUSED: "paused",
-    Status.PENDING: "waiting",
-    Status.TERMINATED: "done",
-    Status.ERROR: "failed",
+    TrialStatus.RUNNING: "running",
+    TrialStatus.PAUSED: "paused",
+    TrialStatus.PENDING: "waiting",
+    TrialStatus.TERMINATED: "done",
+    TrialStatus.ERROR: "failed",
 }
 
 
@@ -36,7 +36,7 @@ class Table:
     num_hidden: int
 
 
-def count_line(progress: Progress, *, reports_per_s: float | None = None) -> str:
+def count_line(progress: SweepProgress, *, reports_per_s: float | None = None) -> str:
     """Trials by status, slots, reports and their rate in one line."""
     found = progress.num_trials
     trials = f"{found} of {count(progress.total, 'trial')}" if progress.total > found else count(found, "trial")
@@ -49,7 +49,7 @@ def count_line(progress: Progress, *, reports_per_s: float | None = None) -> str
     return f"{trials}: {counts or 'none yet'}{slots}; {reports}{rate}{lost}; {elapsed}"
 
 
-def best_line(progress: Progress, settings: ViewSettings) -> str:
+def best_line(progress: SweepProgress, settings: ViewSettings) -> str:
     """The best value so far, its trial and that trial's parameters; empty before the first."""
     row = progress.best
     if row is None or row.best is None:
@@ -66,10 +66,10 @@ def _parameters(row: TrialRow, settings: ViewSettings) -> Mapping[str, Any]:
     return {heading: row.assigned.get(name, "") for name, heading in settings.parameter_columns.items()}
 
 
-def wait_lines(progress: Progress, *, num_lines: int = 3) -> list[str]:
+def wait_lines(progress: SweepProgress, *, num_lines: int = 3) -> list[str]:
     """Why trials do not run, the most frequent reason first, and why the sweep ends if it does."""
     lines = [f"{count} wait: {why}" for why, count in progress.waiting.most_common(num_lines)]
-    if progress.head_waits and not progress.counts[Status.RUNNING]:
+    if progress.head_waits and not progress.counts[TrialStatus.RUNNING]:
         lines.append(f"nothing starts: {progress.head_waits}")
     if progress.limit:
         lines.append(f"ending: {progress.limit}")
@@ -78,7 +78,7 @@ def wait_lines(progress: Progress, *, num_lines: int = 3) -> list[str]:
     return lines
 
 
-def failure_lines(progress: Progress, num_lines: int) -> list[str]:
+def failure_lines(progress: SweepProgress, num_lines: int) -> list[str]:
     """The newest errors, one line each, newest first."""
     shown = list(progress.failures)[::-1][:num_lines]
     hidden = progress.num_failures - len(shown)
@@ -86,7 +86,7 @@ def failure_lines(progress: Progress, num_lines: int) -> list[str]:
     return [*lines, *([f"and {hidden} earlier ones"] if hidden > 0 and shown else [])]
 
 
-def trial_table(progress: Progress, settings: ViewSettings) -> Table:
+def trial_table(progress: SweepProgress, settings: ViewSettings) -> Table:
     """The table of trials: running ones first, then paused and waiting ones, then the best of those that are over."""
     live = sorted(progress.live.values(), key=lambda row: _ORDER.index(row.status))
     if settings.sorts_by_metric:
@@ -138,7 +138,7 @@ def fit(table: Table, width: int, *, keeps: str = "") -> Table:
     return Table([table.headings[place] for place in places], rows, numeric, table.num_hidden)
 
 
-def _metric_columns(progress: Progress, settings: ViewSettings) -> dict[str, str]:
+def _metric_columns(progress: SweepProgress, settings: ViewSettings) -> dict[str, str]:
     if settings.metric_columns is not None:
         return dict(settings.metric_columns)
     own = [name for name in progress.user_metrics if name not in AUTO_FILLED and name != progress.metric]

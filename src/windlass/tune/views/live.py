@@ -17,13 +17,13 @@ from windlass.core.phrases import count
 from windlass.tune.controller.journal import records
 from windlass.tune.results.why import format_value
 from windlass.tune.views.layout import Table, best_line, count_line, failure_lines, fit, trial_table, wait_lines
-from windlass.tune.views.progress import Progress
+from windlass.tune.views.progress import SweepProgress
 from windlass.tune.views.reporters import ViewSettings
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-__all__ = ["View", "html_page", "plain_table"]
+__all__ = ["LiveView", "html_page", "plain_table"]
 
 _RATE_WINDOW_S = 10.0
 _FAST_S = 0.25
@@ -35,14 +35,14 @@ class _Screen(Protocol):
     interval_s: float
     first_after_s: float
 
-    def draw(self, progress: Progress, settings: ViewSettings, rate: float | None, *, is_last: bool) -> None: ...
+    def draw(self, progress: SweepProgress, settings: ViewSettings, rate: float | None, *, is_last: bool) -> None: ...
 
     def say(self, line: str) -> None: ...
 
     def close(self) -> None: ...
 
 
-class View:
+class LiveView:
     """Shows a sweep. Feed it with `take`, call `tick` as often as you like, `close` at the end.
 
     Args:
@@ -59,10 +59,10 @@ class View:
         settings: ViewSettings | None = None,
         stream: TextIO | None = None,
         clock: Clock | None = None,
-        progress: Progress | None = None,
+        progress: SweepProgress | None = None,
     ) -> None:
         self.settings = settings or ViewSettings()
-        self.progress = progress or Progress(metric=self.settings.metric, mode=self.settings.mode)
+        self.progress = progress or SweepProgress(metric=self.settings.metric, mode=self.settings.mode)
         self.progress.total = self.progress.total or self.settings.total
         self._verbosity = verbosity
         self._clock = clock or SystemClock()
@@ -163,7 +163,7 @@ class _Terminal:
         self._live: Live = Live(console=self._console, auto_refresh=False, transient=False)
         self._live.start()
 
-    def draw(self, progress: Progress, settings: ViewSettings, rate: float | None, *, is_last: bool) -> None:
+    def draw(self, progress: SweepProgress, settings: ViewSettings, rate: float | None, *, is_last: bool) -> None:
         from rich.console import Group  # lazy: as above
         from rich.text import Text  # lazy: as above
 
@@ -213,7 +213,7 @@ class _Lines:
         self._stream = stream
         self._num_failures = 0
 
-    def draw(self, progress: Progress, settings: ViewSettings, rate: float | None, *, is_last: bool) -> None:
+    def draw(self, progress: SweepProgress, settings: ViewSettings, rate: float | None, *, is_last: bool) -> None:
         self.say(count_line(progress, reports_per_s=rate))
         for line in [best_line(progress, settings), *wait_lines(progress)]:
             if line:
@@ -259,7 +259,7 @@ class _Notebook:
         self._handle: Any = None
         self._overwrites = settings.overwrites
 
-    def draw(self, progress: Progress, settings: ViewSettings, rate: float | None, *, is_last: bool) -> None:
+    def draw(self, progress: SweepProgress, settings: ViewSettings, rate: float | None, *, is_last: bool) -> None:
         page = self._display.HTML(html_page(progress, settings, rate))
         if self._handle is None or not self._overwrites:
             self._handle = self._display.display(page, display_id=True)
@@ -273,7 +273,7 @@ class _Notebook:
         pass
 
 
-def html_page(progress: Progress, settings: ViewSettings, rate: float | None = None) -> str:
+def html_page(progress: SweepProgress, settings: ViewSettings, rate: float | None = None) -> str:
     """The view as a piece of HTML; every text from the sweep is escaped."""
     table = trial_table(progress, settings)
     lines = [count_line(progress, reports_per_s=rate), best_line(progress, settings), *wait_lines(progress)]

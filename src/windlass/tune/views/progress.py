@@ -14,9 +14,9 @@ from typing import Any
 
 from windlass.tune.controller.journal import records
 from windlass.tune.controller.journal.records import STATUS_AFTER
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
-__all__ = ["Failure", "Progress", "TrialRow"]
+__all__ = ["Failure", "SweepProgress", "TrialRow"]
 
 Data = Mapping[str, Any]
 _NUM_KEPT = 50
@@ -36,7 +36,7 @@ class TrialRow:
 
     trial: str
     assigned: Mapping[str, Any]
-    status: Status = Status.PENDING
+    status: TrialStatus = TrialStatus.PENDING
     iteration: int = 0
     metrics: Mapping[str, Any] = field(default_factory=dict)
     best: float | None = None
@@ -53,7 +53,7 @@ class Failure:
     line: str
 
 
-class Progress:
+class SweepProgress:
     """Everything a view shows.
 
     Attributes:
@@ -73,7 +73,7 @@ class Progress:
         self.total = 0
         self.began_at = self.newest_at = 0.0
         self.live: dict[str, TrialRow] = {}
-        self.counts: dict[Status, int] = dict.fromkeys(Status, 0)
+        self.counts: dict[TrialStatus, int] = dict.fromkeys(TrialStatus, 0)
         self.waiting: Counter[str] = Counter()
         self.failures: deque[Failure] = deque(maxlen=_NUM_FAILURES)
         self.counts_changed = 0
@@ -149,10 +149,10 @@ class Progress:
 
     def _suggested(self, data: Data, at: float) -> None:
         self.live[data["trial"]] = TrialRow(data["trial"], data.get("assigned") or data.get("config") or {})
-        self.counts[Status.PENDING] += 1
+        self.counts[TrialStatus.PENDING] += 1
 
     def _chosen(self, data: Data, at: float) -> None:
-        self._move(data["trial"], Status.RUNNING)
+        self._move(data["trial"], TrialStatus.RUNNING)
 
     def _started(self, data: Data, at: float) -> None:
         row = self.live.get(data["trial"])
@@ -169,7 +169,7 @@ class Progress:
         if len(self.user_metrics) < _NUM_NAMES:
             self.note_names(metrics)
         if "decision" in data:
-            status = {"stop": Status.TERMINATED, "pause": Status.PAUSED}.get(data["decision"])
+            status = {"stop": TrialStatus.TERMINATED, "pause": TrialStatus.PAUSED}.get(data["decision"])
             if status:
                 self._move(data["trial"], status, str(data.get("why") or ""))
 
@@ -208,7 +208,7 @@ class Progress:
             self.num_failures += 1
             lines = str(data.get("error") or data.get("error_kind") or "it failed").strip().splitlines()
             self.failures.append(Failure(trial, at, lines[-1] if lines else "it failed"))
-        self._move(trial, Status(data["status"]), str(data.get("why") or ""))
+        self._move(trial, TrialStatus(data["status"]), str(data.get("why") or ""))
 
     def _act(self, act: Data) -> None:
         status = STATUS_AFTER.get(act["act"])
@@ -217,20 +217,22 @@ class Progress:
         if status:
             self._move(act["trial"], status, str(act.get("why") or ""))
 
-    def _move(self, trial: str, status: Status, why: str = "") -> None:
+    def _move(self, trial: str, status: TrialStatus, why: str = "") -> None:
         row = self.live.get(trial)
         if row is None:
             if not status.is_over:  # a finished trial that a person lets go on
-                row = next((kept for kept in self._kept if kept.trial == trial), TrialRow(trial, {}, Status.TERMINATED))
+                row = next(
+                    (kept for kept in self._kept if kept.trial == trial), TrialRow(trial, {}, TrialStatus.TERMINATED)
+                )
                 self._kept = [kept for kept in self._kept if kept is not row]
                 self.live[trial] = row
             else:
                 return
-        if row.status in (Status.PENDING, Status.PAUSED) and row.why:
+        if row.status in (TrialStatus.PENDING, TrialStatus.PAUSED) and row.why:
             self.waiting[row.why] -= 1
             if self.waiting[row.why] <= 0:
                 del self.waiting[row.why]
-        if status in (Status.PENDING, Status.PAUSED) and why:
+        if status in (TrialStatus.PENDING, TrialStatus.PAUSED) and why:
             self.waiting[why] += 1
         self.counts[row.status] -= 1
         self.counts[status] += 1
@@ -242,18 +244,18 @@ class Progress:
                 self._prune()
 
 
-_HANDLERS: dict[str, Callable[[Progress, Data, float], None]] = {
-    records.SWEEP_CREATED: Progress._created,
-    records.SWEEP_OPENED: Progress._opened,
-    records.SWEEP_ASKED: Progress._asked,
-    records.SWEEP_ENDED: Progress._ended,
-    records.SEARCH_ENDED: Progress._search_ended,
-    records.LIMIT_REACHED: Progress._limit,
-    records.SLOT_JOINED: Progress._slot_joined,
-    records.SLOT_LOST: Progress._slot_lost,
-    records.TRIAL_SUGGESTED: Progress._suggested,
-    records.TRIAL_CHOSEN: Progress._chosen,
-    records.TRIAL_STARTED: Progress._started,
-    records.TRIAL_REPORTED: Progress._reported,
-    records.TRIAL_ENDED: Progress._trial_ended,
+_HANDLERS: dict[str, Callable[[SweepProgress, Data, float], None]] = {
+    records.SWEEP_CREATED: SweepProgress._created,
+    records.SWEEP_OPENED: SweepProgress._opened,
+    records.SWEEP_REQUESTED: SweepProgress._asked,
+    records.SWEEP_ENDED: SweepProgress._ended,
+    records.SEARCH_ENDED: SweepProgress._search_ended,
+    records.LIMIT_REACHED: SweepProgress._limit,
+    records.SLOT_JOINED: SweepProgress._slot_joined,
+    records.SLOT_LOST: SweepProgress._slot_lost,
+    records.TRIAL_SUGGESTED: SweepProgress._suggested,
+    records.TRIAL_CHOSEN: SweepProgress._chosen,
+    records.TRIAL_STARTED: SweepProgress._started,
+    records.TRIAL_REPORTED: SweepProgress._reported,
+    records.TRIAL_ENDED: SweepProgress._trial_ended,
 }

@@ -10,7 +10,7 @@ from windlass.core.files import is_locked
 from windlass.core.json_text import read_json
 from windlass.tune.controller.journal.stream import JournalStream, no_sweep
 from windlass.tune.folder import SweepFolder
-from windlass.tune.views.live import View
+from windlass.tune.views.live import LiveView
 from windlass.tune.views.reporters import ViewSettings
 
 __all__ = ["watch"]
@@ -39,7 +39,7 @@ def watch(
     """
     clock = clock or SystemClock()
     journal = JournalStream(SweepFolder(Path(folder)))
-    view = View(verbosity=verbosity, settings=settings, stream=stream, clock=clock)
+    view = LiveView(verbosity=verbosity, settings=settings, stream=stream, clock=clock)
     is_known, heard_at = False, clock.monotonic()
     try:
         while True:

@@ -15,8 +15,8 @@ from windlass.record.frames import Record, encode
 from windlass.tune.controller.core import Core
 from windlass.tune.controller.journal.replay import Replay
 from windlass.tune.controller.journal.stream import JournalStream
-from windlass.tune.controller.restore import Extension, read_beginning
-from windlass.tune.executors.protocol import Reported
+from windlass.tune.controller.restore import Extension, read_origin
+from windlass.tune.executors.protocol import AttemptReported
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers import (
     FIFO,
@@ -68,7 +68,7 @@ def _replayed(sweep: Sweep, found: list[Record]) -> tuple[Core, Replay]:
 
 
 def _long_way(self: Core, trial: str, attempt: int, metrics: Any, saved: str, at: float) -> None:
-    self.apply(Reported(trial=trial, attempt=attempt, metrics=metrics, saved=saved), at)
+    self.apply(AttemptReported(trial=trial, attempt=attempt, metrics=metrics, saved=saved), at)
 
 
 def _all_of(core: Core, replay: Replay) -> dict[str, Any]:
@@ -77,12 +77,12 @@ def _all_of(core: Core, replay: Replay) -> dict[str, Any]:
         "trials": {trial.id: asdict(trial) for trial in state.table.trials.values()},
         "queues": [list(queue) for queue in (state.table.pending, state.table.paused, state.table.running)],
         "counts": state.table.counts,
-        "held": {trial: asdict(held) for trial, held in state.held.items()},
-        "asks": {trial: asdict(ask) for trial, ask in state.asks.items()},
+        "open_attempts": {trial: asdict(attempt) for trial, attempt in state.open_attempts.items()},
+        "awaited_saves": {trial: asdict(save) for trial, save in state.awaited_saves.items()},
         "lines": state.lines,
         "drops": list(replay.drops),
         "numbers": (core.num_reports, core.num_told, core.at, core.ended_why, core.reached, core.limit),
-        "meters": [getattr(state.meters, name) for name in state.meters.__slots__],
+        "usage": [getattr(state.usage, name) for name in state.usage.__slots__],
         "scheduler": repr(sorted(_plain(vars(core.scheduler)).items())),
     }
 
@@ -130,20 +130,26 @@ def test_a_report_that_would_be_decided_otherwise_is_refused(
 def test_requests_are_found_among_records_that_have_their_words(tmp_path: Path) -> None:
     sweep = Sweep(folder=tmp_path, world=world(1, 2, Rising(3)), settings=settings(num_samples=2))
     sweep.run()
-    line = {"kind": "sweep-asked", "what": "extend", "settings": {"num_samples": 99}, "space": None, "stopper": None}
+    line = {
+        "kind": "sweep-requested",
+        "what": "extend",
+        "settings": {"num_samples": 99},
+        "space": None,
+        "stopper": None,
+    }
     sweep.run(extend=Extension(settings={"num_samples": 3}), described=None)
     journal = SweepFolder(tmp_path).head_journal
     fake = Record("trial-suggested", "head", 999, 1.0, {"trial": "00009", "config": line, "assigned": {}})
-    torn = encode(Record("sweep-asked", "head", 1000, 1.0, {key: line[key] for key in line if key != "kind"}))
+    torn = encode(Record("sweep-requested", "head", 1000, 1.0, {key: line[key] for key in line if key != "kind"}))
     whole = journal.read_bytes()
     for tail in (b"", encode(fake), encode(fake) + torn[:-1], encode(fake) + torn[:-9] + b"\n"):
         journal.write_bytes(whole + tail)
-        beginning = read_beginning(SweepFolder(tmp_path), settings())
+        beginning = read_origin(SweepFolder(tmp_path), settings())
         assert beginning is not None
         assert beginning.original.num_samples == 2
         assert beginning.settings.num_samples == 3
     journal.write_bytes(whole + encode(fake) + torn)
-    beginning = read_beginning(SweepFolder(tmp_path), settings())
+    beginning = read_origin(SweepFolder(tmp_path), settings())
     assert beginning is not None
     assert beginning.settings.num_samples == 99
     assert len(JournalStream(SweepFolder(tmp_path)).poll()) == whole.count(b"\n") + 2

@@ -11,7 +11,7 @@ import sys
 from windlass.testing.executor_conformance import ExecutorBench
 from windlass.testing.sample_trainables import Counter, act
 from windlass.tune.executors.local import Local
-from windlass.tune.executors.protocol import Go, Reported, Started, Work
+from windlass.tune.executors.protocol import AttemptReported, AttemptStarted, Go, Work
 
 
 def main() -> None:
@@ -26,9 +26,9 @@ def main() -> None:
     trials = ("00000", "00001")
     for trial in trials:
         bench.start(trial, config=config)
-    pids = [bench.wait_for(Started, trial).pid for trial in trials]
+    pids = [bench.wait_for(AttemptStarted, trial).pid for trial in trials]
     for trial in trials:
-        bench.wait_for(Reported, trial)
+        bench.wait_for(AttemptReported, trial)
     assert executor._template is not None
     sys.stdout.write(json.dumps({"workers": pids, "template": executor._template.pid}) + "\n")
     sys.stdout.flush()
@@ -36,7 +36,7 @@ def main() -> None:
         executor.send(Go(trial=trial, attempt=1))
     while True:
         for event in executor.poll(1.0):
-            if isinstance(event, Reported):
+            if isinstance(event, AttemptReported):
                 executor.send(Go(trial=event.trial, attempt=1))
 
 

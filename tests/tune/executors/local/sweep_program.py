@@ -14,7 +14,7 @@ from typing import Any
 from windlass.testing.sample_trainables import Counter
 from windlass.tune import space
 from windlass.tune.controller.controller import Controller
-from windlass.tune.controller.settings import Settings
+from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.local import Local
 from windlass.tune.executors.protocol import Work
 from windlass.tune.schedulers.fifo import FIFO
@@ -42,7 +42,7 @@ def controller(
     )
     make = Controller.restore if (folder / "journal").exists() else Controller
     return make(
-        settings=Settings(
+        settings=SweepSettings(
             name="kills", goal=Goal(metrics=("value",), is_max=(True,)), num_samples=num_trials, max_interruptions=1000
         ),
         space={"num": num_steps, "by": space.randint(1, 100), "seconds": 0.003},

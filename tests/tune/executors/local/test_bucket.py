@@ -11,7 +11,7 @@ from tests.lab.s3 import S3Lab
 from windlass.testing.executor_conformance import ExecutorBench
 from windlass.testing.sample_trainables import Counter, report_and_save
 from windlass.tune.executors.local import Local
-from windlass.tune.executors.protocol import End, Ended, Reported, Saved, Work
+from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome, AttemptReported, AttemptSaved, Work
 from windlass.tune.storage import delete
 
 pytestmark = pytest.mark.system
@@ -40,18 +40,18 @@ def go_on(folder: Path) -> None:
     try:
         bench = ExecutorBench(executor, work)
         bench.start("00000", config={"num": 4, "by": 5})
-        bench.wait_for(Reported, "00000")
+        bench.wait_for(AttemptReported, "00000")
         bench.halt("00000", saves=True)
-        saved = bench.wait_for(Saved, "00000")
+        saved = bench.wait_for(AttemptSaved, "00000")
         assert saved.path == "s3://sweeps/a/checkpoints/00000/000001-1"
-        bench.wait_for(Ended, "00000")
+        bench.wait_for(AttemptEnded, "00000")
         bench.start("00000", attempt=2, config={"num": 4, "by": 5}, restore_from=saved.path, iteration=1)
-        assert bench.finish("00000", 2).how is End.DONE
-        assert [report.metrics["value"] for report in bench.of(Reported, "00000", 2)] == [10, 15, 20]
+        assert bench.finish("00000", 2).how is AttemptOutcome.DONE
+        assert [report.metrics["value"] for report in bench.of(AttemptReported, "00000", 2)] == [10, 15, 20]
         delete(saved.path)
         bench.start("00001", config={"num": 4, "by": 5}, restore_from=saved.path, iteration=1)
         ended = bench.finish("00001")
-        assert ended.how is End.FAILED
+        assert ended.how is AttemptOutcome.FAILED
         assert "there is no checkpoint at s3://sweeps/a" in ended.error
     finally:
         executor.close()
@@ -65,9 +65,9 @@ def report(folder: Path) -> None:
         bench = ExecutorBench(executor, work)
         bench.start("00000", config={"num": 3})
         bench.finish("00000")
-        second = bench.of(Reported, "00000")[1].saved
+        second = bench.of(AttemptReported, "00000")[1].saved
         bench.start("00000", attempt=2, config={"num": 3}, restore_from=second, iteration=2)
         bench.finish("00000", 2)
-        assert [report.metrics["value"] for report in bench.of(Reported, "00000", 2)] == [2]
+        assert [report.metrics["value"] for report in bench.of(AttemptReported, "00000", 2)] == [2]
     finally:
         executor.close()

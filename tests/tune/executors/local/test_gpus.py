@@ -14,8 +14,8 @@ from windlass.supervise.leases import acquire, machine, release
 from windlass.testing.executor_conformance import ExecutorBench
 from windlass.testing.sample_trainables import show_environment
 from windlass.tune.executors.local import Local
-from windlass.tune.executors.local.places import Places
-from windlass.tune.executors.protocol import Fit, Reported, Started, Work
+from windlass.tune.executors.local.machine_resources import MachineResources
+from windlass.tune.executors.protocol import AttemptReported, AttemptStarted, Fit, Work
 from windlass.tune.trial import Resources
 
 GPU = Resources(bundles=({"CPU": 0.1, "GPU": 1.0},))
@@ -38,7 +38,7 @@ def work(folder: Path, **options: object) -> Work:
 def test_a_sweep_waits_for_gpus_that_a_run_holds(two_gpus: None, tmp_path: Path) -> None:
     lease, job = Lease(folder=str(Home.default().leases), gpus=1), tmp_path / "job"
     assert acquire(lease, job, str(identify(os.getpid())), "run hello", machine()) == (("4",), "")
-    places = Places(work(tmp_path / "sweep"))
+    places = MachineResources(work(tmp_path / "sweep"))
     assert places.room(GPU).fit is Fit.NOW
     assert list(places.take(GPU).gpus) == ["7"]
     room = places.room(GPU)
@@ -52,7 +52,7 @@ def test_a_sweep_waits_for_gpus_that_a_run_holds(two_gpus: None, tmp_path: Path)
 
 
 def test_two_sweeps_never_have_the_same_gpu(two_gpus: None, tmp_path: Path) -> None:
-    first, second = Places(work(tmp_path / "a")), Places(work(tmp_path / "b"))
+    first, second = MachineResources(work(tmp_path / "a")), MachineResources(work(tmp_path / "b"))
     assert first.room(HALF).fit is Fit.NOW
     first.take(HALF)
     assert second.room(GPU).fit is Fit.NOW
@@ -69,14 +69,14 @@ def test_gpus_that_the_environment_names_are_not_leased(
     two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    places = Places(work(tmp_path / "a"))
+    places = MachineResources(work(tmp_path / "a"))
     assert list(places.take(GPU).gpus) == ["7"]
     assert not (Home.default().leases / "machine.json").exists()
     assert places.capacity()["GPU"] == 1.0
 
 
 def test_stated_resources_replace_what_is_found(home: Path, tmp_path: Path) -> None:
-    places = Places(work(tmp_path / "a", resources={"CPU": 3, "widgets": 2}))
+    places = MachineResources(work(tmp_path / "a", resources={"CPU": 3, "widgets": 2}))
     assert places.capacity()["CPU"] == 3.0
     assert places.room(Resources(bundles=({"widgets": 2.0},))).fit is Fit.NOW
     assert places.room(Resources(bundles=({"widgets": 2.1},))).fit is Fit.NEVER
@@ -94,13 +94,13 @@ def test_trials_see_the_gpus_they_hold_and_each_has_a_process_of_its_own(two_gpu
         seen, pids = {}, set()
         for trial in ("00000", "00001", "00002"):
             bench.finish(trial)
-            seen[trial] = bench.of(Reported, trial)[0].metrics["CUDA_VISIBLE_DEVICES"]
-            pids.add(bench.of(Started, trial)[0].pid)
+            seen[trial] = bench.of(AttemptReported, trial)[0].metrics["CUDA_VISIBLE_DEVICES"]
+            pids.add(bench.of(AttemptStarted, trial)[0].pid)
         assert seen == {"00000": "4", "00001": "7", "00002": "7"}
         assert executor.room(Resources(bundles=({"GPU": 2.0},))).fit is Fit.NOW
         bench.start("00003")
         bench.finish("00003")
-        assert bench.of(Reported, "00003")[0].metrics["CUDA_VISIBLE_DEVICES"] == ""
+        assert bench.of(AttemptReported, "00003")[0].metrics["CUDA_VISIBLE_DEVICES"] == ""
         assert len(pids) == 3
     finally:
         executor.close()

@@ -20,8 +20,15 @@ from windlass.core.process import ProcessId, identify, is_alive
 from windlass.testing.executor_conformance import ExecutorBench
 from windlass.testing.sample_trainables import Counter
 from windlass.tune.executors.local import Local
-from windlass.tune.executors.local.reattaching import read_registrations
-from windlass.tune.executors.protocol import CanReattach, End, Ended, Reported, Saved, Work
+from windlass.tune.executors.local.reattach import read_registrations
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    CanReattach,
+    Work,
+)
 
 pytestmark = pytest.mark.system
 
@@ -101,13 +108,13 @@ def test_a_killed_template_takes_the_workers_with_it_and_another_one_is_made(tmp
     bench = ExecutorBench(executor, work)
     try:
         bench.start("00000", config={"num": 3, "by": 1})
-        bench.wait_for(Reported, "00000")
+        bench.wait_for(AttemptReported, "00000")
         assert executor._template is not None
         os.kill(executor._template.pid, signal.SIGKILL)
-        ended = bench.wait_for(Ended, "00000")
-        assert ended.how is End.LOST
+        ended = bench.wait_for(AttemptEnded, "00000")
+        assert ended.how is AttemptOutcome.LOST
         bench.start("00000", attempt=2, config={"num": 3, "by": 1})
-        assert bench.finish("00000", 2).how is End.DONE
+        assert bench.finish("00000", 2).how is AttemptOutcome.DONE
     finally:
         executor.close()
 
@@ -121,11 +128,11 @@ def test_trials_of_a_detached_sweep_go_on_without_a_head_and_another_one_hears_e
         with successor(tmp_path) as bench:
             assert reattach(bench, {"00000": 1, "00001": 1}) == {"00000": 1, "00001": 1}
             for trial in ("00000", "00001"):
-                assert bench.finish(trial).how is End.DONE
-                iterations = [report.metrics["training_iteration"] for report in bench.of(Reported, trial)]
+                assert bench.finish(trial).how is AttemptOutcome.DONE
+                iterations = [report.metrics["training_iteration"] for report in bench.of(AttemptReported, trial)]
                 assert iterations == list(range(1, 31))
             bench.start("00002", config={"num": 2, "by": 1})
-            assert bench.finish("00002").how is End.DONE
+            assert bench.finish("00002").how is AttemptOutcome.DONE
         for process in (*found.workers, found.template):
             wait_until(lambda process=process: not is_alive(process), f"{process} lives on")
     assert not list((tmp_path / "spools").iterdir())
@@ -137,10 +144,10 @@ def test_another_head_takes_over_trials_in_their_middle(tmp_path: Path) -> None:
         with successor(tmp_path) as bench:
             assert reattach(bench, {"00000": 1}) == {"00000": 1}
             wait_until(lambda: not is_alive(found.workers[1]), "a worker that nobody asked for lives on")
-            bench.wait_for(Reported, "00000")
+            bench.wait_for(AttemptReported, "00000")
             bench.halt("00000", saves=True)
-            assert bench.wait_for(Ended, "00000").how is End.HALTED
-            assert bench.wait_for(Saved, "00000").iteration > 0
+            assert bench.wait_for(AttemptEnded, "00000").how is AttemptOutcome.HALTED
+            assert bench.wait_for(AttemptSaved, "00000").iteration > 0
         wait_until(lambda: not is_alive(found.workers[0]), "a worker lives on")
 
 
@@ -151,11 +158,11 @@ def test_workers_that_no_head_comes_for_save_and_end(tmp_path: Path) -> None:
             wait_until(lambda process=process: not is_alive(process), f"{process} lives on")
     with successor(tmp_path) as bench:
         assert reattach(bench, {"00000": 1, "00001": 1}) == {"00000": 1, "00001": 1}
-        ended = bench.wait_for(Ended, "00000")
-        assert ended.how is End.LOST
+        ended = bench.wait_for(AttemptEnded, "00000")
+        assert ended.how is AttemptOutcome.LOST
         assert "no head came back" in ended.error
-        saved = bench.wait_for(Saved, "00000")
-        assert bench.of(Reported, "00000")[-1].metrics["training_iteration"] == saved.iteration
+        saved = bench.wait_for(AttemptSaved, "00000")
+        assert bench.of(AttemptReported, "00000")[-1].metrics["training_iteration"] == saved.iteration
         assert list(read_registrations(str(tmp_path))) == []
 
 
@@ -167,15 +174,15 @@ def test_a_worker_that_died_with_its_head_is_not_held(tmp_path: Path) -> None:
         with successor(tmp_path) as bench:
             assert reattach(bench, {"00000": 1, "00001": 1}) == {"00001": 1}
             os.kill(found.workers[1].pid, signal.SIGKILL)
-            assert bench.wait_for(Ended, "00001").how is End.LOST
+            assert bench.wait_for(AttemptEnded, "00001").how is AttemptOutcome.LOST
 
 
 def test_a_head_that_detaches_leaves_trials_running(tmp_path: Path) -> None:
     with successor(tmp_path) as bench:
         bench.start("00000", config={"num": 20, "by": 1, "seconds": 0.02})
-        bench.wait_for(Reported, "00000")
+        bench.wait_for(AttemptReported, "00000")
         cast("CanReattach", bench.executor).detach()
     with successor(tmp_path) as bench:
         assert reattach(bench, {"00000": 1}) == {"00000": 1}
-        assert bench.finish("00000").how is End.DONE
-        assert len(bench.of(Reported, "00000")) == 20
+        assert bench.finish("00000").how is AttemptOutcome.DONE
+        assert len(bench.of(AttemptReported, "00000")) == 20

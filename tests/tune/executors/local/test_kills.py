@@ -18,14 +18,14 @@ from tests.tune.executors.local.sweep_program import controller
 from windlass.core.process import find_by_environment
 from windlass.tune.controller.controller import Controller
 from windlass.tune.controller.journal.history import History, read_history
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 
 def check(history: History, *, num_trials: int, num_steps: int) -> None:
     """Every trial ended, told each step once, and its state was never behind or ahead of its reports."""
     assert len(history.trials) == num_trials
     for trial in history.trials.values():
-        assert trial.status is Status.TERMINATED, (trial.id, trial.why, trial.error)
+        assert trial.status is TrialStatus.TERMINATED, (trial.id, trial.why, trial.error)
         assert [report.iteration for report in trial.reports] == list(range(1, num_steps + 1))
         by = trial.config["by"]
         assert [report.metrics["value"] for report in trial.reports] == [by * k for k in range(1, num_steps + 1)]
@@ -77,7 +77,7 @@ def kill_heads(folder: Path, num_kills: int, options: dict[str, object]) -> None
         if not options:
             wait_until_alone(token)
         history = read_history(folder)
-        ended = {trial.id for trial in history.trials.values() if trial.status is Status.TERMINATED}
+        ended = {trial.id for trial in history.trials.values() if trial.status is TrialStatus.TERMINATED}
         assert ended_before <= ended
         ended_before = ended
     history = read_history(folder)

@@ -17,7 +17,14 @@ from windlass.core.errors import UsageError
 from windlass.testing.executor_conformance import ExecutorBench
 from windlass.testing.sample_trainables import act, show_environment
 from windlass.tune.executors.local import Local
-from windlass.tune.executors.protocol import CanReattach, End, Ended, Reported, Started, Work
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptStarted,
+    CanReattach,
+    Work,
+)
 from windlass.tune.trainable import get_context, report
 from windlass.tune.trial import Resources
 
@@ -63,9 +70,9 @@ def test_a_worker_takes_the_next_trial_unless_it_must_not(tmp_path: Path) -> Non
             pids = set()
             for trial in ("00000", "00001", "00002"):
                 bench.start(trial)
-                assert bench.finish(trial).how is End.DONE
-                pids.add(bench.of(Started, trial)[0].pid)
-                assert bench.of(Reported, trial)[0].metrics["pid"] == bench.of(Started, trial)[0].pid
+                assert bench.finish(trial).how is AttemptOutcome.DONE
+                pids.add(bench.of(AttemptStarted, trial)[0].pid)
+                assert bench.of(AttemptReported, trial)[0].metrics["pid"] == bench.of(AttemptStarted, trial)[0].pid
             assert len(pids) == num_workers
 
 
@@ -81,7 +88,7 @@ def test_trials_run_in_the_main_thread_of_a_process_of_its_own_group(tmp_path: P
     with local(tmp_path, trial) as bench:
         bench.start("00000")
         bench.finish("00000")
-        metrics = bench.of(Reported, "00000")[0].metrics
+        metrics = bench.of(AttemptReported, "00000")[0].metrics
         assert (metrics["is_main"], metrics["leads"], metrics["id"]) == (True, True, "00000")
 
 
@@ -113,7 +120,7 @@ def test_logs_have_the_names_that_were_asked_for_and_are_shown(
 def test_a_trial_that_hangs_is_noted_with_its_stack(tmp_path: Path) -> None:
     with local(tmp_path, prints, options={"quiet_floor_s": 0.2}) as bench:
         bench.start("00000", config={"hangs": True}, credit=5)
-        bench.wait_for(Reported, "00000")
+        bench.wait_for(AttemptReported, "00000")
         notes: list[tuple[str, str]] = []
         deadline = time.monotonic() + 300
         while not notes and time.monotonic() < deadline:
@@ -128,11 +135,11 @@ def test_a_trial_that_hangs_is_noted_with_its_stack(tmp_path: Path) -> None:
 def test_a_trial_that_does_not_answer_a_halt_is_killed(tmp_path: Path) -> None:
     with local(tmp_path, prints, options={"halt_grace_s": 0.2}) as bench:
         bench.start("00000", config={"hangs": True}, credit=5)
-        bench.wait_for(Reported, "00000")
+        bench.wait_for(AttemptReported, "00000")
         bench.halt("00000")
-        assert bench.wait_for(Ended, "00000").how is End.HALTED
+        assert bench.wait_for(AttemptEnded, "00000").how is AttemptOutcome.HALTED
         bench.start("00001")
-        assert bench.finish("00001").how is End.DONE
+        assert bench.finish("00001").how is AttemptOutcome.DONE
 
 
 def test_what_a_lost_worker_had_started_ends_with_it(tmp_path: Path) -> None:
@@ -146,8 +153,8 @@ def test_what_a_lost_worker_had_started_ends_with_it(tmp_path: Path) -> None:
 
     with local(tmp_path, trial) as bench:
         bench.start("00000", credit=5)
-        assert bench.finish("00000").how is End.LOST
-        children = [found.metrics["child"] for found in bench.of(Reported, "00000")]
+        assert bench.finish("00000").how is AttemptOutcome.LOST
+        children = [found.metrics["child"] for found in bench.of(AttemptReported, "00000")]
         assert len(children) == 2
         for child in children:
             deadline = time.monotonic() + 300
@@ -187,7 +194,7 @@ def test_preload_is_imported_before_the_first_trial(tmp_path: Path) -> None:
         with local(tmp_path / str(len(preload)), trial, preload=preload) as bench:
             bench.start("00000")
             bench.finish("00000")
-            assert bench.of(Reported, "00000")[0].metrics["is_there"] is bool(preload)
+            assert bench.of(AttemptReported, "00000")[0].metrics["is_there"] is bool(preload)
 
 
 def test_modules_that_start_threads_are_imported_in_the_workers(
@@ -201,8 +208,8 @@ def test_modules_that_start_threads_are_imported_in_the_workers(
     found = module(tmp_path, text, monkeypatch)
     with local(tmp_path / "s", found.trial) as bench:
         bench.start("00000")
-        assert bench.finish("00000").how is End.DONE
-        assert bench.of(Reported, "00000")[0].metrics["num_threads"] == 2
+        assert bench.finish("00000").how is AttemptOutcome.DONE
+        assert bench.of(AttemptReported, "00000")[0].metrics["num_threads"] == 2
 
 
 def test_workers_do_not_share_random_numbers(tmp_path: Path) -> None:
@@ -218,7 +225,7 @@ def test_workers_do_not_share_random_numbers(tmp_path: Path) -> None:
         for trial_id in ("00000", "00001"):
             bench.start(trial_id)
             bench.finish(trial_id)
-            metrics = bench.of(Reported, trial_id)[0].metrics
+            metrics = bench.of(AttemptReported, trial_id)[0].metrics
             seen |= {metrics["own"], metrics["numpy"]}
         assert len(seen) == 4
 
@@ -228,7 +235,7 @@ def test_folders_with_long_names_do(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     with local(deep, options={"detach": True}) as bench:
         bench.start("00000", config={"num": 1})
-        assert bench.finish("00000").how is End.DONE
+        assert bench.finish("00000").how is AttemptOutcome.DONE
 
 
 def test_big_configurations_travel(tmp_path: Path) -> None:
@@ -238,7 +245,7 @@ def test_big_configurations_travel(tmp_path: Path) -> None:
             bench.start(trial, config=config)
         for trial in ("00000", "00001"):
             bench.finish(trial)
-            assert len(bench.of(Reported, trial)[0].metrics["echo/text"]) == 5_000_000
+            assert len(bench.of(AttemptReported, trial)[0].metrics["echo/text"]) == 5_000_000
 
 
 def test_closing_what_was_never_opened_does_no_harm() -> None:
@@ -254,8 +261,8 @@ def test_a_worker_has_as_many_threads_as_its_trial_has_cpus(tmp_path: Path, monk
         for trial, num_cpus in (("00000", 1.0), ("00001", 3.0), ("00002", 1.0), ("00003", 5.0)):
             bench.start(trial, resources=Resources(bundles=({"CPU": num_cpus},)))
             bench.finish(trial)
-            assert bench.of(Reported, trial)[0].metrics["OMP_NUM_THREADS"] == str(int(num_cpus))
-            pids[trial] = bench.of(Started, trial)[0].pid
+            assert bench.of(AttemptReported, trial)[0].metrics["OMP_NUM_THREADS"] == str(int(num_cpus))
+            pids[trial] = bench.of(AttemptStarted, trial)[0].pid
         assert pids["00000"] == pids["00002"] != pids["00001"]
         bench.look(0.2)
         assert len(bench.executor._slots) <= 2 + 1  # type: ignore[attr-defined]  # idle ones of other shapes go
@@ -270,7 +277,7 @@ def test_the_next_trial_begins_in_the_same_folder(tmp_path: Path) -> None:
         for trial_id in ("00000", "00001"):
             bench.start(trial_id)
             bench.finish(trial_id)
-            assert bench.of(Reported, trial_id)[0].metrics["folder"] == os.getcwd()
+            assert bench.of(AttemptReported, trial_id)[0].metrics["folder"] == os.getcwd()
 
 
 def test_who_reads_the_output_of_a_killed_detached_head_waits_no_longer(tmp_path: Path) -> None:

@@ -13,37 +13,46 @@ from typing import Any
 import pytest
 
 from windlass.tune.executors.channel import ChannelClosed, SocketChannel, from_message, to_message
-from windlass.tune.executors.local.deaths import explain
 from windlass.tune.executors.local.detached import DetachedChannel, registration_path, spool_path
-from windlass.tune.executors.local.echo import Echo
-from windlass.tune.executors.local.watchdog import Watchdog
-from windlass.tune.executors.local.wire import Wire
+from windlass.tune.executors.local.line_connection import LineConnection
+from windlass.tune.executors.local.output_tail import OutputTail
+from windlass.tune.executors.local.quiet_trials import QuietTrials
+from windlass.tune.executors.local.worker_exit import explain
 from windlass.tune.executors.output import claim_all, log_names, log_path
-from windlass.tune.executors.protocol import End, Ended, Go, Halt, Reported, Saved, Start, Started
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    AttemptStarted,
+    Go,
+    Halt,
+    StartAttempt,
+)
 from windlass.tune.trial import Resources
 
 
 @pytest.mark.parametrize(
     ("status", "is_oom", "how", "words", "kind"),
     [
-        (signal.SIGKILL, False, End.LOST, "killed by SIGKILL", ""),
-        (signal.SIGKILL, True, End.LOST, "out of memory", ""),
-        (signal.SIGTERM, True, End.LOST, "killed by SIGTERM", ""),
-        (signal.SIGSEGV, False, End.FAILED, "segmentation fault", "SIGSEGV"),
-        (signal.SIGABRT, False, End.FAILED, "an abort", "SIGABRT"),
-        (50, False, End.LOST, "killed by signal 50", ""),
-        (3 << 8, False, End.FAILED, "exit code 3", "ProcessExit"),
-        (0, False, End.FAILED, "exit code 0", "ProcessExit"),
+        (signal.SIGKILL, False, AttemptOutcome.LOST, "killed by SIGKILL", ""),
+        (signal.SIGKILL, True, AttemptOutcome.LOST, "out of memory", ""),
+        (signal.SIGTERM, True, AttemptOutcome.LOST, "killed by SIGTERM", ""),
+        (signal.SIGSEGV, False, AttemptOutcome.FAILED, "segmentation fault", "SIGSEGV"),
+        (signal.SIGABRT, False, AttemptOutcome.FAILED, "an abort", "SIGABRT"),
+        (50, False, AttemptOutcome.LOST, "killed by signal 50", ""),
+        (3 << 8, False, AttemptOutcome.FAILED, "exit code 3", "ProcessExit"),
+        (0, False, AttemptOutcome.FAILED, "exit code 0", "ProcessExit"),
     ],
 )
-def test_deaths_are_explained(status: int, is_oom: bool, how: End, words: str, kind: str) -> None:
+def test_deaths_are_explained(status: int, is_oom: bool, how: AttemptOutcome, words: str, kind: str) -> None:
     found = explain(int(status), is_oom=is_oom)
     assert (found[0], found[2]) == (how, kind)
     assert words in found[1]
 
 
 def test_the_watchdog_tells_each_silence_once() -> None:
-    dog = Watchdog(factor=10, floor_s=5)
+    dog = QuietTrials(factor=10, floor_s=5)
     dog.began("slow", 0)
     dog.began("fast", 0)
     for second in range(1, 4):
@@ -61,7 +70,7 @@ def test_the_watchdog_tells_each_silence_once() -> None:
 
 
 def test_the_watchdog_is_patient_before_the_first_report() -> None:
-    dog = Watchdog(factor=10, floor_s=5)
+    dog = QuietTrials(factor=10, floor_s=5)
     dog.began("new", 0)
     assert dog.quiet(50.0) == []
     assert dog.quiet(51.0) == [("new", 51.0, 0.0)]
@@ -92,7 +101,7 @@ def test_what_a_dead_worker_printed_is_added_to_its_trials_log(tmp_path: Path) -
 
 def test_the_echo_shows_whole_lines_of_each_trial(tmp_path: Path) -> None:
     out = io.StringIO()
-    echo = Echo(str(tmp_path), ("log", "log"), out)
+    echo = OutputTail(str(tmp_path), ("log", "log"), out)
     log = Path(log_path(str(tmp_path), "00000", "log"))
     log.parent.mkdir(parents=True)
     log.write_text("before\n")
@@ -110,13 +119,15 @@ def test_the_echo_shows_whole_lines_of_each_trial(tmp_path: Path) -> None:
 def test_values_travel_as_messages() -> None:
     shape = Resources(bundles=({"CPU": 1.0}, {"GPU": 0.5}), strategy="SPREAD")
     values: list[Any] = [
-        Start(trial="t", attempt=2, config={"a": {"b": [1]}}, resources=shape, restore_from="x", iteration=3, credit=4),
+        StartAttempt(
+            trial="t", attempt=2, config={"a": {"b": [1]}}, resources=shape, restore_from="x", iteration=3, credit=4
+        ),
         Go(trial="t", attempt=2, credit=4, saves=True, upto=9),
         Halt(trial="t", attempt=2, saves=True),
-        Started(trial="t", attempt=2, slot="1", host="h", pid=7),
-        Reported(trial="t", attempt=2, metrics={"a": 1.5}, saved="x"),
-        Saved(trial="t", attempt=2, iteration=3, path="x"),
-        Ended(trial="t", attempt=2, how=End.FAILED, error="e", kind="k"),
+        AttemptStarted(trial="t", attempt=2, slot="1", host="h", pid=7),
+        AttemptReported(trial="t", attempt=2, metrics={"a": 1.5}, saved="x"),
+        AttemptSaved(trial="t", attempt=2, iteration=3, path="x"),
+        AttemptEnded(trial="t", attempt=2, how=AttemptOutcome.FAILED, error="e", kind="k"),
     ]
     for value in values:
         assert from_message(json.loads(json.dumps(to_message(value)))) == value
@@ -124,7 +135,7 @@ def test_values_travel_as_messages() -> None:
 
 def test_a_wire_keeps_what_does_not_fit_and_reads_whole_lines() -> None:
     ours, theirs = socket.socketpair()
-    wire, channel = Wire(ours), SocketChannel(theirs)
+    wire, channel = LineConnection(ours), SocketChannel(theirs)
     big = {"type": "start", "config": "x" * 3_000_000}
     wire.send(big)
     wire.send({"type": "go"})
@@ -148,12 +159,12 @@ def test_a_wire_keeps_what_does_not_fit_and_reads_whole_lines() -> None:
 START = {"type": "start", "trial": "00000", "attempt": 1, "resources": {"bundles": [], "strategy": "PACK"}}
 
 
-def detached(folder: Path, *, linger_s: float = 60.0) -> tuple[DetachedChannel, Wire]:
+def detached(folder: Path, *, linger_s: float = 60.0) -> tuple[DetachedChannel, LineConnection]:
     (folder / "spools").mkdir()
     ours, theirs = socket.socketpair()
     facts = {"template": "None", "variables": {}, "is_single": False, "stacks": 3}
     channel = DetachedChannel(theirs, str(folder), "1", facts, sockets=str(folder), linger_s=linger_s)
-    return channel, Wire(ours)
+    return channel, LineConnection(ours)
 
 
 def said(number: int) -> dict[str, object]:
@@ -174,7 +185,7 @@ def test_without_a_head_a_worker_goes_on_and_the_next_head_hears_everything(tmp_
     assert (registered["trial"], registered["attempt"]) == ("00000", 1)
     client = socket.socket(socket.AF_UNIX)
     client.connect(registered["socket"])
-    next_head = Wire(client)
+    next_head = LineConnection(client)
     channel.send(said(3))
     hello, *reports = next_head.receive()
     assert hello["type"] == "hello"

@@ -12,7 +12,7 @@ import pytest
 from windlass.core.errors import PreconditionError, UnreachableError, UsageError
 from windlass.tune.executors.protocol import Work
 from windlass.tune.executors.ray import RayExecutor
-from windlass.tune.executors.ray.connection import Connection
+from windlass.tune.executors.ray.connection import RayConnection
 
 
 class FakeRay:
@@ -51,7 +51,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 
 def test_without_an_address_a_ray_of_this_machine_begins_and_ends(fake: FakeRay) -> None:
-    connection = Connection(init={"logging_level": "INFO"}, runtime_env={"env_vars": {"A": "1"}})
+    connection = RayConnection(init={"logging_level": "INFO"}, runtime_env={"env_vars": {"A": "1"}})
     connection.open({"CPU": 2})
     assert connection.is_own_cluster
     assert fake.calls[0] == {
@@ -70,16 +70,16 @@ def test_without_an_address_a_ray_of_this_machine_begins_and_ends(fake: FakeRay)
 
 def test_ray_address_counts_where_nothing_is_said(fake: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    connection = Connection()
+    connection = RayConnection()
     connection.open()
     assert fake.calls[0]["address"] == "10.0.0.1:6379"
     assert not connection.is_own_cluster
-    assert Connection("10.0.0.2:1").address == "10.0.0.2:1"
+    assert RayConnection("10.0.0.2:1").address == "10.0.0.2:1"
 
 
 def test_a_connection_of_the_user_is_used_and_stays(fake: FakeRay) -> None:
     fake.connected_to = "10.0.0.1:6379"
-    connection = Connection("10.0.0.1:6379")
+    connection = RayConnection("10.0.0.1:6379")
     connection.open()
     connection.close()
     assert fake.calls == []
@@ -88,14 +88,14 @@ def test_a_connection_of_the_user_is_used_and_stays(fake: FakeRay) -> None:
 def test_another_address_than_that_of_the_connection_is_refused(fake: FakeRay) -> None:
     fake.connected_to = "10.0.0.1:6379"
     with pytest.raises(UsageError) as caught:
-        Connection("10.0.0.2:6379").open()
+        RayConnection("10.0.0.2:6379").open()
     assert caught.value.code == "ray-options"
     assert "10.0.0.2:6379" in caught.value.message
 
 
 def test_limits_of_this_machine_say_nothing_of_a_cluster(fake: FakeRay) -> None:
     with pytest.raises(UsageError) as caught:
-        Connection("10.0.0.1:6379").open({"CPU": 2})
+        RayConnection("10.0.0.1:6379").open({"CPU": 2})
     assert caught.value.code == "ray-options"
     assert "CPU 2" in caught.value.message
 
@@ -103,7 +103,7 @@ def test_limits_of_this_machine_say_nothing_of_a_cluster(fake: FakeRay) -> None:
 def test_a_cluster_that_does_not_answer(fake: FakeRay) -> None:
     fake.error = ConnectionError("ray client connection timeout\nmore")
     with pytest.raises(UnreachableError) as caught:
-        Connection("10.0.0.1:6379").open()
+        RayConnection("10.0.0.1:6379").open()
     assert caught.value.code == "ray-unreachable"
     assert caught.value.message == "Ray does not answer at `10.0.0.1:6379`: ray client connection timeout"
 
@@ -111,7 +111,7 @@ def test_a_cluster_that_does_not_answer(fake: FakeRay) -> None:
 def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(PreconditionError) as caught:
-        Connection().open()
+        RayConnection().open()
     assert caught.value.code == "extra-missing"
     assert "pip install 'windlass[ray,tune]'" in caught.value.hint
 

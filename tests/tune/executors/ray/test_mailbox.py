@@ -7,18 +7,18 @@ import threading
 from typing import Any
 
 from windlass.tune.executors.channel import to_message
-from windlass.tune.executors.protocol import Start
+from windlass.tune.executors.protocol import StartAttempt
 from windlass.tune.executors.ray.mailbox import Mailbox
 from windlass.tune.executors.ray.slot_actor import MailboxChannel
 from windlass.tune.trial import ONE_CPU
 
 
-def line(value: Start) -> bytes:
+def line(value: StartAttempt) -> bytes:
     return json.dumps(to_message(value)).encode()
 
 
 def start(trial: str = "a") -> bytes:
-    return line(Start(trial=trial, attempt=1, config={}, resources=ONE_CPU))
+    return line(StartAttempt(trial=trial, attempt=1, config={}, resources=ONE_CPU))
 
 
 def test_what_is_said_stays_until_it_was_heard() -> None:

@@ -16,17 +16,17 @@ from tests.tune.executors.ray import trials
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.testing.executor_conformance import ExecutorConformance
 from windlass.tune.executors.protocol import (
-    End,
-    Ended,
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptStarted,
     Event,
     Executor,
     Fit,
     Go,
     Halt,
-    Reported,
     SlotJoined,
-    Start,
-    Started,
+    StartAttempt,
     Work,
 )
 from windlass.tune.executors.ray import RayExecutor
@@ -55,7 +55,7 @@ class Head:
         self.events: list[Event] = []
 
     def start(self, trial: str, config: dict[str, Any], **settings: Any) -> None:
-        found = Start(
+        found = StartAttempt(
             trial=trial, attempt=settings.pop("attempt", 1), config=config, **({"resources": ONE_CPU} | settings)
         )
         self.until(lambda: self.executor.room(found.resources).fit is Fit.NOW, f"room for {trial}")
@@ -67,19 +67,19 @@ class Head:
             assert time.monotonic() < deadline, f"waited for {what}; got {self.events}"
             for event in self.executor.poll(0.2):
                 self.events.append(event)
-                if isinstance(event, Reported):
+                if isinstance(event, AttemptReported):
                     self.executor.send(Go(trial=event.trial, attempt=event.attempt))
 
-    def end(self, *trials_: str) -> list[Ended]:
+    def end(self, *trials_: str) -> list[AttemptEnded]:
         """Wait for the ends of trials."""
         self.until(lambda: all(self.ended(trial) for trial in trials_), f"the end of {trials_}")
         return [self.ended(trial)[-1] for trial in trials_]
 
-    def ended(self, trial: str) -> list[Ended]:
-        return [e for e in self.events if isinstance(e, Ended) and e.trial == trial]
+    def ended(self, trial: str) -> list[AttemptEnded]:
+        return [e for e in self.events if isinstance(e, AttemptEnded) and e.trial == trial]
 
     def reports(self, trial: str) -> list[dict[str, Any]]:
-        return [e.metrics for e in self.events if isinstance(e, Reported) and e.trial == trial]
+        return [e.metrics for e in self.events if isinstance(e, AttemptReported) and e.trial == trial]
 
     def of(self, kind: type[Event]) -> list[Any]:
         return [e for e in self.events if isinstance(e, kind)]
@@ -106,10 +106,10 @@ def test_one_actor_runs_many_trials(make: Callable[..., Head]) -> None:
     head = make(trials.place, num_slots=1)
     for number in range(5):
         head.start(str(number), {})
-        assert head.end(str(number))[0].how is End.DONE
+        assert head.end(str(number))[0].how is AttemptOutcome.DONE
     assert len({head.reports(str(n))[0]["pid"] for n in range(5)}) == 1
-    assert [e.trial for e in head.of(Started)] == list("01234")
-    assert len({e.slot for e in head.of(Started)} | {e.slot for e in head.of(SlotJoined)}) == 1
+    assert [e.trial for e in head.of(AttemptStarted)] == list("01234")
+    assert len({e.slot for e in head.of(AttemptStarted)} | {e.slot for e in head.of(SlotJoined)}) == 1
 
 
 def test_a_trial_that_declares_gpus_gets_a_fresh_process_and_its_device(make: Callable[..., Head]) -> None:
@@ -133,7 +133,7 @@ def test_a_process_is_reused_where_that_is_said(make: Callable[..., Head]) -> No
 def test_bundles_are_one_placement_group_and_hold_what_the_trial_starts(make: Callable[..., Head]) -> None:
     head = make(trials.asks_ray)
     head.start("a", {}, resources=Resources(bundles=({"CPU": 1.0}, {"CPU": 1.0}), strategy="STRICT_PACK"))
-    assert head.end("a")[0].how is End.DONE
+    assert head.end("a")[0].how is AttemptOutcome.DONE
     said = head.reports("a")[0]
     assert said["mine"]
     assert said["inner"] == said["mine"]
@@ -155,7 +155,7 @@ def test_slots_of_another_shape_give_way(make: Callable[..., Head]) -> None:
         head.start(trial, {}, resources=Resources(bundles=({"CPU": 2.0},)))
     head.end("a", "b")
     head.start("wide", {}, resources=Resources(bundles=({"CPU": 4.0},)))
-    assert head.end("wide")[0].how is End.DONE
+    assert head.end("wide")[0].how is AttemptOutcome.DONE
 
 
 def test_num_slots_is_a_limit(make: Callable[..., Head], tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_halt_comes_through_while_nothing_is_said(make: Callable[..., Head]) -> 
     head.start("a", {"n": 10_000, "sleep_s": 0.01}, credit=10_000)
     head.until(lambda: len(head.reports("a")) > 3, "reports")
     head.executor.send(Halt(trial="a", attempt=1))
-    assert head.end("a")[0].how is End.HALTED
+    assert head.end("a")[0].how is AttemptOutcome.HALTED
 
 
 def test_what_trials_print_is_their_log(make: Callable[..., Head], tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_trainable_that_workers_cannot_import_fails_its_trials_and_says_why(
     head = make(only_here.train)
     head.start("a", {})
     (end,) = head.end("a")
-    assert (end.how, end.kind) == (End.FAILED, "ModuleNotFoundError")
+    assert (end.how, end.kind) == (AttemptOutcome.FAILED, "ModuleNotFoundError")
     assert "only_here" in end.error
 
 
@@ -212,7 +212,7 @@ def test_a_runtime_environment_that_cannot_be_made_fails_the_trial(make: Callabl
     head = make(trials.place, options={"runtime_env": {"working_dir": "file:///no/such.zip"}})
     head.start("a", {})
     (end,) = head.end("a")
-    assert end.how is End.FAILED
+    assert end.how is AttemptOutcome.FAILED
     assert "/no/such.zip" in end.error
 
 
@@ -235,7 +235,7 @@ def test_a_killed_node_is_lost_and_its_trial_waits_for_another(
     head.start("a", {"until": str(tmp_path / "go")}, resources=rare)
     head.until(lambda: head.reports("a"), "its report")
     ray_lab.kill("second")
-    assert head.end("a")[0].how is End.LOST
+    assert head.end("a")[0].how is AttemptOutcome.LOST
     head.until(lambda: head.executor.room(rare).fit is Fit.LATER, "the node to be gone")
     assert "to come back" in head.executor.room(rare).why
     ray_lab.add("third", num_cpus=1, resources='{"rare": 1}')
@@ -243,7 +243,7 @@ def test_a_killed_node_is_lost_and_its_trial_waits_for_another(
         head.start("a", {"until": str(tmp_path / "go")}, attempt=2, resources=rare)
         (tmp_path / "go").touch()
         head.until(lambda: len(head.ended("a")) == 2, "its second end")
-        assert head.ended("a")[1].how is End.DONE
+        assert head.ended("a")[1].how is AttemptOutcome.DONE
     finally:
         head.executor.close()
         ray_lab.kill("third")
@@ -300,12 +300,14 @@ def test_a_new_head_finds_the_trial_and_hears_every_report(
     _dead_head(ray_lab, tmp_path, 60.0)
     head = make(trials.counts)
     assert head.executor.reattach({"a": 1, "b": 1, "z": 1}) == {"a": 1, "b": 1}
-    assert [end.how for end in head.end("a", "b")] == [End.DONE, End.DONE]
+    assert [end.how for end in head.end("a", "b")] == [AttemptOutcome.DONE, AttemptOutcome.DONE]
     assert [m["training_iteration"] for m in head.reports("a")] == list(range(1, 41))
     assert len(head.reports("b")) == 3
     head.start("c", {"n": 1})
-    assert head.end("c")[0].how is End.DONE
-    assert {e.slot for e in head.of(Started) if e.trial == "c"} <= {e.slot for e in head.of(Started) if e.trial in "ab"}
+    assert head.end("c")[0].how is AttemptOutcome.DONE
+    assert {e.slot for e in head.of(AttemptStarted) if e.trial == "c"} <= {
+        e.slot for e in head.of(AttemptStarted) if e.trial in "ab"
+    }
 
 
 def test_an_old_head_that_comes_back_is_refused(make: Callable[..., Head], tmp_path: Path) -> None:
@@ -319,7 +321,7 @@ def test_an_old_head_that_comes_back_is_refused(make: Callable[..., Head], tmp_p
     assert caught.value.code == "sweep-head-replaced"
     old.executor.close()
     (tmp_path / "go").touch()
-    assert new.end("a")[0].how is End.DONE
+    assert new.end("a")[0].how is AttemptOutcome.DONE
 
 
 def test_attempts_that_the_journal_does_not_hold_are_ended(make: Callable[..., Head], tmp_path: Path) -> None:

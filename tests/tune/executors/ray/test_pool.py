@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from windlass.core.clock import FakeClock
-from windlass.tune.executors.protocol import Fit, Start
-from windlass.tune.executors.ray.cluster import SETTLES_S, Node, Sight
-from windlass.tune.executors.ray.pool import IDLE_S, MAX_AHEAD, Pool
-from windlass.tune.executors.ray.slot import Slot, SlotState
-from windlass.tune.executors.ray.slot_actor import Facts, SlotOrder
+from windlass.tune.executors.protocol import Fit, StartAttempt
+from windlass.tune.executors.ray.cluster import SETTLES_S, ClusterSnapshot, RayNode
+from windlass.tune.executors.ray.pool import IDLE_S, MAX_AHEAD, RaySlotPool
+from windlass.tune.executors.ray.slot import RaySlot, SlotState
+from windlass.tune.executors.ray.slot_actor import SlotFacts, SlotOrder
 from windlass.tune.trial import ONE_CPU, Resources
 
 GPU = Resources(bundles=({"GPU": 1.0},))
@@ -54,9 +54,9 @@ class FakeCluster:
         self.total, self.free = total, dict(total)
         self.permitted: tuple[dict[str, float], ...] = ()
 
-    def look(self) -> Sight:
-        node = Node(id="n", host="h", total=self.total, free=dict(self.free))
-        return Sight(nodes=(node,), permitted=self.permitted)
+    def look(self) -> ClusterSnapshot:
+        node = RayNode(id="n", host="h", total=self.total, free=dict(self.free))
+        return ClusterSnapshot(nodes=(node,), permitted=self.permitted)
 
 
 class World:
@@ -65,7 +65,7 @@ class World:
     def __init__(self, *, num_slots: int = 0, reuse: str = "auto", **total: float) -> None:
         self.clock, self.placer, self.cluster = FakeClock(), FakePlacer(), FakeCluster(**total)
         self.ended: list[str] = []
-        self.pool = Pool(
+        self.pool = RaySlotPool(
             self.placer,  # type: ignore[arg-type]
             self.cluster,  # type: ignore[arg-type]
             num_slots=num_slots,
@@ -81,12 +81,12 @@ class World:
     def fit(self, resources: Resources = ONE_CPU) -> Fit:
         return self.pool.room(resources).fit
 
-    def start(self, trial: str, resources: Resources = ONE_CPU) -> Slot:
+    def start(self, trial: str, resources: Resources = ONE_CPU) -> RaySlot:
         assert self.fit(resources) is Fit.NOW
-        return self.pool.assign(Start(trial=trial, attempt=1, config={}, resources=resources))
+        return self.pool.assign(StartAttempt(trial=trial, attempt=1, config={}, resources=resources))
 
-    def join(self, slot: Slot) -> None:
-        facts = Facts(slot=slot.name, resources=slot.resources, host="h", pid=1, node="n", disk="", number=1)
+    def join(self, slot: RaySlot) -> None:
+        facts = SlotFacts(slot=slot.name, resources=slot.resources, host="h", pid=1, node="n", disk="", number=1)
         self.pool.joined(slot, facts)
 
 

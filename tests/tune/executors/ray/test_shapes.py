@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.tune.executors.protocol import Fit, Room
-from windlass.tune.executors.ray.cluster import Node, Sight, answer, free_beside, may_grow_for
+from windlass.tune.executors.ray.cluster import ClusterSnapshot, RayNode, answer, free_beside, may_grow_for
 from windlass.tune.executors.ray.shapes import actor_options, describe, group_bundles, left_after, needs_group
 from windlass.tune.trial import ONE_CPU, Resources
 
@@ -21,11 +21,11 @@ def shape(*bundles: dict[str, float], strategy: str = "PACK") -> Resources:
     return Resources(bundles=bundles, strategy=strategy)
 
 
-def node(free: dict[str, float] | None = None, **total: float) -> Node:
-    return Node(id="n", host="h", total=total, free=total if free is None else free)
+def node(free: dict[str, float] | None = None, **total: float) -> RayNode:
+    return RayNode(id="n", host="h", total=total, free=total if free is None else free)
 
 
-def asked(resources: Resources, sight: Sight, reserved: Sequence[Resources] = ()) -> Room:
+def asked(resources: Resources, sight: ClusterSnapshot, reserved: Sequence[Resources] = ()) -> Room:
     return answer(resources, sight, free_beside(reserved, sight))
 
 
@@ -83,7 +83,7 @@ def test_the_search_is_exact(bundles: list[int], nodes: list[int], is_strict: bo
 
 
 def test_now_later_never() -> None:
-    sight = Sight(nodes=(node(CPU=4.0), node(free={"CPU": 1.0}, CPU=4.0)), lost=({"CPU": 8.0},))
+    sight = ClusterSnapshot(nodes=(node(CPU=4.0), node(free={"CPU": 1.0}, CPU=4.0)), lost=({"CPU": 8.0},))
     assert asked(ONE_CPU, sight).fit is Fit.NOW
     assert asked(ONE_CPU, sight, [ONE_CPU] * 5).fit is Fit.LATER
     assert asked(shape({"CPU": 4.0}, {"CPU": 4.0}), sight).fit is Fit.LATER
@@ -91,11 +91,11 @@ def test_now_later_never() -> None:
     room = asked(shape({"CPU": 16.0}), sight)
     assert room.fit is Fit.NEVER
     assert room.why == ("no node of the Ray cluster, present or permitted, fits {16 CPU}; it has 2 x {4 CPU}")
-    assert asked(shape({"GPU": 1.0}), Sight()).fit is Fit.LATER
+    assert asked(shape({"GPU": 1.0}), ClusterSnapshot()).fit is Fit.LATER
 
 
 def test_nodes_that_an_autoscaler_may_add_are_waited_for() -> None:
-    sight = Sight(nodes=(node(CPU=1.0),), permitted=({"CPU": 8.0, "GPU": 1.0},))
+    sight = ClusterSnapshot(nodes=(node(CPU=1.0),), permitted=({"CPU": 8.0, "GPU": 1.0},))
     assert asked(shape({"GPU": 1.0}), sight).fit is Fit.LATER
     assert may_grow_for(shape({"GPU": 1.0}), sight)
     assert not may_grow_for(shape({"GPU": 2.0}), sight)
@@ -104,6 +104,6 @@ def test_nodes_that_an_autoscaler_may_add_are_waited_for() -> None:
 
 def test_free_room_is_not_given_twice_while_rays_table_lags() -> None:
     half = shape({"GPU": 0.5})
-    sight = Sight(nodes=(node(GPU=1.0),))
+    sight = ClusterSnapshot(nodes=(node(GPU=1.0),))
     assert asked(half, sight, [half]).fit is Fit.NOW
     assert asked(half, sight, [half, half]).fit is Fit.LATER

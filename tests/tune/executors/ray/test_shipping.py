@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from windlass.record.manifest import commit_manifest
-from windlass.tune.executors.protocol import End, Ended, Go, Order, Reported, Saved, Start
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    Go,
+    Order,
+    StartAttempt,
+)
 from windlass.tune.executors.ray import shipping
-from windlass.tune.executors.ray.courier import Courier
+from windlass.tune.executors.ray.checkpoint_transfer import CheckpointTransfer
 from windlass.tune.executors.ray.shipping import Shipment, bring, fetch
 from windlass.tune.executors.ray.slot_disk import SlotDisk
 from windlass.tune.storage import local_folder
@@ -108,10 +116,10 @@ class FakeSlot:
     """Keeps orders, and calls that are to be answered."""
 
     def __init__(self) -> None:
-        self.orders: list[Start | Order] = []
+        self.orders: list[StartAttempt | Order] = []
         self.calls: list[tuple[Any, ...]] = []
 
-    def queue(self, order: Start | Order) -> None:
+    def queue(self, order: StartAttempt | Order) -> None:
         self.orders.append(order)
 
     def call(self, method: str, *arguments: Any) -> None:
@@ -123,15 +131,15 @@ class FakeSlot:
         return getattr(disk, method)(*arguments)
 
 
-def courier(slot: FakeSlot, disk: SlotDisk, tmp_path: Path) -> Courier:
-    return Courier(slot, str(disk.path), str(tmp_path / "storage"))  # type: ignore[arg-type]
+def courier(slot: FakeSlot, disk: SlotDisk, tmp_path: Path) -> CheckpointTransfer:
+    return CheckpointTransfer(slot, str(disk.path), str(tmp_path / "storage"))  # type: ignore[arg-type]
 
 
-def reported(saved: str = "") -> Reported:
-    return Reported(trial="t", attempt=1, metrics={}, saved=saved)
+def reported(saved: str = "") -> AttemptReported:
+    return AttemptReported(trial="t", attempt=1, metrics={}, saved=saved)
 
 
-ENDED = Ended(trial="t", attempt=1, how=End.DONE)
+ENDED = AttemptEnded(trial="t", attempt=1, how=AttemptOutcome.DONE)
 
 
 def test_nothing_behind_a_checkpoint_is_told_before_the_head_has_it(disk: SlotDisk, tmp_path: Path) -> None:
@@ -148,13 +156,13 @@ def test_nothing_behind_a_checkpoint_is_told_before_the_head_has_it(disk: SlotDi
 def test_orders_wait_for_the_checkpoint_that_a_trial_goes_on_from(disk: SlotDisk, tmp_path: Path) -> None:
     source, slot = str(checkpoint(tmp_path / "storage")), FakeSlot()
     carrier = courier(slot, disk, tmp_path)
-    carrier.tell(Start(trial="t", attempt=2, config={}, resources=ONE_CPU, restore_from=source))
+    carrier.tell(StartAttempt(trial="t", attempt=2, config={}, resources=ONE_CPU, restore_from=source))
     carrier.tell(Go(trial="t", attempt=2))
     while slot.calls:
         assert not slot.orders
         carrier.returned(slot.answer(disk))
     start, go = slot.orders
-    assert isinstance(start, Start)
+    assert isinstance(start, StartAttempt)
     assert start.restore_from == f"{disk.path}/restored/t-2"
     assert isinstance(go, Go)
 
@@ -162,7 +170,7 @@ def test_orders_wait_for_the_checkpoint_that_a_trial_goes_on_from(disk: SlotDisk
 def test_a_checkpoint_that_went_with_its_node_is_not_told(disk: SlotDisk, tmp_path: Path) -> None:
     made, slot = str(checkpoint(disk.path / "checkpoints")), FakeSlot()
     carrier = courier(slot, disk, tmp_path)
-    saved = Saved(trial="t", attempt=1, iteration=2, path=made)
+    saved = AttemptSaved(trial="t", attempt=1, iteration=2, path=made)
     carrier.hear([reported(made), saved, reported()])
     assert carrier.give_up() == [reported(), reported()]
     assert not list((tmp_path / "storage").glob("t/*"))
@@ -173,7 +181,7 @@ def test_a_checkpoint_that_cannot_be_read_costs_only_itself(disk: SlotDisk, tmp_
     carrier = courier(slot, disk, tmp_path)
     carrier.hear([reported(made), ENDED])
     assert carrier.failed() == [reported(), ENDED]
-    carrier.tell(Start(trial="t", attempt=2, config={}, resources=ONE_CPU, restore_from=made))
+    carrier.tell(StartAttempt(trial="t", attempt=2, config={}, resources=ONE_CPU, restore_from=made))
     assert carrier.failed() is None
 
 

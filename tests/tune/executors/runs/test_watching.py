@@ -14,7 +14,15 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, create
-from windlass.tune.executors.protocol import End, Ended, Event, Reported, Saved, Start, Started
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    AttemptStarted,
+    Event,
+    StartAttempt,
+)
 from windlass.tune.executors.runs.watching import ASKED, Watch
 from windlass.tune.trial import ONE_CPU
 
@@ -34,7 +42,9 @@ class Story:
         self.client.append(events.JOB_INTENDED, task="main", job=1, token="t", backend="local", resets_budgets=True)
 
     def watch(self, *metrics: str, iteration: int = 0) -> Watch:
-        start = Start(trial="00003", attempt=2, config={}, resources=ONE_CPU, iteration=iteration, time_total_s=5.0)
+        start = StartAttempt(
+            trial="00003", attempt=2, config={}, resources=ONE_CPU, iteration=iteration, time_total_s=5.0
+        )
         return Watch(start, Run(self.folder, self.home), self.home, metrics)
 
     def begin(self, attempt: int = 1) -> None:
@@ -69,7 +79,7 @@ def story(home: Path) -> Iterator[Story]:
 
 
 def iterations(found: list[Event]) -> list[int]:
-    return [event.metrics["training_iteration"] for event in found if isinstance(event, Reported)]
+    return [event.metrics["training_iteration"] for event in found if isinstance(event, AttemptReported)]
 
 
 def test_a_run_from_its_start_to_its_end(story: Story) -> None:
@@ -79,15 +89,15 @@ def test_a_run_from_its_start_to_its_end(story: Story) -> None:
     story.metrics(1, acc=0.5)
     story.save(1)
     started, reported, saved = watch.poll()
-    assert started == Started(trial="00003", attempt=2, slot="exp-00000000", host="n1", pid=77)
-    assert isinstance(reported, Reported)
+    assert started == AttemptStarted(trial="00003", attempt=2, slot="exp-00000000", host="n1", pid=77)
+    assert isinstance(reported, AttemptReported)
     assert (reported.metrics["acc"], reported.metrics["training_iteration"]) == (0.5, 1)
     assert 5.0 <= reported.metrics["time_total_s"] < 60.0
-    assert saved == Saved(trial="00003", attempt=2, iteration=1, path="/c/step-1")
+    assert saved == AttemptSaved(trial="00003", attempt=2, iteration=1, path="/c/step-1")
     story.metrics(2, acc=0.7)
     story.end("succeeded", "ok")
     assert iterations(found := watch.poll()) == [2]
-    assert found[-1] == Ended(trial="00003", attempt=2, how=End.DONE)
+    assert found[-1] == AttemptEnded(trial="00003", attempt=2, how=AttemptOutcome.DONE)
 
 
 def test_a_report_goes_out_when_the_metric_is_in_it(story: Story) -> None:
@@ -95,7 +105,7 @@ def test_a_report_goes_out_when_the_metric_is_in_it(story: Story) -> None:
     for step in range(1, 5):
         story.metrics(step, loss=1.0 / step)
     story.metrics(4, acc=0.25)
-    found = [event for event in watch.poll() if isinstance(event, Reported)]
+    found = [event for event in watch.poll() if isinstance(event, AttemptReported)]
     assert len(found) == 1
     assert found[0].metrics.items() >= {"acc": 0.25, "loss": 0.25, "training_iteration": 4}.items()
 
@@ -119,7 +129,7 @@ def test_only_the_lowest_rank_speaks(story: Story) -> None:
     story.metrics(1, rank=0, acc=1.0)
     story.metrics(2, rank=1, acc=9.0)
     story.metrics(2, rank=0, acc=2.0)
-    values = [event.metrics["acc"] for event in watch.poll() if isinstance(event, Reported)]
+    values = [event.metrics["acc"] for event in watch.poll() if isinstance(event, AttemptReported)]
     assert values == [1.0, 2.0]
 
 
@@ -127,7 +137,7 @@ def test_a_metric_that_never_comes_is_told_before_the_end(story: Story) -> None:
     watch = story.watch("accuracy")
     for step in range(1, 103):
         story.metrics(step, acc=0.5)
-    assert "acc" in next(event.metrics for event in watch.poll() if isinstance(event, Reported))
+    assert "acc" in next(event.metrics for event in watch.poll() if isinstance(event, AttemptReported))
 
 
 def test_a_short_run_without_the_metric_is_told_at_its_end(story: Story) -> None:
@@ -136,42 +146,42 @@ def test_a_short_run_without_the_metric_is_told_at_its_end(story: Story) -> None
     story.end("succeeded", "ok")
     found = watch.poll()
     assert iterations(found) == [1]
-    assert isinstance(found[-1], Ended)
+    assert isinstance(found[-1], AttemptEnded)
 
 
 def test_infinite_and_missing_numbers_are_numbers(story: Story) -> None:
     watch = story.watch("acc")
     story.metrics(1, acc="-inf")
-    assert [event.metrics["acc"] for event in watch.poll() if isinstance(event, Reported)] == [float("-inf")]
+    assert [event.metrics["acc"] for event in watch.poll() if isinstance(event, AttemptReported)] == [float("-inf")]
 
 
 @pytest.mark.parametrize(
     ("verdict", "cause", "how"),
     [
-        ("failed", "user-error", End.FAILED),
-        ("failed", "out-of-memory", End.FAILED),
-        ("failed", "node-lost", End.LOST),
-        ("failed", "preempted", End.LOST),
-        ("failed", "no-progress", End.FAILED),
-        ("stopped", "cancelled", End.FAILED),
+        ("failed", "user-error", AttemptOutcome.FAILED),
+        ("failed", "out-of-memory", AttemptOutcome.FAILED),
+        ("failed", "node-lost", AttemptOutcome.LOST),
+        ("failed", "preempted", AttemptOutcome.LOST),
+        ("failed", "no-progress", AttemptOutcome.FAILED),
+        ("stopped", "cancelled", AttemptOutcome.FAILED),
     ],
 )
-def test_the_verdict_says_how_it_ended(story: Story, verdict: str, cause: str, how: End) -> None:
+def test_the_verdict_says_how_it_ended(story: Story, verdict: str, cause: str, how: AttemptOutcome) -> None:
     watch = story.watch("acc")
     story.begin()
     story.end(verdict, cause, traceback="Traceback ...\nmy.lib.OddError: 3 is odd")
     ended = watch.poll()[-1]
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, AttemptEnded)
     assert ended.how is how
     assert ended.error.startswith("Traceback")
     assert f"run exp-00000000 {verdict}: {cause}" in ended.error
-    assert ended.kind == ("OddError" if how is End.FAILED else "")
+    assert ended.kind == ("OddError" if how is AttemptOutcome.FAILED else "")
 
 
 def test_a_stop_that_the_sweep_asked_for_is_a_halt_also_for_its_next_head(story: Story) -> None:
     story.client.append(events.STOP_REQUESTED, tasks={"main": 1}, reason=ASKED, is_checkpoint_wanted=False)
     story.end("stopped", "cancelled")
-    assert story.watch("acc").poll()[-1] == Ended(trial="00003", attempt=2, how=End.HALTED)
+    assert story.watch("acc").poll()[-1] == AttemptEnded(trial="00003", attempt=2, how=AttemptOutcome.HALTED)
 
 
 def test_a_run_that_was_never_made_whole_is_lost(story: Story, home: Path) -> None:
@@ -183,10 +193,10 @@ def test_a_run_that_was_never_made_whole_is_lost(story: Story, home: Path) -> No
         events.TASK_ENDED, task="main", job=0, attempt=0, verdict="failed", cause="start-failed", message="too early"
     )
     writer.close()
-    start = Start(trial="00003", attempt=2, config={}, resources=ONE_CPU)
+    start = StartAttempt(trial="00003", attempt=2, config={}, resources=ONE_CPU)
     ended = Watch(start, Run(folder, Home(home)), Home(home), ("acc",)).poll()[-1]
-    assert isinstance(ended, Ended)
-    assert ended.how is End.LOST
+    assert isinstance(ended, AttemptEnded)
+    assert ended.how is AttemptOutcome.LOST
 
 
 def test_another_head_that_reads_everything_at_once_tells_the_same_times(story: Story) -> None:
@@ -202,7 +212,7 @@ def test_another_head_that_reads_everything_at_once_tells_the_same_times(story: 
     story.end("succeeded", "ok")
     seen += first.poll()
     times = [
-        [event.metrics["time_total_s"] for event in found if isinstance(event, Reported)]
+        [event.metrics["time_total_s"] for event in found if isinstance(event, AttemptReported)]
         for found in (seen, story.watch("acc").poll())
     ]
     assert times[0] == times[1]

@@ -13,7 +13,7 @@ from windlass.launch import Options, prepare_file
 from windlass.runs.home import Home
 from windlass.testing.executor_conformance import ExecutorConformance
 from windlass.tune.executors.protocol import Executor
-from windlass.tune.executors.runs import Blueprint
+from windlass.tune.executors.runs import TrialTemplate
 from windlass.tune.executors.slots import SlotsExecutor
 
 _OFTEN = {
@@ -33,7 +33,7 @@ def make_slots(folder: Path, num_cpus: float = 1) -> SlotsExecutor:
     spec = {"name": "slot", "tasks": {"main": {"run": command, "cpus": num_cpus}}}
     (code / "slot.yaml").write_text(json.dumps(spec))
     prepared = prepare_file(code / "slot.yaml", (), Options(allow_dirty=True))
-    Blueprint.of(prepared, "sweep").write(folder)
+    TrialTemplate.of(prepared, "sweep").write(folder)
     return SlotsExecutor(home=Home.default())
 
 

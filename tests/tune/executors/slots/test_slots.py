@@ -18,24 +18,24 @@ from windlass.record.state import End as RunEnd
 from windlass.record.state import RunFacts, State
 from windlass.tune.executors.channel import ChannelClosed
 from windlass.tune.executors.protocol import (
-    End,
-    Ended,
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptStarted,
     Event,
     Fit,
     Go,
     Halt,
-    Reported,
     SlotJoined,
     SlotLost,
-    Start,
-    Started,
+    StartAttempt,
     Work,
 )
-from windlass.tune.executors.runs import Blueprint
-from windlass.tune.executors.slots import SlotsExecutor, crew, executor
+from windlass.tune.executors.runs import TrialTemplate
+from windlass.tune.executors.slots import SlotsExecutor, executor, slot_runs
 from windlass.tune.executors.slots.channel import FileChannel
-from windlass.tune.executors.slots.places import SlotPlaces
-from windlass.tune.executors.slots.slot import Slot
+from windlass.tune.executors.slots.files import SlotFiles
+from windlass.tune.executors.slots.slot import RunSlot
 from windlass.tune.trial import ONE_CPU, Resources
 
 ENDED = {"type": "ended", "trial": "00000", "attempt": 1, "how": "done", "error": "", "kind": ""}
@@ -65,7 +65,7 @@ class Bench:
         self.runs: dict[str, Run] = {}
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep, time_ns=time.time_ns)
         monkeypatch.setattr(executor, "time", clock)
-        monkeypatch.setattr(executor, "Crew", self._crew)
+        monkeypatch.setattr(executor, "SlotRuns", self._slot_runs)
         self.work = Work(
             trainable=json.dumps, name="s", folder=str(folder), storage=str(folder / "checkpoints"), num_slots=2
         )
@@ -74,13 +74,13 @@ class Bench:
     def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def _crew(self, *arguments: Any) -> crew.Crew:
-        made = crew.Crew(*arguments)
+    def _slot_runs(self, *arguments: Any) -> slot_runs.SlotRuns:
+        made = slot_runs.SlotRuns(*arguments)
         made.launch = self._launch  # type: ignore[method-assign]
         return made
 
-    def _launch(self, names: Sequence[str]) -> list[Slot]:
-        return [Slot(name, self.runs.setdefault(name, Run())) for name in names]  # type: ignore[arg-type]
+    def _launch(self, names: Sequence[str]) -> list[RunSlot]:
+        return [RunSlot(name, self.runs.setdefault(name, Run())) for name in names]  # type: ignore[arg-type]
 
     def new_head(self) -> SlotsExecutor:
         found = SlotsExecutor()
@@ -88,11 +88,11 @@ class Bench:
         return found
 
     def worker(self, slot: str, incarnation: str) -> FileChannel:
-        return FileChannel(SlotPlaces(self.folder), slot, incarnation)
+        return FileChannel(SlotFiles(self.folder), slot, incarnation)
 
     def start(self, trial: str = "00000") -> None:
         assert self.head.room(ONE_CPU).fit is Fit.NOW
-        self.head.start(Start(trial=trial, attempt=1, config={"x": 1}, resources=ONE_CPU))
+        self.head.start(StartAttempt(trial=trial, attempt=1, config={"x": 1}, resources=ONE_CPU))
 
     def poll(self) -> list[Event]:
         return self.head.poll(0.0)
@@ -105,7 +105,7 @@ def bench(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     (tmp_path / "slot.yaml").write_text("name: slot\nrun: worker\n")
     folder = tmp_path / "sweep"
     folder.mkdir()
-    Blueprint.of(prepare_file(tmp_path / "slot.yaml", (), Options(allow_dirty=True)), "s").write(folder)
+    TrialTemplate.of(prepare_file(tmp_path / "slot.yaml", (), Options(allow_dirty=True)), "s").write(folder)
     found = Bench(folder, monkeypatch)
     yield found
     found.head.detach()
@@ -124,10 +124,10 @@ def test_an_attempt_from_its_order_to_its_end(bench: Bench) -> None:
     bench.head.send(Go(trial="00000", attempt=1, credit=2))
     worker.send(ENDED)
     started, report, ended = bench.poll()
-    assert isinstance(started, Started)
+    assert isinstance(started, AttemptStarted)
     assert started.slot == "000"
-    assert isinstance(report, Reported)
-    assert isinstance(ended, Ended)
+    assert isinstance(report, AttemptReported)
+    assert isinstance(ended, AttemptEnded)
     go = worker.receive(0)
     assert go is not None
     assert go["credit"] == 2
@@ -141,8 +141,8 @@ def test_a_life_takes_no_order_of_an_earlier_one(bench: Bench) -> None:
     later = bench.worker("000", "00002-b")
     assert later.receive(0) is None
     lost, joined = bench.poll()
-    assert isinstance(lost, Ended)
-    assert (lost.how, "was started again" in lost.error) == (End.LOST, True)
+    assert isinstance(lost, AttemptEnded)
+    assert (lost.how, "was started again" in lost.error) == (AttemptOutcome.LOST, True)
     assert isinstance(joined, SlotJoined)
 
 
@@ -164,16 +164,16 @@ def test_a_worker_whose_code_ended_the_process_has_a_failed_trial(bench: Bench) 
     bench.runs["000"].facts.task("main").attempts[1] = _attempt()
     bench.worker("000", "00002-b")
     ended = bench.poll()[0]
-    assert isinstance(ended, Ended)
-    assert (ended.how, "exit code 7" in ended.error) == (End.FAILED, True)
+    assert isinstance(ended, AttemptEnded)
+    assert (ended.how, "exit code 7" in ended.error) == (AttemptOutcome.FAILED, True)
 
 
 def _attempt() -> Any:
     @dataclass
-    class Attempt:
+    class TrialAttempt:
         end: RunEnd = field(default_factory=lambda: RunEnd("user-error", 7, message="exit code 7"))
 
-    return Attempt()
+    return TrialAttempt()
 
 
 def test_a_silent_worker_loses_its_trial_and_is_of_use_again_when_it_is_heard(bench: Bench) -> None:
@@ -187,7 +187,7 @@ def test_a_silent_worker_loses_its_trial_and_is_of_use_again_when_it_is_heard(be
     for _ in range(4):
         bench.now += 10
         found += bench.poll()
-    assert [type(event) for event in found] == [SlotLost, Ended]
+    assert [type(event) for event in found] == [SlotLost, AttemptEnded]
     assert "silent" in found[0].why if isinstance(found[0], SlotLost) else False
     assert bench.head.room(ONE_CPU).fit is Fit.LATER
     halt = worker.receive(0)
@@ -210,7 +210,7 @@ def test_a_run_that_is_over_is_replaced(bench: Bench, monkeypatch: pytest.Monkey
     for _ in range(4):
         bench.now += 10
         found += bench.poll()
-    assert [type(event) for event in found] == [SlotLost, Ended]
+    assert [type(event) for event in found] == [SlotLost, AttemptEnded]
     assert "000-1" in bench.runs
     bench.worker("000-1", "00001-c")
     assert [type(event) for event in bench.poll()] == [SlotJoined]
@@ -227,7 +227,13 @@ def test_another_head_hears_everything_from_the_beginning(bench: Bench) -> None:
     bench.head.detach()
     bench.head = bench.new_head()
     assert bench.head.reattach({"00000": 1, "00001": 1, "00002": 1}) == {"00000": 1, "00001": 1}
-    assert [type(event) for event in bench.poll()] == [Started, Reported, Ended, SlotJoined, SlotJoined]
+    assert [type(event) for event in bench.poll()] == [
+        AttemptStarted,
+        AttemptReported,
+        AttemptEnded,
+        SlotJoined,
+        SlotJoined,
+    ]
     assert bench.head.room(ONE_CPU).fit is Fit.NOW
     assert two.receive(0), "the order of the old head still holds"
     bench.head.send(Halt(trial="00001", attempt=1))
@@ -261,7 +267,7 @@ def test_a_spool_that_is_closed_is_a_closed_channel(bench: Bench) -> None:
 
 def test_the_first_end_is_told_once(bench: Bench) -> None:
     told: list[int] = []
-    worker = FileChannel(SlotPlaces(bench.folder), "000", "00001-a", on_first_end=lambda: told.append(1))
+    worker = FileChannel(SlotFiles(bench.folder), "000", "00001-a", on_first_end=lambda: told.append(1))
     worker.send(ENDED)
     worker.send(ENDED)
     assert told == [1]
@@ -270,6 +276,6 @@ def test_the_first_end_is_told_once(bench: Bench) -> None:
 def test_a_slot_is_one_task_on_one_node(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     (tmp_path / "slot.yaml").write_text("name: slot\ntasks: {main: {run: worker, nodes: 2}}\n")
-    Blueprint.of(prepare_file(tmp_path / "slot.yaml", (), Options(allow_dirty=True)), "s").write(home)
+    TrialTemplate.of(prepare_file(tmp_path / "slot.yaml", (), Options(allow_dirty=True)), "s").write(home)
     with pytest.raises(UsageError, match="a task on 2 nodes"):
         SlotsExecutor().open(Work(trainable=json.dumps, name="s", folder=str(home), storage=""))

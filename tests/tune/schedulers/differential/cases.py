@@ -13,7 +13,7 @@ from unittest.mock import patch
 from tests.tune.schedulers.differential.our_side import OurSide
 from tests.tune.schedulers.differential.streams import Habits
 from windlass.tune import schedulers as ours
-from windlass.tune.draws import draw
+from windlass.tune.rng import draw
 from windlass.tune.space import uniform
 
 Both = tuple[OurSide, Any, Habits]

@@ -7,14 +7,14 @@ from typing import Any
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.tune.schedulers import Scheduler
 from windlass.tune.schedulers.resource_allocation import tidy
-from windlass.tune.trial import Resources, Status
+from windlass.tune.trial import Resources, TrialStatus
 
 LETTERS = {
-    Status.PENDING: "P",
-    Status.RUNNING: "R",
-    Status.PAUSED: "U",
-    Status.TERMINATED: "T",
-    Status.ERROR: "E",
+    TrialStatus.PENDING: "P",
+    TrialStatus.RUNNING: "R",
+    TrialStatus.PAUSED: "U",
+    TrialStatus.TERMINATED: "T",
+    TrialStatus.ERROR: "E",
 }
 
 
@@ -37,7 +37,7 @@ class OurSide:
         trial = self.scheduler.choose(self.sweep)
         if trial is None:
             return ""
-        assert trial.status in (Status.PENDING, Status.PAUSED)
+        assert trial.status in (TrialStatus.PENDING, TrialStatus.PAUSED)
         self.sweep.start(trial)
         return trial.id
 

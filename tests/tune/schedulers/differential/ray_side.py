@@ -10,12 +10,12 @@ from ray.train._internal.session import _FutureTrainingResult, _TrainingResult
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.schedulers import pbt as ray_pbt
 
-from windlass.tune.draws import draw
+from windlass.tune.rng import draw
 
 LETTERS = {"PENDING": "P", "RUNNING": "R", "PAUSED": "U", "TERMINATED": "T", "ERROR": "E"}
 
 
-class Saved(_FutureTrainingResult):  # type: ignore[misc]
+class AttemptSaved(_FutureTrainingResult):  # type: ignore[misc]
     """A checkpoint that is there at once."""
 
     def __init__(self, trial: RayTrial) -> None:
@@ -62,7 +62,7 @@ class RayTrial:
         self.placement_group_factory = shape
 
     def has_saved(self) -> None:
-        self.run_metadata.checkpoint_manager._latest_checkpoint_result = Saved(self).found
+        self.run_metadata.checkpoint_manager._latest_checkpoint_result = AttemptSaved(self).found
 
 
 class RaySide:
@@ -101,8 +101,8 @@ class RaySide:
     def pause_trial(self, trial: RayTrial, should_checkpoint: bool = True) -> None:
         trial.status = "PAUSED"
 
-    def _schedule_trial_save(self, trial: RayTrial, result: Any = None) -> Saved:
-        return Saved(trial)
+    def _schedule_trial_save(self, trial: RayTrial, result: Any = None) -> AttemptSaved:
+        return AttemptSaved(trial)
 
     # ------------------------------------------------------------------------------------------------------- events
 

@@ -15,16 +15,16 @@ from windlass.record.frames import Record
 from windlass.tune.controller.journal import records
 from windlass.tune.controller.journal.records import STATUS_AFTER
 from windlass.tune.controller.journal.stream import JournalStream, no_sweep
-from windlass.tune.controller.settings import Half, Settings, resources_from_data
+from windlass.tune.controller.settings import PartialGoal, SweepSettings, resources_from_data
 from windlass.tune.folder import SweepFolder
 from windlass.tune.searchers.protocol import Goal
-from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Status
+from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, TrialStatus
 
-__all__ = ["AttemptHistory", "DecisionMade", "History", "Report", "TrialHistory", "read_history"]
+__all__ = ["AttemptHistory", "DecisionMade", "History", "TrialHistory", "TrialReport", "read_history"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TrialReport:
     """One report that counted; `at` is wall time in seconds, `saved` the path of a checkpoint that came with it."""
 
     at: float
@@ -95,11 +95,11 @@ class TrialHistory:
     resources: Resources = ONE_CPU
     note: Any = None
     tag: str = ""
-    status: Status = Status.PENDING
+    status: TrialStatus = TrialStatus.PENDING
     why: str = ""
     iteration: int = 0
     last: Metrics | None = None
-    reports: list[Report] = field(default_factory=list)
+    reports: list[TrialReport] = field(default_factory=list)
     checkpoints: list[SavedState] = field(default_factory=list)
     decisions: list[DecisionMade] = field(default_factory=list)
     attempts: list[AttemptHistory] = field(default_factory=list)
@@ -136,7 +136,7 @@ class History:
 
     keeps_reports: bool = True
     name: str = ""
-    settings: Settings | None = None
+    settings: SweepSettings | None = None
     space: Any = None
     scheduler: dict[str, Any] = field(default_factory=dict)
     searcher: dict[str, Any] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class History:
     created_at: float = 0.0
     last_at: float = 0.0
     trials: dict[str, TrialHistory] = field(default_factory=dict)
-    counts: dict[Status, int] = field(default_factory=lambda: dict.fromkeys(Status, 0))
+    counts: dict[TrialStatus, int] = field(default_factory=lambda: dict.fromkeys(TrialStatus, 0))
     slots: dict[str, str] = field(default_factory=dict)
     heads: list[dict[str, Any]] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -161,9 +161,9 @@ class History:
         return self.settings.goal if self.settings is not None else Goal()
 
     @property
-    def half(self) -> Half:
+    def half(self) -> PartialGoal:
         """What of metric and mode was named alone."""
-        return self.settings.half if self.settings is not None else Half()
+        return self.settings.half if self.settings is not None else PartialGoal()
 
     def add(self, record: Record) -> None:
         """Take in the next record; kinds of later versions are passed over.
@@ -183,7 +183,7 @@ class History:
                     code="sweep-journal-damaged",
                 ) from error
 
-    def _change(self, trial: TrialHistory, status: Status, why: str = "") -> None:
+    def _change(self, trial: TrialHistory, status: TrialStatus, why: str = "") -> None:
         self.counts[trial.status] -= 1
         self.counts[status] += 1
         trial.status = status
@@ -195,7 +195,7 @@ Data = dict[str, Any]
 
 def _created(history: History, record: Record, data: Data) -> None:
     history.name, history.created_at = data["name"], record.at
-    history.settings = Settings.from_data(data["name"], data["goal"], data["settings"])
+    history.settings = SweepSettings.from_data(data["name"], data["goal"], data["settings"])
     history.space, history.version = data["space"], data["version"]
     history.scheduler, history.searcher = data["scheduler"], data["searcher"]
     history.stopper, history.trainable = data["stopper"], data["trainable"]
@@ -214,7 +214,7 @@ def _asked(history: History, record: Record, data: Data) -> None:
     if what == "extend" and history.settings is not None:
         settings = {**history.settings.to_data(), **data["settings"]}
         goal = {"metrics": history.goal.metrics, "modes": ["max" if up else "min" for up in history.goal.is_max]}
-        history.settings = Settings.from_data(history.name, goal, settings)
+        history.settings = SweepSettings.from_data(history.name, goal, settings)
         history.space = data["space"] if data["space"] is not None else history.space
         history.stopper = data["stopper"] if data["stopper"] is not None else history.stopper
     _acts(history, record, data, by="user", cause="")
@@ -231,7 +231,7 @@ def _suggested(history: History, record: Record, data: Data) -> None:
         resources=ONE_CPU if shape is None else resources_from_data(shape),
         suggested_at=record.at,
     )
-    history.counts[Status.PENDING] += 1
+    history.counts[TrialStatus.PENDING] += 1
     _acts(history, record, data, by="scheduler", cause=data["trial"])
 
 
@@ -240,7 +240,7 @@ def _chosen(history: History, record: Record, data: Data) -> None:
     found = data["restore"]
     restore = None if found is None else SavedState(**found)
     trial.attempts.append(AttemptHistory(number=data["attempt"], chosen_at=record.at, restore=restore))
-    history._change(trial, Status.RUNNING)
+    history._change(trial, TrialStatus.RUNNING)
     facts = {"attempt": data["attempt"], "restore": found}
     _decided(trial, record, "start", data.get("why", ""), "scheduler", trial.id, facts)
     _acts(history, record, data, by="scheduler", cause=trial.id)
@@ -259,7 +259,7 @@ def _reported(history: History, record: Record, data: Data) -> None:
     trial = history.trials[data["trial"]]
     if type(data["metrics"]) is not dict:
         raise TypeError("metrics that are no mapping")
-    report = Report(record.at, data["attempt"], data["metrics"], data.get("saved", ""))
+    report = TrialReport(record.at, data["attempt"], data["metrics"], data.get("saved", ""))
     trial.last, trial.iteration = report.metrics, report.iteration
     history.num_reports += 1
     if history.keeps_reports:
@@ -271,9 +271,9 @@ def _reported(history: History, record: Record, data: Data) -> None:
         _decided(trial, record, decision, data["why"], data["by"], trial.id, {})
         if decision == "stop":
             trial.ended_at = record.at
-            history._change(trial, Status.TERMINATED, data["why"])
+            history._change(trial, TrialStatus.TERMINATED, data["why"])
         elif decision == "pause":
-            history._change(trial, Status.PAUSED, data["why"])
+            history._change(trial, TrialStatus.PAUSED, data["why"])
     _acts(history, record, data, by="scheduler", cause=trial.id)
 
 
@@ -293,7 +293,7 @@ def _ended(history: History, record: Record, data: Data) -> None:
     attempt.ended_at, attempt.how = record.at, data["how"]
     attempt.error, attempt.kind = data.get("error", ""), data.get("error_kind", "")
     trial.num_failures, trial.num_interruptions = data["failures"], data["interruptions"]
-    status = Status(data["status"])
+    status = TrialStatus(data["status"])
     if attempt.how == "failed":
         trial.error, trial.kind = attempt.error, attempt.kind
     if status is not trial.status or attempt.how in ("failed", "lost"):
@@ -366,12 +366,12 @@ def _acts(history: History, record: Record, data: Data, *, by: str, cause: str) 
 _TAKERS: dict[str, Callable[[History, Record, Data], None]] = {
     records.SWEEP_CREATED: _created,
     records.SWEEP_OPENED: _opened,
-    records.SWEEP_ASKED: _asked,
+    records.SWEEP_REQUESTED: _asked,
     records.SWEEP_ENDED: _sweep_ended,
     records.TRIAL_SUGGESTED: _suggested,
     records.SEARCH_ENDED: _search_ended,
     records.TRIAL_CHOSEN: _chosen,
-    records.CHOICE_PUT_OFF: _put_off,
+    records.CHOICE_DEFERRED: _put_off,
     records.TRIAL_STARTED: _started,
     records.TRIAL_REPORTED: _reported,
     records.TRIAL_SAVED: _saved,

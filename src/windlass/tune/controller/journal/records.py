@@ -5,22 +5,22 @@ Every record but the first and the derived ones is an input of the core together
 
 from __future__ import annotations
 
-from windlass.tune.trial import Status
+from windlass.tune.trial import TrialStatus
 
 __all__ = [
-    "CAPACITY",
+    "CAPACITY_CHANGED",
     "CHECKPOINT_DROPPED",
-    "CHOICE_PUT_OFF",
+    "CHOICE_DEFERRED",
     "DERIVED",
     "LIMIT_REACHED",
     "SEARCH_ENDED",
     "SLOT_JOINED",
     "SLOT_LOST",
     "STATUS_AFTER",
-    "SWEEP_ASKED",
     "SWEEP_CREATED",
     "SWEEP_ENDED",
     "SWEEP_OPENED",
+    "SWEEP_REQUESTED",
     "TRIAL_CHOSEN",
     "TRIAL_ENDED",
     "TRIAL_REPORTED",
@@ -33,7 +33,7 @@ SWEEP_CREATED = "sweep-created"
 """name, goal, settings, space, scheduler, searcher, stopper, trainable (each `{"type": ..., **settings}`), version"""
 SWEEP_OPENED = "sweep-opened"
 """head {host, pid}, number (1: the first head)"""
-SWEEP_ASKED = "sweep-asked"
+SWEEP_REQUESTED = "sweep-requested"
 """what: stop-trial (trial), stop-all, pause (an interrupt), resume (finished, unfinished, errored), extend (settings,
 space, stopper); why; acts where it touched trials"""
 SWEEP_ENDED = "sweep-ended"
@@ -44,7 +44,7 @@ SEARCH_ENDED = "search-ended"
 """why"""
 TRIAL_CHOSEN = "trial-chosen"
 """trial, attempt, restore {trial, iteration, path} or null, why (if), is_last (if: the searcher had no new trial)"""
-CHOICE_PUT_OFF = "choice-put-off"
+CHOICE_DEFERRED = "choice-deferred"
 """the scheduler acted when it was asked for a trial, and named none. acts, is_last (if)"""
 TRIAL_STARTED = "trial-started"
 """trial, attempt, slot, host, pid"""
@@ -61,7 +61,7 @@ SLOT_JOINED = "slot-joined"
 """slot, host"""
 SLOT_LOST = "slot-lost"
 """slot, why"""
-CAPACITY = "capacity-told"
+CAPACITY_CHANGED = "capacity-changed"
 """total: what the place has, by resource"""
 LIMIT_REACHED = "limit-reached"
 """why, acts"""
@@ -70,12 +70,12 @@ DERIVED = frozenset({SWEEP_ENDED, CHECKPOINT_DROPPED})
 """Kinds that follow from the record before them."""
 
 STATUS_AFTER = {
-    "stop": Status.TERMINATED,
-    "pause": Status.PAUSED,
-    "unpause": Status.PENDING,
-    "exploit": Status.PAUSED,
-    "reshape": Status.PAUSED,
-    "requeue": Status.PENDING,
-    "restart": Status.PENDING,
+    "stop": TrialStatus.TERMINATED,
+    "pause": TrialStatus.PAUSED,
+    "unpause": TrialStatus.PENDING,
+    "exploit": TrialStatus.PAUSED,
+    "reshape": TrialStatus.PAUSED,
+    "requeue": TrialStatus.PENDING,
+    "restart": TrialStatus.PENDING,
 }
 """What a trial is after an act on it; acts that stand not here leave its status."""

@@ -38,7 +38,7 @@ def spool_path(folder: str, slot: str) -> Path:
 
 
 class DetachedChannel:
-    """See `Channel`.
+    """See `WorkerChannel`.
 
     Args:
         connection: to the head that made this worker.

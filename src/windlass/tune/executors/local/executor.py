@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 from windlass.core.phrases import count
 from windlass.tune.arguments import refuses_unknown
 from windlass.tune.executors.channel import BadMessageError, Leave, Message, from_message, read_hello, to_message
-from windlass.tune.executors.local.deaths import explain
-from windlass.tune.executors.local.places import Places
-from windlass.tune.executors.local.reattaching import (
+from windlass.tune.executors.local.line_connection import LineConnection
+from windlass.tune.executors.local.machine_resources import MachineResources
+from windlass.tune.executors.local.reattach import (
     Registration,
     connect,
     end_worker,
@@ -28,24 +28,24 @@ from windlass.tune.executors.local.reattaching import (
     read_spool,
     remove,
 )
-from windlass.tune.executors.local.slots import Slot, Slots
+from windlass.tune.executors.local.slots import LocalSlot, LocalSlots
 from windlass.tune.executors.local.template_process import IMPORT_LIMIT_S, TemplateProcess, ready_template
-from windlass.tune.executors.local.watching import LOOK_EVERY_S, Watching
-from windlass.tune.executors.local.wire import Wire
+from windlass.tune.executors.local.trial_monitor import LOOK_EVERY_S, TrialMonitor
+from windlass.tune.executors.local.worker_exit import explain
 from windlass.tune.executors.output import claim_all, log_names, remove_pending
 from windlass.tune.executors.protocol import (
-    End,
-    Ended,
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptStarted,
     Event,
     Fit,
     Halt,
     Order,
-    Reported,
     Room,
     SlotJoined,
     SlotLost,
-    Start,
-    Started,
+    StartAttempt,
     Work,
 )
 from windlass.tune.executors.work_data import work_to_data
@@ -63,7 +63,7 @@ _LINGER_S = 60.0
 class _Death:
     """What a process descriptor tells: the worker of an earlier head is gone."""
 
-    slot: Slot
+    slot: LocalSlot
 
 
 @refuses_unknown
@@ -107,13 +107,13 @@ class Local:
         self._work: Work | None = None
         self._host = os.uname().nodename
         self._selector = selectors.DefaultSelector()
-        self._slots = Slots()
+        self._slots = LocalSlots()
         self._deadlines: dict[str, float] = {}  # when the worker of a slot is killed, unless its trial ends before
         self._events: list[Event] = []
         self._template: TemplateProcess | None = None
         self._is_asked: Callable[[], bool] = bool
-        self._places: Places
-        self._watching: Watching
+        self._places: MachineResources
+        self._watching: TrialMonitor
         self._data: dict[str, Any] = {}
 
     # ---------------------------------------------------------------------------------------------- open, close
@@ -128,9 +128,9 @@ class Local:
         options = {**work.options, **self._stated}
         work = replace(work, folder=os.path.abspath(work.folder), storage=storage, options=options)
         self._data = work_to_data(work)
-        self._places = Places(work)
+        self._places = MachineResources(work)
         self._work = work
-        self._watching = Watching(work.folder, work.options)
+        self._watching = TrialMonitor(work.folder, work.options)
         self._start_template()
 
     def end_opening_when(self, is_asked: Callable[[], bool]) -> None:
@@ -219,8 +219,11 @@ class Local:
         connection = connect(registration) if registration.is_alive else None
         if connection is None:
             return False
-        slot = Slot(
-            registration.slot, Wire(connection), variables=registration.variables, is_single=registration.is_single
+        slot = LocalSlot(
+            registration.slot,
+            LineConnection(connection),
+            variables=registration.variables,
+            is_single=registration.is_single,
         )
         slot.pid, slot.stacks, slot.registration = registration.process.pid, registration.stacks, registration
         slot.share = self._places.claim(registration.resources, registration.variables)
@@ -244,7 +247,7 @@ class Local:
         remove(self._work.folder, registration)
         return True
 
-    def _on_adopted_death(self, slot: Slot) -> None:
+    def _on_adopted_death(self, slot: LocalSlot) -> None:
         assert self._work is not None
         assert slot.registration is not None
         if not slot.wire.is_closed:
@@ -252,10 +255,10 @@ class Local:
         for message in read_spool(self._work.folder, slot.id):
             self._on_message(slot, message)
         self._forget_socket(slot)
-        self._bury(slot, End.LOST, "the worker, which an earlier head had made, is gone", "")
+        self._bury(slot, AttemptOutcome.LOST, "the worker, which an earlier head had made, is gone", "")
         remove(self._work.folder, slot.registration)
 
-    def _end_adopted(self, slot: Slot) -> None:
+    def _end_adopted(self, slot: LocalSlot) -> None:
         if slot.registration is not None:
             end_worker(slot.registration, grace_s=0.0 if slot.running else _GRACE_S)
 
@@ -268,7 +271,7 @@ class Local:
             return Room(Fit.LATER, f"{self._slots.num_running} of {count(self._limit, 'slot')} in use")
         return found
 
-    def start(self, start: Start) -> None:
+    def start(self, start: StartAttempt) -> None:
         """Give the attempt to an idle worker, or to a new one."""
         share = self._places.take(start.resources)
         variables = self._places.environment(share, start.resources)
@@ -280,7 +283,7 @@ class Local:
             self._tell_started(slot)
         self._send(slot, to_message(start))
 
-    def _new_worker(self, variables: dict[str, str], *, has_gpus: bool) -> Slot:
+    def _new_worker(self, variables: dict[str, str], *, has_gpus: bool) -> LocalSlot:
         assert self._work is not None
         self._retire_surplus()
         template = self._template or self._start_template()
@@ -288,7 +291,7 @@ class Local:
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         is_single = self._work.reuse == "never" or (self._work.reuse == "auto" and has_gpus)
-        slot = Slot(self._slots.new_id(), Wire(ours), variables=variables, is_single=is_single)
+        slot = LocalSlot(self._slots.new_id(), LineConnection(ours), variables=variables, is_single=is_single)
         self._slots.add(slot)
         self._selector.register(slot.wire, selectors.EVENT_READ, slot)
         template.fork(theirs, {"slot": slot.id, "env": variables, "serves_one": is_single})
@@ -306,10 +309,10 @@ class Local:
         assert self._work is not None
         return self._work.num_slots or self._places.max_slots
 
-    def _tell_started(self, slot: Slot) -> None:
+    def _tell_started(self, slot: LocalSlot) -> None:
         assert slot.running is not None
         trial, attempt = slot.running
-        self._events.append(Started(trial=trial, attempt=attempt, slot=slot.id, host=self._host, pid=slot.pid))
+        self._events.append(AttemptStarted(trial=trial, attempt=attempt, slot=slot.id, host=self._host, pid=slot.pid))
 
     def send(self, order: Order) -> None:
         """Tell a running attempt; one that does not answer a halt in time is killed."""
@@ -322,7 +325,7 @@ class Local:
             self._deadlines[slot.id] = time.monotonic() + self._option("halt_grace_s", 30.0)
         self._send(slot, to_message(order))
 
-    def _send(self, slot: Slot, message: Message) -> None:
+    def _send(self, slot: LocalSlot, message: Message) -> None:
         slot.wire.send(message)
         if slot.wire.has_unsent and not slot.wire.is_closed:
             self._selector.modify(slot.wire, selectors.EVENT_READ | selectors.EVENT_WRITE, slot)
@@ -344,7 +347,7 @@ class Local:
         """One turn: read every socket that is ready."""
         is_template_ready = False
         for key, mask in self._selector.select(wait_s):
-            if isinstance(key.data, Slot):
+            if isinstance(key.data, LocalSlot):
                 self._on_ready(key.data, mask)
             elif isinstance(key.data, _Death):
                 self._on_adopted_death(key.data.slot)
@@ -360,7 +363,7 @@ class Local:
         """(trial, text) of what people should know of running trials, each once; see `TellsNotes`."""
         return self._watching.take_notes()
 
-    def _on_ready(self, slot: Slot, mask: int) -> None:
+    def _on_ready(self, slot: LocalSlot, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             slot.wire.flush()
             if not slot.wire.has_unsent:
@@ -368,7 +371,7 @@ class Local:
         if mask & selectors.EVENT_READ:
             self._read(slot)
 
-    def _read(self, slot: Slot) -> None:
+    def _read(self, slot: LocalSlot) -> None:
         try:
             for message in slot.wire.receive():
                 self._on_message(slot, message)
@@ -377,13 +380,13 @@ class Local:
         if slot.wire.is_closed:
             self._forget_socket(slot)
 
-    def _forget_socket(self, slot: Slot) -> None:
+    def _forget_socket(self, slot: LocalSlot) -> None:
         if slot.wire.fileno() >= 0:
             self._slots.forget_socket(slot)
             self._selector.unregister(slot.wire)
             slot.wire.close()
 
-    def _on_message(self, slot: Slot, message: Message) -> None:
+    def _on_message(self, slot: LocalSlot, message: Message) -> None:
         type_ = message["type"]
         if type_ == "hello":
             is_new = not slot.pid
@@ -394,14 +397,14 @@ class Local:
         event = from_message(message)
         if slot.running != (event.trial, event.attempt):
             return
-        if isinstance(event, Ended):
+        if isinstance(event, AttemptEnded):
             self._end(slot, event)
             return
-        if isinstance(event, Reported):
+        if isinstance(event, AttemptReported):
             self._watching.heard(event.trial)
         self._events.append(event)
 
-    def _end(self, slot: Slot, ended: Ended) -> None:
+    def _end(self, slot: LocalSlot, ended: AttemptEnded) -> None:
         """An attempt is over; that of a single worker when its process is gone."""
         if slot.is_single and slot.last_words is None:
             slot.last_words = ended
@@ -435,15 +438,15 @@ class Local:
         self._forget_socket(slot)
         self._bury(slot, *explain(status, is_oom=is_oom))
 
-    def _bury(self, slot: Slot, how: End, why: str, kind: str) -> None:
+    def _bury(self, slot: LocalSlot, how: AttemptOutcome, why: str, kind: str) -> None:
         if slot.running is not None:
             self._claim_output(slot)
             trial, attempt = slot.running
-            ended = Ended(trial=trial, attempt=attempt, how=how, error=why, kind=kind)
+            ended = AttemptEnded(trial=trial, attempt=attempt, how=how, error=why, kind=kind)
             if slot.last_words is not None:
                 ended = slot.last_words
             elif slot.is_told_to_end:
-                ended = Ended(trial=trial, attempt=attempt, how=End.HALTED)
+                ended = AttemptEnded(trial=trial, attempt=attempt, how=AttemptOutcome.HALTED)
             else:
                 self._events.append(SlotLost(slot=slot.id, why=why))
             slot.last_words = ended
@@ -454,7 +457,7 @@ class Local:
             os.close(slot.watch)
         self._slots.remove(slot)
 
-    def _claim_output(self, slot: Slot) -> None:
+    def _claim_output(self, slot: LocalSlot) -> None:
         """What a dead worker printed becomes its trial's log."""
         assert self._work is not None
         names = log_names(self._option("log_to_file", False))
@@ -474,7 +477,9 @@ class Local:
             if not slot.wire.is_closed:
                 self._read(slot)
             self._forget_socket(slot)
-            self._bury(slot, End.LOST, "the process that workers are made from was killed, and they with it", "")
+            self._bury(
+                slot, AttemptOutcome.LOST, "the process that workers are made from was killed, and they with it", ""
+            )
 
     def _next_deadline_s(self) -> float:
         return max(0.0, min(self._deadlines.values()) - time.monotonic()) if self._deadlines else LOOK_EVERY_S

@@ -16,7 +16,7 @@ from typing import Any
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.process import send_signal
 from windlass.tune.executors.channel import Message
-from windlass.tune.executors.local.wire import Wire
+from windlass.tune.executors.local.line_connection import LineConnection
 from windlass.tune.executors.protocol import OpeningInterruptedError
 
 __all__ = ["IMPORT_LIMIT_S", "TemplateProcess", "ready_template"]
@@ -39,7 +39,7 @@ class TemplateProcess:
     def __init__(self, work: dict[str, Any], facts: dict[str, Any]) -> None:
         self._work, self._facts = work, facts
         self._process: subprocess.Popen[bytes] | None = None
-        self.wire: Wire
+        self.wire: LineConnection
         self.pid = 0
 
     def start(
@@ -64,7 +64,7 @@ class TemplateProcess:
         )
         theirs.close()
         self.pid = self._process.pid
-        self.wire = Wire(ours)
+        self.wire = LineConnection(ours)
         prepare = {"type": "prepare", "work": self._work, "facts": self._facts, "sys_path": _sys_path()}
         self.wire.send({**prepare, "imports_here": imports_here})
         answer = self._wait_for_answer(time.monotonic() + limit_s, limit_s, is_asked)

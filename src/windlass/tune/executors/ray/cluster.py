@@ -15,7 +15,7 @@ from windlass.tune.executors.protocol import Fit, Room
 from windlass.tune.executors.ray.shapes import describe, left_after
 from windlass.tune.trial import Resources
 
-__all__ = ["Cluster", "Node", "Sight", "answer", "capacity", "free_beside", "may_grow_for"]
+__all__ = ["ClusterSnapshot", "RayCluster", "RayNode", "answer", "capacity", "free_beside", "may_grow_for"]
 
 LOOK_EVERY_S = 0.25
 """Two looks at Ray's tables, a millisecond each, are at least so far apart."""
@@ -25,7 +25,7 @@ SETTLES_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class RayNode:
     """A node that lives."""
 
     id: str
@@ -35,7 +35,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ClusterSnapshot:
     """The cluster at one moment.
 
     Attributes:
@@ -44,12 +44,12 @@ class Sight:
         lost: resources of nodes that this process saw alive once.
     """
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[RayNode, ...] = ()
     permitted: tuple[dict[str, float], ...] = ()
     lost: tuple[dict[str, float], ...] = ()
 
 
-def free_beside(reserved: Iterable[Resources], sight: Sight) -> list[dict[str, float]]:
+def free_beside(reserved: Iterable[Resources], sight: ClusterSnapshot) -> list[dict[str, float]]:
     """What the nodes have free beside what was placed, or is about to be, and Ray's table may not show yet. Pure."""
     free = [dict(node.free) for node in sight.nodes]
     for resources in reserved:
@@ -57,7 +57,7 @@ def free_beside(reserved: Iterable[Resources], sight: Sight) -> list[dict[str, f
     return free
 
 
-def answer(resources: Resources, sight: Sight, free: Sequence[Mapping[str, float]]) -> Room:
+def answer(resources: Resources, sight: ClusterSnapshot, free: Sequence[Mapping[str, float]]) -> Room:
     """Whether a trial of this shape starts now, later or never, where the nodes have so much free. Pure."""
     if left_after(resources, free) is not None:
         return Room(Fit.NOW)
@@ -72,12 +72,12 @@ def answer(resources: Resources, sight: Sight, free: Sequence[Mapping[str, float
     return Room(Fit.NEVER, f"no node of the Ray cluster, present or permitted, fits {shape}; {_present(sight)}")
 
 
-def may_grow_for(resources: Resources, sight: Sight) -> bool:
+def may_grow_for(resources: Resources, sight: ClusterSnapshot) -> bool:
     """Whether asking Ray for this shape could make an autoscaler add a node. Pure."""
     return bool(sight.permitted) and left_after(resources, sight.permitted) is not None
 
 
-def capacity(sight: Sight) -> dict[str, float]:
+def capacity(sight: ClusterSnapshot) -> dict[str, float]:
     """Totals of what trials may ask for, without the names that Ray gives each node itself."""
     total: dict[str, float] = {}
     for node in sight.nodes:
@@ -86,28 +86,28 @@ def capacity(sight: Sight) -> dict[str, float]:
     return total
 
 
-class Cluster:
+class RayCluster:
     """Looks at Ray's tables; the answers are at most LOOK_EVERY_S old."""
 
     def __init__(self, ray: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._ray, self._clock = ray, clock
-        self._sight = Sight()
+        self._sight = ClusterSnapshot()
         self._looked_at = float("-inf")
         self._known: dict[str, dict[str, float]] = {}
         self._permitted: tuple[dict[str, float], ...] | None = None
 
-    def look(self) -> Sight:
+    def look(self) -> ClusterSnapshot:
         """The cluster now, or a moment ago."""
         if self._clock() - self._looked_at >= LOOK_EVERY_S:
             self._sight = self._fetch()
             self._looked_at = self._clock()
         return self._sight
 
-    def _fetch(self) -> Sight:
+    def _fetch(self) -> ClusterSnapshot:
         free = self._ray._private.state.available_resources_per_node()
         alive = [entry for entry in self._ray.nodes() if entry["Alive"]]
         nodes = tuple(
-            Node(
+            RayNode(
                 id=entry["NodeID"],
                 host=entry["NodeManagerHostname"],
                 total=dict(entry["Resources"]),
@@ -118,7 +118,7 @@ class Cluster:
         self._known |= {node.id: node.total for node in nodes}
         living = {node.id for node in nodes}
         lost = tuple(total for node, total in self._known.items() if node not in living)
-        return Sight(nodes=nodes, permitted=self._fetch_permitted(), lost=lost)
+        return ClusterSnapshot(nodes=nodes, permitted=self._fetch_permitted(), lost=lost)
 
     def _fetch_permitted(self) -> tuple[dict[str, float], ...]:
         """Nodes of the autoscaler's configuration, which is there from the cluster's begin or not at all."""
@@ -133,7 +133,7 @@ class Cluster:
         return self._permitted
 
 
-def _present(sight: Sight) -> str:
+def _present(sight: ClusterSnapshot) -> str:
     """What the nodes have, for people: without the names that Ray gives each node itself."""
     shapes = [describe(Resources(bundles=(_plain(node.total),))) for node in sight.nodes]
     counts = {shape: shapes.count(shape) for shape in shapes}

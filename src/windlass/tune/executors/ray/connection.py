@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.core.errors import PreconditionError, UnreachableError, UsageError
 
-__all__ = ["Connection", "import_ray"]
+__all__ = ["RayConnection", "import_ray"]
 
 _LIMITS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 
@@ -30,7 +30,7 @@ def import_ray() -> Any:
         ) from error
 
 
-class Connection:
+class RayConnection:
     """This process's connection to a Ray cluster.
 
     Where the process is connected already (the user's own `ray.init`), that connection is used and never ended.

@@ -20,15 +20,25 @@ from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.phrases import count
 from windlass.tune.executors.channel import from_message
 from windlass.tune.executors.output import claim_all, log_names, remove_pending
-from windlass.tune.executors.protocol import End, Ended, Event, Order, Room, SlotJoined, SlotLost, Start, Work
-from windlass.tune.executors.ray.cluster import Cluster
-from windlass.tune.executors.ray.connection import Connection
-from windlass.tune.executors.ray.courier import Courier
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    Event,
+    Order,
+    Room,
+    SlotJoined,
+    SlotLost,
+    StartAttempt,
+    Work,
+)
+from windlass.tune.executors.ray.checkpoint_transfer import CheckpointTransfer
+from windlass.tune.executors.ray.cluster import RayCluster
+from windlass.tune.executors.ray.connection import RayConnection
 from windlass.tune.executors.ray.mailbox import Numbered
 from windlass.tune.executors.ray.placing import Placer
-from windlass.tune.executors.ray.pool import Pool
-from windlass.tune.executors.ray.slot import Reply, Slot
-from windlass.tune.executors.ray.slot_actor import Facts
+from windlass.tune.executors.ray.pool import RaySlotPool
+from windlass.tune.executors.ray.slot import RaySlot, Reply
+from windlass.tune.executors.ray.slot_actor import SlotFacts
 from windlass.tune.executors.ray.takeover import is_replaced, take_over
 from windlass.tune.executors.work_data import work_to_data
 from windlass.tune.trial import Resources
@@ -76,11 +86,11 @@ class RayExecutor:
                 hint="give seconds above 0; the default is 600",
                 code="ray-options",
             )
-        self._connection = Connection(address, runtime_env, init)
+        self._connection = RayConnection(address, runtime_env, init)
         self._num_slots, self._linger_s, self._namespace = num_slots, linger_s, namespace
         self._inbox: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         self._events: list[Event] = []
-        self._running: dict[str, Slot] = {}
+        self._running: dict[str, RaySlot] = {}
         self._is_open = self._has_begun = False
         self._num_stillborn = 0
         self._ticked_at = 0.0
@@ -98,9 +108,9 @@ class RayExecutor:
         self._marker = _leave_marker(work.storage)
         namespace = self._namespace or _namespace(work)
         self._placer = Placer(self._ray, namespace, packed, self._connection.actor_env)
-        self._pool = Pool(
+        self._pool = RaySlotPool(
             self._placer,
-            Cluster(self._ray),
+            RayCluster(self._ray),
             num_slots=self._num_slots or work.num_slots,
             reuse=work.reuse,
             linger_s=float(work.options.get("linger_s", self._linger_s)),
@@ -120,7 +130,7 @@ class RayExecutor:
         """What the nodes that live have; grows and shrinks with them."""
         return self._pool.capacity()
 
-    def start(self, start: Start) -> None:
+    def start(self, start: StartAttempt) -> None:
         """Begin an attempt in a free slot of its shape, or a new one."""
         self._begin()
         slot = self._pool.assign(start)
@@ -219,7 +229,7 @@ class RayExecutor:
         except queue.Empty:
             return
 
-    def _handle(self, slot: Slot, method: str, done: Future[Any]) -> None:
+    def _handle(self, slot: RaySlot, method: str, done: Future[Any]) -> None:
         if method == "exchange":
             slot.returned()
         if slot.name not in self._pool.slots:
@@ -234,12 +244,12 @@ class RayExecutor:
         else:
             self._hear(slot, done.result())
 
-    def _join(self, slot: Slot, facts: Facts) -> None:
+    def _join(self, slot: RaySlot, facts: SlotFacts) -> None:
         self._num_stillborn = 0
         self._pool.joined(slot, facts)
         self._events.append(SlotJoined(slot=slot.name, host=facts.host))
 
-    def _hear(self, slot: Slot, answer: tuple[int, list[Numbered]] | None) -> None:
+    def _hear(self, slot: RaySlot, answer: tuple[int, list[Numbered]] | None) -> None:
         if answer is None:
             raise PreconditionError(
                 "another head has taken over this sweep's slots on Ray",
@@ -249,7 +259,7 @@ class RayExecutor:
         events: list[Event] = [from_message(message) for message in slot.hear(*answer)]
         self._tell(slot, events if slot.courier is None else slot.courier.hear(events))
 
-    def _carry(self, slot: Slot, courier: Courier, done: Future[Any]) -> None:
+    def _carry(self, slot: RaySlot, courier: CheckpointTransfer, done: Future[Any]) -> None:
         """A step of bringing or fetching a checkpoint is done, or came to nothing."""
         error = done.exception()
         if error is None:
@@ -261,14 +271,14 @@ class RayExecutor:
             else:
                 self._tell(slot, events)
 
-    def _tell(self, slot: Slot, events: list[Event]) -> None:
+    def _tell(self, slot: RaySlot, events: list[Event]) -> None:
         for event in events:
             self._events.append(event)
-            if isinstance(event, Ended) and (event.trial, event.attempt) == (slot.trial, slot.attempt):
+            if isinstance(event, AttemptEnded) and (event.trial, event.attempt) == (slot.trial, slot.attempt):
                 self._running.pop(event.trial, None)
                 self._pool.over(slot)
 
-    def _fail(self, slot: Slot, error: BaseException) -> None:
+    def _fail(self, slot: RaySlot, error: BaseException) -> None:
         """A call came to nothing: the actor is out of reach for now, or gone."""
         if isinstance(error, self._ray.exceptions.ActorUnavailableError) and slot.is_up:
             slot.resend()
@@ -279,12 +289,12 @@ class RayExecutor:
         self._pool.remove(slot)
         text = _sentence(error)
         self._events.append(SlotLost(slot=slot.name, why=text))
-        how, kind = End.LOST, ""
+        how, kind = AttemptOutcome.LOST, ""
         if not was_up and not self._may_try_again(error):
-            how, kind, text = End.FAILED, type(error).__name__, str(error)
+            how, kind, text = AttemptOutcome.FAILED, type(error).__name__, str(error)
         if slot.runs:
             self._running.pop(slot.trial, None)
-            self._events.append(Ended(trial=slot.trial, attempt=slot.attempt, how=how, error=text, kind=kind))
+            self._events.append(AttemptEnded(trial=slot.trial, attempt=slot.attempt, how=how, error=text, kind=kind))
 
     def _may_try_again(self, error: BaseException) -> bool:
         """Whether a slot that never came up may be made anew; an environment that cannot be made stays so."""
@@ -300,7 +310,7 @@ class RayExecutor:
             for slot in self._pool.give_back_old():
                 self._events.append(SlotLost(slot=slot.name, why="it had no trial for a while"))
 
-    def _claim_output(self, slot: Slot) -> None:
+    def _claim_output(self, slot: RaySlot) -> None:
         """What a slot printed last belongs to its trial."""
         names = log_names(self._work.options.get("log_to_file"))
         if slot.runs:

@@ -7,16 +7,24 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from windlass.tune.executors.protocol import Fit, Room, Start
-from windlass.tune.executors.ray.cluster import SETTLES_S, Cluster, Sight, answer, capacity, free_beside, may_grow_for
-from windlass.tune.executors.ray.courier import Courier
+from windlass.tune.executors.protocol import Fit, Room, StartAttempt
+from windlass.tune.executors.ray.checkpoint_transfer import CheckpointTransfer
+from windlass.tune.executors.ray.cluster import (
+    SETTLES_S,
+    ClusterSnapshot,
+    RayCluster,
+    answer,
+    capacity,
+    free_beside,
+    may_grow_for,
+)
 from windlass.tune.executors.ray.placing import Placer
 from windlass.tune.executors.ray.shapes import group_bundles, left_after
-from windlass.tune.executors.ray.slot import Reply, Slot, SlotState
-from windlass.tune.executors.ray.slot_actor import Facts, SlotOrder
+from windlass.tune.executors.ray.slot import RaySlot, Reply, SlotState
+from windlass.tune.executors.ray.slot_actor import SlotFacts, SlotOrder
 from windlass.tune.trial import Resources
 
-__all__ = ["Pool"]
+__all__ = ["RaySlotPool"]
 
 IDLE_S = 60.0
 """A slot without a trial for so long is given back to the cluster."""
@@ -25,7 +33,7 @@ MAX_AHEAD = 8
 """Slots that are asked for while no node has room for them, so that Ray's autoscaler sees what is wanted."""
 
 
-class Pool:
+class RaySlotPool:
     """Slots by name. One thread uses it.
 
     Args:
@@ -37,7 +45,7 @@ class Pool:
     def __init__(
         self,
         placer: Placer,
-        cluster: Cluster,
+        cluster: RayCluster,
         *,
         num_slots: int,
         reuse: str,
@@ -45,10 +53,10 @@ class Pool:
         storage: str,
         marker: str,
         deliver: Callable[[Reply], None],
-        on_end: Callable[[Slot], None],
+        on_end: Callable[[RaySlot], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.slots: dict[str, Slot] = {}
+        self.slots: dict[str, RaySlot] = {}
         self.number = 1
         self._placer, self._cluster, self._clock = placer, cluster, clock
         self._num_slots, self._reuse, self._linger_s = num_slots, reuse, linger_s
@@ -58,7 +66,7 @@ class Pool:
         self._num_made = 0
         self._settling: list[tuple[float, Resources]] = []
         self._vacated: list[Resources] = []
-        self._sight: Sight | None = None
+        self._sight: ClusterSnapshot | None = None
         self._free: list[dict[str, float]] = []
 
     # ---------------------------------------------------------------------------------------------------------- room
@@ -85,13 +93,13 @@ class Pool:
         """What the cluster has now."""
         return capacity(self._cluster.look())
 
-    def assign(self, start: Start) -> Slot:
+    def assign(self, start: StartAttempt) -> RaySlot:
         """Give an attempt to a free slot of its shape, or to a new one."""
         slot = self._free_slot(start.resources) or self._make(start.resources)
         slot.assign(start)
         return slot
 
-    def _free_slot(self, resources: Resources) -> Slot | None:
+    def _free_slot(self, resources: Resources) -> RaySlot | None:
         """One that is up: those asked for ahead may be long in coming."""
         free = (slot for slot in self.slots.values() if not slot.runs and slot.is_up and slot.resources == resources)
         return next(free, None)
@@ -102,7 +110,7 @@ class Pool:
             return self._num_slots
         return max(1, int(sum(node.total.get("CPU", 0.0) for node in self._cluster.look().nodes)))
 
-    def _free_now(self, sight: Sight) -> list[dict[str, float]]:
+    def _free_now(self, sight: ClusterSnapshot) -> list[dict[str, float]]:
         """Counted once per look at the cluster; what is made between two looks is taken off."""
         if sight is not self._sight:
             self._sight, self._free = sight, free_beside(self._reserved(), sight)
@@ -120,7 +128,7 @@ class Pool:
 
     # --------------------------------------------------------------------------------------------------------- slots
 
-    def _make(self, resources: Resources) -> Slot:
+    def _make(self, resources: Resources) -> RaySlot:
         if resources in self._vacated:
             self._vacated.remove(resources)
         self._free = left_after(resources, self._free) or self._free
@@ -134,14 +142,14 @@ class Pool:
         slot.call("facts")
         return slot
 
-    def _add(self, name: str, actor: Any, resources: Resources, group: Any) -> Slot:
+    def _add(self, name: str, actor: Any, resources: Resources, group: Any) -> RaySlot:
         wait_s = min(20.0, self._linger_s / 4)
-        slot = Slot(name, actor, resources, number=self.number, wait_s=wait_s, deliver=self._deliver, group=group)
+        slot = RaySlot(name, actor, resources, number=self.number, wait_s=wait_s, deliver=self._deliver, group=group)
         slot.idle_since = self._clock()
         self.slots[name] = slot
         return slot
 
-    def adopt(self, facts: Facts, actor: Any, *, runs: bool) -> Slot:
+    def adopt(self, facts: SlotFacts, actor: Any, *, runs: bool) -> RaySlot:
         """Take over a slot that another head made: with its attempt, or as a free one."""
         slot = self._add(facts.slot, actor, facts.resources, facts.group)
         slot.heard = facts.heard if runs else facts.said
@@ -150,15 +158,15 @@ class Pool:
         slot.joined(facts, self._courier(slot, facts))
         return slot
 
-    def joined(self, slot: Slot, facts: Facts) -> None:
+    def joined(self, slot: RaySlot, facts: SlotFacts) -> None:
         """A slot's actor is up."""
         slot.joined(facts, self._courier(slot, facts))
         self._settling.append((self._clock() + SETTLES_S, slot.resources))
 
-    def _courier(self, slot: Slot, facts: Facts) -> Courier | None:
-        return Courier(slot, facts.disk, self._storage) if facts.disk else None
+    def _courier(self, slot: RaySlot, facts: SlotFacts) -> CheckpointTransfer | None:
+        return CheckpointTransfer(slot, facts.disk, self._storage) if facts.disk else None
 
-    def over(self, slot: Slot) -> None:
+    def over(self, slot: RaySlot) -> None:
         """A slot's attempt has ended: it is free, or makes place for a fresh process, which Ray starts once it can."""
         slot.release(self._clock())
         has_gpus = any(bundle.get("GPU", 0.0) > 0 for bundle in slot.resources.bundles)
@@ -166,14 +174,14 @@ class Pool:
             self.remove(slot)
             self._vacated.append(slot.resources)
 
-    def remove(self, slot: Slot) -> None:
+    def remove(self, slot: RaySlot) -> None:
         """End a slot at once."""
         self.slots.pop(slot.name, None)
         slot.state = SlotState.GONE
         self._placer.remove(slot.actor, slot.group)
         self._on_end(slot)
 
-    def give_back_old(self) -> list[Slot]:
+    def give_back_old(self) -> list[RaySlot]:
         """End slots that had no trial for a while; returns them."""
         now = self._clock()
         old = [s for s in self.slots.values() if not s.runs and s.is_up and now - s.idle_since > IDLE_S]

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.core.json_text import decode_json
 from windlass.tune.executors.channel import Message, to_message
-from windlass.tune.executors.protocol import Order, Start
+from windlass.tune.executors.protocol import Order, StartAttempt
 from windlass.tune.executors.ray.mailbox import Numbered
-from windlass.tune.executors.ray.slot_actor import Facts
+from windlass.tune.executors.ray.slot_actor import SlotFacts
 from windlass.tune.trial import Resources
 
 if TYPE_CHECKING:
-    from windlass.tune.executors.ray.courier import Courier
+    from windlass.tune.executors.ray.checkpoint_transfer import CheckpointTransfer
 
-__all__ = ["Reply", "Slot", "SlotState"]
+__all__ = ["RaySlot", "Reply", "SlotState"]
 
 RETRY_S = 0.5
 """Between two calls of an actor that is out of reach for now."""
 
-Reply = tuple["Slot", str, "Future[Any]"]
+Reply = tuple["RaySlot", str, "Future[Any]"]
 """A slot, the name of the actor's method, and what came of the call."""
 
 
@@ -38,7 +38,7 @@ class SlotState(Enum):
     GONE = "gone"
 
 
-class Slot:
+class RaySlot:
     """One actor as its head sees it. Calls return at once; replies come by `deliver`, on a thread of Ray's."""
 
     def __init__(
@@ -54,8 +54,8 @@ class Slot:
     ) -> None:
         self.name, self.actor, self.resources, self.group = name, actor, resources, group
         self.state = SlotState.STARTING
-        self.facts: Facts | None = None
-        self.courier: Courier | None = None
+        self.facts: SlotFacts | None = None
+        self.courier: CheckpointTransfer | None = None
         self.trial, self.attempt = "", 0
         self.idle_since = 0.0
         self.silent_until = 0.0
@@ -65,7 +65,7 @@ class Slot:
         self._num_orders = 0
         self._num_sent = 0
         self._num_calls = 0
-        self._waiting: list[Start | Order] = []
+        self._waiting: list[StartAttempt | Order] = []
 
     @property
     def is_up(self) -> bool:
@@ -77,14 +77,14 @@ class Slot:
         """Whether an attempt is assigned to it and has not ended."""
         return bool(self.trial)
 
-    def assign(self, start: Start) -> None:
+    def assign(self, start: StartAttempt) -> None:
         """Give it an attempt; goes out with the next flush once the actor is up."""
         self.trial, self.attempt = start.trial, start.attempt
         if self.is_up:
             self.state = SlotState.BUSY
         self.tell(start)
 
-    def joined(self, facts: Facts, courier: Courier | None) -> None:
+    def joined(self, facts: SlotFacts, courier: CheckpointTransfer | None) -> None:
         """The actor is up; a slot that does not see the sweep's storage has a courier."""
         self.facts, self.courier = facts, courier
         self.state = SlotState.BUSY if self.runs else SlotState.IDLE
@@ -99,7 +99,7 @@ class Slot:
         if self.is_up:
             self.state = SlotState.IDLE
 
-    def tell(self, order: Start | Order) -> None:
+    def tell(self, order: StartAttempt | Order) -> None:
         """Give an order, after those before it."""
         if not self.is_up:
             self._waiting.append(order)
@@ -108,7 +108,7 @@ class Slot:
         else:
             self.courier.tell(order)
 
-    def queue(self, order: Start | Order) -> None:
+    def queue(self, order: StartAttempt | Order) -> None:
         """Put an order into the next call."""
         self._num_orders += 1
         line = json.dumps(to_message(order), separators=(",", ":")).encode("ascii")

@@ -25,7 +25,7 @@ from windlass.tune.executors.ray.mailbox import Mailbox, Numbered
 from windlass.tune.executors.ray.slot_disk import SlotDisk
 from windlass.tune.trial import Resources
 
-__all__ = ["Facts", "MailboxChannel", "SlotActor", "SlotOrder"]
+__all__ = ["MailboxChannel", "SlotActor", "SlotFacts", "SlotOrder"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class SlotOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class SlotFacts:
     """What an actor tells a head that attaches.
 
     Attributes:
@@ -75,7 +75,7 @@ class Facts:
 
 
 class MailboxChannel:
-    """The worker's way to its head: a `Channel` over a mailbox."""
+    """The worker's way to its head: a `WorkerChannel` over a mailbox."""
 
     def __init__(self, mailbox: Mailbox, slot: str) -> None:
         self._mailbox = mailbox
@@ -116,12 +116,12 @@ class SlotActor:
 
     # ------------------------------------------------------------------------------------------- what a head calls
 
-    def facts(self, heard: int = 0) -> Facts:
+    def facts(self, heard: int = 0) -> SlotFacts:
         """Who it is; changes nothing."""
         import ray  # lazy: only where Ray runs this
         from ray.util.placement_group import get_current_placement_group
 
-        return Facts(
+        return SlotFacts(
             slot=self._order.slot,
             resources=self._order.resources,
             host=socket.gethostname(),
@@ -137,7 +137,7 @@ class SlotActor:
             group=get_current_placement_group(),
         )
 
-    def attach(self, number: int) -> Facts | None:
+    def attach(self, number: int) -> SlotFacts | None:
         """Obey a new head from now on: it hears the current attempt from its begin. None where it is not the newest."""
         if number <= self._number:
             return None

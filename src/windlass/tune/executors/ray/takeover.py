@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.tune.executors.ray.placing import Placer
-from windlass.tune.executors.ray.pool import Pool
-from windlass.tune.executors.ray.slot import Slot
-from windlass.tune.executors.ray.slot_actor import Facts
+from windlass.tune.executors.ray.pool import RaySlotPool
+from windlass.tune.executors.ray.slot import RaySlot
+from windlass.tune.executors.ray.slot_actor import SlotFacts
 
 __all__ = ["ATTACH_S", "is_replaced", "take_over"]
 
@@ -16,7 +16,7 @@ ATTACH_S = 20.0
 """How long a new head waits for slots to answer; those that do not are ended, as soon as Ray reaches them."""
 
 
-def take_over(ray: Any, placer: Placer, pool: Pool, held: Mapping[str, int]) -> list[Slot]:
+def take_over(ray: Any, placer: Placer, pool: RaySlotPool, held: Mapping[str, int]) -> list[RaySlot]:
     """Put every slot of use into the pool and end the others; returns those in the pool. Blocks up to twice ATTACH_S.
 
     Args:
@@ -36,23 +36,23 @@ def take_over(ray: Any, placer: Placer, pool: Pool, held: Mapping[str, int]) -> 
     return adopted
 
 
-def is_replaced(ray: Any, placer: Placer, pool: Pool) -> bool:
+def is_replaced(ray: Any, placer: Placer, pool: RaySlotPool) -> bool:
     """Whether one of the pool's slots obeys another head by now. Blocks up to five seconds."""
     mine = {name: actor.facts.remote() for name, actor in placer.found().items() if name in pool.slots}
     return any(facts.number > pool.number for facts in _ask(ray, mine, 5.0).values())
 
 
-def _is_held(facts: Facts, held: Mapping[str, int]) -> bool:
+def _is_held(facts: SlotFacts, held: Mapping[str, int]) -> bool:
     return bool(facts.trial) and held.get(facts.trial) == facts.attempt
 
 
-def _ask(ray: Any, calls: Mapping[str, Any], timeout_s: float) -> dict[str, Facts]:
+def _ask(ray: Any, calls: Mapping[str, Any], timeout_s: float) -> dict[str, SlotFacts]:
     """The answers by name, of those that answer in time."""
     names = {ref: name for name, ref in calls.items()}
     if not names:
         return {}
     ready, _ = ray.wait(list(names), num_returns=len(names), timeout=timeout_s)
-    found: dict[str, Facts] = {}
+    found: dict[str, SlotFacts] = {}
     for ref in ready:
         try:
             facts = ray.get(ref)

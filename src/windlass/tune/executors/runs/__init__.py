@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windlass.tune.executors.runs.blueprint import Blueprint, read_blueprint
 from windlass.tune.executors.runs.executor import RunsExecutor
 from windlass.tune.executors.runs.overrides import check_name, overrides_of
+from windlass.tune.executors.runs.trial_template import TrialTemplate, read_trial_template
 
-__all__ = ["Blueprint", "RunsExecutor", "check_name", "overrides_of", "read_blueprint"]
+__all__ = ["RunsExecutor", "TrialTemplate", "check_name", "overrides_of", "read_trial_template"]

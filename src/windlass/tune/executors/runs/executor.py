@@ -22,11 +22,22 @@ from windlass.launch.start import start_run
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 from windlass.tune.executors.channel import from_message, to_message
-from windlass.tune.executors.protocol import End, Ended, Event, Fit, Halt, Order, Room, SlotJoined, Start, Work
-from windlass.tune.executors.runs.blueprint import ensure_blueprint
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    Event,
+    Fit,
+    Halt,
+    Order,
+    Room,
+    SlotJoined,
+    StartAttempt,
+    Work,
+)
 from windlass.tune.executors.runs.needs import capacity_of
 from windlass.tune.executors.runs.overrides import overrides_of
 from windlass.tune.executors.runs.seeding import seed
+from windlass.tune.executors.runs.trial_template import ensure_blueprint
 from windlass.tune.executors.runs.watching import ASKED, Watch
 from windlass.tune.trial import Resources
 
@@ -66,7 +77,7 @@ class RunsExecutor:
         self._log = log
         self._prepared = prepared
         self._look_every_s = look_every_s
-        self._queue: deque[Start] = deque()
+        self._queue: deque[StartAttempt] = deque()
         self._watches: dict[str, Watch] = {}
         self._said: list[Event] = []
         self._never = ""
@@ -103,7 +114,7 @@ class RunsExecutor:
             return Room(Fit.LATER, f"{count(num_runs, 'run goes on', 'runs go on')}, as many as the sweep has at once")
         return Room(Fit.NOW)
 
-    def start(self, start: Start) -> None:
+    def start(self, start: StartAttempt) -> None:
         """Take an attempt over; its run is launched by the next `poll`."""
         self._queue.append(start)
 
@@ -141,7 +152,7 @@ class RunsExecutor:
         for trial, watch in list(self._watches.items()):
             news = watch.poll()
             found += news
-            if any(isinstance(event, Ended) for event in news):
+            if any(isinstance(event, AttemptEnded) for event in news):
                 del self._watches[trial]
         return found
 
@@ -180,7 +191,7 @@ class RunsExecutor:
 
     # --- runs
 
-    def _launch(self, start: Start) -> list[Event]:
+    def _launch(self, start: StartAttempt) -> list[Event]:
         refusal: WindlassError | None = None
         run = self._run(start.trial, start.attempt)
         if run is None:
@@ -194,11 +205,11 @@ class RunsExecutor:
             return []
         self._trouble = ""
         if run is None:
-            return [_ended(start, End.FAILED, refusal)]
+            return [_ended(start, AttemptOutcome.FAILED, refusal)]
         self._watches[start.trial] = Watch(start, run, self._home, self._metrics)
         return []
 
-    def _new_run(self, start: Start) -> Run:
+    def _new_run(self, start: StartAttempt) -> Run:
         prepared = self._blueprint.prepared(overrides_of(start.config), self._home, trial=start.trial)
         checkpoint = Path(start.restore_from) if start.restore_from else None
         profile = prepared.plan.site.profile
@@ -225,7 +236,7 @@ class RunsExecutor:
         for start in list(self._queue):
             if (start.trial, start.attempt) == (order.trial, order.attempt):
                 self._queue.remove(start)
-                self._said.append(_ended(start, End.HALTED))
+                self._said.append(_ended(start, AttemptOutcome.HALTED))
         watch = self._watch_of(order.trial, order.attempt)
         if watch is None or watch.is_halting:
             return
@@ -251,19 +262,19 @@ class RunsExecutor:
                 watch.run.reconcile()
 
 
-def _start_of(run: Run, trial: str, attempt: int) -> Start:
+def _start_of(run: Run, trial: str, attempt: int) -> StartAttempt:
     """What an attempt was started with, as its run's folder says it."""
     try:
         content = read_json(run.folder.path / TRIAL)
         assert isinstance(content, dict)
         start = from_message({name: value for name, value in content.items() if name != "sweep"})
-        assert isinstance(start, Start)
+        assert isinstance(start, StartAttempt)
         return start
     except (OSError, ValueError, AssertionError, KeyError, TypeError):
-        return Start(trial=trial, attempt=attempt, config={}, resources=Resources())
+        return StartAttempt(trial=trial, attempt=attempt, config={}, resources=Resources())
 
 
-def _ended(start: Start, how: End, error: WindlassError | None = None) -> Ended:
+def _ended(start: StartAttempt, how: AttemptOutcome, error: WindlassError | None = None) -> AttemptEnded:
     text = "" if error is None else error.render()
-    kind = "" if error is None or how is End.LOST else type(error).__name__
-    return Ended(trial=start.trial, attempt=start.attempt, how=how, error=text, kind=kind)
+    kind = "" if error is None or how is AttemptOutcome.LOST else type(error).__name__
+    return AttemptEnded(trial=start.trial, attempt=start.attempt, how=how, error=text, kind=kind)

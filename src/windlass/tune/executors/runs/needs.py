@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.plan import Plan
-from windlass.tune.executors.runs.blueprint import Blueprint
+from windlass.tune.executors.runs.trial_template import TrialTemplate
 
 __all__ = ["capacity_of", "needed"]
 
@@ -20,7 +20,7 @@ def needed(plan: Plan) -> dict[str, float]:
     return {name: amount for name, amount in most.items() if amount}
 
 
-def capacity_of(blueprint: Blueprint) -> int:
+def capacity_of(blueprint: TrialTemplate) -> int:
     """Runs at once where the sweep does not say: what this machine holds, or a good number at a site."""
     machine = blueprint.plan.site.machine
     if machine is None:

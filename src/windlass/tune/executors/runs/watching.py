@@ -14,7 +14,15 @@ from windlass.record.frames import Record
 from windlass.record.journal import JournalReader
 from windlass.record.state import RunFacts, State
 from windlass.runs.home import Home
-from windlass.tune.executors.protocol import End, Ended, Event, Reported, Saved, Start, Started
+from windlass.tune.executors.protocol import (
+    AttemptEnded,
+    AttemptOutcome,
+    AttemptReported,
+    AttemptSaved,
+    AttemptStarted,
+    Event,
+    StartAttempt,
+)
 from windlass.tune.trial import Metrics
 
 __all__ = ["ASKED", "Watch"]
@@ -41,10 +49,10 @@ class Watch:
         metrics: names of the sweep's metrics.
     """
 
-    def __init__(self, start: Start, run: Run, home: Home, metrics: tuple[str, ...]) -> None:
+    def __init__(self, start: StartAttempt, run: Run, home: Home, metrics: tuple[str, ...]) -> None:
         self.start = start
         self.run = run
-        self.checkpoint: Saved | None = None
+        self.checkpoint: AttemptSaved | None = None
         self.is_halting = False
         self._listening = Listening(run.folder, home)
         self._reader = JournalReader(run.folder.journal)
@@ -105,7 +113,7 @@ class Watch:
         ]
         host = replicas[0].host if replicas else ""
         pid = int(replicas[0].process.partition(":")[0]) if replicas else 0
-        yield Started(trial=self.start.trial, attempt=self.start.attempt, slot=self.run.id, host=host, pid=pid)
+        yield AttemptStarted(trial=self.start.trial, attempt=self.start.attempt, slot=self.run.id, host=host, pid=pid)
 
     # --- reports
 
@@ -132,7 +140,7 @@ class Watch:
         self._iteration, self._has_reported = iteration, True
         values["training_iteration"] = iteration
         values["time_total_s"] = round(self.start.time_total_s + self._ran_s(values["timestamp"]), 3)
-        yield Reported(trial=self.start.trial, attempt=self.start.attempt, metrics=values)
+        yield AttemptReported(trial=self.start.trial, attempt=self.start.attempt, metrics=values)
 
     def _ran_s(self, now: float) -> float:
         """How long the run had been running by then, all its attempts together; queues do not count."""
@@ -142,31 +150,31 @@ class Watch:
 
     def _saved(self, data: Mapping[str, Any]) -> Event:
         iteration = data["step"] if data["step"] > 0 else self._iteration
-        self.checkpoint = Saved(
+        self.checkpoint = AttemptSaved(
             trial=self.start.trial, attempt=self.start.attempt, iteration=iteration, path=data["path"]
         )
         return self.checkpoint
 
     # --- the end
 
-    def _end(self) -> Ended:
+    def _end(self) -> AttemptEnded:
         facts, state = self._facts, self._facts.state
         if state is State.SUCCEEDED:
-            return self._ended(End.DONE)
+            return self._ended(AttemptOutcome.DONE)
         if self.is_halting or any(task.stop_reason == ASKED for task in facts.tasks.values()):
-            return self._ended(End.HALTED)
+            return self._ended(AttemptOutcome.HALTED)
         kind = kind_of(cause_of(facts.cause))
         if kind is Kind.INTERRUPTION or self._never_ran():
-            return self._ended(End.LOST, self._error())
+            return self._ended(AttemptOutcome.LOST, self._error())
         error = self._error()
-        return self._ended(End.FAILED, error, _exception_in(error) or facts.cause)
+        return self._ended(AttemptOutcome.FAILED, error, _exception_in(error) or facts.cause)
 
     def _never_ran(self) -> bool:
         """Whether the command that launched it died before everything was in place: nothing of the trial's failed."""
         return not any(task.jobs for task in self._facts.tasks.values())
 
-    def _ended(self, how: End, error: str = "", kind: str = "") -> Ended:
-        return Ended(trial=self.start.trial, attempt=self.start.attempt, how=how, error=error, kind=kind)
+    def _ended(self, how: AttemptOutcome, error: str = "", kind: str = "") -> AttemptEnded:
+        return AttemptEnded(trial=self.start.trial, attempt=self.start.attempt, how=how, error=error, kind=kind)
 
     def _error(self) -> str:
         """The trial's own traceback first, else the last lines it printed; then what windlass says of the end."""

@@ -12,7 +12,7 @@ from typing import Any
 from windlass.core.clock import SystemClock
 from windlass.record.journal import JournalReader, JournalWriter
 from windlass.tune.executors.channel import ChannelClosed, Message
-from windlass.tune.executors.slots.places import BEAT, HELLO, ORDER, SAID, SlotPlaces
+from windlass.tune.executors.slots.files import HEARTBEAT, HELLO, MESSAGE, ORDER, SlotFiles
 
 __all__ = ["FileChannel"]
 
@@ -31,7 +31,7 @@ class FileChannel:
     """
 
     def __init__(
-        self, places: SlotPlaces, slot: str, incarnation: str, *, on_first_end: Callable[[], None] = lambda: None
+        self, places: SlotFiles, slot: str, incarnation: str, *, on_first_end: Callable[[], None] = lambda: None
     ) -> None:
         self.incarnation = incarnation
         self._orders = JournalReader(places.orders(slot))
@@ -46,13 +46,13 @@ class FileChannel:
 
     def send(self, message: Message) -> None:
         """Append to the spool; on disk when this returns."""
-        self._write(SAID, message=message)
+        self._write(MESSAGE, message=message)
         if message["type"] == "ended" and self._on_first_end is not None:
             then, self._on_first_end = self._on_first_end, None
             then()
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
-        """The next order that is meant for this life; see `Channel`. Looks every 10 to 250 ms."""
+        """The next order that is meant for this life; see `WorkerChannel`. Looks every 10 to 250 ms."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = _SOON_S
         while not self._waiting:
@@ -98,6 +98,6 @@ class FileChannel:
         try:
             while True:
                 time.sleep(_BEAT_EVERY_S)
-                self._write(BEAT)
+                self._write(HEARTBEAT)
         except ChannelClosed:
             return

@@ -24,7 +24,8 @@ from windlass.record.journal import JournalReader, read_journal
 from windlass.runs.home import Home
 from windlass.tune.executors.channel import BadMessageError, Leave, Message, from_message, to_message
 from windlass.tune.executors.protocol import (
-    Ended,
+    AttemptEnded,
+    AttemptStarted,
     Event,
     Fit,
     Halt,
@@ -32,15 +33,14 @@ from windlass.tune.executors.protocol import (
     Room,
     SlotJoined,
     SlotLost,
-    Start,
-    Started,
+    StartAttempt,
     Work,
 )
-from windlass.tune.executors.runs.blueprint import ensure_blueprint
 from windlass.tune.executors.runs.needs import needed
-from windlass.tune.executors.slots.crew import Crew, end_with, last_words
-from windlass.tune.executors.slots.places import HELLO, ORDER, SAID, SlotPlaces, is_newer, split_writer
-from windlass.tune.executors.slots.slot import Slot
+from windlass.tune.executors.runs.trial_template import ensure_blueprint
+from windlass.tune.executors.slots.files import HELLO, MESSAGE, ORDER, SlotFiles, is_newer, split_writer
+from windlass.tune.executors.slots.slot import RunSlot
+from windlass.tune.executors.slots.slot_runs import SlotRuns, end_with, last_words
 from windlass.tune.executors.work_data import work_to_data
 from windlass.tune.trial import Resources
 
@@ -79,7 +79,7 @@ class SlotsExecutor:
         self._prepared = prepared
         self._clock = SystemClock()
         self._head = f"head-{os.uname().nodename}-{os.getpid()}-{time.time_ns():x}"
-        self._slots: dict[str, Slot] = {}
+        self._slots: dict[str, RunSlot] = {}
         self._said: list[Event] = []
         self._never = ""
         self._fresh_at = 0.0
@@ -94,9 +94,9 @@ class SlotsExecutor:
         Raises:
             WindlassError: the trainable cannot be sent, the experiment cannot be a slot, or the place refuses it.
         """
-        self._places = SlotPlaces(Path(work.folder))
+        self._places = SlotFiles(Path(work.folder))
         self._blueprint = ensure_blueprint(Path(work.folder), self._prepared, work.name)
-        self._crew = Crew(self._blueprint, self._places, self._home, self._log)
+        self._crew = SlotRuns(self._blueprint, self._places, self._home, self._log)
         self._has = needed(self._blueprint.plan)
         write_json(self._places.work, work_to_data(work))
         self._places.spools.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class SlotsExecutor:
         num_up = sum(1 for slot in self._slots.values() if slot.incarnation and not slot.is_gone)
         return Room(Fit.LATER, f"{num_up} of {count(len(self._slots), 'slot')} up, none idle")
 
-    def start(self, start: Start) -> None:
+    def start(self, start: StartAttempt) -> None:
         """Give an attempt to an idle slot."""
         slot = next(slot for slot in self._slots.values() if slot.is_idle)
         slot.trial, slot.attempt = start.trial, start.attempt
@@ -177,13 +177,13 @@ class SlotsExecutor:
                 self._greet(record)
         self._said = [event for event in self._said if not isinstance(event, SlotJoined)]
         said: dict[tuple[str, int], list[Event]] = {}
-        owner: dict[tuple[str, int], Slot] = {}
+        owner: dict[tuple[str, int], RunSlot] = {}
         for slot in self._slots.values():
             for start in self._ordered(slot):
                 owner[start.trial, start.attempt] = slot
         for record in records:
             slot_of = self._slots.get(split_writer(record.writer)[0])
-            if record.kind == SAID and slot_of is not None:
+            if record.kind == MESSAGE and slot_of is not None:
                 event = self._event(record, slot_of)
                 if event is not None:
                     said.setdefault((event.trial, event.attempt), []).append(event)
@@ -191,7 +191,7 @@ class SlotsExecutor:
         for trial, attempt in held.items():
             key = (trial, attempt)
             events = said.get(key, [])
-            has_ended = bool(events) and isinstance(events[-1], Ended)
+            has_ended = bool(events) and isinstance(events[-1], AttemptEnded)
             if not has_ended and key not in owner:
                 continue
             if not has_ended:
@@ -201,7 +201,7 @@ class SlotsExecutor:
         self._said += [SlotJoined(slot=slot.name, host=slot.host) for slot in self._slots.values() if slot.incarnation]
         return found
 
-    def _ordered(self, slot: Slot) -> list[Start]:
+    def _ordered(self, slot: RunSlot) -> list[StartAttempt]:
         """What heads told the life of a slot that counts now to start."""
         records = read_journal(self._places.orders(slot.name)) if slot.incarnation else []
         messages = [
@@ -229,10 +229,10 @@ class SlotsExecutor:
                 continue
             slot.heard_at = now
             self._welcome_back(slot, record)
-            event = self._event(record, slot) if record.kind == SAID else None
+            event = self._event(record, slot) if record.kind == MESSAGE else None
             if event is not None and (event.trial, event.attempt) == (slot.trial, slot.attempt):
                 self._said.append(event)
-                if isinstance(event, Ended):
+                if isinstance(event, AttemptEnded):
                     slot.release()
         found, self._said = self._said, []
         return found
@@ -250,20 +250,20 @@ class SlotsExecutor:
         slot.host, slot.pid = str(record.data.get("host", "")), _number(record.data.get("pid"))
         self._said.append(SlotJoined(slot=name, host=slot.host))
 
-    def _welcome_back(self, slot: Slot, record: Record) -> None:
+    def _welcome_back(self, slot: RunSlot, record: Record) -> None:
         """A worker that was silent for too long is heard again: it is of use once its old attempt is over."""
-        is_free = not slot.stale or (record.kind == SAID and _is_a(record.data.get("message"), "ended"))
+        is_free = not slot.stale or (record.kind == MESSAGE and _is_a(record.data.get("message"), "ended"))
         if slot.is_gone and is_free:
             slot.is_gone, slot.stale = False, False
             self._said.append(SlotJoined(slot=slot.name, host=slot.host))
 
-    def _event(self, record: Record, slot: Slot) -> Started | Ended | None:
+    def _event(self, record: Record, slot: RunSlot) -> AttemptStarted | AttemptEnded | None:
         """What a worker says; None for a record that holds no message."""
         message: Any = record.data.get("message")
         if _is_a(message, "started"):
             message = {**message, "slot": slot.name, "host": slot.host, "pid": slot.pid}
         try:
-            event: Started | Ended | None = from_message(message)
+            event: AttemptStarted | AttemptEnded | None = from_message(message)
         except BadMessageError:
             return None
         return event
@@ -288,7 +288,7 @@ class SlotsExecutor:
             return self._lose(slot, f"its worker on {slot.host} has been silent for {_SILENT_S:g} s", is_over=False)
         return []
 
-    def _lose(self, slot: Slot, why: str, *, is_over: bool) -> list[Event]:
+    def _lose(self, slot: RunSlot, why: str, *, is_over: bool) -> list[Event]:
         self._fresh_at = 0.0
         found = self._hear()
         found.append(SlotLost(slot=slot.name, why=why))
@@ -301,7 +301,7 @@ class SlotsExecutor:
             self._replace(slot, why)
         return found
 
-    def _replace(self, slot: Slot, why: str) -> None:
+    def _replace(self, slot: RunSlot, why: str) -> None:
         """Another run in the place of one that is over."""
         slot.close()
         name = self._crew.next_life(slot)
@@ -313,7 +313,7 @@ class SlotsExecutor:
     def _add(self, names: list[str]) -> None:
         self._slots.update((slot.name, slot) for slot in self._crew.launch(names))
 
-    def _tell(self, slot: Slot, message: Message) -> None:
+    def _tell(self, slot: RunSlot, message: Message) -> None:
         slot.tell(message, self._places, self._head, self._clock)
 
 

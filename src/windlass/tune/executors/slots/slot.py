@@ -8,13 +8,13 @@ from windlass.core.clock import Clock
 from windlass.launch import Run
 from windlass.record.journal import JournalWriter
 from windlass.tune.executors.channel import Message
-from windlass.tune.executors.slots.places import ORDER, SlotPlaces
+from windlass.tune.executors.slots.files import ORDER, SlotFiles
 
-__all__ = ["Slot"]
+__all__ = ["RunSlot"]
 
 
 @dataclass(slots=True)
-class Slot:
+class RunSlot:
     """One slot as its head sees it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Slot:
         """Whether it would take a trial."""
         return bool(self.incarnation) and not self.trial and not self.is_gone
 
-    def tell(self, message: Message, places: SlotPlaces, head: str, clock: Clock) -> None:
+    def tell(self, message: Message, places: SlotFiles, head: str, clock: Clock) -> None:
         """Write an order to the life that counts now; on disk when this returns."""
         if self._writer is None:
             self._writer = JournalWriter(places.orders(self.name), head, clock)

@@ -15,7 +15,7 @@ from windlass.core.errors import PreconditionError, UsageError, WindlassError
 from windlass.core.json_text import read_json
 from windlass.tune.executors.protocol import Work
 from windlass.tune.executors.slots.channel import FileChannel
-from windlass.tune.executors.slots.places import SLOT_VARIABLE, SWEEP_VARIABLE, SlotPlaces
+from windlass.tune.executors.slots.files import SLOT_VARIABLE, SWEEP_VARIABLE, SlotFiles
 from windlass.tune.executors.work_data import rebuild_work
 from windlass.tune.executors.worker import Worker
 
@@ -31,7 +31,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
             hint="write `trainable: MODULE:NAME` into `sweep:` and launch the file",
             code="not-a-slot",
         )
-    places = SlotPlaces(Path(folder))
+    places = SlotFiles(Path(folder))
     sys.path.insert(0, os.getcwd())
     work = _work(places)
     with closing(FileChannel(places, slot, incarnation(environ), on_first_end=_show_progress)) as channel:
@@ -46,7 +46,7 @@ def _show_progress() -> None:
             (folder / "trials").write_text("one or more")
 
 
-def _work(places: SlotPlaces) -> Work:
+def _work(places: SlotFiles) -> Work:
     try:
         data = read_json(places.work)
         assert isinstance(data, dict)

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windlass.tune.draws import draw
 from windlass.tune.errors import BadValueError
+from windlass.tune.rng import draw
 from windlass.tune.searchers.optuna.searcher import OptunaSearcher
 from windlass.tune.searchers.protocol import Goal, Suggestion
 from windlass.tune.space.tree import Pick

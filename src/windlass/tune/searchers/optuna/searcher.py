@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from windlass.tune.draws import draw_int
 from windlass.tune.errors import BadValueError
+from windlass.tune.rng import draw_int
 from windlass.tune.searchers.by_hand import DrivenByHand
 from windlass.tune.searchers.defaults import SearcherDefaults, flat
 from windlass.tune.searchers.missing import library

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windlass.tune.controller.settings import Half
+from windlass.tune.controller.settings import PartialGoal
 from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.protocol import Goal
 from windlass.tune.trial import ANONYMOUS_METRIC
@@ -21,7 +21,7 @@ Place = tuple[str, tuple[str, ...], tuple[str, ...]]
 """Who names metrics, their names, their modes."""
 
 
-def resolve_goal(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Goal, Half]:
+def resolve_goal(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Goal, PartialGoal]:
     """What the sweep is for; an empty goal where nothing, or only a half that decides nothing, is named.
 
     Raises:
@@ -43,8 +43,8 @@ def resolve_goal(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Goa
     if modes and decides and not metrics:
         metrics = (ANONYMOUS_METRIC,)
     if not (metrics and modes):
-        return Goal(), Half(metric=next(iter(metrics), ""), mode=next(iter(modes), ""))
-    return _goal(metrics, modes), Half()
+        return Goal(), PartialGoal(metric=next(iter(metrics), ""), mode=next(iter(modes), ""))
+    return _goal(metrics, modes), PartialGoal()
 
 
 def _check_apart(place: Place, other: Place, *, may_repeat: bool) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
 
-__all__ = ["Watchdog"]
+__all__ = ["QuietTrials"]
 
 _NUM_STEPS = 15
 
@@ -18,7 +18,7 @@ class _Watched:
     is_told: bool = False
 
 
-class Watchdog:
+class QuietTrials:
     """Pure but for what it is told.
 
     Args:

@@ -11,19 +11,19 @@ from windlass.core.json_text import read_json
 from windlass.tune.controller.restore import Extension
 from windlass.tune.controller.settings import Resume
 
-__all__ = ["drop_wishes", "leave_wishes", "read_wishes"]
+__all__ = ["delete_pending_requests", "read_pending_requests", "write_pending_requests"]
 
 _WISHES = "next-head.json"
 
 
-def leave_wishes(folder: Path, resume: Resume | None, extend: Extension | None) -> None:
+def write_pending_requests(folder: Path, resume: Resume | None, extend: Extension | None) -> None:
     """Write down what the next head is to do; nothing where there is nothing."""
     wishes = {name: asdict(wish) for name, wish in (("resume", resume), ("extend", extend)) if wish is not None}
     if wishes:
         write_json(folder / _WISHES, wishes)
 
 
-def read_wishes(folder: Path) -> dict[str, Any]:
+def read_pending_requests(folder: Path) -> dict[str, Any]:
     """Arguments for `run_head`, until they are dropped: to do the same twice changes nothing more."""
     try:
         found = read_json(folder / _WISHES)
@@ -34,6 +34,6 @@ def read_wishes(folder: Path) -> dict[str, Any]:
     return {name: makers[name](**wish) for name, wish in found.items() if name in makers}
 
 
-def drop_wishes(folder: Path) -> None:
+def delete_pending_requests(folder: Path) -> None:
     """They are journalled, or refused; idempotent."""
     (folder / _WISHES).unlink(missing_ok=True)

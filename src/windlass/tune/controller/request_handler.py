@@ -7,24 +7,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from windlass.core.errors import NotFoundError, UsageError
-from windlass.tune.controller.settings import Keep, Settings, resources_from_data
-from windlass.tune.trial import Status, Trial
+from windlass.tune.controller.settings import RetentionPolicy, SweepSettings, resources_from_data
+from windlass.tune.trial import Trial, TrialStatus
 
 if TYPE_CHECKING:
     from windlass.tune.controller.core import Core
-    from windlass.tune.controller.inputs import Asked
+    from windlass.tune.controller.inputs import UserRequest
 
-__all__ = ["Asking", "changed"]
+__all__ = ["RequestHandler", "changed"]
 
 
-class Asking:
+class RequestHandler:
     """Carries out requests on a core."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._state = core.state
 
-    def take(self, event: Asked) -> None:
+    def take(self, event: UserRequest) -> None:
         """Do what is asked.
 
         Raises:
@@ -51,8 +51,8 @@ class Asking:
         """Let nothing start any more, and end what runs so that it can go on later."""
         self._state.is_closing = True
         for trial in list(self._state.table.running.values()):
-            held = self._state.held.get(trial.id)
-            if held is not None and not held.is_halted:
+            open_attempt = self._state.open_attempts.get(trial.id)
+            if open_attempt is not None and not open_attempt.is_halted:
                 trial.why = why
                 self._state.halt(trial, saves=saves)
 
@@ -70,7 +70,7 @@ class Asking:
         """Source: Ray Tune's ResumeConfig: per class of trials skip, resume or restart."""
         self._reopen()
         for trial in list(self._state.table.trials.values()):
-            kind = {Status.TERMINATED: "finished", Status.ERROR: "errored"}.get(trial.status, "unfinished")
+            kind = {TrialStatus.TERMINATED: "finished", TrialStatus.ERROR: "errored"}.get(trial.status, "unfinished")
             mode = facts.get(kind, "resume" if kind == "unfinished" else "skip")
             if mode == "skip" and kind == "unfinished":
                 self._core.stop(trial, "skipped when the sweep was restored")
@@ -85,16 +85,16 @@ class Asking:
         if not trial.status.is_over:
             core.scheduler.on_remove(core.sweep, trial)
             state.halt(trial, saves=False)
-        held = state.held.get(trial.id)
-        if held is not None:
-            held.is_old = True
+        open_attempt = state.open_attempts.get(trial.id)
+        if open_attempt is not None:
+            open_attempt.is_old = True
         why = "begun anew by request" if is_new else "resumed by request"
         state.acts.append({"act": "restart" if is_new else "requeue", "trial": trial.id, "why": why})
         trial.num_failures = trial.num_interruptions = 0
         trial.error = ""
         if is_new:
             trial.iteration, trial.last, trial.best, trial.checkpoint = 0, None, None, None
-        state.table.move(trial, Status.PENDING, why)
+        state.table.move(trial, TrialStatus.PENDING, why)
         state.set_restore(trial, trial.checkpoint)
         core.scheduler.on_add(core.sweep, trial)
 
@@ -104,10 +104,10 @@ class Asking:
         core.search_ended = ""
         core.sweep.is_searching = True
         core.settings = core.state.settings = changed(core.settings, facts["settings"])
-        core.state.keeper.keep = core.settings.keep
+        core.state.retention.keep = core.settings.keep
 
 
-def changed(settings: Settings, facts: Mapping[str, Any]) -> Settings:
+def changed(settings: SweepSettings, facts: Mapping[str, Any]) -> SweepSettings:
     """Settings with some of them changed, as the JSON of an extension says.
 
     Raises:
@@ -115,10 +115,10 @@ def changed(settings: Settings, facts: Mapping[str, Any]) -> Settings:
     """
     facts = dict(facts)
     for name in facts:
-        if name in ("name", "goal", "seed") or name not in Settings.__slots__:
+        if name in ("name", "goal", "seed") or name not in SweepSettings.__slots__:
             raise UsageError(f"a sweep's `{name}` cannot be changed", code="unknown-setting")
     if "keep" in facts:
-        facts["keep"] = Keep(**facts["keep"])
+        facts["keep"] = RetentionPolicy(**facts["keep"])
     if "resources" in facts:
         facts["resources"] = resources_from_data(facts["resources"])
     return replace(settings, **facts)

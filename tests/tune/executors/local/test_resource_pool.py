@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.tune.executors.local.pool import Pool, Share
+from windlass.tune.executors.local.resource_pool import ResourcePool, ResourceShare
 from windlass.tune.executors.protocol import Fit
 from windlass.tune.trial import Resources
 
@@ -18,7 +18,7 @@ def need(*bundles: dict[str, float], strategy: str = "PACK") -> Resources:
 
 
 def test_ten_tenths_are_one() -> None:
-    pool = Pool({"CPU": 1.0})
+    pool = ResourcePool({"CPU": 1.0})
     tenth = need({"CPU": 0.1})
     shares = []
     for _ in range(10):
@@ -32,7 +32,7 @@ def test_ten_tenths_are_one() -> None:
 
 
 def test_all_bundles_of_a_trial_count() -> None:
-    pool = Pool({"CPU": 4.0})
+    pool = ResourcePool({"CPU": 4.0})
     assert pool.room(need({"CPU": 1.0}, {"CPU": 2.0}, {"CPU": 2.0})).fit is Fit.NEVER
     pool.take(need({"CPU": 1.0}, {"CPU": 2.0}))
     assert pool.room(need({"CPU": 1.0}, {"CPU": 1.0})).fit is Fit.LATER
@@ -52,20 +52,20 @@ def test_all_bundles_of_a_trial_count() -> None:
     ],
 )
 def test_what_never_fits_says_why(resources: Resources, words: str) -> None:
-    room = Pool({"CPU": 2.0, "memory": 8e9}, ("0", "1")).room(resources)
+    room = ResourcePool({"CPU": 2.0, "memory": 8e9}, ("0", "1")).room(resources)
     assert room.fit is Fit.NEVER
     assert words in room.why
 
 
 def test_what_waits_says_for_what() -> None:
-    pool = Pool({"CPU": 2.0}, ("0", "1"))
+    pool = ResourcePool({"CPU": 2.0}, ("0", "1"))
     pool.take(need({"CPU": 1.5, "GPU": 0.5}))
     assert pool.room(need({"CPU": 1.0})).why == "it needs 1 CPU, 0.5 of 2 free"
     assert pool.room(need({"GPU": 2.0})).why == "it needs 2 GPU, free are 0.5 of GPU 0, 1 of GPU 1"
 
 
 def test_parts_of_gpus_fill_one_before_the_next() -> None:
-    pool = Pool({}, ("0", "1"))
+    pool = ResourcePool({}, ("0", "1"))
     half = need({"GPU": 0.5})
     first, second, third = pool.take(half), pool.take(half), pool.take(half)
     assert [list(share.gpus) for share in (first, second, third)] == [["0"], ["0"], ["1"]]
@@ -75,14 +75,14 @@ def test_parts_of_gpus_fill_one_before_the_next() -> None:
 
 
 def test_bundles_get_gpus_each() -> None:
-    pool = Pool({"CPU": 9.0}, ("0", "1", "2"))
+    pool = ResourcePool({"CPU": 9.0}, ("0", "1", "2"))
     share = pool.take(need({"CPU": 1.0}, {"GPU": 1.0}, {"GPU": 1.0}))
     assert sorted(share.gpus) == ["0", "1"]
     assert pool.idle_gpus == {"2"}
 
 
 def test_gpus_that_are_not_ours_yet_are_no_reason_for_never() -> None:
-    pool = Pool({}, ("0", "1"), are_ours=False)
+    pool = ResourcePool({}, ("0", "1"), are_ours=False)
     two = need({"GPU": 2.0})
     assert pool.room(two).fit is Fit.LATER
     assert pool.lacks_gpus(two)
@@ -94,7 +94,7 @@ def test_gpus_that_are_not_ours_yet_are_no_reason_for_never() -> None:
 
 
 def test_a_claim_holds_what_an_earlier_head_gave() -> None:
-    pool = Pool({"CPU": 2.0}, ("0", "1"))
+    pool = ResourcePool({"CPU": 2.0}, ("0", "1"))
     share = pool.claim(need({"CPU": 2.0, "GPU": 0.5}), ["1"])
     assert pool.room(need({"CPU": 1.0})).fit is Fit.LATER
     assert pool.idle_gpus == {"0"}
@@ -113,8 +113,8 @@ SHAPES = st.lists(
 @given(st.lists(st.tuples(SHAPES, st.booleans()), max_size=30))
 def test_nothing_is_given_twice_or_lost(steps: list[tuple[list[dict[str, float]], bool]]) -> None:
     totals = {"CPU": 4.0, "x": 1.0}
-    pool = Pool(totals, ("0", "1"))
-    shares: list[Share] = []
+    pool = ResourcePool(totals, ("0", "1"))
+    shares: list[ResourceShare] = []
     for bundles, gives in steps:
         if gives and shares:
             pool.give(shares.pop(0))

@@ -11,17 +11,17 @@ from typing import Any
 from windlass.core.errors import UsageError
 from windlass.supervise.leases import Machine, machine
 from windlass.tune.executors.local.gpus import GpuLeases, visible_gpus
-from windlass.tune.executors.local.pool import Pool, Share
+from windlass.tune.executors.local.resource_pool import ResourcePool, ResourceShare
 from windlass.tune.executors.protocol import Fit, Room, Work
 from windlass.tune.trial import Resources
 
-__all__ = ["Places"]
+__all__ = ["MachineResources"]
 
 _SLOTS_PER_CPU = 8
 _IDLE_S = 30.0
 
 
-class Places:
+class MachineResources:
     """Counts what trials hold here."""
 
     def __init__(self, work: Work) -> None:
@@ -34,7 +34,7 @@ class Places:
         totals.update(stated)
         is_shared = bool(gpus) and "CUDA_VISIBLE_DEVICES" not in os.environ
         self._leases = _leases(work, present, gpus) if is_shared else None
-        self._pool = Pool(totals, gpus, are_ours=self._leases is None)
+        self._pool = ResourcePool(totals, gpus, are_ours=self._leases is None)
         self._has_gpus = bool(gpus)
         self._idle_since = 0.0
         self.max_slots = max(64, int(present.cpus) * _SLOTS_PER_CPU)
@@ -73,11 +73,11 @@ class Places:
         if self._leases is not None:
             self._leases.guard(pid)
 
-    def take(self, resources: Resources) -> Share:
+    def take(self, resources: Resources) -> ResourceShare:
         """Hold what a trial needs."""
         return self._pool.take(resources)
 
-    def claim(self, resources: Resources, variables: Mapping[str, str]) -> Share:
+    def claim(self, resources: Resources, variables: Mapping[str, str]) -> ResourceShare:
         """Hold what a trial has that another head started."""
         gpus = variables.get("CUDA_VISIBLE_DEVICES", "")
         return self._pool.claim(resources, [gpu for gpu in gpus.split(",") if gpu])
@@ -86,7 +86,7 @@ class Places:
         """Totals by resource."""
         return self._pool.totals
 
-    def give(self, share: Share) -> None:
+    def give(self, share: ResourceShare) -> None:
         """Have it back."""
         self._pool.give(share)
 
@@ -95,7 +95,7 @@ class Places:
         if self._leases is not None:
             self._leases.close()
 
-    def environment(self, share: Share, resources: Resources) -> dict[str, str]:
+    def environment(self, share: ResourceShare, resources: Resources) -> dict[str, str]:
         """Variables of a worker: the GPUs it may see, and threads as it has CPUs unless the user said so."""
         variables = {"CUDA_VISIBLE_DEVICES": ",".join(share.gpus)} if self._has_gpus else {}
         if "OMP_NUM_THREADS" not in os.environ:

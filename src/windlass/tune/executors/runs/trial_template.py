@@ -19,14 +19,14 @@ from windlass.plan import Plan, make_plan
 from windlass.runs.home import Home
 from windlass.spec import Experiment
 
-__all__ = ["BLUEPRINT", "Blueprint", "ensure_blueprint", "read_blueprint"]
+__all__ = ["BLUEPRINT", "TrialTemplate", "ensure_blueprint", "read_trial_template"]
 
 BLUEPRINT = "experiment.json"
 _LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blueprint:
+class TrialTemplate:
     """The plan that trials share.
 
     Attributes:
@@ -41,7 +41,7 @@ class Blueprint:
     base: Path
 
     @classmethod
-    def of(cls, prepared: Prepared, sweep: str) -> Blueprint:
+    def of(cls, prepared: Prepared, sweep: str) -> TrialTemplate:
         """From an experiment that was planned; its `sweep:` is left out."""
         experiment = replace(prepared.experiment, sweep=None)
         plan = replace(prepared.plan, experiment=config.to_data(experiment))  # type: ignore[arg-type]  # JSON values
@@ -90,18 +90,18 @@ class Blueprint:
         return overrides if has_group else (*overrides, f'context.group="{self.sweep}"')
 
 
-def ensure_blueprint(folder: Path, prepared: Prepared | None, sweep: str) -> Blueprint:
+def ensure_blueprint(folder: Path, prepared: Prepared | None, sweep: str) -> TrialTemplate:
     """The blueprint in a sweep's folder, made of an experiment where there is none yet; idempotent.
 
     Raises:
         PreconditionError: there is none, and no experiment to make it of.
     """
     if prepared is not None and not (folder / BLUEPRINT).exists():
-        Blueprint.of(prepared, sweep).write(folder)
-    return read_blueprint(folder)
+        TrialTemplate.of(prepared, sweep).write(folder)
+    return read_trial_template(folder)
 
 
-def read_blueprint(folder: Path) -> Blueprint:
+def read_trial_template(folder: Path) -> TrialTemplate:
     """Read back what `write` wrote.
 
     Raises:
@@ -112,7 +112,7 @@ def read_blueprint(folder: Path) -> Blueprint:
         data = read_json(path)
         assert isinstance(data, dict)
         plan = Plan.from_data(data["plan"])
-        return Blueprint(sweep=data["sweep"], token=data["token"], plan=plan, base=Path(data["base"]))
+        return TrialTemplate(sweep=data["sweep"], token=data["token"], plan=plan, base=Path(data["base"]))
     except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
         raise PreconditionError(
             f"{path} does not say what the trials run: {error}",

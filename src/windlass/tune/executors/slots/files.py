@@ -2,7 +2,7 @@
 
     <sweep>/slots.json                           what workers need besides their orders, the trainable too
     <sweep>/orders/<slot>/<head>.wj              what a head told a slot: `order` {to, message}
-    <sweep>/spools/<slot>.<incarnation>.wj       what one life of a worker said: `hello`, `said` {message}, `beat`
+    <sweep>/spools/<slot>.<incarnation>.wj       what one life of a worker said: `hello`, `message` {message}, `heartbeat`
 
 One writer a file, all of them append-only lines in the frames of a journal, fsynced as they are written. A worker that
 windlass started again is another incarnation; it takes no order that was meant for an earlier one.
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = [
-    "BEAT",
+    "HEARTBEAT",
     "HELLO",
+    "MESSAGE",
     "ORDER",
-    "SAID",
     "SLOT_VARIABLE",
     "SWEEP_VARIABLE",
-    "SlotPlaces",
+    "SlotFiles",
     "is_newer",
     "split_writer",
 ]
@@ -29,12 +29,12 @@ SWEEP_VARIABLE = "TUNE_SWEEP"
 SLOT_VARIABLE = "TUNE_SLOT"
 ORDER = "order"
 HELLO = "hello"
-SAID = "said"
-BEAT = "beat"
+MESSAGE = "message"
+HEARTBEAT = "heartbeat"
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPlaces:
+class SlotFiles:
     """The files of one sweep's slots; makes nothing."""
 
     sweep: Path

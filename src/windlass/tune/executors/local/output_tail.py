@@ -9,13 +9,13 @@ from typing import TextIO
 
 from windlass.tune.executors.output import log_path
 
-__all__ = ["Echo"]
+__all__ = ["OutputTail"]
 
 _LOOK_EVERY_S = 0.2
 _MOST_BYTES = 1 << 16
 
 
-class Echo:
+class OutputTail:
     """Follows the logs of running trials.
 
     Args:

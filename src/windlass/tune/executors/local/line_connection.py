@@ -11,12 +11,12 @@ from typing import Any
 from windlass.core.json_text import decode_json
 from windlass.tune.executors.channel import MAX_LINE_BYTES, BadMessageError, Message, decode_line, encode_line
 
-__all__ = ["Wire"]
+__all__ = ["LineConnection"]
 
 _PIECE = 1 << 18
 
 
-class Wire:
+class LineConnection:
     """Reads whole lines, and keeps what cannot be written yet.
 
     Attributes:

@@ -11,25 +11,25 @@ from windlass.launch.start import start_runs
 from windlass.record.causes import Kind, cause_of, kind_of
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
-from windlass.tune.executors.protocol import End, Ended
-from windlass.tune.executors.runs.blueprint import Blueprint
-from windlass.tune.executors.slots.places import SLOT_VARIABLE, SWEEP_VARIABLE, SlotPlaces
-from windlass.tune.executors.slots.slot import Slot
+from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome
+from windlass.tune.executors.runs.trial_template import TrialTemplate
+from windlass.tune.executors.slots.files import SLOT_VARIABLE, SWEEP_VARIABLE, SlotFiles
+from windlass.tune.executors.slots.slot import RunSlot
 
-__all__ = ["MAX_LIVES", "Crew", "end_with", "last_words"]
+__all__ = ["MAX_LIVES", "SlotRuns", "end_with", "last_words"]
 
 MAX_LIVES = 5
 """Runs that a slot may have, one after another, before it is given up."""
 
 
-class Crew:
+class SlotRuns:
     """Makes and finds the runs of slots.
 
     Raises:
         UsageError: the experiment cannot be a slot: it has several tasks, or wants several nodes.
     """
 
-    def __init__(self, blueprint: Blueprint, places: SlotPlaces, home: Home, log: Callable[[str], None]) -> None:
+    def __init__(self, blueprint: TrialTemplate, places: SlotFiles, home: Home, log: Callable[[str], None]) -> None:
         self._blueprint, self._places, self._home, self._log = blueprint, places, home, log
         self._task = _task_of(blueprint)
 
@@ -39,13 +39,13 @@ class Crew:
         launched = [name for name in names[number:] if self._run(name) is not None]
         return launched[-1] if launched else names[number]
 
-    def next_life(self, slot: Slot) -> str:
+    def next_life(self, slot: RunSlot) -> str:
         """The name of the life after one whose run is over; empty where it had enough."""
         base, _, life = slot.name.partition("-")
         number = int(life or 0) + 1
         return self.newest(base, number) if slot.incarnation and number < MAX_LIVES else ""
 
-    def launch(self, names: Sequence[str]) -> list[Slot]:
+    def launch(self, names: Sequence[str]) -> list[RunSlot]:
         """The slots of these names, launched where they are not yet, all together; blocks until their jobs are made."""
         fresh = [name for name in names if self._run(name) is None]
         if fresh:
@@ -59,7 +59,7 @@ class Crew:
             assert run is not None  # it was just made
             with suppress(UnreachableError):
                 run.reconcile()  # of a head that was killed while it launched
-            found.append(Slot(name, run))
+            found.append(RunSlot(name, run))
         return found
 
     def _overrides(self, name: str) -> tuple[str, ...]:
@@ -80,15 +80,15 @@ class Crew:
         return self._blueprint.run_id(f"slot {name}", 0)
 
 
-def end_with(slot: Slot, why: str) -> Ended:
+def end_with(slot: RunSlot, why: str) -> AttemptEnded:
     """How an attempt ended whose worker is gone: by its own fault where its code ended the process."""
     number = int(slot.incarnation.partition("-")[0])
     ends = [task.attempts[number].end for task in slot.run.facts.tasks.values() if number in task.attempts]
     end = next((end for end in ends if end is not None), None)
     if end is None or kind_of(cause_of(end.cause)) is not Kind.FAILURE:
-        return Ended(trial=slot.trial, attempt=slot.attempt, how=End.LOST, error=why)
+        return AttemptEnded(trial=slot.trial, attempt=slot.attempt, how=AttemptOutcome.LOST, error=why)
     text = "\n".join([*end.tail, f"the process of the trial ended: {end.message or end.cause}"])
-    return Ended(trial=slot.trial, attempt=slot.attempt, how=End.FAILED, error=text, kind=end.cause)
+    return AttemptEnded(trial=slot.trial, attempt=slot.attempt, how=AttemptOutcome.FAILED, error=text, kind=end.cause)
 
 
 def last_words(run: Run) -> str:
@@ -100,7 +100,7 @@ def last_words(run: Run) -> str:
     return ""
 
 
-def _task_of(blueprint: Blueprint) -> str:
+def _task_of(blueprint: TrialTemplate) -> str:
     tasks = blueprint.plan.tasks
     if len(tasks) == 1 and tasks[0].nodes == 1:
         return tasks[0].name

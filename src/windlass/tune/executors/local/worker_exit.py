@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 
-from windlass.tune.executors.protocol import End
+from windlass.tune.executors.protocol import AttemptOutcome
 
 __all__ = ["explain"]
 
@@ -23,7 +23,7 @@ _OWN_DOING = {
 }
 
 
-def explain(status: int, *, is_oom: bool = False) -> tuple[End, str, str]:
+def explain(status: int, *, is_oom: bool = False) -> tuple[AttemptOutcome, str, str]:
     """(how the attempt ended, in words, the kind of error where it is its own).
 
     Args:
@@ -32,14 +32,14 @@ def explain(status: int, *, is_oom: bool = False) -> tuple[End, str, str]:
     """
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
-        return End.FAILED, f"the trial ended its process by itself, with exit code {code}", "ProcessExit"
+        return AttemptOutcome.FAILED, f"the trial ended its process by itself, with exit code {code}", "ProcessExit"
     number = os.WTERMSIG(status)
     try:
         known = signal.Signals(number)
     except ValueError:
-        return End.LOST, f"the worker was killed by signal {number}", ""
+        return AttemptOutcome.LOST, f"the worker was killed by signal {number}", ""
     if known in _OWN_DOING:
-        return End.FAILED, f"the trial crashed with {_OWN_DOING[known]} ({known.name})", known.name
+        return AttemptOutcome.FAILED, f"the trial crashed with {_OWN_DOING[known]} ({known.name})", known.name
     if known is signal.SIGKILL and is_oom:
-        return End.LOST, "the worker was killed by the kernel: out of memory (SIGKILL)", ""
-    return End.LOST, f"the worker was killed by {known.name}", ""
+        return AttemptOutcome.LOST, "the worker was killed by the kernel: out of memory (SIGKILL)", ""
+    return AttemptOutcome.LOST, f"the worker was killed by {known.name}", ""

@@ -11,25 +11,25 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from windlass.tune.controller.controller import Controller, Ending
+from windlass.tune.controller.controller import Controller, HeadOutcome
 from windlass.tune.executors.protocol import (
-    Ended,
+    AttemptEnded,
+    AttemptReported,
+    AttemptSaved,
+    AttemptStarted,
     Event,
     Executor,
     Go,
     Order,
-    Reported,
     Room,
-    Saved,
-    Start,
-    Started,
+    StartAttempt,
     Work,
 )
 from windlass.tune.results.columns import NestedMetrics, tag_of
 from windlass.tune.trainable.checkpoint import Checkpoint
-from windlass.tune.trial import Resources, Status, Trial
+from windlass.tune.trial import Resources, Trial, TrialStatus
 
-__all__ = ["LiveTrial", "LiveTrials", "Watched"]
+__all__ = ["CallbackExecutor", "LiveTrial", "LiveTrials"]
 
 SHOULD_CHECKPOINT = "should_checkpoint"
 
@@ -37,8 +37,8 @@ SHOULD_CHECKPOINT = "should_checkpoint"
 class LiveTrial:
     """A trial of a running sweep, with the names that callbacks know from Ray Tune's `Trial`."""
 
-    PENDING, RUNNING, PAUSED = Status.PENDING, Status.RUNNING, Status.PAUSED
-    TERMINATED, ERROR = Status.TERMINATED, Status.ERROR
+    PENDING, RUNNING, PAUSED = TrialStatus.PENDING, TrialStatus.RUNNING, TrialStatus.PAUSED
+    TERMINATED, ERROR = TrialStatus.TERMINATED, TrialStatus.ERROR
 
     def __init__(self, trial: Trial, trainable_name: str, name_of: Callable[[Any], str] | None, folder: str) -> None:
         self._trial = trial
@@ -109,7 +109,7 @@ class LiveTrials(Sequence[LiveTrial]):
         return (self._view(trial) for trial in list(self._trials.values()))
 
 
-class Watched:
+class CallbackExecutor:
     """Passes everything on to another executor, and tells callbacks.
 
     Args:
@@ -140,7 +140,7 @@ class Watched:
         """See the protocol."""
         return self._executor.room(resources)
 
-    def start(self, start: Start) -> None:
+    def start(self, start: StartAttempt) -> None:
         """See the protocol."""
         self._restored[start.trial] = bool(start.restore_from)
         self._executor.start(start)
@@ -161,12 +161,12 @@ class Watched:
             self._iteration += 1
             self._call("on_step_begin")
         for event in events:
-            if isinstance(event, Reported):
+            if isinstance(event, AttemptReported):
                 self._result(event)
-            elif isinstance(event, Started) and event.trial in self.trials:
+            elif isinstance(event, AttemptStarted) and event.trial in self.trials:
                 method = "on_trial_restore" if self._restored.get(event.trial) else "on_trial_start"
                 self._call(method, trial=self._view(self.trials[event.trial]))
-        self._told = [event for event in events if not isinstance(event, Started)]
+        self._told = [event for event in events if not isinstance(event, AttemptStarted)]
         return events
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class Watched:
             if hasattr(callback, "setup"):
                 callback.setup(**facts)
 
-    def run(self, controller: Controller) -> Ending:
+    def run(self, controller: Controller) -> HeadOutcome:
         """Run a controller whose executor this is."""
         self._controller = controller
         try:
@@ -206,22 +206,22 @@ class Watched:
             self._call("on_step_end")
 
     def _tell(self, event: Event, trial: LiveTrial) -> None:
-        if isinstance(event, Saved):
+        if isinstance(event, AttemptSaved):
             self._saved(trial, event.path)
-        elif isinstance(event, Reported) and event.saved:
+        elif isinstance(event, AttemptReported) and event.saved:
             self._saved(trial, event.saved)
-        elif isinstance(event, Ended) and trial.status is Status.TERMINATED:
+        elif isinstance(event, AttemptEnded) and trial.status is TrialStatus.TERMINATED:
             self._call("on_trial_complete", trial=trial)
-        elif isinstance(event, Ended) and trial.status is Status.ERROR:
+        elif isinstance(event, AttemptEnded) and trial.status is TrialStatus.ERROR:
             self._call("on_trial_error", trial=trial)
-        elif isinstance(event, Ended) and event.error:
+        elif isinstance(event, AttemptEnded) and event.error:
             self._call("on_trial_recover", trial=trial)
 
     def _saved(self, trial: LiveTrial, path: str) -> None:
         self._call("on_trial_save", trial=trial)
         self._call("on_checkpoint", trial=trial, checkpoint=Checkpoint(path))
 
-    def _result(self, event: Reported) -> None:
+    def _result(self, event: AttemptReported) -> None:
         trial = self.trials.get(event.trial)
         if trial is None or event.attempt != trial.attempt:
             return

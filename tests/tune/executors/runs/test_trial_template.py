@@ -8,8 +8,8 @@ from windlass.core.errors import PreconditionError, SpecError, UnreachableError
 from windlass.core.names import is_run_id
 from windlass.launch import Options, Prepared, prepare_file
 from windlass.runs.home import Home
-from windlass.tune.executors.protocol import End, Ended, Fit, Halt, SlotJoined, Start, Work
-from windlass.tune.executors.runs import Blueprint, RunsExecutor, read_blueprint
+from windlass.tune.executors.protocol import AttemptEnded, AttemptOutcome, Fit, Halt, SlotJoined, StartAttempt, Work
+from windlass.tune.executors.runs import RunsExecutor, TrialTemplate, read_trial_template
 from windlass.tune.executors.runs import executor as executor_module
 from windlass.tune.executors.runs.needs import capacity_of, needed
 from windlass.tune.trial import ONE_CPU
@@ -33,23 +33,23 @@ def prepared(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pre
 
 
 def test_a_blueprint_is_read_back(prepared: Prepared, tmp_path: Path) -> None:
-    made = Blueprint.of(prepared, "hill")
+    made = TrialTemplate.of(prepared, "hill")
     made.write(tmp_path)
-    assert read_blueprint(tmp_path) == made
+    assert read_trial_template(tmp_path) == made
     assert "sweep" not in made.plan.experiment
 
 
 def test_a_damaged_one_is_named(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError) as caught:
-        read_blueprint(tmp_path)
+        read_trial_template(tmp_path)
     assert caught.value.code == "sweep-damaged"
     (tmp_path / "experiment.json").write_text('{"sweep": 1}')
     with pytest.raises(PreconditionError):
-        read_blueprint(tmp_path)
+        read_trial_template(tmp_path)
 
 
 def test_ids_of_runs_follow_from_trial_and_attempt(prepared: Prepared) -> None:
-    made, other = Blueprint.of(prepared, "hill"), Blueprint.of(prepared, "hill")
+    made, other = TrialTemplate.of(prepared, "hill"), TrialTemplate.of(prepared, "hill")
     assert made.run_id("00001", 1) == made.run_id("00001", 1)
     ids = {made.run_id(f"{trial:05d}", attempt) for trial in range(100) for attempt in range(1, 4)}
     assert len(ids) == 300
@@ -58,7 +58,7 @@ def test_ids_of_runs_follow_from_trial_and_attempt(prepared: Prepared) -> None:
 
 
 def test_a_trial_is_the_plan_with_other_values(prepared: Prepared) -> None:
-    made = Blueprint.of(prepared, "hill")
+    made = TrialTemplate.of(prepared, "hill")
     trial = made.prepared(("params.lr=0.5", "tasks.train.nodes=3"), Home.default(), trial="00007")
     assert trial.plan.tasks[0].argv[-1].endswith("t.py 0.5")
     assert trial.plan.tasks[0].nodes == 3
@@ -70,29 +70,29 @@ def test_a_trial_is_the_plan_with_other_values(prepared: Prepared) -> None:
 def test_the_users_own_group_stays(prepared: Prepared, tmp_path: Path) -> None:
     (tmp_path / "exp.yaml").write_text(TEXT + "context: {group: mine}\n")
     own = prepare_file(tmp_path / "exp.yaml", (), Options(allow_dirty=True))
-    assert Blueprint.of(own, "hill").prepared((), Home.default()).experiment.context.group == "mine"
+    assert TrialTemplate.of(own, "hill").prepared((), Home.default()).experiment.context.group == "mine"
 
 
 def test_a_refused_value_has_the_planners_words(prepared: Prepared) -> None:
     with pytest.raises(SpecError, match="nodes"):
-        Blueprint.of(prepared, "hill").prepared(("tasks.train.nodes=none",), Home.default())
+        TrialTemplate.of(prepared, "hill").prepared(("tasks.train.nodes=none",), Home.default())
 
 
 def test_what_a_trial_takes(prepared: Prepared) -> None:
     assert needed(prepared.plan) == {"CPU": 1.0}
-    assert capacity_of(Blueprint.of(prepared, "hill")) >= 1
+    assert capacity_of(TrialTemplate.of(prepared, "hill")) >= 1
 
 
 def make_executor(prepared: Prepared, folder: Path, num_slots: int) -> RunsExecutor:
-    Blueprint.of(prepared, "hill").write(folder)
+    TrialTemplate.of(prepared, "hill").write(folder)
     executor = RunsExecutor()
     executor.open(Work(trainable=print, name="hill", folder=str(folder), storage="", num_slots=num_slots))
     assert [type(event) for event in executor.poll(0)] == [SlotJoined]
     return executor
 
 
-def start(trial: str, **config: object) -> Start:
-    return Start(trial=trial, attempt=1, config=config, resources=ONE_CPU)
+def start(trial: str, **config: object) -> StartAttempt:
+    return StartAttempt(trial=trial, attempt=1, config=config, resources=ONE_CPU)
 
 
 def test_room_is_the_sweeps_concurrency(prepared: Prepared, tmp_path: Path) -> None:
@@ -107,16 +107,16 @@ def test_a_halt_before_the_launch_launches_nothing(prepared: Prepared, tmp_path:
     executor = make_executor(prepared, tmp_path, 1)
     executor.start(start("00000", lr=1))
     executor.send(Halt(trial="00000", attempt=1))
-    assert executor.poll(0) == [Ended(trial="00000", attempt=1, how=End.HALTED)]
+    assert executor.poll(0) == [AttemptEnded(trial="00000", attempt=1, how=AttemptOutcome.HALTED)]
     assert list(Home.default().runs.iterdir()) == []
 
 
 def test_a_trial_that_the_planner_refuses_has_failed(prepared: Prepared, tmp_path: Path) -> None:
     executor = make_executor(prepared, tmp_path, 1)
-    executor.start(Start(trial="00000", attempt=1, config={"tasks.train.nodez": 2}, resources=ONE_CPU))
+    executor.start(StartAttempt(trial="00000", attempt=1, config={"tasks.train.nodez": 2}, resources=ONE_CPU))
     (ended,) = executor.poll(0)
-    assert isinstance(ended, Ended)
-    assert (ended.how, ended.kind) == (End.FAILED, "SpecError")
+    assert isinstance(ended, AttemptEnded)
+    assert (ended.how, ended.kind) == (AttemptOutcome.FAILED, "SpecError")
     assert "did you mean `nodes`" in ended.error
 
 
@@ -138,4 +138,4 @@ def test_a_place_that_does_not_answer_is_waited_for(
     assert (executor.room(ONE_CPU).fit, executor.room(ONE_CPU).why) == (Fit.LATER, "cannot reach lab")
     assert executor.waiting_for() == "cannot reach lab"
     executor.send(Halt(trial="00000", attempt=1))
-    assert executor.poll(0) == [Ended(trial="00000", attempt=1, how=End.HALTED)]
+    assert executor.poll(0) == [AttemptEnded(trial="00000", attempt=1, how=AttemptOutcome.HALTED)]

@@ -12,21 +12,21 @@ from windlass.core.phrases import size
 from windlass.tune.executors.protocol import Fit, Room
 from windlass.tune.trial import Resources
 
-__all__ = ["Pool", "Share"]
+__all__ = ["ResourcePool", "ResourceShare"]
 
 _STEPS = 10_000
 _GPU = "GPU"
 
 
 @dataclass(slots=True)
-class Share:
+class ResourceShare:
     """What one slot holds: steps by name, and of which GPUs how much."""
 
     amounts: dict[str, int] = field(default_factory=dict)
     gpus: dict[str, int] = field(default_factory=dict)
 
 
-class Pool:
+class ResourcePool:
     """Counts resources.
 
     Args:
@@ -79,11 +79,11 @@ class Pool:
         for steps in gpus:
             if steps > _STEPS and steps % _STEPS:
                 return f"it needs {steps / _STEPS:g} GPUs: above one, only whole ones"
-        if Pool({}, self._all_gpus)._choose(gpus) is None:
+        if ResourcePool({}, self._all_gpus)._choose(gpus) is None:
             return f"it needs {_text(sum(gpus), _GPU)} GPU, and this machine has {len(self._all_gpus)}"
         return ""
 
-    def take(self, resources: Resources) -> Share:
+    def take(self, resources: Resources) -> ResourceShare:
         """Hold what a trial needs; call only where `room` says NOW."""
         amounts, gpus = _demand(resources)
         chosen = self._choose(gpus)
@@ -92,12 +92,12 @@ class Pool:
             self._free[name] -= steps
         for gpu, steps in chosen.items():
             self._gpus[gpu] -= steps
-        return Share(amounts, chosen)
+        return ResourceShare(amounts, chosen)
 
-    def claim(self, resources: Resources, gpus: Sequence[str]) -> Share:
+    def claim(self, resources: Resources, gpus: Sequence[str]) -> ResourceShare:
         """Hold what a trial has already, on these GPUs; more than there is, where another head had more."""
         amounts, demands = _demand(resources)
-        share = Share(amounts, {})
+        share = ResourceShare(amounts, {})
         left = sum(demands)
         for gpu in gpus:
             share.gpus[gpu] = min(_STEPS, left)
@@ -108,7 +108,7 @@ class Pool:
             self._gpus[gpu] = self._gpus.get(gpu, _STEPS) - steps
         return share
 
-    def give(self, share: Share) -> None:
+    def give(self, share: ResourceShare) -> None:
         """Have it back; the share is empty afterwards."""
         for name, steps in share.amounts.items():
             self._free[name] += steps

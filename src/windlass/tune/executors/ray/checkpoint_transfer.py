@@ -10,30 +10,30 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from windlass.tune.executors.protocol import Event, Order, Reported, Saved, Start
+from windlass.tune.executors.protocol import AttemptReported, AttemptSaved, Event, Order, StartAttempt
 from windlass.tune.executors.ray.shipping import Shipment, bring, fetch
-from windlass.tune.executors.ray.slot import Slot
+from windlass.tune.executors.ray.slot import RaySlot
 
-__all__ = ["Courier"]
+__all__ = ["CheckpointTransfer"]
 
 
-class Courier:
+class CheckpointTransfer:
     """Carries one checkpoint at a time for one slot."""
 
-    def __init__(self, slot: Slot, disk: str, storage: str) -> None:
+    def __init__(self, slot: RaySlot, disk: str, storage: str) -> None:
         self._slot, self._disk, self._storage = slot, disk, storage
         self._shipment: Shipment | None = None
         self._held: deque[Event] = deque()
-        self._start: Start | None = None
-        self._orders: list[Start | Order] = []
+        self._start: StartAttempt | None = None
+        self._orders: list[StartAttempt | Order] = []
 
     # ------------------------------------------------------------------------------------------------ to the slot
 
-    def tell(self, order: Start | Order) -> None:
+    def tell(self, order: StartAttempt | Order) -> None:
         """Pass an order on; a start waits until what the attempt goes on from is there, and orders after it wait too."""
         if self._start is not None:
             self._orders.append(order)
-        elif isinstance(order, Start) and order.restore_from:
+        elif isinstance(order, StartAttempt) and order.restore_from:
             self._start = order
             self._shipment = bring(order.restore_from, f"{self._disk}/restored/{order.trial}-{order.attempt}")
             self._go_on(None)
@@ -104,16 +104,16 @@ class Courier:
 
 
 def _checkpoint_of(event: Event) -> str:
-    if isinstance(event, Reported):
+    if isinstance(event, AttemptReported):
         return event.saved
-    return event.path if isinstance(event, Saved) else ""
+    return event.path if isinstance(event, AttemptSaved) else ""
 
 
 def _with_checkpoint(event: Event, path: str) -> Event:
-    if isinstance(event, Reported):
+    if isinstance(event, AttemptReported):
         return replace(event, saved=path)
-    return replace(event, path=path) if isinstance(event, Saved) else event
+    return replace(event, path=path) if isinstance(event, AttemptSaved) else event
 
 
 def _without_checkpoint(event: Event) -> Event | None:
-    return None if isinstance(event, Saved) else _with_checkpoint(event, "")
+    return None if isinstance(event, AttemptSaved) else _with_checkpoint(event, "")

@@ -6,18 +6,18 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.tune.executors.local.echo import Echo
-from windlass.tune.executors.local.slots import Slots
+from windlass.tune.executors.local.output_tail import OutputTail
+from windlass.tune.executors.local.quiet_trials import QuietTrials
+from windlass.tune.executors.local.slots import LocalSlots
 from windlass.tune.executors.local.stacks import read_stacks
-from windlass.tune.executors.local.watchdog import Watchdog
 from windlass.tune.executors.output import log_names
 
-__all__ = ["LOOK_EVERY_S", "Watching"]
+__all__ = ["LOOK_EVERY_S", "TrialMonitor"]
 
 LOOK_EVERY_S = 1.0
 
 
-class Watching:
+class TrialMonitor:
     """Looks once a second; costs a microsecond per report.
 
     Args:
@@ -26,8 +26,8 @@ class Watching:
     """
 
     def __init__(self, folder: str, options: Mapping[str, Any]) -> None:
-        self._watchdog = Watchdog(options.get("quiet_factor", 20.0), options.get("quiet_floor_s", 60.0))
-        self._echo = Echo(folder, log_names(options.get("log_to_file"))) if options.get("shows_output") else None
+        self._watchdog = QuietTrials(options.get("quiet_factor", 20.0), options.get("quiet_floor_s", 60.0))
+        self._echo = OutputTail(folder, log_names(options.get("log_to_file"))) if options.get("shows_output") else None
         self._looked_at = 0.0
         self._notes: list[tuple[str, str]] = []
 
@@ -51,7 +51,7 @@ class Watching:
         if self._echo is not None:
             self._echo.ended(trial)
 
-    def look(self, slots: Slots) -> None:
+    def look(self, slots: LocalSlots) -> None:
         """Note which trials have gone quiet, and show what is new of their output."""
         if self._echo is not None:
             self._echo.look()
