@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 
 from scripts.tree import ROOT
 from windlass.config.encode import plain
-from windlass.config.phrases import accepted
-from windlass.config.shape import (
+from windlass.config.field_types import (
     Field,
-    ListOf,
-    MapOf,
-    OneOf,
-    Record,
-    Shape,
+    FieldType,
+    ListType,
+    MapType,
+    OneOfType,
+    RecordType,
     fields_of,
     key_shorthands,
 )
+from windlass.config.phrases import accepted
 from windlass.core.units import format_duration
 from windlass.plan.capabilities import LOCAL_RULES, SLURM_RULES, SettingRule, Treatment
 from windlass.spec import Experiment
@@ -69,12 +69,12 @@ def _sections(cls: type[object], path: tuple[str, ...]) -> Iterator[str]:
     yield "| key | takes | default | meaning |"
     yield "|---|---|---|---|"
     for key, field in fields_of(cls).items():
-        yield f"| `{key}` | {takes_text(field.shape)} | {default_text(field)} | {_meaning(field, (*path, key))} |"
+        yield f"| `{key}` | {takes_text(field.type)} | {default_text(field)} | {_meaning(field, (*path, key))} |"
     for key, target in key_shorthands(cls).items():
         yield f"| `{key}` | | | short for `{target}` |"
     yield ""
     for key, field in fields_of(cls).items():
-        inner = record_in(field.shape)
+        inner = record_in(field.type)
         if inner is not None:
             record, steps = inner
             yield from _sections(record, (*path, key, *steps))
@@ -84,11 +84,11 @@ def _sentence(cls: type[object]) -> str:
     return (cls.__doc__ or "").split("\n", maxsplit=1)[0]
 
 
-def takes_text(shape: Shape) -> str:
+def takes_text(field_type: FieldType) -> str:
     """What a key takes, in words."""
-    if isinstance(shape, MapOf):
-        return f"NAME: {takes_text(shape.item)}"
-    return accepted(shape)
+    if isinstance(field_type, MapType):
+        return f"NAME: {takes_text(field_type.item)}"
+    return accepted(field_type)
 
 
 def default_text(field: Field) -> str:
@@ -96,11 +96,11 @@ def default_text(field: Field) -> str:
     if field.is_required:
         return "required"
     value = field.default()
-    if value is None or value in ("", (), {}) or record_in(field.shape) is not None:
+    if value is None or value in ("", (), {}) or record_in(field.type) is not None:
         return ""
-    if isinstance(value, float) and "duration" in takes_text(field.shape):
+    if isinstance(value, float) and "duration" in takes_text(field.type):
         return f"`{format_duration(value)}`"
-    text = plain(value, field.shape)
+    text = plain(value, field.type)
     return f"`{str(text).lower() if isinstance(text, bool) else text}`"
 
 
@@ -122,17 +122,17 @@ def _refusal(rules: Mapping[str, SettingRule], pattern: str) -> SettingRule | No
     return rule if is_refused else None
 
 
-def record_in(shape: Shape) -> tuple[type[object], tuple[str, ...]] | None:
+def record_in(field_type: FieldType) -> tuple[type[object], tuple[str, ...]] | None:
     """The dataclass that a key holds, and the steps of the path to it."""
-    match shape:
-        case Record():
-            return shape.cls, ()
-        case MapOf():
-            found, step = record_in(shape.item), "NAME"
-        case ListOf():
-            found, step = record_in(shape.item), "0"
-        case OneOf():
-            return next((found for option in shape.options if (found := record_in(option)) is not None), None)
+    match field_type:
+        case RecordType():
+            return field_type.cls, ()
+        case MapType():
+            found, step = record_in(field_type.item), "NAME"
+        case ListType():
+            found, step = record_in(field_type.item), "0"
+        case OneOfType():
+            return next((found for option in field_type.options if (found := record_in(option)) is not None), None)
         case _:
             return None
     return None if found is None else (found[0], (step, *found[1]))

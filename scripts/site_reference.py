@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from scripts.experiment_reference import default_text, record_in, takes_text
 from scripts.tree import ROOT
-from windlass.config.shape import fields_of
+from windlass.config.field_types import fields_of
 from windlass.sites import Profile
 
 PAGE = ROOT / "docs" / "reference" / "site.md"
@@ -42,10 +42,10 @@ def _sections(cls: type[object], path: tuple[str, ...]) -> Iterator[str]:
     yield "|---|---|---|---|"
     for key, field in fields_of(cls).items():
         meaning = field.doc.replace("|", "\\|")
-        yield f"| `{key}` | {takes_text(field.shape)} | {default_text(field)} | {meaning} |"
+        yield f"| `{key}` | {takes_text(field.type)} | {default_text(field)} | {meaning} |"
     yield ""
     for key, field in fields_of(cls).items():
-        inner = record_in(field.shape)
+        inner = record_in(field.type)
         if inner is not None:
             record, steps = inner
             yield from _sections(record, (*path, key, *steps))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from windlass.config import (
+    Diagnostic,
     Doc,
-    Duration,
-    Finding,
+    DurationText,
     JsonValue,
     Key,
     Name,
@@ -19,7 +19,7 @@ from windlass.config import (
     Pattern,
     Range,
     ScalarText,
-    Size,
+    SizeText,
 )
 
 
@@ -73,7 +73,7 @@ class Bounds:
     low: int = 0
     high: int = 10
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         if self.low > self.high:
             yield "low", "low is above high", "settings-conflict", "swap them"
 
@@ -94,9 +94,9 @@ class Config:
     level: Literal["low", "high", 3, True] = "low"
     color: Color = Color.RED
     path: Path = Path()
-    wait: Annotated[float, Duration(), Range(min=0)] = 60.0
-    maybe_wait: Annotated[float | None, Duration()] = None
-    memory: Annotated[int, Size(), Range(min=1)] = 1024
+    wait: Annotated[float, DurationText(), Range(min=0)] = 60.0
+    maybe_wait: Annotated[float | None, DurationText()] = None
+    memory: Annotated[int, SizeText(), Range(min=1)] = 1024
     name: Annotated[str, Name()] = "a-name"
     version: Annotated[str, Pattern(r"v[0-9]+", "a version is `v` and a number")] = "v1"
     class_: Annotated[str, Key("class")] = ""

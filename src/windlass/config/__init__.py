@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from windlass.config.annotations import (
     Doc,
-    Duration,
+    DurationText,
     JsonValue,
     Key,
     Name,
@@ -18,12 +18,12 @@ from windlass.config.annotations import (
     Planned,
     Range,
     ScalarText,
-    Size,
+    SizeText,
 )
-from windlass.config.decode import Finding
+from windlass.config.decode import Diagnostic
 from windlass.config.encode import to_data
 from windlass.config.json_schema import json_schema
-from windlass.config.load import Loaded, from_data, load
+from windlass.config.load import LoadedConfig, from_data, load
 from windlass.config.override import parse_override
 from windlass.config.path import join_path, split_path
 from windlass.config.yaml_reader.text import decode_text, too_large
@@ -49,19 +49,19 @@ __all__ = [
     "ABSENT",
     "Absent",
     "Change",
+    "Diagnostic",
     "Doc",
-    "Duration",
-    "Finding",
+    "DurationText",
     "JsonValue",
     "Key",
-    "Loaded",
+    "LoadedConfig",
     "Name",
     "OneOrMany",
     "Pattern",
     "Planned",
     "Range",
     "ScalarText",
-    "Size",
+    "SizeText",
     "decode_text",
     "diff",
     "from_data",

@@ -1,4 +1,4 @@
-"""What an annotation may say about a field beyond its type: `Annotated[float, Duration(), Doc("...")]`.
+"""What an annotation may say about a field beyond its type: `Annotated[float, DurationText(), Doc("...")]`.
 
 Marks without fields are plain classes: to make a dataclass takes half a millisecond of every start.
 """
@@ -14,7 +14,7 @@ from windlass.core.names import NAME_RULE, is_name
 
 __all__ = [
     "Doc",
-    "Duration",
+    "DurationText",
     "Free",
     "JsonValue",
     "Key",
@@ -24,7 +24,7 @@ __all__ = [
     "Planned",
     "Range",
     "ScalarText",
-    "Size",
+    "SizeText",
 ]
 
 _DOTLESS_RULE = NAME_RULE.replace(", '-', '_' and '.'", ", '-' and '_'")
@@ -37,13 +37,13 @@ class Doc:
     text: str
 
 
-class Duration:
+class DurationText:
     """A `float` in seconds, written as text with a unit (`20m`)."""
 
     __slots__ = ()
 
 
-class Size:
+class SizeText:
     """An `int` in bytes, written as text with a unit (`16GiB`)."""
 
     __slots__ = ()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from windlass.config.field_types import FieldType, ListType, MapType, OneOfType, RecordType, fields_of, key_shorthands
 from windlass.config.path import join_path
-from windlass.config.shape import ListOf, MapOf, OneOf, Record, Shape, fields_of, key_shorthands
 
 __all__ = ["override_paths"]
 
@@ -18,30 +18,30 @@ def override_paths(schema: type[object], data: Mapping[str, object] | None = Non
     Args:
         data: plain data of a file; its own keys (task names, parameters) stand where a schema alone has `NAME`.
     """
-    found = dict.fromkeys(_paths(Record(schema), (), {} if data is None else data, data is None))
+    found = dict.fromkeys(_paths(RecordType(schema), (), {} if data is None else data, data is None))
     return list(found)
 
 
-def _paths(shape: Shape, path: tuple[str, ...], data: object, is_open: bool) -> Iterator[str]:
+def _paths(field_type: FieldType, path: tuple[str, ...], data: object, is_open: bool) -> Iterator[str]:
     if len(path) > _MAX_DEPTH:
         return
-    match shape:
-        case Record():
+    match field_type:
+        case RecordType():
             held = data if isinstance(data, Mapping) else {}
-            for key, field in fields_of(shape.cls).items():
+            for key, field in fields_of(field_type.cls).items():
                 yield join_path((*path, key))
-                yield from _paths(field.shape, (*path, key), held.get(key), is_open)
-            for key in key_shorthands(shape.cls):
+                yield from _paths(field.type, (*path, key), held.get(key), is_open)
+            for key in key_shorthands(field_type.cls):
                 yield join_path((*path, key))
-        case MapOf():
+        case MapType():
             held = data if isinstance(data, Mapping) else {}
             for key in ["NAME"] if is_open else held:
                 yield join_path((*path, key))
-                yield from _paths(shape.item, (*path, key), held.get(key), is_open)
-        case OneOf():
-            for option in shape.options:
+                yield from _paths(field_type.item, (*path, key), held.get(key), is_open)
+        case OneOfType():
+            for option in field_type.options:
                 yield from _paths(option, path, data, is_open)
-        case ListOf():
+        case ListType():
             if isinstance(data, list):
                 for index, item in enumerate(data):
-                    yield from _paths(shape.item, (*path, str(index)), item, is_open)
+                    yield from _paths(field_type.item, (*path, str(index)), item, is_open)

@@ -7,38 +7,38 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from windlass.config.document import Branch, Items, Leaf, Tree, kind_of
+from windlass.config.document import MappingNode, Node, ScalarNode, SequenceNode, kind_of
+from windlass.config.field_types import (
+    BooleanType,
+    ChoiceType,
+    Field,
+    FieldType,
+    FloatType,
+    Free,
+    IntegerType,
+    ListType,
+    MapType,
+    NullType,
+    OneOfType,
+    RecordType,
+    TextType,
+    fields_of,
+    key_shorthands,
+    shorthand_type,
+    tag_of,
+)
 from windlass.config.numbers import read_float, read_integer
 from windlass.config.override import COMMAND_LINE
 from windlass.config.path import join_path, split_path
 from windlass.config.phrases import accepted, name_hint, one_of, type_hint, unknown_key
-from windlass.config.shape import (
-    Boolean,
-    Choice,
-    Field,
-    Float,
-    Free,
-    Integer,
-    ListOf,
-    MapOf,
-    Null,
-    OneOf,
-    Record,
-    Shape,
-    Text,
-    fields_of,
-    key_shorthands,
-    short_shape,
-    tag_of,
-)
 from windlass.config.shorthand import long_form, move_shorthand_keys
 from windlass.config.union import assume_kind, bare_kind, kinds_with
 from windlass.core.errors import Place, Problem
 from windlass.core.names import nearest
 
-__all__ = ["Decoder", "Finding"]
+__all__ = ["Decoder", "Diagnostic"]
 
-Finding: TypeAlias = tuple[str, str, str, str]
+Diagnostic: TypeAlias = tuple[str, str, str, str]
 """What a dataclass's `check` yields: dotted path relative to it, message, slug, hint."""
 
 _Path: TypeAlias = tuple[str, ...]
@@ -60,68 +60,68 @@ class Decoder:
         self.origins: dict[str, Place] = {}
         self._failed: list[_Path] = []
 
-    def decode(self, tree: Tree, path: tuple[str, ...] = ()) -> object:
+    def decode(self, node: Node, path: tuple[str, ...] = ()) -> object:
         """The value of the whole document; only meaningful when no problem was found.
 
         Args:
             path: where in a larger document the tree stands, for messages and origins.
         """
-        return self._any(tree, Record(self._root), path)
+        return self._any(node, RecordType(self._root), path)
 
-    def _any(self, tree: Tree, shape: Shape, path: _Path) -> object:
-        self.origins[join_path(path)] = tree.place
-        match shape:
-            case Record():
-                return self._record_or_shorthand(tree, shape, path)
-            case MapOf():
-                return self._map(tree, shape, path)
-            case ListOf():
-                return self._list(tree, shape, path)
-            case OneOf():
-                return self._one_of(tree, shape, path)
+    def _any(self, node: Node, field_type: FieldType, path: _Path) -> object:
+        self.origins[join_path(path)] = node.place
+        match field_type:
+            case RecordType():
+                return self._record_or_shorthand(node, field_type, path)
+            case MapType():
+                return self._map(node, field_type, path)
+            case ListType():
+                return self._list(node, field_type, path)
+            case OneOfType():
+                return self._one_of(node, field_type, path)
             case Free():
-                return self._free(tree, path)
+                return self._free(node, path)
             case _:
-                return self._scalar(tree, shape, path)
+                return self._scalar(node, field_type, path)
 
     def _fail(self, path: _Path, message: str, code: str, place: Place, hint: str = "") -> _Failed:
         self.problems.append(Problem(message, code, place, hint))
         self._failed.append(path)
         return _FAILED
 
-    def _wrong_type(self, tree: Tree, shape: Shape, path: _Path, hint: str = "") -> _Failed:
-        message = f"{_subject(path)} must be {accepted(shape)}, not {kind_of(tree)}"
+    def _wrong_type(self, node: Node, field_type: FieldType, path: _Path, hint: str = "") -> _Failed:
+        message = f"{_subject(path)} must be {accepted(field_type)}, not {kind_of(node)}"
         return self._fail(
-            path, message, "wrong-type", tree.place, hint or type_hint(tree, shape, path[-1] if path else "")
+            path, message, "wrong-type", node.place, hint or type_hint(node, field_type, path[-1] if path else "")
         )
 
     # Collections
 
-    def _record_or_shorthand(self, tree: Tree, shape: Record, path: _Path) -> object:
-        if isinstance(tree, Branch):
-            return self._record(tree, shape.cls, path)
+    def _record_or_shorthand(self, node: Node, field_type: RecordType, path: _Path) -> object:
+        if isinstance(node, MappingNode):
+            return self._record(node, field_type.cls, path)
         try:
-            long = long_form(tree, shape.cls)
+            long = long_form(node, field_type.cls)
         except ValueError as error:
-            message = f"{_subject(path)} cannot be {kind_of(tree)}"
-            return self._fail(path, message, "wrong-value", tree.place, str(error))
-        return self._wrong_type(tree, shape, path) if long is None else self._record(long, shape.cls, path)
+            message = f"{_subject(path)} cannot be {kind_of(node)}"
+            return self._fail(path, message, "wrong-value", node.place, str(error))
+        return self._wrong_type(node, field_type, path) if long is None else self._record(long, field_type.cls, path)
 
-    def _record(self, tree: Branch, cls: type[object], path: _Path) -> object:
+    def _record(self, node: MappingNode, cls: type[object], path: _Path) -> object:
         fields = fields_of(cls)
-        tree, conflicts = move_shorthand_keys(tree, cls)
+        node, conflicts = move_shorthand_keys(node, cls)
         self.problems.extend(conflicts)
-        for entry in tree.entries:
+        for entry in node.entries:
             if entry.key not in fields:
                 self.problems.append(unknown_key(entry, cls, path, self._root))
                 self._excuse(entry.key, cls, path)
         values: dict[str, object] = {}
         is_whole = True
         for field in fields.values():
-            value = self._field(tree, field, path)
+            value = self._field(node, field, path)
             is_whole = is_whole and value is not _FAILED
             values[field.name] = value
-        return self._construct(cls, values, tree.place, path) if is_whole else _FAILED
+        return self._construct(cls, values, node.place, path) if is_whole else _FAILED
 
     def _excuse(self, key: str, cls: type[object], path: _Path) -> None:
         """What a misspelt key was meant to set is not missing as well."""
@@ -130,18 +130,18 @@ class Decoder:
         if close:
             self._failed.append((*path, *split_path(shorthands.get(close, close))))
 
-    def _field(self, tree: Branch, field: Field, path: _Path) -> object:
-        entry = tree.find(field.key)
+    def _field(self, node: MappingNode, field: Field, path: _Path) -> object:
+        entry = node.find(field.key)
         inner = (*path, field.key)
         if entry is None:
             if field.is_required and inner not in self._failed:
                 where = f" in {join_path(path)}" if path else ""
                 doc = field.doc[:1].lower() + field.doc[1:].rstrip(".")
                 hint = f"add `{field.key}:` ({doc})" if doc else f"add `{field.key}:`"
-                self._fail(inner, f"missing key `{field.key}`{where}", "missing-key", tree.place, hint)
+                self._fail(inner, f"missing key `{field.key}`{where}", "missing-key", node.place, hint)
             return _stand_in(field)
-        tree_of_kind = assume_kind(entry.tree, field.shape, default=None if field.is_required else field.default())
-        value = self._any(tree_of_kind, field.shape, inner)
+        tree_of_kind = assume_kind(entry.node, field.type, default=None if field.is_required else field.default())
+        value = self._any(tree_of_kind, field.type, inner)
         return _stand_in(field) if value is _FAILED else value
 
     def _construct(self, cls: type[object], values: dict[str, object], place: Place, path: _Path) -> object:
@@ -149,7 +149,7 @@ class Decoder:
             value = cls(**values)
         except ValueError as error:
             return self._fail(path, f"{_subject(path)}: {error}", "wrong-value", place)
-        check: Callable[[], Iterator[Finding]] | None = getattr(value, "check", None)
+        check: Callable[[], Iterator[Diagnostic]] | None = getattr(value, "check", None)
         if check is not None:
             for relative, message, code, hint in check():
                 full = (*path, *split_path(relative)) if relative else path
@@ -164,89 +164,89 @@ class Decoder:
                 return found
         return fallback
 
-    def _map(self, tree: Tree, shape: MapOf, path: _Path) -> object:
-        if not isinstance(tree, Branch):
-            return self._wrong_type(tree, shape, path)
+    def _map(self, node: Node, field_type: MapType, path: _Path) -> object:
+        if not isinstance(node, MappingNode):
+            return self._wrong_type(node, field_type, path)
         values: dict[str, object] = {}
         is_whole = True
-        for entry in tree.entries:
+        for entry in node.entries:
             inner = (*path, entry.key)
-            if shape.key.rule is not None and not shape.key.rule.holds(entry.key):
+            if field_type.key.rule is not None and not field_type.key.rule.holds(entry.key):
                 message = f"`{entry.key}` in {join_path(path)} is no legal name"
-                hint = name_hint(entry.key, shape.key.rule)
-                self.problems.append(Problem(message, shape.key.rule.code, entry.place, hint))
+                hint = name_hint(entry.key, field_type.key.rule)
+                self.problems.append(Problem(message, field_type.key.rule.code, entry.place, hint))
             before = len(self.problems)
-            item = assume_kind(bare_kind(entry.tree, shape.item, name=entry.key), shape.item, name=entry.key)
-            values[entry.key] = value = self._any(item, shape.item, inner)
+            item = assume_kind(bare_kind(entry.node, field_type.item, name=entry.key), field_type.item, name=entry.key)
+            values[entry.key] = value = self._any(item, field_type.item, inner)
             is_whole = is_whole and value is not _FAILED
             if entry.place.source == COMMAND_LINE:
-                self._suggest_sibling(tree, entry.key, path, before)
+                self._suggest_sibling(node, entry.key, path, before)
         return values if is_whole else _FAILED
 
-    def _suggest_sibling(self, tree: Branch, key: str, path: _Path, start: int) -> None:
+    def _suggest_sibling(self, node: MappingNode, key: str, path: _Path, start: int) -> None:
         """An override with a misspelt name made an incomplete entry: name the entry that was meant."""
-        close = nearest(key, [entry.key for entry in tree.entries if entry.place.source != COMMAND_LINE])
+        close = nearest(key, [entry.key for entry in node.entries if entry.place.source != COMMAND_LINE])
         for index in range(start, len(self.problems)):
             problem = self.problems[index]
             if close and problem.code == "missing-key":
                 hint = f"did you mean `{join_path((*path, close))}`?"
                 self.problems[index] = Problem(problem.message, problem.code, problem.place, hint)
 
-    def _list(self, tree: Tree, shape: ListOf, path: _Path) -> object:
-        if isinstance(tree, Items):
-            items: Sequence[Tree] = tree.items
-        elif shape.is_one_or_many and not (isinstance(tree, Leaf) and tree.value is None):
-            value = self._any(tree, shape.item, path)
-            return _FAILED if value is _FAILED else _sequence([value], shape)
+    def _list(self, node: Node, field_type: ListType, path: _Path) -> object:
+        if isinstance(node, SequenceNode):
+            items: Sequence[Node] = node.items
+        elif field_type.is_one_or_many and not (isinstance(node, ScalarNode) and node.value is None):
+            value = self._any(node, field_type.item, path)
+            return _FAILED if value is _FAILED else _sequence([value], field_type)
         else:
-            return self._wrong_type(tree, shape, path)
+            return self._wrong_type(node, field_type, path)
         values = [
-            self._any(assume_kind(item, shape.item), shape.item, (*path, str(index)))
+            self._any(assume_kind(item, field_type.item), field_type.item, (*path, str(index)))
             for index, item in enumerate(items)
         ]
-        return _FAILED if any(value is _FAILED for value in values) else _sequence(values, shape)
+        return _FAILED if any(value is _FAILED for value in values) else _sequence(values, field_type)
 
-    def _one_of(self, tree: Tree, shape: OneOf, path: _Path) -> object:
-        options = [option for option in shape.options if _may_hold(option, tree)]
-        tagged = [option for option in options if isinstance(option, Record)]
-        if len(tagged) > 1 and isinstance(tree, Branch):
-            return self._tagged(tree, tagged, path)
+    def _one_of(self, node: Node, field_type: OneOfType, path: _Path) -> object:
+        options = [option for option in field_type.options if _may_hold(option, node)]
+        tagged = [option for option in options if isinstance(option, RecordType)]
+        if len(tagged) > 1 and isinstance(node, MappingNode):
+            return self._tagged(node, tagged, path)
         if len(options) == 1:
-            return self._any(tree, options[0], path)
-        if isinstance(tree, Leaf) and isinstance(tree.value, int):
+            return self._any(node, options[0], path)
+        if isinstance(node, ScalarNode) and isinstance(node.value, int):
             # A whole number stays one where the union has both.
-            options.sort(key=lambda option: not isinstance(option, Integer))
+            options.sort(key=lambda option: not isinstance(option, IntegerType))
         for option in options:
             trial = Decoder(self._root)
-            value = trial._any(tree, option, path)
+            value = trial._any(node, option, path)
             if value is not _FAILED and not trial.problems:
                 self.origins.update(trial.origins)
                 return value
-        return self._wrong_type(tree, shape, path)
+        return self._wrong_type(node, field_type, path)
 
-    def _tagged(self, tree: Branch, options: Sequence[Record], path: _Path) -> object:
-        entry = tree.find("kind")
+    def _tagged(self, node: MappingNode, options: Sequence[RecordType], path: _Path) -> object:
+        entry = node.find("kind")
         kinds = [kind for option in options for kind in tag_of(option.cls)]
         if entry is None:
             return self._fail(
                 (*path, "kind"),
                 f"missing key `kind` in {join_path(path)}",
                 "missing-key",
-                tree.place,
+                node.place,
                 f"it must be {one_of(kinds)}",
             )
-        value = entry.tree.value if isinstance(entry.tree, Leaf) else None
+        value = entry.node.value if isinstance(entry.node, ScalarNode) else None
         for option in options:
             if value in tag_of(option.cls):
                 start = len(self.problems)
-                made = self._record(tree, option.cls, path)
-                self._name_kinds(start, tree, option, options)
+                made = self._record(node, option.cls, path)
+                self._name_kinds(start, node, option, options)
                 return made
-        return self._wrong_choice(entry.tree, Choice(tuple(kinds)), (*path, "kind"))
+        return self._wrong_choice(entry.node, ChoiceType(tuple(kinds)), (*path, "kind"))
 
-    def _name_kinds(self, start: int, tree: Branch, chosen: Record, options: Sequence[Record]) -> None:
+    def _name_kinds(self, start: int, node: MappingNode, chosen: RecordType, options: Sequence[RecordType]) -> None:
         """Say of each key that only another kind has, which kind that is."""
-        for entry in tree.entries:
+        for entry in node.entries:
             kinds = kinds_with(entry.key, options) if entry.key not in fields_of(chosen.cls) else []
             for index in range(start, len(self.problems)):
                 problem = self.problems[index]
@@ -254,75 +254,77 @@ class Decoder:
                     hint = f"`{entry.key}` is a key of kind {', '.join(kinds)}; remove it, or write that `kind`"
                     self.problems[index] = Problem(problem.message, problem.code, problem.place, hint)
 
-    def _free(self, tree: Tree, path: _Path) -> object:
-        if isinstance(tree, Branch):
-            return {entry.key: self._any(entry.tree, Free(), (*path, entry.key)) for entry in tree.entries}
-        if isinstance(tree, Items):
-            return [self._any(item, Free(), (*path, str(index))) for index, item in enumerate(tree.items)]
-        return tree.value
+    def _free(self, node: Node, path: _Path) -> object:
+        if isinstance(node, MappingNode):
+            return {entry.key: self._any(entry.node, Free(), (*path, entry.key)) for entry in node.entries}
+        if isinstance(node, SequenceNode):
+            return [self._any(item, Free(), (*path, str(index))) for index, item in enumerate(node.items)]
+        return node.value
 
     # Scalars
 
-    def _scalar(self, tree: Tree, shape: Shape, path: _Path) -> object:
-        if not isinstance(tree, Leaf):
-            return self._wrong_type(tree, shape, path)
-        match shape:
-            case Text():
-                return self._text(tree, shape, path)
-            case Choice():
-                return self._choice(tree, shape, path)
-            case Integer() | Float():
-                return self._number(tree, shape, path)
-            case Boolean() if isinstance(tree.value, bool):
-                return tree.value
-            case Null() if tree.value is None:
+    def _scalar(self, node: Node, field_type: FieldType, path: _Path) -> object:
+        if not isinstance(node, ScalarNode):
+            return self._wrong_type(node, field_type, path)
+        match field_type:
+            case TextType():
+                return self._text(node, field_type, path)
+            case ChoiceType():
+                return self._choice(node, field_type, path)
+            case IntegerType() | FloatType():
+                return self._number(node, field_type, path)
+            case BooleanType() if isinstance(node.value, bool):
+                return node.value
+            case NullType() if node.value is None:
                 return None
-        return self._wrong_type(tree, shape, path)
+        return self._wrong_type(node, field_type, path)
 
-    def _text(self, leaf: Leaf, shape: Text, path: _Path) -> object:
-        text = leaf.value
-        if shape.is_scalar and text is not None:
-            text = leaf.text
+    def _text(self, scalar: ScalarNode, field_type: TextType, path: _Path) -> object:
+        text = scalar.value
+        if field_type.is_scalar and text is not None:
+            text = scalar.text
         if not isinstance(text, str):
-            return self._wrong_type(leaf, shape, path)
-        if shape.rule is not None and not shape.rule.holds(text):
-            message = f"{_subject(path)} cannot be {kind_of(leaf)}"
-            return self._fail(path, message, shape.rule.code, leaf.place, name_hint(text, shape.rule))
+            return self._wrong_type(scalar, field_type, path)
+        if field_type.rule is not None and not field_type.rule.holds(text):
+            message = f"{_subject(path)} cannot be {kind_of(scalar)}"
+            return self._fail(path, message, field_type.rule.code, scalar.place, name_hint(text, field_type.rule))
         if "\0" in text:
-            return self._fail(path, f"{_subject(path)} holds a NUL character", "wrong-value", leaf.place, "remove it")
-        return Path(text) if shape.is_path else text
+            return self._fail(path, f"{_subject(path)} holds a NUL character", "wrong-value", scalar.place, "remove it")
+        return Path(text) if field_type.is_path else text
 
-    def _choice(self, leaf: Leaf, shape: Choice, path: _Path) -> object:
-        for value in shape.values:
+    def _choice(self, scalar: ScalarNode, field_type: ChoiceType, path: _Path) -> object:
+        for value in field_type.values:
             # True == 1 in Python, never in a file.
-            if leaf.value == value and type(leaf.value) is type(value):
-                return value if shape.enum is None else shape.enum(value)
-        return self._wrong_choice(leaf, shape, path)
+            if scalar.value == value and type(scalar.value) is type(value):
+                return value if field_type.enum is None else field_type.enum(value)
+        return self._wrong_choice(scalar, field_type, path)
 
-    def _wrong_choice(self, tree: Tree, shape: Choice, path: _Path) -> _Failed:
-        if not isinstance(tree, Leaf) or tree.value is None:
-            return self._wrong_type(tree, shape, path)
-        words = [str(value) for value in shape.offered]
-        close = nearest(tree.text, words)
-        legal = f"it must be {one_of(shape.offered)}"
+    def _wrong_choice(self, node: Node, field_type: ChoiceType, path: _Path) -> _Failed:
+        if not isinstance(node, ScalarNode) or node.value is None:
+            return self._wrong_type(node, field_type, path)
+        words = [str(value) for value in field_type.offered]
+        close = nearest(node.text, words)
+        legal = f"it must be {one_of(field_type.offered)}"
         hint = f"did you mean `{close}`? {legal}" if close else legal
-        return self._fail(path, f"{_subject(path)} cannot be {kind_of(tree)}", "wrong-value", tree.place, hint)
+        return self._fail(path, f"{_subject(path)} cannot be {kind_of(node)}", "wrong-value", node.place, hint)
 
-    def _number(self, leaf: Leaf, shape: Integer | Float, path: _Path) -> object:
-        read = read_integer(leaf, shape) if isinstance(shape, Integer) else read_float(leaf, shape)
+    def _number(self, scalar: ScalarNode, field_type: IntegerType | FloatType, path: _Path) -> object:
+        read = (
+            read_integer(scalar, field_type) if isinstance(field_type, IntegerType) else read_float(scalar, field_type)
+        )
         if isinstance(read, int | float):
             return read
         if read is None:
-            return self._wrong_type(leaf, shape, path)
-        return self._fail(path, f"{_subject(path)} {read.message}", read.code, leaf.place, read.hint)
+            return self._wrong_type(scalar, field_type, path)
+        return self._fail(path, f"{_subject(path)} {read.message}", read.code, scalar.place, read.hint)
 
 
 def _stand_in(field: Field) -> object:
     """What to go on with after a problem of one field, so that it does not hide the problems of others."""
     if not field.is_required:
         return field.default()
-    options = field.shape.options if isinstance(field.shape, OneOf) else (field.shape,)
-    return "" if any(isinstance(option, Text) and not option.is_path for option in options) else _FAILED
+    options = field.type.options if isinstance(field.type, OneOfType) else (field.type,)
+    return "" if any(isinstance(option, TextType) and not option.is_path for option in options) else _FAILED
 
 
 def _subject(path: _Path) -> str:
@@ -335,24 +337,24 @@ def _is_related(first: _Path, second: _Path) -> bool:
     return first[:length] == second[:length]
 
 
-def _sequence(values: list[object], shape: ListOf) -> object:
-    return tuple(values) if shape.is_tuple else values
+def _sequence(values: list[object], field_type: ListType) -> object:
+    return tuple(values) if field_type.is_tuple else values
 
 
-def _may_hold(shape: Shape, tree: Tree) -> bool:
+def _may_hold(field_type: FieldType, node: Node) -> bool:
     """Whether a tree of this kind could be of this shape at all."""
-    if isinstance(shape, OneOf):
-        return any(_may_hold(option, tree) for option in shape.options)
-    if isinstance(shape, Free):
+    if isinstance(field_type, OneOfType):
+        return any(_may_hold(option, node) for option in field_type.options)
+    if isinstance(field_type, Free):
         return True
-    if isinstance(tree, Branch):
-        return isinstance(shape, Record | MapOf)
-    if isinstance(tree, Items):
-        return isinstance(shape, ListOf)
-    if tree.value is None:
-        return isinstance(shape, Null)
-    if isinstance(shape, Record):
-        return short_shape(shape.cls) is not None
-    return isinstance(shape, Text | Choice | Integer | Float | Boolean) or (
-        isinstance(shape, ListOf) and shape.is_one_or_many
+    if isinstance(node, MappingNode):
+        return isinstance(field_type, RecordType | MapType)
+    if isinstance(node, SequenceNode):
+        return isinstance(field_type, ListType)
+    if node.value is None:
+        return isinstance(field_type, NullType)
+    if isinstance(field_type, RecordType):
+        return shorthand_type(field_type.cls) is not None
+    return isinstance(field_type, TextType | ChoiceType | IntegerType | FloatType | BooleanType) or (
+        isinstance(field_type, ListType) and field_type.is_one_or_many
     )

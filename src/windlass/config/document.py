@@ -15,17 +15,17 @@ from windlass.core.errors import Place
 
 __all__ = [
     "MAX_DEPTH",
-    "Branch",
-    "Entry",
-    "Items",
-    "Leaf",
-    "Tree",
-    "data_of_tree",
+    "MappingEntry",
+    "MappingNode",
+    "Node",
+    "ScalarNode",
+    "SequenceNode",
+    "data_of_node",
     "has_surrogate",
     "kind_of",
+    "node_of_data",
     "printable",
     "text_of",
-    "tree_of_data",
 ]
 
 MAX_DEPTH = 64
@@ -35,7 +35,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ScalarNode:
     """A scalar: its value by YAML 1.2, and the text as written."""
 
     value: bool | int | float | str | None
@@ -44,62 +44,62 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class SequenceNode:
     """A list."""
 
-    items: tuple[Tree, ...]
+    items: tuple[Node, ...]
     place: Place
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MappingEntry:
     """A key, where it stands, and its value."""
 
     key: str
     place: Place
-    tree: Tree
+    node: Node
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class MappingNode:
     """A mapping, in the order written; keys are unique."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[MappingEntry, ...]
     place: Place
 
-    def find(self, key: str) -> Entry | None:
+    def find(self, key: str) -> MappingEntry | None:
         """The entry of `key`, or None."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
-    def put(self, key: str, tree: Tree, place: Place) -> Branch:
+    def put(self, key: str, node: Node, place: Place) -> MappingNode:
         """This mapping with `key` set, in its old position or at the end."""
-        entry = Entry(key, place, tree)
+        entry = MappingEntry(key, place, node)
         if self.find(key) is None:
-            return Branch((*self.entries, entry), self.place)
-        return Branch(tuple(entry if old.key == key else old for old in self.entries), self.place)
+            return MappingNode((*self.entries, entry), self.place)
+        return MappingNode(tuple(entry if old.key == key else old for old in self.entries), self.place)
 
-    def drop(self, key: str) -> Branch:
+    def drop(self, key: str) -> MappingNode:
         """This mapping without `key`."""
-        return Branch(tuple(entry for entry in self.entries if entry.key != key), self.place)
+        return MappingNode(tuple(entry for entry in self.entries if entry.key != key), self.place)
 
 
-Tree: TypeAlias = Leaf | Items | Branch
+Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 
 
-def kind_of(tree: Tree) -> str:
+def kind_of(node: Node) -> str:
     """What was found, in words, for messages: `the text "x"`, `the number 3`, `a list`."""
-    if isinstance(tree, Branch):
+    if isinstance(node, MappingNode):
         return "a mapping"
-    if isinstance(tree, Items):
+    if isinstance(node, SequenceNode):
         return "a list"
-    value = tree.value
+    value = node.value
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):
         return f"`{'true' if value else 'false'}`"
     if isinstance(value, str):
         return f"the text `{_short(value)}`"
-    return f"the number `{_short(tree.text)}`"
+    return f"the number `{_short(node.text)}`"
 
 
 def _short(text: str) -> str:
@@ -114,7 +114,7 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def tree_of_data(data: object, source: str) -> Tree:
+def node_of_data(data: object, source: str) -> Node:
     """The tree of plain Python data; places name the path instead of a line.
 
     Raises:
@@ -128,7 +128,7 @@ def has_surrogate(text: str) -> bool:
     return _SURROGATE.search(text) is not None
 
 
-def _tree(data: object, source: str, path: str, depth: int) -> Tree:
+def _tree(data: object, source: str, path: str, depth: int) -> Node:
     if depth > MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
     if isinstance(data, enum.Enum):
@@ -141,11 +141,11 @@ def _tree(data: object, source: str, path: str, depth: int) -> Tree:
                 raise ValueError(f"{path or 'the top level'}: the key {key!r} is not text")
             inner = f"{path}.{join_path((key,))}" if path else join_path((key,))
             child = _tree(value, source, inner, depth + 1)
-            entries.append(Entry(key, child.place, child))
-        return Branch(tuple(entries), place)
+            entries.append(MappingEntry(key, child.place, child))
+        return MappingNode(tuple(entries), place)
     if isinstance(data, list | tuple):
         items = tuple(_tree(value, source, f"{path}.{index}", depth + 1) for index, value in enumerate(data))
-        return Items(items, Place(source, excerpt=path))
+        return SequenceNode(items, Place(source, excerpt=path))
     if isinstance(data, int) and abs(data) >= _MAX_INT:
         raise ValueError(f"{path}: a number of more than 1000 digits is too long")
     excerpt = f"{path} = {data!r}" if path else repr(data)
@@ -153,9 +153,9 @@ def _tree(data: object, source: str, path: str, depth: int) -> Tree:
     if isinstance(data, str) and has_surrogate(data):
         raise ValueError(f"{path}: {data!r} is not Unicode text")
     if data is None or isinstance(data, bool | int | float | str):
-        return Leaf(data, text_of(data), place)
+        return ScalarNode(data, text_of(data), place)
     if isinstance(data, Path):
-        return Leaf(str(data), str(data), place)
+        return ScalarNode(str(data), str(data), place)
     raise ValueError(f"{path}: a {type(data).__qualname__} has no form in a file")
 
 
@@ -178,10 +178,10 @@ def _float_text(value: float) -> str:
     return repr(value).replace("e-0", "e-")
 
 
-def data_of_tree(tree: Tree) -> object:
+def data_of_node(node: Node) -> object:
     """Plain Python data of a tree: None, bool, int, float, str, list, dict."""
-    if isinstance(tree, Leaf):
-        return tree.value
-    if isinstance(tree, Items):
-        return [data_of_tree(item) for item in tree.items]
-    return {entry.key: data_of_tree(entry.tree) for entry in tree.entries}
+    if isinstance(node, ScalarNode):
+        return node.value
+    if isinstance(node, SequenceNode):
+        return [data_of_node(item) for item in node.items]
+    return {entry.key: data_of_node(entry.node) for entry in node.entries}

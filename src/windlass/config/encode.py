@@ -7,22 +7,22 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from windlass.config.numbers import format_seconds
-from windlass.config.shape import (
-    Choice,
-    Float,
+from windlass.config.field_types import (
+    ChoiceType,
+    FieldType,
+    FloatType,
     Free,
-    Integer,
-    ListOf,
-    MapOf,
-    Null,
-    OneOf,
-    Record,
-    Shape,
-    Text,
+    IntegerType,
+    ListType,
+    MapType,
+    NullType,
+    OneOfType,
+    RecordType,
+    TextType,
     fields_of,
     tag_of,
 )
+from windlass.config.numbers import format_seconds
 from windlass.core.units import format_size
 
 __all__ = ["plain", "to_data"]
@@ -41,7 +41,7 @@ def to_data(value: object, *, keep_defaults: bool = False, is_long: bool = False
         inner = getattr(value, field.name)
         # `kind` selects the dataclass in a union, so it is never left out.
         if keep_defaults or is_long or field.is_required or key == "kind" or not _same(inner, field.default()):
-            found[key] = plain(inner, field.shape, keep_defaults=keep_defaults)
+            found[key] = plain(inner, field.type, keep_defaults=keep_defaults)
     return found
 
 
@@ -49,10 +49,10 @@ def _same(first: object, second: object) -> bool:
     return type(first) is type(second) and first == second
 
 
-def plain(value: object, shape: Shape, *, keep_defaults: bool = False) -> object:
+def plain(value: object, field_type: FieldType, *, keep_defaults: bool = False) -> object:
     """Plain data for a value of any shape; what does not fit its shape stays as it is, for the reader to refuse."""
-    if isinstance(shape, OneOf):
-        shape = _option(value, shape)
+    if isinstance(field_type, OneOfType):
+        field_type = _option(value, field_type)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _record(value, keep_defaults)
     if isinstance(value, enum.Enum):
@@ -60,26 +60,26 @@ def plain(value: object, shape: Shape, *, keep_defaults: bool = False) -> object
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        inner: Shape = shape.item if isinstance(shape, MapOf) else Free()
+        inner: FieldType = field_type.item if isinstance(field_type, MapType) else Free()
         return {key: plain(item, inner, keep_defaults=keep_defaults) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return _list(value, shape, keep_defaults)
-    return _scalar(value, shape)
+        return _list(value, field_type, keep_defaults)
+    return _scalar(value, field_type)
 
 
-def _list(value: Sequence[object], shape: Shape, keep_defaults: bool) -> object:
-    inner: Shape = shape.item if isinstance(shape, ListOf) else Free()
+def _list(value: Sequence[object], field_type: FieldType, keep_defaults: bool) -> object:
+    inner: FieldType = field_type.item if isinstance(field_type, ListType) else Free()
     items = [plain(item, inner, keep_defaults=keep_defaults) for item in value]
-    is_single = isinstance(shape, ListOf) and shape.is_one_or_many and len(items) == 1
+    is_single = isinstance(field_type, ListType) and field_type.is_one_or_many and len(items) == 1
     return items[0] if is_single and items[0] is not None and not isinstance(items[0], list) else items
 
 
-def _scalar(value: object, shape: Shape) -> object:
+def _scalar(value: object, field_type: FieldType) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
-    if isinstance(shape, Float) and shape.is_duration:
+    if isinstance(field_type, FloatType) and field_type.is_duration:
         return format_seconds(value)
-    if isinstance(shape, Integer) and shape.is_size and isinstance(value, int) and value >= 0:
+    if isinstance(field_type, IntegerType) and field_type.is_size and isinstance(value, int) and value >= 0:
         return format_size(value)
     return value
 
@@ -93,38 +93,38 @@ def _record(value: object, keep_defaults: bool) -> object:
     return to_data(value, keep_defaults=keep_defaults)
 
 
-def _option(value: object, shape: OneOf) -> Shape:
+def _option(value: object, field_type: OneOfType) -> FieldType:
     """The option of a union that a Python value belongs to; the first one when none fits."""
-    for option in shape.options:
+    for option in field_type.options:
         if _fits(value, option):
             return option
-    return shape.options[0]
+    return field_type.options[0]
 
 
-def _fits(value: object, shape: Shape) -> bool:
-    match shape:
-        case OneOf():
-            return any(_fits(value, option) for option in shape.options)
-        case Null():
+def _fits(value: object, field_type: FieldType) -> bool:
+    match field_type:
+        case OneOfType():
+            return any(_fits(value, option) for option in field_type.options)
+        case NullType():
             return value is None
-        case Record():
-            return type(value) is shape.cls and (
-                not tag_of(shape.cls) or getattr(value, "kind", None) in tag_of(shape.cls)
+        case RecordType():
+            return type(value) is field_type.cls and (
+                not tag_of(field_type.cls) or getattr(value, "kind", None) in tag_of(field_type.cls)
             )
-        case ListOf():
+        case ListType():
             return isinstance(value, list | tuple)
-        case MapOf():
+        case MapType():
             return isinstance(value, Mapping)
-        case Text():
+        case TextType():
             return isinstance(value, str | Path)
-        case Choice():
+        case ChoiceType():
             return (
-                isinstance(value, shape.enum)
-                if shape.enum is not None
-                else any(value == legal and type(value) is type(legal) for legal in shape.values)
+                isinstance(value, field_type.enum)
+                if field_type.enum is not None
+                else any(value == legal and type(value) is type(legal) for legal in field_type.values)
             )
-        case Integer():
+        case IntegerType():
             return isinstance(value, int) and not isinstance(value, bool)
-        case Float():
+        case FloatType():
             return isinstance(value, int | float) and not isinstance(value, bool)
     return True

@@ -6,26 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
 from windlass.config.decode import Decoder
-from windlass.config.document import Branch, Leaf, Tree, kind_of, printable, tree_of_data
+from windlass.config.document import MappingNode, Node, ScalarNode, kind_of, node_of_data, printable
 from windlass.config.override import COMMAND_LINE, apply_overrides
 from windlass.config.yaml_reader.text import MAX_TEXT, compose, too_large
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, Problem, SpecError
 
-__all__ = ["Loaded", "from_data", "load", "raise_any"]
+__all__ = ["LoadedConfig", "from_data", "load", "raise_any"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded(Generic[T]):
+class LoadedConfig(Generic[T]):
     """A value, and where each part of it was written."""
 
     value: T
     origins: Mapping[str, Place]
 
 
-def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = ()) -> Loaded[T]:
+def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = ()) -> LoadedConfig[T]:
     """Read YAML 1.2 into a dataclass, overrides applied.
 
     Args:
@@ -37,12 +37,12 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
     """
     if len(text) > MAX_TEXT:
         raise SpecError([too_large(Place(source), MAX_TEXT)])
-    tree, problems = compose(text, source=source)
-    if tree is None:
+    node, problems = compose(text, source=source)
+    if node is None:
         raise_any(problems)
-    is_empty = tree is None or (isinstance(tree, Leaf) and tree.value is None)
-    root: Tree = Branch((), Place(source)) if tree is None or is_empty else tree
-    if not isinstance(root, Branch):
+    is_empty = node is None or (isinstance(node, ScalarNode) and node.value is None)
+    root: Node = MappingNode((), Place(source)) if node is None or is_empty else node
+    if not isinstance(root, MappingNode):
         message = f"the file must hold a mapping, not {kind_of(root)}"
         raise SpecError([*problems, Problem(message, "wrong-type", root.place, "write `key: value` lines")])
     changed, refused = apply_overrides(root, schema, overrides)
@@ -57,7 +57,7 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
         problems.insert(0, Problem("the file is empty", "empty-file", Place(source), "write `key: value` lines"))
     raise_any(problems)
     # `decode` gives a value of the schema whenever it finds no problem.
-    return Loaded(cast(T, value), decoder.origins)
+    return LoadedConfig(cast(T, value), decoder.origins)
 
 
 def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
@@ -67,12 +67,12 @@ def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
         SpecError: with every problem; places name the path in the data.
     """
     try:
-        tree = tree_of_data(data, source)
+        node = node_of_data(data, source)
     except ValueError as error:
         hint = "use None, bool, int, float, str, list and dict"
         raise SpecError([Problem(str(error), "wrong-type", Place(source), hint)]) from error
     decoder = Decoder(schema)
-    value = decoder.decode(tree)
+    value = decoder.decode(node)
     raise_any(decoder.problems)
     return cast(T, value)
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 import re
 
-from windlass.config.document import Leaf
-from windlass.config.shape import Float, Integer
+from windlass.config.document import ScalarNode
+from windlass.config.field_types import FloatType, IntegerType
 from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration, format_size, parse_duration, parse_size
 
-__all__ = ["DURATION_REGEX", "SIZE_REGEX", "Refusal", "bounds_text", "format_seconds", "read_float", "read_integer"]
+__all__ = [
+    "DURATION_REGEX",
+    "SIZE_REGEX",
+    "InvalidNumber",
+    "bounds_text",
+    "format_seconds",
+    "read_float",
+    "read_integer",
+]
 
 DURATION_REGEX = r"^\s*(?:\d+(?:\.\d+)?\s*(?:ms|min|s|m|h|d|w)\s*)+$"
 SIZE_REGEX = r"^\s*\d+(?:\.\d+)?\s*(?:[kKMGTP](?:i?B|i)?|B)\s*$"
@@ -21,7 +29,7 @@ _MAX_EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class InvalidNumber:
     """Why a scalar of the right type is still refused; the message follows the name of the field."""
 
     message: str
@@ -29,49 +37,53 @@ class Refusal:
     hint: str
 
 
-def read_integer(leaf: Leaf, shape: Integer) -> int | Refusal | None:
+def read_integer(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNumber | None:
     """The whole number or bytes of a scalar; None where it is of another type."""
-    if shape.is_size:
-        return _size(leaf, shape)
-    if isinstance(leaf.value, bool) or not isinstance(leaf.value, int):
+    if field_type.is_size:
+        return _size(scalar, field_type)
+    if isinstance(scalar.value, bool) or not isinstance(scalar.value, int):
         return None
-    return leaf.value if shape.range.holds(leaf.value) else _out_of_range(leaf.text, bounds_text(shape))
+    return scalar.value if field_type.range.holds(scalar.value) else _out_of_range(scalar.text, bounds_text(field_type))
 
 
-def read_float(leaf: Leaf, shape: Float) -> float | Refusal | None:
+def read_float(scalar: ScalarNode, field_type: FloatType) -> float | InvalidNumber | None:
     """The number or seconds of a scalar; None where it is of another type."""
-    if shape.is_duration:
-        return _duration(leaf, shape)
-    if isinstance(leaf.value, bool) or not isinstance(leaf.value, int | float):
+    if field_type.is_duration:
+        return _duration(scalar, field_type)
+    if isinstance(scalar.value, bool) or not isinstance(scalar.value, int | float):
         return None
     try:
-        value = float(leaf.value)
+        value = float(scalar.value)
     except OverflowError:
-        return _out_of_range(leaf.text, "a number below 1.8e308")
-    if shape.range.holds(value) or shape.range == type(shape.range)():
+        return _out_of_range(scalar.text, "a number below 1.8e308")
+    if field_type.range.holds(value) or field_type.range == type(field_type.range)():
         return value
-    return _out_of_range(leaf.text, bounds_text(shape) + (" and finite" if math.isinf(value) else ""))
+    return _out_of_range(scalar.text, bounds_text(field_type) + (" and finite" if math.isinf(value) else ""))
 
 
-def _out_of_range(text: str, legal: str) -> Refusal:
+def _out_of_range(text: str, legal: str) -> InvalidNumber:
     shown = text if len(text) <= 40 else text[:37] + "..."
-    return Refusal(f"is `{shown}`, which is out of range", "out-of-range", f"it must be {legal}")
+    return InvalidNumber(f"is `{shown}`, which is out of range", "out-of-range", f"it must be {legal}")
 
 
-def _duration(leaf: Leaf, shape: Float) -> float | Refusal | None:
-    if not isinstance(leaf.value, str):
+def _duration(scalar: ScalarNode, field_type: FloatType) -> float | InvalidNumber | None:
+    if not isinstance(scalar.value, str):
         return None
     try:
-        total = parse_duration(leaf.value)
+        total = parse_duration(scalar.value)
     except ValueError as error:
-        return Refusal(f"cannot be the text `{leaf.value}`", "wrong-value", _clock_hint(leaf.value) or str(error))
+        return InvalidNumber(
+            f"cannot be the text `{scalar.value}`", "wrong-value", _clock_hint(scalar.value) or str(error)
+        )
     if not total * 1000 < _MAX_EXACT:
-        return _out_of_range(leaf.value, "shorter than that")
+        return _out_of_range(scalar.value, "shorter than that")
     milliseconds = round(total * 1000)
     if abs(total * 1000 - milliseconds) > 1e-6 * max(1.0, milliseconds * 1e-9):
-        return Refusal(f"is `{leaf.value}`, finer than a millisecond", "out-of-range", "the finest unit is `1ms`")
+        return InvalidNumber(
+            f"is `{scalar.value}`, finer than a millisecond", "out-of-range", "the finest unit is `1ms`"
+        )
     seconds = milliseconds / 1000
-    return seconds if shape.range.holds(seconds) else _out_of_range(leaf.value, bounds_text(shape))
+    return seconds if field_type.range.holds(seconds) else _out_of_range(scalar.value, bounds_text(field_type))
 
 
 def _clock_hint(text: str) -> str:
@@ -87,22 +99,22 @@ def _clock_hint(text: str) -> str:
     return ""
 
 
-def _size(leaf: Leaf, shape: Integer) -> int | Refusal | None:
-    if not isinstance(leaf.value, str):
+def _size(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNumber | None:
+    if not isinstance(scalar.value, str):
         return None
     form = "a size is a number with a unit: 512MiB, 16GiB, 1.5TB"
-    text = leaf.value.strip()
+    text = scalar.value.strip()
     if text[-1:].isdigit():
-        return Refusal(f"is `{text}`, which has no unit", "wrong-value", form)
+        return InvalidNumber(f"is `{text}`, which has no unit", "wrong-value", form)
     try:
         num_bytes = parse_size(text)
     except ValueError as error:
-        return Refusal(f"cannot be the text `{leaf.value}`", "wrong-value", str(error))
+        return InvalidNumber(f"cannot be the text `{scalar.value}`", "wrong-value", str(error))
     except OverflowError:
         num_bytes = _MAX_EXACT + 1
     if num_bytes > _MAX_EXACT:
-        return _out_of_range(leaf.value, "at most 8PiB")
-    return num_bytes if shape.range.holds(num_bytes) else _out_of_range(leaf.value, bounds_text(shape))
+        return _out_of_range(scalar.value, "at most 8PiB")
+    return num_bytes if field_type.range.holds(num_bytes) else _out_of_range(scalar.value, bounds_text(field_type))
 
 
 def format_seconds(seconds: float) -> str:
@@ -113,14 +125,14 @@ def format_seconds(seconds: float) -> str:
     return exact if round(seconds * 1000) / 1000 == seconds else f"{seconds:.9f}s"
 
 
-def bounds_text(shape: Integer | Float) -> str:
+def bounds_text(field_type: IntegerType | FloatType) -> str:
     """The legal range in words: `between 1 and 10000`, `at least 1s`."""
-    bounds = shape.range
+    bounds = field_type.range
 
     def show(value: float) -> str:
-        if isinstance(shape, Float) and shape.is_duration:
+        if isinstance(field_type, FloatType) and field_type.is_duration:
             return format_duration(value)
-        if isinstance(shape, Integer) and shape.is_size:
+        if isinstance(field_type, IntegerType) and field_type.is_size:
             return format_size(int(value))
         return f"{value:g}" if abs(value) < 1e6 else str(value)
 

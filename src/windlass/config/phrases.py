@@ -6,24 +6,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from windlass.config.annotations import Name, Pattern
-from windlass.config.document import Branch, Entry, Leaf, Tree
-from windlass.config.path import join_path
-from windlass.config.shape import (
-    Boolean,
-    Choice,
-    Float,
-    Integer,
-    ListOf,
-    MapOf,
-    Null,
-    OneOf,
-    Record,
-    Shape,
-    Text,
+from windlass.config.document import MappingEntry, MappingNode, Node, ScalarNode
+from windlass.config.field_types import (
+    BooleanType,
+    ChoiceType,
+    FieldType,
+    FloatType,
+    IntegerType,
+    ListType,
+    MapType,
+    NullType,
+    OneOfType,
+    RecordType,
+    TextType,
     fields_of,
     key_shorthands,
-    short_shape,
+    shorthand_type,
 )
+from windlass.config.path import join_path
 from windlass.config.yaml_reader.scalars import resolve_scalar
 from windlass.core.errors import Problem
 from windlass.core.names import nearest
@@ -34,47 +34,47 @@ _YES = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "
 _MAX_SEARCH_DEPTH = 5
 
 
-def accepted(shape: Shape) -> str:
+def accepted(field_type: FieldType) -> str:
     """What a field takes, in words: `a whole number`, `text or a list`."""
-    words = list(dict.fromkeys(_accepted(shape)))
+    words = list(dict.fromkeys(_accepted(field_type)))
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _accepted(shape: Shape) -> Iterator[str]:
-    match shape:
-        case OneOf():
-            for option in shape.options:
-                if not isinstance(option, Null):
+def _accepted(field_type: FieldType) -> Iterator[str]:
+    match field_type:
+        case OneOfType():
+            for option in field_type.options:
+                if not isinstance(option, NullType):
                     yield from _accepted(option)
-        case ListOf():
-            if shape.is_one_or_many:
-                yield from _accepted(shape.item)
+        case ListType():
+            if field_type.is_one_or_many:
+                yield from _accepted(field_type.item)
             yield "a list"
-        case Record():
-            short = short_shape(shape.cls)
+        case RecordType():
+            short = shorthand_type(field_type.cls)
             if short is not None:
                 yield from _accepted(short)
             yield "a mapping"
-        case MapOf():
+        case MapType():
             yield "a mapping"
         case _:
-            yield _accepted_scalar(shape)
+            yield _accepted_scalar(field_type)
 
 
-def _accepted_scalar(shape: Shape) -> str:
-    match shape:
-        case Null():
+def _accepted_scalar(field_type: FieldType) -> str:
+    match field_type:
+        case NullType():
             return "null"
-        case Boolean():
+        case BooleanType():
             return "`true` or `false`"
-        case Integer():
-            return "a size such as `16GiB`" if shape.is_size else "a whole number"
-        case Float():
-            return "a duration such as `20m`" if shape.is_duration else "a number"
-        case Text():
+        case IntegerType():
+            return "a size such as `16GiB`" if field_type.is_size else "a whole number"
+        case FloatType():
+            return "a duration such as `20m`" if field_type.is_duration else "a number"
+        case TextType():
             return "text"
-        case Choice():
-            return one_of(shape.offered)
+        case ChoiceType():
+            return one_of(field_type.offered)
     return "any value"
 
 
@@ -84,56 +84,56 @@ def one_of(values: Sequence[object]) -> str:
     return f"one of {', '.join(words)}" if len(words) > 1 else f"`{words[0]}`"
 
 
-def type_hint(tree: Tree, shape: Shape, key: str) -> str:
+def type_hint(node: Node, field_type: FieldType, key: str) -> str:
     """What to write instead of a value of the wrong type; empty when the message says it all."""
-    if not tree.place.line and tree.place.excerpt.startswith("--") and "=" not in tree.place.excerpt:
-        return f"write `{tree.place.excerpt}=VALUE`"
-    if isinstance(tree, Branch):
-        return "put quotes around text that holds `: `" if _takes(shape, Text) else ""
-    if not isinstance(tree, Leaf):
+    if not node.place.line and node.place.excerpt.startswith("--") and "=" not in node.place.excerpt:
+        return f"write `{node.place.excerpt}=VALUE`"
+    if isinstance(node, MappingNode):
+        return "put quotes around text that holds `: `" if _takes(field_type, TextType) else ""
+    if not isinstance(node, ScalarNode):
         return ""
-    if tree.value is None:
-        if _takes(shape, Record) or _takes(shape, MapOf):
+    if node.value is None:
+        if _takes(field_type, RecordType) or _takes(field_type, MapType):
             return f"indent what belongs to `{key}` below it, or remove `{key}`" if key else ""
         return (
             f'write a value, or remove `{key}`; empty text is `""`'
-            if _takes(shape, Text)
+            if _takes(field_type, TextType)
             else f"write a value, or remove `{key}`"
         )
-    if isinstance(tree.value, str):
-        return _hint_for_text(tree.value, shape)
-    if _takes(shape, Text):
-        return _quote_hint(tree)
-    if isinstance(tree.value, bool):
+    if isinstance(node.value, str):
+        return _hint_for_text(node.value, field_type)
+    if _takes(field_type, TextType):
+        return _quote_hint(node)
+    if isinstance(node.value, bool):
         return ""
-    return _unit_hint(tree.text, shape)
+    return _unit_hint(node.text, field_type)
 
 
-def _quote_hint(leaf: Leaf) -> str:
-    if leaf.place.line == 0 and leaf.place.excerpt.endswith(f"={leaf.text}"):
-        return f"quote it twice, for the shell and for YAML: {leaf.place.excerpt[: -len(leaf.text)]}'\"{leaf.text}\"'"
-    return f'quote it: "{leaf.text}"'
+def _quote_hint(scalar: ScalarNode) -> str:
+    if scalar.place.line == 0 and scalar.place.excerpt.endswith(f"={scalar.text}"):
+        return f"quote it twice, for the shell and for YAML: {scalar.place.excerpt[: -len(scalar.text)]}'\"{scalar.text}\"'"
+    return f'quote it: "{scalar.text}"'
 
 
-def _unit_hint(text: str, shape: Shape) -> str:
-    for option in _flat(shape):
-        if isinstance(option, Float) and option.is_duration:
+def _unit_hint(text: str, field_type: FieldType) -> str:
+    for option in _flat(field_type):
+        if isinstance(option, FloatType) and option.is_duration:
             return f"add a unit: `{text}s`, `{text}m`, `{text}h` or `{text}d`"
-        if isinstance(option, Integer) and option.is_size:
+        if isinstance(option, IntegerType) and option.is_size:
             return f"add a unit: `{text}MiB`, `{text}GiB` or `{text}TiB`"
         # A dataclass whose short form is a number and one of these words says so by this name.
-        units: Sequence[str] = getattr(option.cls, "UNITS", ()) if isinstance(option, Record) else ()
+        units: Sequence[str] = getattr(option.cls, "UNITS", ()) if isinstance(option, RecordType) else ()
         if units:
             return f"add a unit: {', '.join(f'`{text}{unit}`' for unit in units[:-1])} or `{text}{units[-1]}`"
     return ""
 
 
-def _hint_for_text(text: str, shape: Shape) -> str:
+def _hint_for_text(text: str, field_type: FieldType) -> str:
     if "${" in text:
         return "`${...}` works in text only; write the value itself"
-    if _takes(shape, Boolean) and text.lower() in _YES:
+    if _takes(field_type, BooleanType) and text.lower() in _YES:
         return f"write `{_YES[text.lower()]}`"
-    if _takes(shape, Integer) or _takes(shape, Float):
+    if _takes(field_type, IntegerType) or _takes(field_type, FloatType):
         try:
             is_number = isinstance(resolve_scalar(text), int | float)
         except ValueError:
@@ -143,21 +143,21 @@ def _hint_for_text(text: str, shape: Shape) -> str:
     return ""
 
 
-def _flat(shape: Shape) -> Iterator[Shape]:
-    if isinstance(shape, OneOf):
-        for option in shape.options:
+def _flat(field_type: FieldType) -> Iterator[FieldType]:
+    if isinstance(field_type, OneOfType):
+        for option in field_type.options:
             yield from _flat(option)
-    elif isinstance(shape, ListOf) and shape.is_one_or_many:
-        yield from _flat(shape.item)
+    elif isinstance(field_type, ListType) and field_type.is_one_or_many:
+        yield from _flat(field_type.item)
     else:
-        yield shape
+        yield field_type
 
 
-def _takes(shape: Shape, kind: type[object]) -> bool:
-    return any(isinstance(option, kind) for option in _flat(shape))
+def _takes(field_type: FieldType, kind: type[object]) -> bool:
+    return any(isinstance(option, kind) for option in _flat(field_type))
 
 
-def unknown_key(entry: Entry, cls: type[object], path: Sequence[str], root: type[object]) -> Problem:
+def unknown_key(entry: MappingEntry, cls: type[object], path: Sequence[str], root: type[object]) -> Problem:
     """The problem of a key that a dataclass does not have: what was meant, where it belongs, or what there is."""
     key, place = entry.key, entry.place
     known = [*fields_of(cls), *key_shorthands(cls)]
@@ -173,18 +173,18 @@ def unknown_key(entry: Entry, cls: type[object], path: Sequence[str], root: type
     return Problem(f"unknown key `{key}`{where}", "unknown-key", place, hint)
 
 
-def _foreign_hint(entry: Entry, path: Sequence[str], root: type[object]) -> str:
+def _foreign_hint(entry: MappingEntry, path: Sequence[str], root: type[object]) -> str:
     """Our names of keys that another program has; a root class says which, as `FOREIGN_KEYS`."""
     names: Mapping[str, str] = getattr(root, "FOREIGN_KEYS", {})
     found = [(key, names[key]) for key in _paths_below(entry, path) if key in names]
     return "; ".join(f"`{theirs}` is `{ours}` here" for theirs, ours in found)
 
 
-def _paths_below(entry: Entry, path: Sequence[str]) -> Iterator[str]:
+def _paths_below(entry: MappingEntry, path: Sequence[str]) -> Iterator[str]:
     here = (*path, entry.key)
     yield join_path(here)
-    if isinstance(entry.tree, Branch):
-        for inner in entry.tree.entries:
+    if isinstance(entry.node, MappingNode):
+        for inner in entry.node.entries:
             yield from _paths_below(inner, here)
 
 
@@ -205,22 +205,22 @@ def name_hint(text: str, rule: Name | Pattern) -> str:
 
 def _misplaced_hint(key: str, root: type[object]) -> str:
     """Where a key belongs that was written at the wrong level, such as `nodes` at the top; empty if nowhere."""
-    found = min(_places_of(key, Record(root), (), 0), key=len, default=())
+    found = min(_places_of(key, RecordType(root), (), 0), key=len, default=())
     return f"`{key}` belongs elsewhere: `{'.'.join(found)}`" if found else ""
 
 
-def _places_of(key: str, shape: Shape, path: tuple[str, ...], depth: int) -> Iterator[tuple[str, ...]]:
+def _places_of(key: str, field_type: FieldType, path: tuple[str, ...], depth: int) -> Iterator[tuple[str, ...]]:
     """Paths of fields called `key`, at any depth."""
     if depth > _MAX_SEARCH_DEPTH:
         return
-    for option in _flat(shape):
-        if isinstance(option, Record):
+    for option in _flat(field_type):
+        if isinstance(option, RecordType):
             fields = fields_of(option.cls)
             if key in fields:
                 yield (*path, join_path((key,)))
             for name, field in fields.items():
-                yield from _places_of(key, field.shape, (*path, name), depth + 1)
-        elif isinstance(option, MapOf):
+                yield from _places_of(key, field.type, (*path, name), depth + 1)
+        elif isinstance(option, MapType):
             yield from _places_of(key, option.item, (*path, "NAME"), depth + 1)
-        elif isinstance(option, ListOf):
+        elif isinstance(option, ListType):
             yield from _places_of(key, option.item, (*path, "0"), depth + 1)

@@ -4,66 +4,86 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windlass.config.document import Branch, Entry, Items, Leaf, Tree, data_of_tree, tree_of_data
+from windlass.config.document import (
+    MappingEntry,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    data_of_node,
+    node_of_data,
+)
 from windlass.config.encode import to_data
+from windlass.config.field_types import (
+    BooleanType,
+    FieldType,
+    FloatType,
+    IntegerType,
+    ListType,
+    OneOfType,
+    TextType,
+    key_shorthands,
+    shorthand_type,
+)
 from windlass.config.path import split_path
-from windlass.config.shape import Boolean, Float, Integer, ListOf, OneOf, Shape, Text, key_shorthands, short_shape
 from windlass.core.errors import Place, Problem
 
 __all__ = ["long_form", "move_shorthand_keys"]
 
 
-def long_form(tree: Tree, cls: type[object]) -> Branch | None:
+def long_form(node: Node, cls: type[object]) -> MappingNode | None:
     """The mapping that a short form stands for; None where the dataclass has no such short form.
 
     Raises:
         ValueError: with the accepted forms.
     """
-    shape = short_shape(cls)
-    if shape is None or not _is_exactly(tree, shape):
+    field_type = shorthand_type(cls)
+    if field_type is None or not _is_exactly(node, field_type):
         return None
     from_shorthand: Callable[[object], object] = getattr(cls, "from_shorthand")  # noqa: B009 (a method by convention)
-    data = to_data(from_shorthand(data_of_tree(tree)), is_long=True)
-    placed = _placed(tree_of_data(data, ""), tree.place)
-    return placed if isinstance(placed, Branch) else None
+    data = to_data(from_shorthand(data_of_node(node)), is_long=True)
+    placed = _placed(node_of_data(data, ""), node.place)
+    return placed if isinstance(placed, MappingNode) else None
 
 
-def _is_exactly(tree: Tree, shape: Shape) -> bool:
+def _is_exactly(node: Node, field_type: FieldType) -> bool:
     """Whether the tree is of the kind of the shape, with no conversion."""
-    if isinstance(shape, OneOf):
-        return any(_is_exactly(tree, option) for option in shape.options)
-    if isinstance(tree, Items):
-        return isinstance(shape, ListOf)
-    if isinstance(tree, Branch) or tree.value is None:
+    if isinstance(field_type, OneOfType):
+        return any(_is_exactly(node, option) for option in field_type.options)
+    if isinstance(node, SequenceNode):
+        return isinstance(field_type, ListType)
+    if isinstance(node, MappingNode) or node.value is None:
         return False
-    kinds: dict[type[object], type[object]] = {str: Text, bool: Boolean, int: Integer, float: Float}
-    return isinstance(shape, kinds[type(tree.value)])
+    kinds: dict[type[object], type[object]] = {str: TextType, bool: BooleanType, int: IntegerType, float: FloatType}
+    return isinstance(field_type, kinds[type(node.value)])
 
 
-def _placed(tree: Tree, place: Place) -> Tree:
+def _placed(node: Node, place: Place) -> Node:
     """The same tree with everything at one place."""
-    if isinstance(tree, Leaf):
-        return Leaf(tree.value, tree.text, place)
-    if isinstance(tree, Items):
-        return Items(tuple(_placed(item, place) for item in tree.items), place)
-    return Branch(tuple(Entry(entry.key, place, _placed(entry.tree, place)) for entry in tree.entries), place)
+    if isinstance(node, ScalarNode):
+        return ScalarNode(node.value, node.text, place)
+    if isinstance(node, SequenceNode):
+        return SequenceNode(tuple(_placed(item, place) for item in node.items), place)
+    return MappingNode(
+        tuple(MappingEntry(entry.key, place, _placed(entry.node, place)) for entry in node.entries), place
+    )
 
 
-def move_shorthand_keys(tree: Branch, cls: type[object]) -> tuple[Branch, list[Problem]]:
+def move_shorthand_keys(node: MappingNode, cls: type[object]) -> tuple[MappingNode, list[Problem]]:
     """Move keys such as `run` to the path they stand for (`tasks.main.run`)."""
     problems = []
     for key, target in key_shorthands(cls).items():
-        entry = tree.find(key)
+        entry = node.find(key)
         if entry is None:
             continue
-        tree = tree.drop(key)
+        node = node.drop(key)
         first, *rest = split_path(target)
-        if tree.find(first) is not None:
+        if node.find(first) is not None:
             hint = f"`{key}` is short for `{target}`; keep one of them"
             problems.append(Problem(f"both `{key}` and `{first}` are set", "settings-conflict", entry.place, hint))
             continue
-        moved: Tree = entry.tree
+        moved: Node = entry.node
         for part in reversed(rest):
-            moved = Branch((Entry(part, entry.place, moved),), entry.place)
-        tree = tree.put(first, moved, entry.place)
-    return tree, problems
+            moved = MappingNode((MappingEntry(part, entry.place, moved),), entry.place)
+        node = node.put(first, moved, entry.place)
+    return node, problems

@@ -8,7 +8,7 @@ from dataclasses import field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from windlass.config import Doc, Finding, OneOrMany
+from windlass.config import Diagnostic, Doc, OneOrMany
 from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 
@@ -71,7 +71,7 @@ def mounts_of(place: BeakerPlace, clusters: Sequence[str]) -> tuple[BeakerMount,
     return tuple(mount for mount in place.mounts if not mount.clusters or set(clusters) <= set(mount.clusters))
 
 
-def beaker_findings(profile: Profile) -> Iterator[Finding]:
+def beaker_findings(profile: Profile) -> Iterator[Diagnostic]:
     """Every problem of a profile that concerns Beaker."""
     place = profile.beaker
     if profile.kind != "beaker":
@@ -101,12 +101,12 @@ def beaker_findings(profile: Profile) -> Iterator[Finding]:
         yield "containers.kind", "a job of Beaker is a container itself", "setting-unused", hint
 
 
-def _full_name(path: str, name: str) -> Iterator[Finding]:
+def _full_name(path: str, name: str) -> Iterator[Diagnostic]:
     if name and name.count("/") != 1:
         yield path, f"`{name}` is no full name", "wrong-value", "write ORGANIZATION/NAME, such as `ai2/jupiter`"
 
 
-def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Finding]:
+def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Diagnostic]:
     if bool(mount.weka) == bool(mount.host_path):
         named = "both a bucket and a folder" if mount.weka else "neither a bucket nor a folder"
         message = f"the mount `{mount.path}` names {named} of the machines"
@@ -121,7 +121,7 @@ def _mount(path: str, mount: BeakerMount, place: BeakerPlace) -> Iterator[Findin
             yield f"{path}.clusters", f"`{cluster}` is none of `beaker.clusters`", "unknown-partition", "spell it so"
 
 
-def _shared(profile: Profile) -> Iterator[Finding]:
+def _shared(profile: Profile) -> Iterator[Diagnostic]:
     """`fs.shared` outlives a job only on a mount that every job has."""
     shared = PurePosixPath(profile.fs.shared)
     if not profile.fs.shared or not profile.beaker.mounts:

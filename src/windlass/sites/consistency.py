@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from windlass.config import Finding, join_path, split_path
+from windlass.config import Diagnostic, join_path, split_path
 from windlass.core.names import nearest
 from windlass.sites.beaker import beaker_findings
 
@@ -28,7 +28,7 @@ _CLEANING = frozenset({"--cleanenv", "-e", "--containall", "-C"})
 _WORTH_KNOWING = ("gpus", "cpus", "memory", "arch", "time_max")
 
 
-def findings(profile: Profile) -> Iterator[Finding]:
+def findings(profile: Profile) -> Iterator[Diagnostic]:
     """Every problem of a profile, as `check` of a dataclass yields it."""
     yield from _sources(profile)
     yield from _dates(profile)
@@ -82,7 +82,7 @@ def unknown_facts(profile: Profile) -> list[str]:
     return found
 
 
-def _sources(profile: Profile) -> Iterator[Finding]:
+def _sources(profile: Profile) -> Iterator[Diagnostic]:
     for index, source in enumerate(profile.sources):
         path = f"sources.{index}"
         for place, fact in enumerate(source.facts):
@@ -136,7 +136,7 @@ def _called(item: object) -> str:
     return str(item)
 
 
-def _dates(profile: Profile) -> Iterator[Finding]:
+def _dates(profile: Profile) -> Iterator[Diagnostic]:
     for path, text in _dated(profile):
         if text and not _is_date(text):
             yield path, f"`{text}` is no date", "bad-date", "write YYYY-MM-DD, such as 2026-11-21"
@@ -161,7 +161,7 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _queue(profile: Profile) -> Iterator[Finding]:
+def _queue(profile: Profile) -> Iterator[Diagnostic]:
     scheduler = profile.scheduler
     wishes = {f"scheduler.priority.{name}": mapped for name, mapped in scheduler.priority.items()}
     for name in scheduler.priority:
@@ -182,7 +182,7 @@ def _queue(profile: Profile) -> Iterator[Finding]:
     yield from _known("scheduler.account", "account", scheduler.account, scheduler.accounts)
 
 
-def _known(path: str, what: str, name: str, known: Sequence[str]) -> Iterator[Finding]:
+def _known(path: str, what: str, name: str, known: Sequence[str]) -> Iterator[Diagnostic]:
     """A name that is not among those the profile lists; where it lists none, any goes."""
     slugs = {"partition": "unknown-partition", "QOS": "unknown-qos", "account": "unknown-account"}
     if name and known and name not in known:
@@ -191,7 +191,7 @@ def _known(path: str, what: str, name: str, known: Sequence[str]) -> Iterator[Fi
         yield path, f"the profile has no {what} `{name}`", slugs[what], hint
 
 
-def _variables(profile: Profile) -> Iterator[Finding]:
+def _variables(profile: Profile) -> Iterator[Diagnostic]:
     groups: tuple[tuple[str, Sequence[SiteVariable]], ...] = (
         ("net.vars", profile.net.vars),
         ("env.vars", profile.env.vars),
@@ -210,14 +210,14 @@ def _variables(profile: Profile) -> Iterator[Finding]:
             yield from _tokens(f"{path}.{index}.value", variable.value or "", _VALUE_TOKENS)
 
 
-def _tokens(path: str, text: str, known: Sequence[str]) -> Iterator[Finding]:
+def _tokens(path: str, text: str, known: Sequence[str]) -> Iterator[Diagnostic]:
     for token in _TOKEN.findall(text):
         if token not in known:
             hint = f"there are: {', '.join(f'${{{name}}}' for name in known)}"
             yield path, f"a site has no `${{{token}}}`", "unknown-token", hint
 
 
-def _folders(profile: Profile) -> Iterator[Finding]:
+def _folders(profile: Profile) -> Iterator[Diagnostic]:
     for name in ("shared", "node_local"):
         folder: str = getattr(profile.fs, name)
         yield from _tokens(f"fs.{name}", folder, ("user",))
@@ -226,7 +226,7 @@ def _folders(profile: Profile) -> Iterator[Finding]:
             yield f"fs.{name}", message, "wrong-value", "write it from the root on; `${user}` is the user's name there"
 
 
-def _software(profile: Profile) -> Iterator[Finding]:
+def _software(profile: Profile) -> Iterator[Diagnostic]:
     env, containers = profile.env, profile.containers
     for module in env.modules:
         # A forbidden `brics/nccl` also stands for each of its versions.

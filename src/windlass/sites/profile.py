@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Duration, Finding, Name, OneOrMany, Pattern, Range, ScalarText, Size
+from windlass.config import Diagnostic, Doc, DurationText, Name, OneOrMany, Pattern, Range, ScalarText, SizeText
 from windlass.core.dataclass import dataclass
 from windlass.sites.beaker import BeakerPlace, Brought
 from windlass.sites.consistency import findings
@@ -76,20 +76,20 @@ class Partition:
 
     num_nodes: Annotated[int, Range(min=0), Doc("Nodes in it.")] = 0
     max_nodes: Annotated[int, Range(min=0), Doc("Most nodes of one job; 0: all.")] = 0
-    time_max: Annotated[float | None, Duration(), Doc("Longest walltime.")] = None
+    time_max: Annotated[float | None, DurationText(), Doc("Longest walltime.")] = None
     gpus: Annotated[int | None, Range(min=0), Doc("GPUs of a node; empty: unknown.")] = None
     gpu_type: Annotated[str, Doc("Type as people call it, such as `gh200`.")] = ""
     gres: Annotated[str, Doc("The scheduler's name of the GPU type, where it has one.")] = ""
-    gpu_memory: Annotated[int, Size(), Doc("Memory of one GPU.")] = 0
+    gpu_memory: Annotated[int, SizeText(), Doc("Memory of one GPU.")] = 0
     cpus: Annotated[int, Range(min=0), Doc("CPUs of a node.")] = 0
-    memory: Annotated[int, Size(), Doc("Memory of a node that jobs can have.")] = 0
+    memory: Annotated[int, SizeText(), Doc("Memory of a node that jobs can have.")] = 0
     arch: Annotated[str, Doc("Machine, as `uname -m` says.")] = ""
     driver: Annotated[str, Doc("GPU driver version, such as `565.57`.")] = ""
     cuda: Annotated[str, Doc("Newest CUDA version that the driver runs, such as `12.7`.")] = ""
     features: Annotated[tuple[str, ...], OneOrMany(), Doc("Features of its nodes.")] = ()
     qos: Annotated[tuple[str, ...], OneOrMany(), Doc("QOS that may be used here; empty: any.")] = ()
     is_preempted: Annotated[bool, Doc("Whether others may take its nodes from a job.")] = False
-    notice: Annotated[float | None, Duration(), Doc("Grace between the notice of a preemption and the end.")] = None
+    notice: Annotated[float | None, DurationText(), Doc("Grace between the notice of a preemption and the end.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +115,12 @@ class Scheduler:
     exclusive: Annotated[bool, Doc("Whether jobs take whole nodes.")] = False
     gpu_option: Annotated[Literal["gres", "gpus-per-node", "none"], Doc("How GPUs are asked for.")] = "gres"
     asks_memory: Annotated[bool, Doc("Whether jobs state their memory.")] = True
-    kill_wait: Annotated[float, Duration(), Doc("Time between SIGTERM and SIGKILL at a job's end (KillWait).")] = 30.0
-    warn_before: Annotated[float, Duration(), Doc("How long before the walltime Slurm's signal is asked for.")] = 120.0
+    kill_wait: Annotated[float, DurationText(), Doc("Time between SIGTERM and SIGKILL at a job's end (KillWait).")] = (
+        30.0
+    )
+    warn_before: Annotated[float, DurationText(), Doc("How long before the walltime Slurm's signal is asked for.")] = (
+        120.0
+    )
     submit_guard: Annotated[tuple[str, ...], OneOrMany(), Doc("Command that must succeed before a job is queued.")] = ()
     options: Annotated[tuple[str, ...], OneOrMany(), Doc("More options of sbatch, such as `--network=...`.")] = ()
     exclude: Annotated[tuple[Exclusion, ...], Doc("Nodes that jobs keep away from.")] = ()
@@ -182,7 +186,7 @@ class FileSystem:
     node_local: Annotated[str, Doc("Fast folder of each node.")] = "/tmp"  # noqa: S108 - a default that sites override
     node_local_is_memory: Annotated[bool, Doc("Whether the node's own folder takes memory.")] = False
     stall: Annotated[
-        float, Duration(), Range(min=1), Doc("Longest stall of the shared file system that a run must survive.")
+        float, DurationText(), Range(min=1), Doc("Longest stall of the shared file system that a run must survive.")
     ] = 180.0
 
 
@@ -292,7 +296,7 @@ class Profile:
     health: Annotated[Health, Doc("Health of nodes.")] = Health()
     brought: Annotated[Brought, Doc("What commands written for Beaker mean here.")] = Brought()
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """Facts that contradict one another, names that do not exist, dates that are none."""
         yield from findings(self)
 

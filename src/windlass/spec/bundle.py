@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
-from windlass.config import Doc, Finding
+from windlass.config import Diagnostic, Doc
 from windlass.core.dataclass import dataclass
 
 __all__ = ["Bundle", "Number"]
@@ -29,7 +29,7 @@ class Bundle:
         Doc("Where they go: `strict-pack` on one node, `strict-spread` on as many nodes as there are bundles."),
     ] = "pack"
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         for key in ("count", "gpus", "cpus"):
             value = getattr(self, key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Finding, Key, OneOrMany, Range, Size
+from windlass.config import Diagnostic, Doc, Key, OneOrMany, Range, SizeText
 from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 from windlass.spec.command import Command
@@ -27,7 +27,7 @@ class DataSource:
         tuple[str, ...], OneOrMany(), Doc("Files and folders of the code that `build` runs; others do not rebuild it.")
     ] = ()
     cpus: Annotated[float | None, Range(above=0), Doc("CPU cores of the build.")] = None
-    memory: Annotated[int | None, Size(), Range(min=1), Doc("Memory of the build.")] = None
+    memory: Annotated[int | None, SizeText(), Range(min=1), Doc("Memory of the build.")] = None
     adapter: Annotated[
         Literal["none", "cache-dataset-only"],
         Doc("Makes `build` from the command of a task that knows this convention."),
@@ -56,7 +56,7 @@ class DataSource:
         """`file`, `s3`, ... of a plain source; empty for built data."""
         return self.source.partition(":")[0]
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         yield from self._conflicts()
         if self.source:
@@ -64,7 +64,7 @@ class DataSource:
         if ":" in self.from_:
             yield from check_source("from", self.from_)
 
-    def _conflicts(self) -> Iterator[Finding]:
+    def _conflicts(self) -> Iterator[Diagnostic]:
         if self.source and (self.from_ or self.is_built):
             hint = "write the source as `from`, next to `build`" if self.build is not None else "keep one of them"
             yield "source", "data has both `source` and `from` or `build`", "settings-conflict", hint
@@ -87,7 +87,7 @@ class DataSource:
 _USED_BY_BUILDS = {"code": "build", "cpus": "build", "memory": "build", "task": "adapter", "drop": "adapter"}
 
 
-def check_source(key: str, source: str) -> Iterator[Finding]:
+def check_source(key: str, source: str) -> Iterator[Diagnostic]:
     """Findings about a source text: its scheme and that something follows it."""
     scheme, colon, rest = source.partition(":")
     if not colon:

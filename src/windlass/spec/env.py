@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
-from windlass.config import Doc, Finding, Key, OneOrMany, Pattern
+from windlass.config import Diagnostic, Doc, Key, OneOrMany, Pattern
 from windlass.core.dataclass import dataclass
 from windlass.spec.image import Image
 from windlass.spec.variables import VariableName, Variables
@@ -65,7 +65,7 @@ class Env:
     vars: Annotated[Variables, Doc("Environment variables of every task.")] = field(default_factory=dict)
     secrets: Annotated[tuple[SecretUse, ...], OneOrMany(), Doc("Secrets every task gets, by name only.")] = ()
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         kinds = [kind for kind in self.ALTERNATIVES if getattr(self, kind)]
         if len(kinds) > 1:

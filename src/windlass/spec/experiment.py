@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Annotated, ClassVar
 
-from windlass.config import Doc, Finding, JsonValue, Name, OneOrMany, Pattern
+from windlass.config import Diagnostic, Doc, JsonValue, Name, OneOrMany, Pattern
 from windlass.core.errors import Place, Problem, SpecError
 from windlass.spec.command import Command
 from windlass.spec.data import DataSource
@@ -74,7 +74,7 @@ class Experiment:
             raise SpecError([Problem("both `run` and `tasks` are set", "settings-conflict", Place("<python>"), hint)])
         object.__setattr__(self, "tasks", {"main": Task(run=run)})
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if not self.tasks:
             yield (

@@ -8,7 +8,7 @@ from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Finding, Name, OneOrMany
+from windlass.config import Diagnostic, Doc, Name, OneOrMany
 from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 from windlass.spec.variables import Variables
@@ -79,7 +79,7 @@ class Image:
         """Whether the code that runs is the image's, at its working folder."""
         return self.code == "image" or (not self.code and bool(self.dockerfile))
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if self.name and self.dockerfile:
             hint = "keep `name` (an image that exists) or `dockerfile` (one to build)"

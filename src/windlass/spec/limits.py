@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Duration, Finding, Range
+from windlass.config import Diagnostic, Doc, DurationText, Range
 from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration
 
@@ -28,17 +28,17 @@ class Limit:
 
     time: Annotated[
         float | None,
-        Duration(),
+        DurationText(),
         Range(min=1),
         Doc("Running time of each task, all its attempts together."),
     ] = None
     per_job: Annotated[
-        float | None, Duration(), Range(min=1), Doc("Walltime of one job; a longer run is a chain of jobs.")
+        float | None, DurationText(), Range(min=1), Doc("Walltime of one job; a longer run is a chain of jobs.")
     ] = None
     jobs: Annotated[int | None, Range(min=1), Doc("Most jobs in the chain.")] = None
     gpu_hours: Annotated[float | None, Range(above=0), Doc("Most GPU-hours over the whole run.")] = None
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if self.time is not None and self.per_job is not None and self.per_job > self.time:
             message = f"limit.per_job ({format_duration(self.per_job)}) is longer than limit.time ({format_duration(self.time)})"

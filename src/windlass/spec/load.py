@@ -16,7 +16,7 @@ __all__ = ["checked", "load_experiment", "params_of"]
 _MAX_BYTES = 4 << 20
 
 
-def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.Loaded[Experiment]:
+def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.LoadedConfig[Experiment]:
     """Read an experiment file and apply overrides such as `tasks.train.nodes=2`.
 
     Raises:

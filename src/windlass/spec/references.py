@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from windlass.config import Finding, join_path
+from windlass.config import Diagnostic, join_path
 from windlass.core.names import nearest
 from windlass.spec.data import DATA_SCHEMES, DataSource
 from windlass.spec.env import Env
@@ -13,7 +13,7 @@ from windlass.spec.task import Task
 __all__ = ["check_after", "check_data", "check_variables", "find_cycle"]
 
 
-def check_after(tasks: Mapping[str, Task]) -> Iterator[Finding]:
+def check_after(tasks: Mapping[str, Task]) -> Iterator[Diagnostic]:
     """Findings about the order of tasks: names that do not exist, cycles."""
     for name, task in tasks.items():
         for index, other in enumerate(task.after):
@@ -45,7 +45,7 @@ def check_after(tasks: Mapping[str, Task]) -> Iterator[Finding]:
         )
 
 
-def check_data(data: Mapping[str, DataSource]) -> Iterator[Finding]:
+def check_data(data: Mapping[str, DataSource]) -> Iterator[Diagnostic]:
     """Findings about built data: names that do not exist, cycles."""
     edges: dict[str, list[str]] = {}
     for name, entry in data.items():
@@ -72,7 +72,7 @@ def check_data(data: Mapping[str, DataSource]) -> Iterator[Finding]:
         )
 
 
-def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Finding]:
+def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Diagnostic]:
     """Findings about variables of a task that would hide a secret of the same name."""
     secrets = {secret.name for secret in env.secrets}
     for name, task in tasks.items():

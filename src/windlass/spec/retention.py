@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Duration, Finding, Range
+from windlass.config import Diagnostic, Doc, DurationText, Range
 from windlass.core.dataclass import dataclass
 
 __all__ = ["Best", "KeptCheckpoints", "Retain"]
@@ -19,7 +19,7 @@ class Best:
     mode: Annotated[Literal["min", "max"], Doc("Which values are good: the smallest or the largest.")] = "min"
     keep: Annotated[int, Range(min=1), Doc("How many of them stay.")] = 1
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if not self.metric:
             yield "metric", "`metric` is empty", "wrong-value", "write the name of a metric, such as `loss`"
@@ -37,5 +37,5 @@ class KeptCheckpoints:
 class Retain:
     """What `windlass gc --yes` removes of a run that ended; without a rule everything stays."""
 
-    ttl: Annotated[float | None, Duration(), Range(min=1), Doc("The whole run goes so long after its end.")] = None
+    ttl: Annotated[float | None, DurationText(), Range(min=1), Doc("The whole run goes so long after its end.")] = None
     checkpoints: Annotated[KeptCheckpoints, Doc("Which checkpoints stay.")] = KeptCheckpoints()

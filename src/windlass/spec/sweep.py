@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Annotated, Literal, TypeAlias
 
-from windlass.config import Doc, Duration, Finding, JsonValue, OneOrMany, Range
+from windlass.config import Diagnostic, Doc, DurationText, JsonValue, OneOrMany, Range
 from windlass.core.dataclass import dataclass
 
 __all__ = ["Algorithm", "KeptBySweep", "Sweep", "SweepLimits"]
@@ -23,7 +23,7 @@ class SweepLimits:
     """What ends a sweep as a whole, whatever its trials are doing."""
 
     time: Annotated[
-        float | None, Duration(), Range(min=1), Doc("Running time of the sweep, all its heads together.")
+        float | None, DurationText(), Range(min=1), Doc("Running time of the sweep, all its heads together.")
     ] = None
     trials: Annotated[int | None, Range(min=1), Doc("Most trials that are started.")] = None
     gpu_hours: Annotated[float | None, Range(above=0), Doc("Most GPU-hours of all trials together.")] = None
@@ -32,7 +32,7 @@ class SweepLimits:
         field(default_factory=dict)
     )
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if self.cost is not None and not self.prices:
             hint = "add what an hour costs: `prices: {GPU: 2.5}`"
@@ -88,7 +88,7 @@ class Sweep:
         """Runs that trials of a trainable share; 0: as many as fit."""
         return self.slots or self.concurrency or 0
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         yield from self._check_goal()
         if not self.space:
@@ -115,7 +115,7 @@ class Sweep:
             hint = "write `MODULE:NAME`, such as `train:Trainer`"
             yield "trainable", f"`{self.trainable}` names no class or function", "wrong-value", hint
 
-    def _check_goal(self) -> Iterator[Finding]:
+    def _check_goal(self) -> Iterator[Diagnostic]:
         if not self.metric or not all(self.metric):
             yield "metric", "`metric` is empty", "wrong-value", "write what the code reports, such as `loss`"
         elif len(self.metric) != len(self.mode):
@@ -123,7 +123,7 @@ class Sweep:
             yield "mode", message, "sweep-goal", f"write one mode for each of {', '.join(self.metric)}"
 
 
-def _check_algorithm(key: str, value: Algorithm) -> Iterator[Finding]:
+def _check_algorithm(key: str, value: Algorithm) -> Iterator[Diagnostic]:
     if not isinstance(value, str) and (
         len(value) != 1 or not isinstance(next(iter(value.values())), Mapping | type(None))
     ):

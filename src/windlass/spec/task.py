@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Duration, Finding, JsonValue, Name, OneOrMany, Range, Size
+from windlass.config import Diagnostic, Doc, DurationText, JsonValue, Name, OneOrMany, Range, SizeText
 from windlass.core.dataclass import dataclass
 from windlass.spec.bundle import Bundle
 from windlass.spec.command import Command
@@ -48,12 +48,12 @@ class Checkpoints:
     """When the code should save, whether it resumes, and how its checkpoints are recognised."""
 
     every: Annotated[
-        float | None, Duration(), Range(min=1), Doc("Interval that `report.should_checkpoint()` follows.")
+        float | None, DurationText(), Range(min=1), Doc("Interval that `report.should_checkpoint()` follows.")
     ] = None
     resume: Annotated[Literal["latest", "none"], Doc("Where the next attempt starts.")] = "latest"
     pattern: Annotated[str, Doc("Names below ${checkpoints} that show progress, such as `step_*`.")] = ""
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         parts = self.pattern.split("/")
         hint = "write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`"
@@ -69,7 +69,7 @@ class Checkpoints:
 class Stall:
     """When silence counts as a stall."""
 
-    floor: Annotated[float, Duration(), Range(min=1), Doc("Silence below this is never a stall.")] = 60.0
+    floor: Annotated[float, DurationText(), Range(min=1), Doc("Silence below this is never a stall.")] = 60.0
     enabled: Annotated[bool, Doc("Whether a stalled attempt is ended.")] = True
 
 
@@ -87,9 +87,9 @@ class Task:
     gpus: Annotated[Gpus | None, Doc("GPUs per node: `4` or `4 x gh200`.")] = None
     total_gpus: Annotated[int | None, Range(min=1), Doc("GPUs of the whole gang, instead of `gpus`.")] = None
     cpus: Annotated[float | None, Range(above=0), Doc("CPU cores per node.")] = None
-    memory: Annotated[int | None, Size(), Range(min=1), Doc("Memory per node.")] = None
-    shared_memory: Annotated[int | None, Size(), Range(min=1), Doc("Shared memory per node.")] = None
-    disk: Annotated[int | None, Size(), Range(min=1), Doc("Scratch disk per node.")] = None
+    memory: Annotated[int | None, SizeText(), Range(min=1), Doc("Memory per node.")] = None
+    shared_memory: Annotated[int | None, SizeText(), Range(min=1), Doc("Shared memory per node.")] = None
+    disk: Annotated[int | None, SizeText(), Range(min=1), Doc("Scratch disk per node.")] = None
     hosts: Annotated[tuple[str, ...], OneOrMany(), Doc("Only these hosts.")] = ()
     features: Annotated[tuple[str, ...], OneOrMany(), Doc("Features that every node must have.")] = ()
     cluster: Annotated[
@@ -104,8 +104,10 @@ class Task:
     vars: Annotated[Variables, Doc("Environment variables of this task.")] = field(default_factory=dict)
     checkpoints: Annotated[Checkpoints, Doc("Saving and resuming.")] = Checkpoints()
     stall: Annotated[Stall, Doc("Stall watchdog.")] = Stall()
-    ready_timeout: Annotated[float, Duration(), Range(min=1), Doc("Longest wait until all replicas are ready.")] = 600.0
-    grace: Annotated[float, Duration(), Range(min=0), Doc("Time between TERM and KILL.")] = 30.0
+    ready_timeout: Annotated[float, DurationText(), Range(min=1), Doc("Longest wait until all replicas are ready.")] = (
+        600.0
+    )
+    grace: Annotated[float, DurationText(), Range(min=0), Doc("Time between TERM and KILL.")] = 30.0
     compat: Annotated[
         tuple[Literal["beaker"], ...], OneOrMany(), Doc("Variables of other systems to set as well.")
     ] = ()
@@ -123,7 +125,7 @@ class Task:
         """GPUs per node; 0 where none are asked for."""
         return self.gpus.count if self.gpus is not None else 0
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if not self.run:
             yield "run", "`run` is empty", "wrong-value", "write the command, such as `python train.py`"

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from windlass.config import join_path, to_data
 from windlass.config.encode import plain
-from windlass.config.phrases import accepted
-from windlass.config.shape import (
-    Choice,
+from windlass.config.field_types import (
+    ChoiceType,
     Field,
-    Float,
-    Integer,
-    ListOf,
-    MapOf,
-    Null,
-    OneOf,
-    Record,
-    Shape,
+    FieldType,
+    FloatType,
+    IntegerType,
+    ListType,
+    MapType,
+    NullType,
+    OneOfType,
+    RecordType,
     fields_of,
-    short_shape,
+    shorthand_type,
     tag_of,
 )
+from windlass.config.phrases import accepted
 from windlass.train.recipe import Recipe
 from windlass.train.targets.calling import OFFERS
 from windlass.train.targets.config import TargetConfig
@@ -71,7 +71,7 @@ def _of_target(where: str, part: str, config: TargetConfig) -> Iterator[FieldHel
         value = _shown(config.args[name]) if name in config.args else default_text(field)
         doc = field.doc or f"Of {config.target}."
         yield FieldHelp(
-            path=f"{where}.args.{name}", kinds=("python",), takes=takes_text(field.shape), value=value, doc=doc
+            path=f"{where}.args.{name}", kinds=("python",), takes=takes_text(field.type), value=value, doc=doc
         )
 
 
@@ -81,37 +81,39 @@ def _of_record(
     for key, field in fields_of(cls).items():
         inner = (*path, key)
         held = data.get(key) if data is not None else None
-        deeper = list(_inside(field.shape, inner, kinds, held))
-        if not deeper or _is_written_whole(field.shape):
+        deeper = list(_inside(field.type, inner, kinds, held))
+        if not deeper or _is_written_whole(field.type):
             yield FieldHelp(
                 path=join_path(inner),
                 kinds=kinds,
-                takes=takes_text(field.shape),
+                takes=takes_text(field.type),
                 value=_shown(held) if data is not None and key in data else default_text(field),
                 doc=field.doc,
             )
-        if not _is_measure(field.shape):
+        if not _is_measure(field.type):
             yield from deeper
 
 
-def _inside(shape: Shape, path: tuple[str, ...], kinds: tuple[str, ...], data: object) -> Iterator[FieldHelp]:
+def _inside(field_type: FieldType, path: tuple[str, ...], kinds: tuple[str, ...], data: object) -> Iterator[FieldHelp]:
     """Fields of the mappings that a field holds."""
-    match shape:
-        case Record():
-            yield from _of_record(shape.cls, path, kinds, data if isinstance(data, Mapping) else None)
-        case OneOf():
-            yield from _of_union([option for option in shape.options if isinstance(option, Record)], path, kinds, data)
-            for option in shape.options:
-                if not isinstance(option, Record):
+    match field_type:
+        case RecordType():
+            yield from _of_record(field_type.cls, path, kinds, data if isinstance(data, Mapping) else None)
+        case OneOfType():
+            yield from _of_union(
+                [option for option in field_type.options if isinstance(option, RecordType)], path, kinds, data
+            )
+            for option in field_type.options:
+                if not isinstance(option, RecordType):
                     yield from _inside(option, path, kinds, data)
-        case MapOf():
-            yield from _inside(shape.item, (*path, "NAME"), kinds, None)
-        case ListOf():
-            yield from _inside(shape.item, (*path, "0"), kinds, None)
+        case MapType():
+            yield from _inside(field_type.item, (*path, "NAME"), kinds, None)
+        case ListType():
+            yield from _inside(field_type.item, (*path, "0"), kinds, None)
 
 
 def _of_union(
-    options: list[Record], path: tuple[str, ...], kinds: tuple[str, ...], data: object
+    options: list[RecordType], path: tuple[str, ...], kinds: tuple[str, ...], data: object
 ) -> Iterator[FieldHelp]:
     """Fields that several kinds share stand once, where the first of them has them."""
     if len(options) < 2:
@@ -146,40 +148,42 @@ def _of_union(
         )
 
 
-def _is_written_whole(shape: Shape) -> bool:
+def _is_written_whole(field_type: FieldType) -> bool:
     """Whether a mapping may also be one word: null, a preset's name, a length of training."""
-    options = shape.options if isinstance(shape, OneOf) else (shape,)
-    return _is_measure(shape) or any(
-        isinstance(option, Null) or (isinstance(option, Record) and short_shape(option.cls) is not None)
+    options = field_type.options if isinstance(field_type, OneOfType) else (field_type,)
+    return _is_measure(field_type) or any(
+        isinstance(option, NullType) or (isinstance(option, RecordType) and shorthand_type(option.cls) is not None)
         for option in options
     )
 
 
-def _is_measure(shape: Shape) -> bool:
+def _is_measure(field_type: FieldType) -> bool:
     """Whether it is a length of training or a list of them, which everybody writes as one word."""
-    if isinstance(shape, ListOf):
-        return _is_measure(shape.item)
-    options = shape.options if isinstance(shape, OneOf) else (shape,)
-    return any(isinstance(option, Record) and list(fields_of(option.cls)) == ["value", "unit"] for option in options)
+    if isinstance(field_type, ListType):
+        return _is_measure(field_type.item)
+    options = field_type.options if isinstance(field_type, OneOfType) else (field_type,)
+    return any(
+        isinstance(option, RecordType) and list(fields_of(option.cls)) == ["value", "unit"] for option in options
+    )
 
 
-def takes_text(shape: Shape) -> str:
+def takes_text(field_type: FieldType) -> str:
     """What a field takes, in words, with its bounds: `a whole number from 1`."""
-    if _is_measure(shape):
-        return f"{'a list, ' if isinstance(shape, ListOf) else ''}such as `100steps`, `5e9 tokens`"
-    if isinstance(shape, OneOf):
-        words = [takes_text(option) for option in shape.options if not isinstance(option, Null)]
-        null = ["null"] if len(words) < len(shape.options) else []
+    if _is_measure(field_type):
+        return f"{'a list, ' if isinstance(field_type, ListType) else ''}such as `100steps`, `5e9 tokens`"
+    if isinstance(field_type, OneOfType):
+        words = [takes_text(option) for option in field_type.options if not isinstance(option, NullType)]
+        null = ["null"] if len(words) < len(field_type.options) else []
         return " or ".join(dict.fromkeys([*words, *null]))
-    if isinstance(shape, MapOf):
-        return f"NAME: {takes_text(shape.item)}"
-    if isinstance(shape, Choice):
-        return ", ".join(str(value) for value in shape.offered)
-    return accepted(shape) + (_bounds(shape) if isinstance(shape, Integer | Float) else "")
+    if isinstance(field_type, MapType):
+        return f"NAME: {takes_text(field_type.item)}"
+    if isinstance(field_type, ChoiceType):
+        return ", ".join(str(value) for value in field_type.offered)
+    return accepted(field_type) + (_bounds(field_type) if isinstance(field_type, IntegerType | FloatType) else "")
 
 
-def _bounds(shape: Integer | Float) -> str:
-    bounds = shape.range
+def _bounds(field_type: IntegerType | FloatType) -> str:
+    bounds = field_type.range
     said = [
         f"from {bounds.min:g}" if bounds.min is not None else "",
         f"above {bounds.above:g}" if bounds.above is not None else "",
@@ -190,7 +194,7 @@ def _bounds(shape: Integer | Float) -> str:
 
 def default_text(field: Field) -> str:
     """A field's default as a file would say it."""
-    return "required" if field.is_required else _shown(plain(field.default(), field.shape, keep_defaults=True))
+    return "required" if field.is_required else _shown(plain(field.default(), field.type, keep_defaults=True))
 
 
 def _shown(data: object) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from windlass.config import Doc, Finding, Name, Range
+from windlass.config import Diagnostic, Doc, Name, Range
 from windlass.train.callbacks.config import CallbackConfig
 from windlass.train.checkpoint.config import CheckpointerConfig
 from windlass.train.data.config import AnyData
@@ -93,7 +93,7 @@ class Recipe:
     no_evals: Annotated[bool, Doc("Evaluate nothing: for benchmarks.")] = False
     stop_on_nan: Annotated[bool, Doc("End with an error when the loss is no number.")] = True
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single part can see."""
         longest = self.model.max_length if isinstance(self.model, ModelConfig) else None
         if longest is not None and self.data.sequence_length > longest:

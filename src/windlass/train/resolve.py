@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from windlass.config import Loaded, decode_text, from_data, join_path, load, to_data, with_overrides
+from windlass.config import LoadedConfig, decode_text, from_data, join_path, load, to_data, with_overrides
 from windlass.config.load import raise_any
 from windlass.config.override import COMMAND_LINE
 from windlass.config.union import DEFAULT
@@ -73,7 +73,7 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
     Code that the recipe names with `kind: python` is imported, and its arguments are checked against its signature.
     """
     made, source = read_recipe(name)
-    loaded: Loaded[Recipe]
+    loaded: LoadedConfig[Recipe]
     if isinstance(made, type):
         loaded = load(made, "{}", source=source, overrides=overrides)
     elif isinstance(made, str):
@@ -83,7 +83,7 @@ def resolve(name: str, overrides: Sequence[str] = ()) -> ResolvedRecipe:
         loaded = with_overrides(made, overrides, source=source, yielding=yielding)
     recipe, problems, places = complete(loaded.value, loaded.origins)
     raise_any(problems)
-    whole = Loaded(recipe, {**loaded.origins, **places})
+    whole = LoadedConfig(recipe, {**loaded.origins, **places})
     return ResolvedRecipe(
         recipe=recipe, source=source, overrides=tuple(overrides), origins=dict(_origins(whole, source))
     )
@@ -256,7 +256,7 @@ def _unknown(name: str) -> NotFoundError:
     return NotFoundError(f"there is no recipe `{name}`", hint=hint, code="recipe-not-found")
 
 
-def _origins(loaded: Loaded[Recipe], source: str) -> Iterator[tuple[str, str]]:
+def _origins(loaded: LoadedConfig[Recipe], source: str) -> Iterator[tuple[str, str]]:
     """(path, origin) of every field, in order; a list of scalars is one field."""
 
     def walk(data: object, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:

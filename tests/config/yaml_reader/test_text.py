@@ -5,7 +5,7 @@ import math
 import pytest
 import yaml
 
-from windlass.config.document import Tree, data_of_tree
+from windlass.config.document import Node, data_of_node
 from windlass.config.yaml_reader.scalars import resolve_scalar
 from windlass.config.yaml_reader.text import compose, decode_text
 from windlass.core.errors import Place, SpecError
@@ -20,11 +20,11 @@ def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         assert hasattr(yaml, "CSafeLoader")
 
 
-def read(text: str) -> Tree:
-    tree, problems = compose(text, source="a.yaml")
+def read(text: str) -> Node:
+    node, problems = compose(text, source="a.yaml")
     assert problems == []
-    assert tree is not None
-    return tree
+    assert node is not None
+    return node
 
 
 def said(text: str) -> list[str]:
@@ -83,22 +83,22 @@ def test_numbers_that_nothing_can_hold_are_refused(text: str) -> None:
 
 
 def test_a_file_becomes_data() -> None:
-    tree = read(
+    node = read(
         'a: 1\nb: [x, "2", 0x10]\nc: {d: null, "e f": |\n   one\n   two\n  }\n'.replace("|\n   one\n   two\n  ", "yes")
     )
-    assert data_of_tree(tree) == {"a": 1, "b": ["x", "2", 16], "c": {"d": None, "e f": "yes"}}
+    assert data_of_node(node) == {"a": 1, "b": ["x", "2", 16], "c": {"d": None, "e f": "yes"}}
 
 
 def test_block_text_and_folding() -> None:
-    assert data_of_tree(read("a: >-\n  one\n  two\nb: |\n  one\n  two\n")) == {"a": "one two", "b": "one\ntwo\n"}
+    assert data_of_node(read("a: >-\n  one\n  two\nb: |\n  one\n  two\n")) == {"a": "one two", "b": "one\ntwo\n"}
 
 
 def test_anchors_and_aliases_share_a_value() -> None:
-    assert data_of_tree(read("a: &x {b: 1}\nc: *x\n")) == {"a": {"b": 1}, "c": {"b": 1}}
+    assert data_of_node(read("a: &x {b: 1}\nc: *x\n")) == {"a": {"b": 1}, "c": {"b": 1}}
 
 
 def test_core_tags_are_understood() -> None:
-    assert data_of_tree(read("a: !!str 1\nb: !!float 1\nc: ! true\nd: !!map {}\n")) == {
+    assert data_of_node(read("a: !!str 1\nb: !!float 1\nc: ! true\nd: !!map {}\n")) == {
         "a": "1",
         "b": 1,
         "c": "true",
@@ -107,27 +107,27 @@ def test_core_tags_are_understood() -> None:
 
 
 def test_keys_are_text_as_written() -> None:
-    assert data_of_tree(read("1: a\ntrue: b\n0x1f: c\n")) == {"1": "a", "true": "b", "0x1f": "c"}
+    assert data_of_node(read("1: a\ntrue: b\n0x1f: c\n")) == {"1": "a", "true": "b", "0x1f": "c"}
 
 
 def test_a_byte_order_mark_at_the_beginning_is_legal() -> None:
-    assert data_of_tree(read("\ufeffa: 1\n")) == {"a": 1}
+    assert data_of_node(read("\ufeffa: 1\n")) == {"a": 1}
 
 
 def test_a_yaml_directive_and_document_marks_are_legal() -> None:
-    assert data_of_tree(read("%YAML 1.2\n---\na: 1\n...\n")) == {"a": 1}
+    assert data_of_node(read("%YAML 1.2\n---\na: 1\n...\n")) == {"a": 1}
 
 
 def test_places_count_from_one_and_show_the_line() -> None:
-    tree = read("a: 1\nb:\n  - x\n  - {y: 2}\n")
-    entries = tree.entries  # type: ignore[union-attr]
+    node = read("a: 1\nb:\n  - x\n  - {y: 2}\n")
+    entries = node.entries  # type: ignore[union-attr]
     assert entries[1].place == Place("a.yaml", 2, 1, "b:")
-    assert entries[1].tree.items[1].entries[0].tree.place == Place("a.yaml", 4, 9, "- {y: 2}")  # type: ignore[union-attr]
+    assert entries[1].node.items[1].entries[0].node.place == Place("a.yaml", 4, 9, "- {y: 2}")  # type: ignore[union-attr]
 
 
 def test_windows_line_ends_keep_the_places() -> None:
-    tree = read("a: 1\r\nb: 2\r\n")
-    assert tree.entries[1].place == Place("a.yaml", 2, 1, "b: 2")  # type: ignore[union-attr]
+    node = read("a: 1\r\nb: 2\r\n")
+    assert node.entries[1].place == Place("a.yaml", 2, 1, "b: 2")  # type: ignore[union-attr]
 
 
 def test_a_very_long_line_is_shown_around_the_column() -> None:
@@ -213,9 +213,9 @@ def test_utf16_is_named() -> None:
 
 def test_merging_is_for_files_of_other_programs() -> None:
     text = "a: &a {x: 1, y: 1}\nb: &b {x: 2, z: 2}\nc: {z: 3, <<: [*a, *b], w: 3}\nd: {<<: *b, x: 4}\n"
-    tree, problems = compose(text, source="a.yaml", merges=True)
+    node, problems = compose(text, source="a.yaml", merges=True)
     assert problems == []
-    assert tree is not None
-    assert data_of_tree(tree) == yaml.safe_load(text)
-    tree, problems = compose("c: {<<: 1}", source="a.yaml", merges=True)
+    assert node is not None
+    assert data_of_node(node) == yaml.safe_load(text)
+    node, problems = compose("c: {<<: 1}", source="a.yaml", merges=True)
     assert [problem.code for problem in problems] == ["yaml-unsupported"]

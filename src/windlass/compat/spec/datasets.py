@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from windlass.compat.spec import keys
-from windlass.config.document import Branch, Items, Leaf, Tree, kind_of
+from windlass.config.document import MappingNode, Node, ScalarNode, SequenceNode, kind_of
 from windlass.core.errors import Problem
 from windlass.core.names import nearest
 
@@ -16,13 +16,15 @@ _MODES = ("readonly", "readwrite")
 _READ_ONLY = ("beaker", "result", "secret")
 
 
-def check_datasets(task: Branch, path: str, names: Mapping[str, Tree]) -> Iterator[Problem]:
+def check_datasets(task: MappingNode, path: str, names: Mapping[str, Node]) -> Iterator[Problem]:
     """Problems of the mounts of one task; `names` are those of all tasks."""
     entry = task.find("datasets")
     mounts: dict[str, str] = {}
-    for at, dataset in enumerate(entry.tree.items if entry is not None and isinstance(entry.tree, Items) else ()):
+    for at, dataset in enumerate(
+        entry.node.items if entry is not None and isinstance(entry.node, SequenceNode) else ()
+    ):
         where = f"{path}datasets.{at}"
-        if not isinstance(dataset, Branch):
+        if not isinstance(dataset, MappingNode):
             yield Problem(f"{where} must be a mapping, not {kind_of(dataset)}", "beaker-spec", dataset.place, "")
             continue
         yield from _texts(dataset, where)
@@ -30,18 +32,18 @@ def check_datasets(task: Branch, path: str, names: Mapping[str, Tree]) -> Iterat
         yield from _source(dataset, where, task, names)
 
 
-def _texts(dataset: Branch, where: str) -> Iterator[Problem]:
+def _texts(dataset: MappingNode, where: str) -> Iterator[Problem]:
     for key in ("mountPath", "subPath", "mode"):
         found = dataset.find(key)
-        if found is not None and not (isinstance(found.tree, Leaf) and isinstance(found.tree.value, str | None)):
-            message = f"{where}.{key} must be text, not {kind_of(found.tree)}"
-            yield Problem(message, "beaker-spec", found.tree.place, "")
+        if found is not None and not (isinstance(found.node, ScalarNode) and isinstance(found.node.value, str | None)):
+            message = f"{where}.{key} must be text, not {kind_of(found.node)}"
+            yield Problem(message, "beaker-spec", found.node.place, "")
     mode = _text(dataset, "mode")
     if mode and mode not in _MODES:
         yield Problem(f"{where}.mode is `{mode}`", "beaker-spec", dataset.place, "it is `readonly` or `readwrite`")
 
 
-def _mount(dataset: Branch, where: str, mounts: dict[str, str]) -> Iterator[Problem]:
+def _mount(dataset: MappingNode, where: str, mounts: dict[str, str]) -> Iterator[Problem]:
     mount = _text(dataset, "mountPath")
     if not mount.startswith("/"):
         message = f"{where}.mountPath is `{mount}`" if mount else f"{where} has no mountPath"
@@ -58,11 +60,11 @@ def _mount(dataset: Branch, where: str, mounts: dict[str, str]) -> Iterator[Prob
     mounts.setdefault(place, mount)
 
 
-def _source(dataset: Branch, where: str, task: Branch, names: Mapping[str, Tree]) -> Iterator[Problem]:
+def _source(dataset: MappingNode, where: str, task: MappingNode, names: Mapping[str, Node]) -> Iterator[Problem]:
     entry = dataset.find("source")
-    source = entry.tree if entry is not None else None
-    found = source.entries if isinstance(source, Branch) else ()
-    given = {each.key: _text(source, each.key) for each in found if not _is_empty(each.tree)}
+    source = entry.node if entry is not None else None
+    found = source.entries if isinstance(source, MappingNode) else ()
+    given = {each.key: _text(source, each.key) for each in found if not _is_empty(each.node)}
     if len(given) != 1:
         has = f"has {' and '.join(given)}" if given else "has none"
         message = f"{where}.source takes exactly one of {', '.join(keys.SOURCE)}; it {has}"
@@ -80,11 +82,11 @@ def _source(dataset: Branch, where: str, task: Branch, names: Mapping[str, Tree]
         yield Problem(message, "beaker-spec", dataset.place, f"did you mean `{close}`?" if close else "name the task")
 
 
-def _is_empty(tree: Tree) -> bool:
-    return isinstance(tree, Leaf) and tree.value in (None, "")
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.value in (None, "")
 
 
-def _text(tree: Tree | None, key: str) -> str:
-    entry = tree.find(key) if isinstance(tree, Branch) else None
-    value = entry.tree.value if entry is not None and isinstance(entry.tree, Leaf) else ""
+def _text(node: Node | None, key: str) -> str:
+    entry = node.find(key) if isinstance(node, MappingNode) else None
+    value = entry.node.value if entry is not None and isinstance(entry.node, ScalarNode) else ""
     return value if isinstance(value, str) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from windlass.config.document import Branch, Entry, Items, Leaf, Tree
+from windlass.config.document import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode
 
 __all__ = ["as_client_reads"]
 
@@ -13,38 +13,40 @@ __all__ = ["as_client_reads"]
 _NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*|[0-9]+\.[0-9]*(?:[eE][-+][0-9]+)?|\.[0-9]+(?:[eE][-+][0-9]+)?|\.inf)\Z")
 
 
-def as_client_reads(spec: Tree) -> Tree:
+def as_client_reads(spec: Node) -> Node:
     """The same spec, in whose commands and variables a number that only YAML 1.2 knows is the text that was written."""
     return _at(spec, ("tasks", "*"), _task)
 
 
-def _task(tree: Tree) -> Tree:
+def _task(node: Node) -> Node:
     for path in (("command", "*"), ("arguments", "*"), ("envVars", "*", "value")):
-        tree = _at(tree, path, _word)
-    return tree
+        node = _at(node, path, _word)
+    return node
 
 
-def _word(tree: Tree) -> Tree:
-    is_number = isinstance(tree, Leaf) and isinstance(tree.value, int | float) and not isinstance(tree.value, bool)
-    if isinstance(tree, Leaf) and is_number and not _NUMBER.match(tree.text):
-        return Leaf(tree.text, tree.text, tree.place)
-    return tree
+def _word(node: Node) -> Node:
+    is_number = (
+        isinstance(node, ScalarNode) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
+    )
+    if isinstance(node, ScalarNode) and is_number and not _NUMBER.match(node.text):
+        return ScalarNode(node.text, node.text, node.place)
+    return node
 
 
-def _at(tree: Tree, path: tuple[str, ...], change: Callable[[Tree], Tree]) -> Tree:
+def _at(node: Node, path: tuple[str, ...], change: Callable[[Node], Node]) -> Node:
     """The tree with what stands at a path changed; `*` is every item of a list."""
     if not path:
-        return change(tree)
+        return change(node)
     if path[0] == "*":
         return (
-            Items(tuple(_at(item, path[1:], change) for item in tree.items), tree.place)
-            if isinstance(tree, Items)
-            else tree
+            SequenceNode(tuple(_at(item, path[1:], change) for item in node.items), node.place)
+            if isinstance(node, SequenceNode)
+            else node
         )
-    if not isinstance(tree, Branch):
-        return tree
+    if not isinstance(node, MappingNode):
+        return node
     entries = (
-        Entry(entry.key, entry.place, _at(entry.tree, path[1:], change)) if entry.key == path[0] else entry
-        for entry in tree.entries
+        MappingEntry(entry.key, entry.place, _at(entry.node, path[1:], change)) if entry.key == path[0] else entry
+        for entry in node.entries
     )
-    return Branch(tuple(entries), tree.place)
+    return MappingNode(tuple(entries), node.place)

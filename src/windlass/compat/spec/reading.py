@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from windlass.compat.spec.older_yaml import as_client_reads
 from windlass.compat.spec.rules import problems_of, short_durations, unknown_keys
-from windlass.config.document import Tree, data_of_tree, tree_of_data
+from windlass.config.document import Node, data_of_node, node_of_data
 from windlass.config.load import raise_any
 from windlass.config.yaml_reader.text import compose, decode_text, too_large
 from windlass.core.dataclass import dataclass
@@ -56,24 +56,24 @@ def read_spec(path: Path) -> SpecFile:
         raise AccessError(f"`{path}` cannot be read: {error}", hint="check the path", code="file-unreadable") from error
     if len(content) > _MAX_BYTES:
         raise SpecError([too_large(Place(str(path)), _MAX_BYTES)])
-    tree = _tree(decode_text(content, source=str(path)), str(path))
-    tree = as_client_reads(tree)
-    raise_any(problems_of(tree))
-    notes = [_note(key, close) for key, close in unknown_keys(tree)]
+    node = _tree(decode_text(content, source=str(path)), str(path))
+    node = as_client_reads(node)
+    raise_any(problems_of(node))
+    notes = [_note(key, close) for key, close in unknown_keys(node)]
     notes += [
-        f"{key} is {text} nanoseconds, as a bare number is; write `{text}s`" for key, text in short_durations(tree)
+        f"{key} is {text} nanoseconds, as a bare number is; write `{text}s`" for key, text in short_durations(node)
     ]
-    return SpecFile(path=path, data=cast(dict[str, Any], data_of_tree(tree)), notes=tuple(notes))
+    return SpecFile(path=path, data=cast(dict[str, Any], data_of_node(node)), notes=tuple(notes))
 
 
 def checked_spec(spec: Mapping[str, Any], source: str = "<spec>") -> dict[str, Any]:
     """The same data, checked like a file; raises SpecError with every problem."""
     try:
-        tree = tree_of_data(spec, source)
+        node = node_of_data(spec, source)
     except ValueError as error:
         raise SpecError([Problem(str(error), "beaker-spec", Place(source), "use plain JSON data")]) from error
-    raise_any(problems_of(tree))
-    return cast(dict[str, Any], data_of_tree(tree))
+    raise_any(problems_of(node))
+    return cast(dict[str, Any], data_of_node(node))
 
 
 def sent(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,15 +109,15 @@ def _to_nanoseconds(mapping: dict[str, Any], key: str) -> None:
         mapping[key] = parse_duration_ns(mapping[key])
 
 
-def _tree(text: str, source: str) -> Tree:
-    tree, problems = compose(text, source=source, merges=True)  # as the client reads it
-    if tree is None and problems and text.lstrip().startswith("{"):
+def _tree(text: str, source: str) -> Node:
+    node, problems = compose(text, source=source, merges=True)  # as the client reads it
+    if node is None and problems and text.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):  # otherwise the places of the YAML reader say more
-            return tree_of_data(decode_json(text), source)  # JSON that is no YAML: escapes of half characters, tabs
+            return node_of_data(decode_json(text), source)  # JSON that is no YAML: escapes of half characters, tabs
     raise_any(problems)
-    if tree is None:
+    if node is None:
         raise SpecError([Problem("the file is empty", "empty-file", Place(source), "write `tasks:` lines")])
-    return tree
+    return node
 
 
 def _note(key: str, close: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from windlass.compat.spec import keys
 from windlass.compat.spec.datasets import check_datasets
-from windlass.config.document import Branch, Items, Leaf, Tree, kind_of
+from windlass.config.document import MappingNode, Node, ScalarNode, SequenceNode, kind_of
 from windlass.core.errors import Problem
 from windlass.core.names import nearest
 from windlass.plan.beaker.quantities import NS_PER_S, parse_duration_ns, parse_size_bytes
@@ -52,9 +52,9 @@ _OBJECTS = {
 }
 
 
-def problems_of(spec: Tree) -> list[Problem]:
+def problems_of(spec: Node) -> list[Problem]:
     """Everything that is wrong with a spec; empty for one that Beaker should take."""
-    if not isinstance(spec, Branch):
+    if not isinstance(spec, MappingNode):
         message = f"a spec is a mapping, not {kind_of(spec)}"
         return [Problem(message, "beaker-spec", spec.place, "begin with `version: v2` and `tasks:`")]
     newer = list(_version(spec))
@@ -63,61 +63,61 @@ def problems_of(spec: Tree) -> list[Problem]:
     return [*_shape(spec, keys.EXPERIMENT, ""), *_retry(spec), *_tasks(spec)]
 
 
-def unknown_keys(spec: Tree) -> Iterator[tuple[str, str]]:
+def unknown_keys(spec: Node) -> Iterator[tuple[str, str]]:
     """(path, nearest known key or nothing) of every key that the spec v2 does not have; all are kept."""
-    if not isinstance(spec, Branch):
+    if not isinstance(spec, MappingNode):
         return
     yield from _unknown(spec, keys.EXPERIMENT, "")
     tasks = _get(spec, "tasks")
-    for at, task in enumerate(tasks.items if isinstance(tasks, Items) else ()):
-        if isinstance(task, Branch):
+    for at, task in enumerate(tasks.items if isinstance(tasks, SequenceNode) else ()):
+        if isinstance(task, MappingNode):
             yield from _unknown(task, keys.TASK, f"tasks.{at}.")
             for key, known in _OBJECTS.items():
                 inner = _get(task, key)
-                if isinstance(inner, Branch) and key != "constraints":
+                if isinstance(inner, MappingNode) and key != "constraints":
                     yield from _unknown(inner, known, f"tasks.{at}.{key}.")
 
 
-def short_durations(spec: Tree) -> Iterator[tuple[str, str]]:
+def short_durations(spec: Node) -> Iterator[tuple[str, str]]:
     """(path, text) of every bare number that is read as nanoseconds and comes to less than a second, but for 0."""
-    tasks = _get(spec, "tasks") if isinstance(spec, Branch) else None
-    for at, task in enumerate(tasks.items if isinstance(tasks, Items) else ()):
-        if isinstance(task, Branch):
+    tasks = _get(spec, "tasks") if isinstance(spec, MappingNode) else None
+    for at, task in enumerate(tasks.items if isinstance(tasks, SequenceNode) else ()):
+        if isinstance(task, MappingNode):
             yield from _short(task, keys.TASK, f"tasks.{at}.")
             yield from _short(_get(task, "context"), keys.CONTEXT, f"tasks.{at}.context.")
 
 
-def _short(tree: Tree | None, known: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
-    for entry in tree.entries if isinstance(tree, Branch) else ():
-        value = entry.tree.value if isinstance(entry.tree, Leaf) else None
+def _short(node: Node | None, known: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
+    for entry in node.entries if isinstance(node, MappingNode) else ():
+        value = entry.node.value if isinstance(entry.node, ScalarNode) else None
         if known.get(entry.key) == "duration" and isinstance(value, int | float) and 0 < value < NS_PER_S:
             yield path + entry.key, str(value)
 
 
-def _unknown(tree: Branch, known: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
-    for entry in tree.entries:
+def _unknown(node: MappingNode, known: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
+    for entry in node.entries:
         if entry.key not in known:
             yield path + entry.key, nearest(entry.key, known)
 
 
-def _version(spec: Branch) -> Iterator[Problem]:
+def _version(spec: MappingNode) -> Iterator[Problem]:
     version = _get(spec, "version")
-    if isinstance(version, Leaf) and version.value is not None and version.value not in _VERSIONS:
+    if isinstance(version, ScalarNode) and version.value is not None and version.value not in _VERSIONS:
         message = f"the spec has version `{version.text}`; this windlass reads {' and '.join(_VERSIONS)}"
         hint = "write `version: v2`, or look for a newer windlass: pip install -U windlass"
         yield Problem(message, "beaker-spec", version.place, hint)
 
 
-def _tasks(spec: Branch) -> Iterator[Problem]:
+def _tasks(spec: MappingNode) -> Iterator[Problem]:
     tasks = _get(spec, "tasks")
-    if tasks is None or _is_null(tasks) or (isinstance(tasks, Items) and not tasks.items):
+    if tasks is None or _is_null(tasks) or (isinstance(tasks, SequenceNode) and not tasks.items):
         yield Problem("the spec has no task", "beaker-spec", (tasks or spec).place, "add `tasks:` with one entry")
         return
-    if not isinstance(tasks, Items):
+    if not isinstance(tasks, SequenceNode):
         return  # said by its shape
-    names: dict[str, Tree] = {}
+    names: dict[str, Node] = {}
     for at, task in enumerate(tasks.items):
-        if not isinstance(task, Branch):
+        if not isinstance(task, MappingNode):
             yield Problem(f"tasks.{at} must be a mapping, not {kind_of(task)}", "beaker-spec", task.place, "")
             continue
         name = _text(_get(task, "name"))
@@ -126,15 +126,15 @@ def _tasks(spec: Branch) -> Iterator[Problem]:
             yield Problem(message, "beaker-spec", _get(task, "name").place, "give each a name of its own")  # type: ignore[union-attr]  # it has a name
         names[name] = task
     for at, task in enumerate(tasks.items):
-        if isinstance(task, Branch):
+        if isinstance(task, MappingNode):
             yield from _task(task, f"tasks.{at}.", names)
 
 
-def _task(task: Branch, path: str, names: Mapping[str, Tree]) -> Iterator[Problem]:
+def _task(task: MappingNode, path: str, names: Mapping[str, Node]) -> Iterator[Problem]:
     yield from _shape(task, keys.TASK, path)
     for key, known in _OBJECTS.items():
         inner = _get(task, key)
-        if isinstance(inner, Branch):
+        if isinstance(inner, MappingNode):
             yield from _shape(inner, known, f"{path}{key}.")
     yield from _one_of(task, "image", ("beaker", "docker"), path)
     yield from _variables(task, path)
@@ -142,20 +142,20 @@ def _task(task: Branch, path: str, names: Mapping[str, Tree]) -> Iterator[Proble
     yield from _ranges(task, path)
 
 
-def _ranges(task: Branch, path: str) -> Iterator[Problem]:
+def _ranges(task: MappingNode, path: str) -> Iterator[Problem]:
     yield from _within(task, "replicas", path, 1, None)
     resources = _get(task, "resources")
-    if isinstance(resources, Branch):
+    if isinstance(resources, MappingNode):
         yield from _within(resources, "gpuCount", f"{path}resources.", 0, None)
         yield from _within(resources, "cpuCount", f"{path}resources.", 0, None)
     context = _get(task, "context")
-    priority = _get(context, "priority") if isinstance(context, Branch) else None
-    if isinstance(priority, Leaf) and isinstance(priority.value, str) and priority.value not in keys.PRIORITIES:
+    priority = _get(context, "priority") if isinstance(context, MappingNode) else None
+    if isinstance(priority, ScalarNode) and isinstance(priority.value, str) and priority.value not in keys.PRIORITIES:
         close = nearest(priority.value, keys.PRIORITIES)
         hint = f"did you mean `{close}`?" if close else f"it is one of: {', '.join(keys.PRIORITIES[:-1])}"
         yield Problem(f"unknown priority `{priority.value}`", "beaker-spec", priority.place, hint)
     start = _get(task, "synchronizedStartTimeout")
-    if isinstance(start, Leaf) and start.value is not None and _is_kind(start, "duration"):
+    if isinstance(start, ScalarNode) and start.value is not None and _is_kind(start, "duration"):
         nanoseconds = parse_duration_ns(start.value)
         if not 0 < nanoseconds <= _MAX_START_NS:
             message = (
@@ -165,28 +165,32 @@ def _ranges(task: Branch, path: str) -> Iterator[Problem]:
             yield Problem(message, "beaker-spec", start.place, hint)
 
 
-def _within(tree: Branch, key: str, path: str, low: float, high: float | None) -> Iterator[Problem]:
-    leaf = _get(tree, key)
-    if not isinstance(leaf, Leaf) or isinstance(leaf.value, bool) or not isinstance(leaf.value, int | float):
+def _within(node: MappingNode, key: str, path: str, low: float, high: float | None) -> Iterator[Problem]:
+    scalar = _get(node, key)
+    if (
+        not isinstance(scalar, ScalarNode)
+        or isinstance(scalar.value, bool)
+        or not isinstance(scalar.value, int | float)
+    ):
         return
-    if not (leaf.value >= low and (high is None or leaf.value <= high)):
+    if not (scalar.value >= low and (high is None or scalar.value <= high)):
         legal = f"between {low:g} and {high:g}" if high is not None else f"at least {low:g}"
-        yield Problem(f"{path}{key} is `{leaf.text}`", "beaker-spec", leaf.place, f"it must be {legal}")
+        yield Problem(f"{path}{key} is `{scalar.text}`", "beaker-spec", scalar.place, f"it must be {legal}")
 
 
-def _retry(spec: Branch) -> Iterator[Problem]:
+def _retry(spec: MappingNode) -> Iterator[Problem]:
     retry = _get(spec, "retry")
-    if isinstance(retry, Branch):
+    if isinstance(retry, MappingNode):
         yield from _shape(retry, keys.RETRY, "retry.")
         yield from _within(retry, "allowedTaskRetries", "retry.", 0, _MAX_RETRIES)
 
 
-def _variables(task: Branch, path: str) -> Iterator[Problem]:
+def _variables(task: MappingNode, path: str) -> Iterator[Problem]:
     variables = _get(task, "envVars")
     seen: set[str] = set()
-    for at, variable in enumerate(variables.items if isinstance(variables, Items) else ()):
+    for at, variable in enumerate(variables.items if isinstance(variables, SequenceNode) else ()):
         where = f"{path}envVars.{at}"
-        if not isinstance(variable, Branch):
+        if not isinstance(variable, MappingNode):
             yield Problem(f"{where} must be a mapping, not {kind_of(variable)}", "beaker-spec", variable.place, "")
             continue
         yield from _shape(variable, keys.ENV_VAR, f"{where}.")
@@ -203,25 +207,25 @@ def _variables(task: Branch, path: str) -> Iterator[Problem]:
             yield Problem(message, "beaker-spec", variable.place, "keep one of them")
 
 
-def _one_of(tree: Branch, key: str, names: tuple[str, ...], path: str) -> Iterator[Problem]:
-    inner = _get(tree, key)
-    if inner is not None and not _is_null(inner) and not isinstance(inner, Branch):
+def _one_of(node: MappingNode, key: str, names: tuple[str, ...], path: str) -> Iterator[Problem]:
+    inner = _get(node, key)
+    if inner is not None and not _is_null(inner) and not isinstance(inner, MappingNode):
         return  # said by its shape
-    given = [name for name in names if isinstance(inner, Branch) and not _is_null(_get(inner, name))]
+    given = [name for name in names if isinstance(inner, MappingNode) and not _is_null(_get(inner, name))]
     if len(given) != 1:
         found = f"has {' and '.join(given)}" if given else "is missing"
         message = f"{path}{key} {found}; it takes exactly one of {', '.join(names)}"
-        place = tree.place if inner is None else inner.place
+        place = node.place if inner is None else inner.place
         yield Problem(message, "beaker-spec", place, f"write `{key}: {{{names[0]}: NAME}}`")
 
 
-def _shape(tree: Branch, known: Mapping[str, str], path: str) -> Iterator[Problem]:
-    for entry in tree.entries:
+def _shape(node: MappingNode, known: Mapping[str, str], path: str) -> Iterator[Problem]:
+    for entry in node.entries:
         kind = known.get(entry.key)
-        if kind is None or _is_null(entry.tree) or _is_kind(entry.tree, kind):
+        if kind is None or _is_null(entry.node) or _is_kind(entry.node, kind):
             continue
-        where, found = path + entry.key, entry.tree
-        if kind in _INNER and isinstance(found, Items):  # a list it is: one of its entries is wrong
+        where, found = path + entry.key, entry.node
+        if kind in _INNER and isinstance(found, SequenceNode):  # a list it is: one of its entries is wrong
             kind = _INNER[kind]
             at = next(at for at, item in enumerate(found.items) if not _is_word(item, kind))
             where, found = f"{where}.{at}", found.items[at]
@@ -229,29 +233,29 @@ def _shape(tree: Branch, known: Mapping[str, str], path: str) -> Iterator[Proble
         yield Problem(message, "beaker-spec", found.place, _hint(found, kind))
 
 
-def _hint(tree: Tree, kind: str) -> str:
+def _hint(node: Node, kind: str) -> str:
     try:
-        if isinstance(tree, Leaf) and isinstance(tree.value, str) and kind in ("duration", "size"):
-            (parse_duration_ns if kind == "duration" else parse_size_bytes)(tree.value)
+        if isinstance(node, ScalarNode) and isinstance(node.value, str) and kind in ("duration", "size"):
+            (parse_duration_ns if kind == "duration" else parse_size_bytes)(node.value)
     except ValueError as error:
         return str(error)
-    if isinstance(tree, Leaf) and isinstance(tree.value, str) and "\0" in tree.value:
+    if isinstance(node, ScalarNode) and isinstance(node.value, str) and "\0" in node.value:
         return "remove the NUL character"
-    return "" if kind == "text" and not isinstance(tree, Leaf) else _HINTS.get(kind, "")
+    return "" if kind == "text" and not isinstance(node, ScalarNode) else _HINTS.get(kind, "")
 
 
-def _is_kind(tree: Tree, kind: str) -> bool:
+def _is_kind(node: Node, kind: str) -> bool:
     if kind in ("mapping", "list"):
-        return isinstance(tree, Branch if kind == "mapping" else Items)
-    if kind == "names" and isinstance(tree, Leaf):
-        return _is_scalar(tree.value, "text")
+        return isinstance(node, MappingNode if kind == "mapping" else SequenceNode)
+    if kind == "names" and isinstance(node, ScalarNode):
+        return _is_scalar(node.value, "text")
     if kind in _INNER:
-        return isinstance(tree, Items) and all(_is_word(item, _INNER[kind]) for item in tree.items)
-    return isinstance(tree, Leaf) and _is_scalar(tree.value, kind)
+        return isinstance(node, SequenceNode) and all(_is_word(item, _INNER[kind]) for item in node.items)
+    return isinstance(node, ScalarNode) and _is_scalar(node.value, kind)
 
 
-def _is_word(tree: Tree, kind: str) -> bool:
-    return _is_kind(tree, kind) and not _is_null(tree)
+def _is_word(node: Node, kind: str) -> bool:
+    return _is_kind(node, kind) and not _is_null(node)
 
 
 def _is_scalar(value: object, kind: str) -> bool:
@@ -276,14 +280,14 @@ def _is_scalar(value: object, kind: str) -> bool:
         return False
 
 
-def _get(tree: Branch, key: str) -> Tree | None:
-    entry = tree.find(key)
-    return None if entry is None else entry.tree
+def _get(node: MappingNode, key: str) -> Node | None:
+    entry = node.find(key)
+    return None if entry is None else entry.node
 
 
-def _is_null(tree: Tree | None) -> bool:
-    return tree is None or (isinstance(tree, Leaf) and tree.value is None)
+def _is_null(node: Node | None) -> bool:
+    return node is None or (isinstance(node, ScalarNode) and node.value is None)
 
 
-def _text(tree: Tree | None) -> str:
-    return tree.value if isinstance(tree, Leaf) and isinstance(tree.value, str) else ""
+def _text(node: Node | None) -> str:
+    return node.value if isinstance(node, ScalarNode) and isinstance(node.value, str) else ""

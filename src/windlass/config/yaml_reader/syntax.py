@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["Mark", "explain_syntax"]
+__all__ = ["YamlMark", "explain_syntax"]
 
 _INDENTATION = ("the indentation does not fit the lines above", "indent the keys of one mapping equally")
 _TAB = ("a tab is used for indentation", "indent with spaces")
@@ -41,7 +41,7 @@ _AFTER_QUOTE = ("text follows a closing quote", "put the whole text in quotes; i
 _OPEN = ("a quote is never closed", "a list `[...]`", "a key has no")
 
 
-class Mark(Protocol):
+class YamlMark(Protocol):
     """A position of either parser of PyYAML, counted from 0."""
 
     @property
@@ -57,10 +57,10 @@ def _shown(character: str) -> str:
     return "a backtick" if character == "`" else f"`{character}`"
 
 
-def explain_syntax(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, str, Mark | None]:
+def explain_syntax(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, str, YamlMark | None]:
     """Message, hint and position of a syntax error; in the parser's words where we have none."""
     problem = " ".join((error.problem or "").split())
-    mark: Mark | None = error.problem_mark or error.context_mark
+    mark: YamlMark | None = error.problem_mark or error.context_mark
     line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
     column = mark.column if mark is not None else 0
     if "cannot start any token" in problem:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from windlass.config.document import MAX_DEPTH, Branch, Entry, Items, Leaf, Tree, has_surrogate
+from windlass.config.document import MAX_DEPTH, MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, has_surrogate
 from windlass.config.yaml_reader.scalars import resolve_scalar
-from windlass.config.yaml_reader.syntax import Mark, explain_syntax
+from windlass.config.yaml_reader.syntax import YamlMark, explain_syntax
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, Problem, SpecError
 
@@ -65,7 +65,7 @@ def too_large(place: Place, limit: int) -> Problem:
 
 def compose(
     text: str, *, source: str, place: Place | None = None, merges: bool = False
-) -> tuple[Tree | None, list[Problem]]:
+) -> tuple[Node | None, list[Problem]]:
     """Read one YAML document.
 
     Args:
@@ -87,7 +87,7 @@ class _Refused(Exception):
 class _Part:
     """A tree, the number of trees in it with aliases written out, and how deep it is."""
 
-    tree: Tree
+    node: Node
     size: int
     height: int
 
@@ -106,7 +106,7 @@ class _Composer:
         self._num_trees = 0
         self.problems: list[Problem] = []
 
-    def document(self) -> Tree | None:
+    def document(self) -> Node | None:
         """The one document of the text."""
         import yaml  # lazy: PyYAML costs 25 ms
 
@@ -139,14 +139,14 @@ class _Composer:
             message, "yaml-syntax", place, 'remove it, or write it with an escape inside double quotes: "\\u..."'
         )
 
-    def _whole(self) -> Tree | None:
+    def _whole(self) -> Node | None:
         import yaml  # lazy: as in `document`
 
         next(self._events)
         event = next(self._events)
         if isinstance(event, yaml.StreamEndEvent):
             return None
-        tree = self._part(next(self._events), 0).tree
+        node = self._part(next(self._events), 0).node
         next(self._events)
         following = next(self._events)
         if isinstance(following, yaml.DocumentStartEvent):
@@ -156,7 +156,7 @@ class _Composer:
                 self._at(following.start_mark),
                 "keep one; remove the line `---`",
             )
-        return tree
+        return node
 
     def _part(self, event: yaml.Event, depth: int) -> _Part:
         """The part that begins with `event`."""
@@ -212,7 +212,7 @@ class _Composer:
                 f"the file expands to more than {_MAX_TREES} values", "yaml-limits", place, "use fewer aliases"
             )
 
-    def _leaf(self, event: yaml.ScalarEvent, place: Place) -> Leaf:
+    def _leaf(self, event: yaml.ScalarEvent, place: Place) -> ScalarNode:
         self._count(1, place)
         text: str = event.value
         if has_surrogate(text):
@@ -224,17 +224,17 @@ class _Composer:
             self._note(
                 f"unknown tag `{_tag_text(tag)}`", "yaml-unsupported", place, "remove it; tags have no meaning here"
             )
-            return Leaf(text, text, place)
+            return ScalarNode(text, text, place)
         if tag in ("!", "tag:yaml.org,2002:str") or (tag is None and not is_plain):
-            return Leaf(text, text, place)
+            return ScalarNode(text, text, place)
         try:
             value = resolve_scalar(text)
         except ValueError as error:
             self._note(str(error), "out-of-range", place, "quote it if it is meant as text")
-            return Leaf(text, text, place)
+            return ScalarNode(text, text, place)
         if tag is not None and type(value) not in _TAGS[tag]:
             self._note(f"`{text}` does not fit its tag `{_tag_text(tag)}`", "yaml-unsupported", place, "remove the tag")
-        return Leaf(value, text, place)
+        return ScalarNode(value, text, place)
 
     def _check_collection_tag(self, tag: str | None, place: Place) -> None:
         if tag is not None and tag != "!" and tag not in _COLLECTION_TAGS:
@@ -249,25 +249,25 @@ class _Composer:
         parts = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             parts.append(self._part(event, depth + 1))
-        return _around(Items(tuple(part.tree for part in parts), place), parts)
+        return _around(SequenceNode(tuple(part.node for part in parts), place), parts)
 
     def _branch(self, place: Place, depth: int) -> _Part:
         import yaml  # lazy: as in `document`
 
         self._count(1, place)
-        entries: dict[str, Entry] = {}
-        merged: dict[str, Entry] = {}
+        entries: dict[str, MappingEntry] = {}
+        merged: dict[str, MappingEntry] = {}
         parts = []
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key_place = self._at(event.start_mark)
             is_plain = isinstance(event, yaml.ScalarEvent) and not event.style
-            key_tree = self._part(event, depth + 1).tree
-            is_merge = self._merges and is_plain and isinstance(key_tree, Leaf) and key_tree.text == "<<"
+            key_tree = self._part(event, depth + 1).node
+            is_merge = self._merges and is_plain and isinstance(key_tree, ScalarNode) and key_tree.text == "<<"
             key = None if is_merge else self._key(key_tree, is_plain, key_place)
             part = self._part(next(self._events), depth + 1)
             parts.append(part)
             if is_merge:
-                for entry in self._merged(part.tree, key_place):
+                for entry in self._merged(part.node, key_place):
                     merged.setdefault(entry.key, entry)
             if key is None:
                 continue
@@ -276,37 +276,37 @@ class _Composer:
                 hint = f"the first one is in line {first.line}" if first.line else "keep one"
                 self._note(f"the key `{key}` stands twice", "duplicate-key", key_place, hint)
                 continue
-            entries[key] = Entry(key, key_place, part.tree)
-        return _around(Branch(tuple((merged | entries).values()), place), parts)
+            entries[key] = MappingEntry(key, key_place, part.node)
+        return _around(MappingNode(tuple((merged | entries).values()), place), parts)
 
-    def _merged(self, tree: Tree, place: Place) -> Iterator[Entry]:
+    def _merged(self, node: Node, place: Place) -> Iterator[MappingEntry]:
         """The entries that `<<: *a` or `<<: [*a, *b]` brings; of two with one key the first counts."""
-        sources = tree.items if isinstance(tree, Items) else (tree,)
+        sources = node.items if isinstance(node, SequenceNode) else (node,)
         for source in sources:
-            if not isinstance(source, Branch):
+            if not isinstance(source, MappingNode):
                 self._note("`<<` merges mappings alone", "yaml-unsupported", place, "write `<<: *alias`")
                 return
             yield from source.entries
 
-    def _key(self, tree: Tree, is_plain: bool, place: Place) -> str | None:
+    def _key(self, node: Node, is_plain: bool, place: Place) -> str | None:
         """The text of a key, or None where it is refused."""
-        if not isinstance(tree, Leaf):
+        if not isinstance(node, ScalarNode):
             self._note(
                 "a key is text, not a list or a mapping",
                 "yaml-unsupported",
                 place,
                 "quote it if it begins with `[` or `{`",
             )
-        elif tree.value is None:
+        elif node.value is None:
             self._note("a key is missing before `:`", "yaml-unsupported", place, "write `key: value`")
-        elif tree.text == "<<" and is_plain:
+        elif node.text == "<<" and is_plain:
             hint = "write the keys out, or use `key: *alias` for a whole value"
             self._note("merging with `<<` is not part of YAML 1.2", "yaml-unsupported", place, hint)
         else:
-            return tree.text
+            return node.text
         return None
 
-    def _at(self, mark: Mark | None) -> Place:
+    def _at(self, mark: YamlMark | None) -> Place:
         if self._place is not None:
             return self._place
         if mark is None:
@@ -326,9 +326,9 @@ class _Composer:
         raise _Refused
 
 
-def _around(tree: Tree, parts: list[_Part]) -> _Part:
+def _around(node: Node, parts: list[_Part]) -> _Part:
     """The part of a collection around its parts."""
-    return _Part(tree, 1 + sum(part.size for part in parts), 1 + max((part.height for part in parts), default=0))
+    return _Part(node, 1 + sum(part.size for part in parts), 1 + max((part.height for part in parts), default=0))
 
 
 def _events(text: str) -> Iterator[yaml.Event]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from windlass.config import Doc, Finding, OneOrMany, Range
+from windlass.config import Diagnostic, Doc, OneOrMany, Range
 from windlass.train.callbacks.schedules import moment_findings
 from windlass.train.data.config import AnySource
 from windlass.train.duration import Duration
@@ -136,7 +136,7 @@ class BatchSizeConfig(_Common):
     tokens: Annotated[tuple[int, ...], Doc("The batch from there on.")]
     scale_lr: Annotated[bool, Doc("Multiply the learning rate by the root of the growth.")] = False
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         yield from moment_findings("tokens", self.at, self.tokens)
 
@@ -149,7 +149,7 @@ class SequenceLengthConfig(_Common):
     at: Annotated[tuple[Duration, ...], Doc("When.")]
     lengths: Annotated[tuple[int, ...], Doc("Tokens of a row from there on; divisors of the full length.")]
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         yield from moment_findings("lengths", self.at, self.lengths)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from windlass.config import Finding
+from windlass.config import Diagnostic
 from windlass.core.phrases import count
 from windlass.train.duration import Duration
 from windlass.train.progress import Progress, is_reached
@@ -19,7 +19,7 @@ def current_value(first: int, at: Sequence[Duration], values: Sequence[int], pro
     return reached[-1] if reached else first
 
 
-def moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) -> Iterator[Finding]:
+def moment_findings(name: str, at: Sequence[Duration], values: Sequence[int]) -> Iterator[Diagnostic]:
     """What is wrong with moments and their values; `name` is the field of the values."""
     if len(at) != len(values):
         message = f"{count(len(at), 'moment')} for {len(values)} {name}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Duration, Finding, Range
+from windlass.config import Diagnostic, Doc, DurationText, Range
 from windlass.train.duration import Duration as Length
 
 __all__ = ["CheckpointerConfig", "LoadConfig"]
@@ -40,13 +40,13 @@ class CheckpointerConfig:
     folder: Annotated[str, Doc("Local or an URL of fsspec; empty: the task's own, else `checkpoints/NAME`.")] = ""
     every: Annotated[Length | None, Doc("Permanent ones; null: only the last.")] = Length(value=1000, unit="steps")
     ephemeral_every: Annotated[Length | None, Doc("Ones that the next replaces.")] = None
-    every_time: Annotated[float | None, Duration(), Range(min=1), Doc("Ephemeral ones after so long.")] = None
+    every_time: Annotated[float | None, DurationText(), Range(min=1), Doc("Ephemeral ones after so long.")] = None
     at_start: Annotated[bool, Doc("One before the first step.")] = False
     keep: Annotated[int | None, Range(min=1), Doc("Permanent ones that stay, the newest; null: all.")] = None
     is_async: Annotated[bool, Doc("Write in the background while training goes on.")] = True
     load: Annotated[LoadConfig, Doc("Where to begin.")] = LoadConfig()
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no range says."""
         for name, every in (("every", self.every), ("ephemeral_every", self.ephemeral_every)):
             if every is not None and every.value == 0:

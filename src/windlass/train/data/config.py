@@ -8,7 +8,7 @@ from math import isinf
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from windlass.config import Doc, Finding, OneOrMany, Range
+from windlass.config import Diagnostic, Doc, OneOrMany, Range
 from windlass.train.targets.config import TargetConfig
 
 __all__ = ["AnyData", "AnySource", "DataConfig", "LoaderTarget", "SourceConfig", "SourceTarget", "TokenizerConfig"]
@@ -58,7 +58,7 @@ class SourceConfig:
         Doc("Files of booleans (a byte each) for token files, in the same order: where a token counts in the loss."),
     ] = ()
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What ranges do not say."""
         if not all(self.path) or not self.path:
             yield (
@@ -77,12 +77,12 @@ class SourceTarget(TargetConfig):
     ratio: _Ratio = None
     max_repeats: _Repeats = 4.0
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What ranges do not say."""
         yield from _endless(self.ratio)
 
 
-def _endless(ratio: float | None) -> Iterator[Finding]:
+def _endless(ratio: float | None) -> Iterator[Diagnostic]:
     if ratio is not None and isinf(ratio):
         yield "ratio", "`ratio` has no end", "out-of-range", "write a number, such as 1"
 
@@ -131,7 +131,7 @@ class DataConfig:
         bool, Doc("Whether a run goes on from a checkpoint of other data, at the same row number.")
     ] = False
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         for name, tokens in (("batch_tokens", self.batch_tokens), ("microbatch_tokens", self.microbatch_tokens)):
             if tokens is not None and tokens % self.sequence_length:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from windlass.config import Doc, Finding, Range
+from windlass.config import Diagnostic, Doc, Range
 
 __all__ = [
     "AttentionConfig",
@@ -100,7 +100,7 @@ class MoEConfig:
     router_z_loss: Annotated[float, Range(min=0), Doc("Weight of the router's z-loss.")] = 0.0
     shared_hidden: Annotated[int, Range(min=0), Doc("Hidden size of an expert that every token takes; 0: none.")] = 0
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if self.top_k > self.num_experts:
             message = f"a token takes {self.top_k} experts of {self.num_experts}"
@@ -171,7 +171,7 @@ class ModelConfig:
             return None
         return self.window_rope if self.window_rope is not None and self.window_of(layer) is not None else self.rope
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         heads = self.attention.num_heads
         if self.attention.head_dim is None and self.d_model % heads:
@@ -191,7 +191,7 @@ class ModelConfig:
             yield "attention.num_kv_heads", message, "shape-conflict", f"give a divisor of {heads}"
         yield from self._check_windows()
 
-    def _check_windows(self) -> Iterator[Finding]:
+    def _check_windows(self) -> Iterator[Diagnostic]:
         own = self.attention
         if own.window is None and own.window_pattern:
             message = "window_pattern says which layers have a window, and there is none"

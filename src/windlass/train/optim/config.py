@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from windlass.config import Doc, Finding, OneOrMany, Range
+from windlass.config import Diagnostic, Doc, OneOrMany, Range
 from windlass.train.targets.config import TargetConfig
 
 __all__ = [
@@ -35,7 +35,7 @@ class GroupConfig:
     weight_decay: Annotated[float | None, Range(min=0), Doc("Decoupled weight decay.")] = None
     is_frozen: Annotated[bool, Doc("Whether these parameters stay as they are.")] = False
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         own = [name for name in ("lr", "weight_decay") if getattr(self, name) is not None]
         if self.is_frozen and own:
@@ -72,7 +72,7 @@ class AdamWConfig(_Common):
     eps: Annotated[float, Range(above=0, max=1), Doc("Added to the root of the second moment.")] = 1e-8
     is_fused: Annotated[bool | None, Doc("One kernel for all parameters; null: where it is faster.")] = None
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         yield from _betas(self.betas)
 
@@ -84,7 +84,7 @@ class LionConfig(_Common):
     kind: Literal["lion"] = "lion"
     betas: Annotated[tuple[float, ...], Doc("Of the update and of the momentum.")] = (0.9, 0.99)
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         yield from _betas(self.betas)
 
@@ -104,7 +104,7 @@ class _OfMatrices(_Common):
     betas: Annotated[tuple[float, ...], Doc("AdamW's, for the rest.")] = (0.9, 0.95)
     eps: Annotated[float, Range(above=0, max=1), Doc("AdamW's, for the rest.")] = 1e-8
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         yield from _betas(self.betas)
         if self.momentum >= 1.0:
@@ -150,7 +150,7 @@ MatrixConfig: TypeAlias = MuonConfig | NorMuonConfig | DionConfig
 OptimConfig: TypeAlias = AdamWConfig | LionConfig | MatrixConfig | OptimTarget
 
 
-def _betas(betas: tuple[float, ...]) -> Iterator[Finding]:
+def _betas(betas: tuple[float, ...]) -> Iterator[Diagnostic]:
     if len(betas) != 2:
         message = f"`betas` has {len(betas)} {'number' if len(betas) == 1 else 'numbers'}, and takes 2"
         yield "betas", message, "wrong-value", "write two numbers, such as [0.9, 0.95]"

@@ -20,14 +20,14 @@ from windlass.train.optim.schedule_config import (
 )
 
 if TYPE_CHECKING:
-    from windlass.config import Finding
+    from windlass.config import Diagnostic
 
 __all__ = ["schedule_findings"]
 
 
 def schedule_findings(
     schedule: ScheduleConfig, duration: Duration, batch_tokens: int | None, path: str = "schedule"
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     """Parts of a schedule that do not fit into its length; lengths in epochs are known only with the data at hand.
 
     Args:
@@ -44,7 +44,7 @@ def schedule_findings(
     yield from _parts(schedule, over or duration, "`over`" if over else "the run", rates, path)
 
 
-def _sequential(schedule: SequentialConfig, duration: Duration, rates: Rates, path: str) -> Iterator[Finding]:
+def _sequential(schedule: SequentialConfig, duration: Duration, rates: Rates, path: str) -> Iterator[Diagnostic]:
     for place, part in enumerate(schedule.parts):
         over = getattr(part, "over", None)
         if over is not None:
@@ -60,7 +60,7 @@ def _sequential(schedule: SequentialConfig, duration: Duration, rates: Rates, pa
         yield f"{path}.lengths", message, "schedule-too-long", "shorten them, or raise `duration`"
 
 
-def _periods(schedule: WSDSConfig, duration: Duration, rates: Rates, path: str) -> Iterator[Finding]:
+def _periods(schedule: WSDSConfig, duration: Duration, rates: Rates, path: str) -> Iterator[Diagnostic]:
     total = _length(duration, duration, rates)
     sizes = [_length(period, duration, rates) for period in schedule.periods]
     warmup = _length(schedule.warmup, duration, rates)
@@ -91,7 +91,7 @@ def _parts(
     what: str,
     rates: Rates,
     path: str,
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     total, warmup = _length(length, length, rates), _length(schedule.warmup, length, rates)
     if total is None or warmup is None:
         return

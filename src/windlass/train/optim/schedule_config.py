@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from windlass.config import Doc, Finding, Range
+from windlass.config import Diagnostic, Doc, Range
 from windlass.train.duration import Duration
 from windlass.train.targets.config import TargetConfig
 
@@ -76,7 +76,7 @@ class InverseSqrtConfig(_Warm):
 
     kind: Literal["inverse-sqrt"] = "inverse-sqrt"
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if self.warmup.value == 0:
             yield "warmup", "the peak times sqrt(0 / step) is nothing", "wrong-value", "give it a warm-up"
@@ -111,7 +111,7 @@ class PowerConfig(_Warm):
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak after that decay.")] = 0.0
     over: Annotated[Duration | None, Doc("Length of the schedule; null: the run's `duration`.")] = None
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if self.warmup.value == 0:
             yield "warmup", "a power of position / 0 has no value", "wrong-value", "give it a warm-up"
@@ -137,7 +137,7 @@ class WSDSConfig(_Warm):
     peaks: Annotated[tuple[float, ...], Doc("Share of the peak in each period; empty: all of it.")] = ()
     final: Annotated[float, Range(min=0, max=1), Doc("Share of the peak at the end of each period.")] = 0.0
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if not self.periods:
             yield "periods", "there are no periods", "wrong-value", "write lengths such as [1000steps, 2000steps]"
@@ -175,7 +175,7 @@ class SequentialConfig:
     parts: Annotated[tuple[PartConfig, ...], Doc("The schedules.")]
     lengths: Annotated[tuple[Duration, ...], Doc("Of all parts but the last.")]
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         num_parts, num_lengths = len(self.parts), len(self.lengths)
         if not num_parts:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from windlass.config import Doc, Finding, Range
+from windlass.config import Diagnostic, Doc, Range
 
 __all__ = [
     "BudgetCheckpointing",
@@ -99,7 +99,7 @@ class StrictConfig:
         int, Range(min=1), Doc("Parts of a batch, a power of two, whose gradients are summed in a fixed tree.")
     ] = 4
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if self.shards & (self.shards - 1):
             yield "shards", f"shards {self.shards} is no power of two", "wrong-value", "write 1, 2, 4, 8, ..."
@@ -129,7 +129,7 @@ class ParallelConfig:
     float8: Annotated[Float8Config | None, Doc("Matrix products in float8 (unproven on hardware).")] = None
     strict: Annotated[StrictConfig | None, Doc("The same bits on any number of processes.")] = None
 
-    def check(self) -> Iterator[Finding]:
+    def check(self) -> Iterator[Diagnostic]:
         """What no single field can see."""
         if isinstance(self.checkpointing, BudgetCheckpointing) and not self.compile:
             message = "a budget for checkpointing is kept by the compiler, and `compile` is off"

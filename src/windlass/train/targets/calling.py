@@ -7,9 +7,9 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from windlass.config.decode import Decoder
-from windlass.config.document import Branch, Entry, Items, Tree, tree_of_data
+from windlass.config.document import MappingEntry, MappingNode, Node, SequenceNode, node_of_data
+from windlass.config.field_types import fields_of
 from windlass.config.path import join_path
-from windlass.config.shape import fields_of
 from windlass.core.errors import Place, Problem, SpecError, WindlassError
 from windlass.train.reference import place_of_error
 from windlass.train.targets.config import TargetConfig
@@ -80,9 +80,9 @@ def check_target(config: TargetConfig, part: str, where: str, origins: Mapping[s
     if signature.takes_any:
         extra = {name: known.pop(name) for name in list(known) if name not in fields}
     path = (*where.split("."), "args")
-    tree = _placed(tree_of_data(known, ""), path, places, here or Place(where))
+    node = _placed(node_of_data(known, ""), path, places, here or Place(where))
     decoder = Decoder(signature.schema)
-    made = decoder.decode(tree, path)
+    made = decoder.decode(node, path)
     found.problems += [_of_target(problem, config) for problem in decoder.problems]
     found.origins = {name: place for name, place in decoder.origins.items() if place.source}
     if not found.problems:
@@ -98,21 +98,21 @@ def _of_target(problem: Problem, config: TargetConfig) -> Problem:
     return problem
 
 
-def _placed(tree: Tree, path: tuple[str, ...], origins: Mapping[str, Place], outer: Place) -> Tree:
+def _placed(node: Node, path: tuple[str, ...], origins: Mapping[str, Place], outer: Place) -> Node:
     """The tree with the places where its parts were written."""
     place = origins.get(join_path(path), outer)
-    if isinstance(tree, Branch):
-        entries = tuple(_entry(entry, (*path, entry.key), origins, place) for entry in tree.entries)
-        return Branch(entries, place)
-    if isinstance(tree, Items):
-        items = (_placed(item, (*path, str(number)), origins, place) for number, item in enumerate(tree.items))
-        return Items(tuple(items), place)
-    return type(tree)(tree.value, tree.text, place)
+    if isinstance(node, MappingNode):
+        entries = tuple(_entry(entry, (*path, entry.key), origins, place) for entry in node.entries)
+        return MappingNode(entries, place)
+    if isinstance(node, SequenceNode):
+        items = (_placed(item, (*path, str(number)), origins, place) for number, item in enumerate(node.items))
+        return SequenceNode(tuple(items), place)
+    return type(node)(node.value, node.text, place)
 
 
-def _entry(entry: Entry, path: tuple[str, ...], origins: Mapping[str, Place], outer: Place) -> Entry:
-    tree = _placed(entry.tree, path, origins, outer)
-    return Entry(entry.key, tree.place, tree)
+def _entry(entry: MappingEntry, path: tuple[str, ...], origins: Mapping[str, Place], outer: Place) -> MappingEntry:
+    node = _placed(entry.node, path, origins, outer)
+    return MappingEntry(entry.key, node.place, node)
 
 
 def whole_target(config: TargetConfig, part: str, where: str) -> Callable[..., Any]:

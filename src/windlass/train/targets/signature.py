@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from windlass.config.annotations import Free
 from windlass.config.encode import plain
-from windlass.config.shape import fields_of, shape_of
+from windlass.config.field_types import field_type_of, fields_of
 from windlass.core.errors import UsageError
 from windlass.train.reference import load_reference
 
@@ -41,7 +41,7 @@ class Signature:
         """All fields as plain data, defaults included; without defaults that no file can hold."""
         found = {}
         for name, field in fields_of(self.schema).items():
-            data = plain(getattr(values, name), field.shape, keep_defaults=True)
+            data = plain(getattr(values, name), field.type, keep_defaults=True)
             if _is_plain(data):
                 found[name] = data
         return found
@@ -118,7 +118,7 @@ def _same(value: object) -> object:
 def _readable(hint: Any) -> Any:
     """The annotation as far as a file can hold it: options of a union that it cannot are left out; else anything goes."""
     try:
-        shape_of(hint)
+        field_type_of(hint)
     except TypeError:
         pass
     else:

@@ -49,7 +49,7 @@ class TrainVerb(PlanningVerb):
 
 @cache
 def _recipe_keys() -> tuple[str, ...]:
-    from windlass.config.shape import fields_of  # lazy: only words that look like options need it
+    from windlass.config.field_types import fields_of  # lazy: only words that look like options need it
     from windlass.train.recipe import Recipe
 
     return tuple(fields_of(Recipe))

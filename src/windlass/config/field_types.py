@@ -1,4 +1,4 @@
-"""What a type accepts: annotations of dataclasses, read once into a small tree of shapes."""
+"""What a type accepts: annotations of dataclasses, read once into a small tree of field types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from windlass.config.annotations import (
     Doc,
-    Duration,
+    DurationText,
     Free,
     Key,
     Name,
@@ -22,46 +22,46 @@ from windlass.config.annotations import (
     Planned,
     Range,
     ScalarText,
-    Size,
+    SizeText,
 )
 from windlass.core.dataclass import dataclass
 
 __all__ = [
-    "Boolean",
-    "Choice",
+    "BooleanType",
+    "ChoiceType",
     "Field",
-    "Float",
+    "FieldType",
+    "FloatType",
     "Free",
-    "Integer",
-    "ListOf",
-    "MapOf",
-    "Null",
-    "OneOf",
-    "Record",
-    "Shape",
-    "Text",
+    "IntegerType",
+    "ListType",
+    "MapType",
+    "NullType",
+    "OneOfType",
+    "RecordType",
+    "TextType",
+    "field_type_of",
     "fields_of",
     "key_shorthands",
-    "shape_of",
-    "short_shape",
+    "shorthand_type",
     "tag_of",
 ]
 
 
-class Null:
+class NullType:
     """`null` only."""
 
     __slots__ = ()
 
 
-class Boolean:
+class BooleanType:
     """`true` or `false`."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Integer:
+class IntegerType:
     """A whole number, or a size in bytes."""
 
     range: Range = Range()
@@ -69,7 +69,7 @@ class Integer:
 
 
 @dataclass(frozen=True, slots=True)
-class Float:
+class FloatType:
     """A number, or a duration in seconds."""
 
     range: Range = Range()
@@ -77,8 +77,8 @@ class Float:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """Text, perhaps of a given form."""
+class TextType:
+    """TextType, perhaps of a given form."""
 
     rule: Name | Pattern | None = None
     is_scalar: bool = False
@@ -86,7 +86,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceType:
     """One of a few values; for an enum its members' values. Planned ones are never suggested."""
 
     values: tuple[str | int | bool, ...]
@@ -100,37 +100,49 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class ListOf:
+class ListType:
     """A list of items of one shape; held as a tuple unless the annotation says `list`."""
 
-    item: Shape
+    item: FieldType
     is_one_or_many: bool = False
     is_tuple: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf:
+class MapType:
     """Keys of the user's choice to values of one shape."""
 
-    key: Text
-    item: Shape
+    key: TextType
+    item: FieldType
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordType:
     """A dataclass; its fields by `fields_of`."""
 
     cls: type[object]
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOfType:
     """Any of several shapes."""
 
-    options: tuple[Shape, ...]
+    options: tuple[FieldType, ...]
 
 
-Shape: TypeAlias = Null | Boolean | Integer | Float | Text | Choice | Free | ListOf | MapOf | Record | OneOf
+FieldType: TypeAlias = (
+    NullType
+    | BooleanType
+    | IntegerType
+    | FloatType
+    | TextType
+    | ChoiceType
+    | Free
+    | ListType
+    | MapType
+    | RecordType
+    | OneOfType
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +151,7 @@ class Field:
 
     name: str
     key: str
-    shape: Shape
+    type: FieldType
     doc: str
     is_required: bool
     default: typing.Callable[[], object]
@@ -171,7 +183,7 @@ def _read_fields(cls: type[object]) -> Mapping[str, Field]:
 def _field(field: dataclasses.Field[object], hint: object, cls: type[object]) -> Field:
     notes = _notes(hint)
     try:
-        shape = shape_of(hint)
+        field_type = field_type_of(hint)
     except TypeError as error:
         raise TypeError(f"{cls.__qualname__}.{field.name}: {error}") from None
     is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
@@ -182,7 +194,7 @@ def _field(field: dataclasses.Field[object], hint: object, cls: type[object]) ->
     return Field(
         name=field.name,
         key=next((note.name for note in notes if isinstance(note, Key)), field.name),
-        shape=shape,
+        type=field_type,
         doc=next((note.text for note in reversed(notes) if isinstance(note, Doc)), ""),
         is_required=is_required,
         default=default,
@@ -203,23 +215,23 @@ def key_shorthands(cls: type[object]) -> Mapping[str, str]:
     return found
 
 
-def short_shape(cls: type[object]) -> Shape | None:
+def shorthand_type(cls: type[object]) -> FieldType | None:
     """What the dataclass's `from_shorthand` takes; None where it has no short form."""
     method: object = getattr(cls, "from_shorthand", None)
-    return None if method is None else shape_of(typing.get_type_hints(method, include_extras=True)["value"])
+    return None if method is None else field_type_of(typing.get_type_hints(method, include_extras=True)["value"])
 
 
 def tag_of(cls: type[object]) -> tuple[str | int | bool, ...]:
     """The values of the `kind` field that select this dataclass in a union; empty without one."""
     field = fields_of(cls).get("kind")
-    return field.shape.values if field is not None and isinstance(field.shape, Choice) else ()
+    return field.type.values if field is not None and isinstance(field.type, ChoiceType) else ()
 
 
-def shape_of(hint: object, notes: tuple[object, ...] = ()) -> Shape:
+def field_type_of(hint: object, notes: tuple[object, ...] = ()) -> FieldType:
     """Read one annotation; raises TypeError for a type that has no form in a file."""
     origin = typing.get_origin(hint)
     if origin is Annotated:
-        return shape_of(typing.get_args(hint)[0], (*_notes(hint), *notes))
+        return field_type_of(typing.get_args(hint)[0], (*_notes(hint), *notes))
     for note in notes:
         if isinstance(note, Free):
             return note
@@ -227,52 +239,52 @@ def shape_of(hint: object, notes: tuple[object, ...] = ()) -> Shape:
         return _union(typing.get_args(hint), notes)
     if origin is Literal:
         planned = next((note.values for note in notes if isinstance(note, Planned)), ())
-        return Choice(typing.get_args(hint), planned=planned)
+        return ChoiceType(typing.get_args(hint), planned=planned)
     if origin in (tuple, list):
         return _list(hint, notes)
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
         key, item = typing.get_args(hint)
-        key_shape = shape_of(key)
-        if not isinstance(key_shape, Text):
+        key_type = field_type_of(key)
+        if not isinstance(key_type, TextType):
             raise TypeError(f"the keys of {hint} are not text")
-        return MapOf(key_shape, shape_of(item))
+        return MapType(key_type, field_type_of(item))
     if isinstance(hint, type):
         return _plain(hint, notes)
     raise TypeError(f"{hint} has no form in a file")
 
 
-def _plain(hint: type[object], notes: tuple[object, ...]) -> Shape:
+def _plain(hint: type[object], notes: tuple[object, ...]) -> FieldType:
     bounds = next((note for note in notes if isinstance(note, Range)), Range())
     if hint is type(None):
-        return Null()
+        return NullType()
     if hint is bool:
-        return Boolean()
+        return BooleanType()
     if hint is int:
-        return Integer(bounds, any(isinstance(note, Size) for note in notes))
+        return IntegerType(bounds, any(isinstance(note, SizeText) for note in notes))
     if hint is float:
-        return Float(bounds, any(isinstance(note, Duration) for note in notes))
+        return FloatType(bounds, any(isinstance(note, DurationText) for note in notes))
     if hint is str or hint is Path:
         rule = next((note for note in notes if isinstance(note, Name | Pattern)), None)
-        return Text(rule, any(isinstance(note, ScalarText) for note in notes), hint is Path)
+        return TextType(rule, any(isinstance(note, ScalarText) for note in notes), hint is Path)
     if issubclass(hint, enum.Enum):
-        return Choice(tuple(member.value for member in hint), hint)
+        return ChoiceType(tuple(member.value for member in hint), hint)
     if dataclasses.is_dataclass(hint):
-        return Record(hint)
+        return RecordType(hint)
     raise TypeError(f"{hint.__qualname__} has no form in a file")
 
 
-def _union(options: Sequence[object], notes: tuple[object, ...]) -> OneOf:
-    shapes = tuple(shape_of(option, notes) for option in options)
-    records = [shape.cls for shape in shapes if isinstance(shape, Record)]
+def _union(options: Sequence[object], notes: tuple[object, ...]) -> OneOfType:
+    field_types = tuple(field_type_of(option, notes) for option in options)
+    records = [field_type.cls for field_type in field_types if isinstance(field_type, RecordType)]
     if len(records) > 1 and not all(tag_of(cls) for cls in records):
         names = " | ".join(cls.__qualname__ for cls in records)
         raise TypeError(f"{names}: a union of dataclasses needs a field `kind` of a Literal type in each")
-    return OneOf(shapes)
+    return OneOfType(field_types)
 
 
-def _list(hint: object, notes: tuple[object, ...]) -> ListOf:
+def _list(hint: object, notes: tuple[object, ...]) -> ListType:
     is_tuple = typing.get_origin(hint) is tuple
     arguments = typing.get_args(hint)
     if is_tuple and (len(arguments) != 2 or arguments[1] is not ...):
         raise TypeError(f"{hint} is not tuple[T, ...]")
-    return ListOf(shape_of(arguments[0]), any(isinstance(note, OneOrMany) for note in notes), is_tuple)
+    return ListType(field_type_of(arguments[0]), any(isinstance(note, OneOrMany) for note in notes), is_tuple)
