@@ -193,4 +193,4 @@ def test_samples_are_valid_profiles() -> None:
     site = beaker_site()
     assert site.profile is not None
     text = config.to_yaml(site.profile)
-    assert config.load(Profile, text, source="lab").value == from_data(Profile, dict(site.lore), source="lab")
+    assert config.load(Profile, text, source="lab").value == from_data(Profile, dict(site.profile_data), source="lab")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.plan import Plan
 from windlass.plan.codec import decode, encode
 from windlass.plan.site import MachineResources, Site
+from windlass.sites import Profile
 
 
 def data() -> Any:
@@ -55,3 +57,14 @@ def test_numbers_keep_their_kind() -> None:
     assert read == site
     assert read.machine is not None
     assert type(read.machine.num_cpus) is float
+
+
+def test_a_site_keeps_its_decoded_profile() -> None:
+    profile = Profile(name="lab", kind="slurm")
+    site = Site.of(profile)
+    assert site.profile is profile
+    read = decode(Site, encode(site))
+    assert read.profile == profile
+    assert read.profile is read.profile
+    assert replace(read, partition="gpu").profile is read.profile
+    assert Site().profile is None

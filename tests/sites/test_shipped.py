@@ -7,6 +7,7 @@ import pytest
 from scripts.check_committed import REGISTRY_HOSTS
 from scripts.tree import ROOT
 from windlass import config
+from windlass.plan.codec import decode, encode
 from windlass.plan.site import Site
 from windlass.sites import find_site, shipped_names
 from windlass.sites.profile import Fabric
@@ -27,7 +28,7 @@ def test_a_shipped_profile_is_whole_and_says_where_it_comes_from(name: str, tmp_
     assert profile.about
     assert profile.sources
     assert all(source.seen or source.status == "unverified" for source in profile.sources)
-    assert Site.of(profile).profile == profile
+    assert decode(Site, encode(Site.of(profile))).profile == profile
 
 
 @pytest.mark.parametrize("name", fabric_names())

@@ -215,7 +215,7 @@ def _with_folders(site: Site, experiment: spec.Experiment) -> Site:
 
 def check_added(site: Site, home: Home) -> None:
     """Refuse a profile that windlass ships: it says nothing of the way there, so a launch would reach whatever is here."""
-    if not site.lore:
+    if not site.profile_data:
         return
     from windlass.sites.store import sites_folder  # lazy: a local launch needs no profile
 

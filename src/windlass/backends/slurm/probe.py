@@ -95,7 +95,7 @@ def probe(shell: SiteShell, name: str, *, ssh: str = "", today: str, base: Profi
     Args:
         ssh: `user@host` of the shell, for the profile; empty: this machine.
         today: YYYY-MM-DD, the date of the facts.
-        base: a profile whose lore is kept (variables, modules, overrides); facts that were measured replace its own.
+        base: a profile whose written parts are kept (variables, modules, overrides); facts that were measured replace its own.
 
     Raises:
         UnreachableError: the site, or its Slurm, does not answer.

@@ -30,7 +30,7 @@ def add_site(
     Args:
         home: WINDLASS_HOME.
         ssh: login node; empty: this machine.
-        base: site whose lore is kept; empty: the user's own of this name, or else the shipped one, if there is one.
+        base: site whose written parts are kept; empty: the user's own of this name, or else the shipped one, if there is one.
         overrides: fields of the profile, `scheduler.account=abc`.
         today: YYYY-MM-DD, for the sources.
 
