@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.backends import Backend, JobState
-from windlass.backends.local import LocalBackend
+from windlass.backends.local.backend import LocalBackend
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.record.state import State
 from windlass.testing.conformance import BackendConformance, JobBench

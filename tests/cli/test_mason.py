@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Windlass
-from windlass.backends.beaker.seen import Workload
+from windlass.backends.beaker.values import ExperimentRef
 from windlass.compat.mason.flags import FLAGS, OWN, RETIRED
 from windlass.core.errors import PreconditionError
 
@@ -32,9 +32,9 @@ class _Service:
 
     def create(
         self, spec: Mapping[str, Any], *, workspace: str = "", name: str = "", is_mine: bool = False
-    ) -> Workload:
+    ) -> ExperimentRef:
         _Service.made = (*_Service.made, {"spec": dict(spec), "workspace": workspace, "name": name, "is_mine": is_mine})
-        return Workload(id="01EX", name=name, url="https://beaker.example/ex/01EX")
+        return ExperimentRef(id="01EX", name=name, url="https://beaker.example/ex/01EX")
 
     def close(self) -> None:
         """Nothing to close."""
@@ -123,7 +123,7 @@ def test_a_launch_is_sent_once_under_its_name(windlass: Windlass, service: type[
 def test_an_interrupted_launch_says_where_to_look(
     windlass: Windlass, service: type[_Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*args: Any, **options: Any) -> Workload:
+    def interrupted(*args: Any, **options: Any) -> ExperimentRef:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(service, "create", interrupted)

@@ -20,9 +20,9 @@ from tests.hostile.mutations import mutated, mutated_words
 from tests.hostile.trying import Target, write
 from windlass.backends.beaker.account import _read as read_account
 from windlass.backends.site_shell import ShellResult
-from windlass.backends.slurm.commands import SlurmCommands, completion_file, read_completions, read_past
+from windlass.backends.slurm.client import SlurmClient, completion_file, read_completions, read_past
+from windlass.backends.slurm.explain import can_start, why_it_waits, why_suspended
 from windlass.backends.slurm.probe import profile_of, sections_of
-from windlass.backends.slurm.reasons import can_start, why_it_waits, why_suspended
 from windlass.config import load
 from windlass.core.errors import WindlassError
 from windlass.core.process import Completed
@@ -251,7 +251,7 @@ _SITE = load(Profile, "name: here\nkind: slurm\nfs:\n  shared: /shared\n", sourc
 
 
 def _client(folder: Path, text: str) -> None:
-    commands = SlurmCommands(_SITE, _Shell(text))
+    commands = SlurmClient(_SITE, _Shell(text))
     commands.jobs()
     commands.past(["play"])
     commands.reasons("n1")

@@ -14,7 +14,7 @@ from tests.backends.slurm.dressing import dressed, lab_profile
 from tests.lab.slurm import LOGIN, SlurmLab
 from windlass.backends import JobState
 from windlass.backends.site_shell import SshShell
-from windlass.backends.slurm import SlurmBackend
+from windlass.backends.slurm.backend import SlurmBackend
 from windlass.core.errors import UnreachableError
 from windlass.core.names import new_token
 from windlass.launch.client import client_journal

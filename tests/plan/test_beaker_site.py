@@ -7,7 +7,7 @@ import pytest
 
 from tests.plan.sample_beaker import PLACE, beaker_plan, beaker_site
 from windlass import config
-from windlass.backends.beaker.spec import experiment_spec
+from windlass.backends.beaker.render import experiment_spec
 from windlass.config import from_data
 from windlass.core.errors import SpecError
 from windlass.plan import Plan, RunPaths, choose_site, job_document

@@ -48,16 +48,16 @@ def backend_for(
     """
     name = site.backend
     if name == "local":
-        from windlass.backends.local import LocalBackend  # lazy: only the backend in use is imported
+        from windlass.backends.local.backend import LocalBackend  # lazy: only the backend in use is imported
 
         return LocalBackend()
     if name == "docker":
-        from windlass.backends.docker import DockerBackend  # lazy: as above
+        from windlass.backends.docker.backend import DockerBackend  # lazy: as above
 
         return DockerBackend(site.name)
     profile = site.profile
     if name == "slurm" and profile is not None:
-        from windlass.backends.slurm import SlurmBackend  # lazy: as above
+        from windlass.backends.slurm.backend import SlurmBackend  # lazy: as above
 
         return SlurmBackend(profile, push=push, patience_s=patience_s)
     if name == "beaker" and profile is not None:

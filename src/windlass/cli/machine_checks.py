@@ -204,7 +204,7 @@ def _has_pidfd() -> bool:
 
 def _engines() -> Iterator[Check]:
     """Whether `--on docker` and `--on podman` work here; they need not."""
-    from windlass.backends.docker import check_engine  # lazy: beside the check that needs it
+    from windlass.backends.docker.backend import check_engine  # lazy: beside the check that needs it
 
     for program in ("docker", "podman"):
         if shutil.which(program) is None:

@@ -10,7 +10,7 @@ from dataclasses import field
 from pathlib import Path
 
 from windlass.backends import JobState, Observation, Rendered, Submission
-from windlass.backends.local import LocalBackend
+from windlass.backends.local.backend import LocalBackend
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.supervise.job import JobDocument

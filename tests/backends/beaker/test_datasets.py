@@ -8,8 +8,8 @@ import pytest
 
 from tests.backends.beaker.sample_jobs import plain_spec
 from windlass.backends.beaker import datasets
-from windlass.backends.beaker.seen import FileSeen
 from windlass.backends.beaker.service import BeakerService
+from windlass.backends.beaker.values import BeakerFile
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.testing.beaker import FakeBeaker
 
@@ -88,7 +88,7 @@ def test_a_file_that_leads_out_is_refused(
     service: BeakerService, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = service.create_dataset("folder", folder)
-    bad = FileSeen(path="../outside", size=3)
+    bad = BeakerFile(path="../outside", size=3)
     monkeypatch.setattr(service, "files", lambda dataset, prefix="": (bad,))
     with pytest.raises(PreconditionError) as caught:
         service.download(made, tmp_path / "back")

@@ -12,14 +12,14 @@ import pytest
 from tests.backends.beaker.sample_jobs import plain_spec
 from windlass.backends.beaker import client, following
 from windlass.backends.beaker.following import LogFile, follow_all, keep_all, log_name
-from windlass.backends.beaker.seen import JobSeen, LogLine
 from windlass.backends.beaker.service import BeakerService
+from windlass.backends.beaker.values import BeakerJob, BeakerLogLine
 from windlass.core.errors import NotFoundError, UnreachableError
 from windlass.testing.beaker import FakeBeaker, Status
 
 
-def line(at_ns: int, text: str) -> LogLine:
-    return LogLine(at_ns=at_ns, message=text.encode())
+def line(at_ns: int, text: str) -> BeakerLogLine:
+    return BeakerLogLine(at_ns=at_ns, message=text.encode())
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def line(at_ns: int, text: str) -> LogLine:
     [("main", "main-2.1.log"), ("", "task-01J-2.1.log"), ("../../up", "..-..-up-2.1.log"), ("a b/c", "a-b-c-2.1.log")],
 )
 def test_the_name_of_a_log_stays_in_its_folder(task: str, name: str) -> None:
-    assert log_name(JobSeen(id="j", task=task, task_id="01J", rank=2, size=3, attempt=1, status="running")) == name
+    assert log_name(BeakerJob(id="j", task=task, task_id="01J", rank=2, size=3, attempt=1, status="running")) == name
 
 
 def test_a_log_file_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ class TestFollowing:
         made = service.create(plain_spec(line, replicas=2, propagatePreemption=True), name="followed")
         told: list[tuple[int, int, str]] = []
 
-        def tell(job: JobSeen, one: LogLine) -> None:
+        def tell(job: BeakerJob, one: BeakerLogLine) -> None:
             told.append((job.rank, job.attempt, one.message.decode().strip()))
             if {(0, 2, "at 0"), (1, 2, "at 1")} <= {*told}:
                 (tmp_path / "told").touch()
@@ -139,7 +139,7 @@ class TestFollowing:
         beaker.wait_for_line(made.id, "1")
         told: list[str] = []
 
-        def tell(job: JobSeen, one: LogLine) -> None:
+        def tell(job: BeakerJob, one: BeakerLogLine) -> None:
             told.append(one.message.decode().strip())
             if told == ["1", "2"]:
                 beaker.stop()

@@ -15,7 +15,7 @@ from tests.backends.beaker.sample_jobs import plain_spec
 from windlass.backends.beaker import client, experiments
 from windlass.backends.beaker.account import BeakerAccount, read_account
 from windlass.backends.beaker.service import BeakerService
-from windlass.backends.beaker.submission import check_secrets
+from windlass.backends.beaker.submit import check_secrets
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, UsageError
 from windlass.testing.beaker import FakeBeaker, Status
 

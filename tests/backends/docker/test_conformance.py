@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab.docker import BASE, DockerLab
 from windlass.backends import Backend
-from windlass.backends.docker import DockerBackend
+from windlass.backends.docker.backend import DockerBackend
 from windlass.supervise.container.engine import engine_variables
 from windlass.supervise.job import Container, JobDocument
 from windlass.testing.conformance import BackendConformance, JobBench

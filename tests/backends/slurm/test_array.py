@@ -12,12 +12,12 @@ import pytest
 from tests.backends.slurm.dressing import dressed, lab_profile
 from tests.backends.slurm.fake_shell import FakeShell, listing
 from tests.backends.slurm.test_backend import NOBODY, Numbers
-from tests.backends.slurm.test_script import ARCHIVE, document
+from tests.backends.slurm.test_render import ARCHIVE, document
 from tests.lab.slurm import SlurmLab
 from windlass.backends import CanSubmitMany, JobState, Rendered
 from windlass.backends.site_shell import ShellResult
-from windlass.backends.slurm import SlurmBackend
-from windlass.backends.slurm.script import array_script
+from windlass.backends.slurm.backend import SlurmBackend
+from windlass.backends.slurm.render import array_script
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.core.errors import UnreachableError
 from windlass.record.state import State

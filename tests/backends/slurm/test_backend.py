@@ -12,11 +12,11 @@ import pytest
 
 from tests.backends.slurm.dressing import lab_profile
 from tests.backends.slurm.fake_shell import FakeShell, Reply, listing
-from tests.backends.slurm.test_script import ARCHIVE, document
+from tests.backends.slurm.test_render import ARCHIVE, document
 from windlass.backends import JobState, Rendered, Submission
 from windlass.backends.site_shell import ShellResult
-from windlass.backends.slurm import SlurmBackend
-from windlass.backends.slurm.commands import completion_file
+from windlass.backends.slurm.backend import SlurmBackend
+from windlass.backends.slurm.client import completion_file
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm.scheduler import mark_of
@@ -344,7 +344,7 @@ def test_names_and_comments_of_others_confuse_nothing(site: Site) -> None:
 @pytest.fixture
 def hurried(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A site at which nothing waits for a node to be drained."""
-    monkeypatch.setattr("windlass.backends.slurm.failed_start._DRAINED_WITHIN_S", 0.0)
+    monkeypatch.setattr("windlass.backends.slurm.observe._DRAINED_WITHIN_S", 0.0)
     return site
 
 
@@ -421,7 +421,7 @@ def test_a_number_given_twice_tells_that_the_controller_forgot(hurried: Site, ha
 def test_accounting_says_whether_a_person_cancelled_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, cause: str
 ) -> None:
-    monkeypatch.setattr("windlass.backends.slurm.failed_start._DRAINED_WITHIN_S", 0.0)
+    monkeypatch.setattr("windlass.backends.slurm.observe._DRAINED_WITHIN_S", 0.0)
     site = Site(tmp_path, has_accounting=True)
     job = site.submit()
     entry = row("11", 1, "CANCELLED", nodes="n1")

@@ -10,7 +10,7 @@ from tests.backends.slurm.dressing import dressed, lab_profile
 from tests.lab.slurm import SlurmLab
 from windlass.backends import Backend
 from windlass.backends.site_shell import SshShell
-from windlass.backends.slurm import SlurmBackend
+from windlass.backends.slurm.backend import SlurmBackend
 from windlass.supervise.job import JobDocument
 from windlass.testing.conformance import BackendConformance
 

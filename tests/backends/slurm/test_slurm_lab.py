@@ -17,7 +17,7 @@ from tests.backends.slurm.dressing import dressed, lab_profile
 from tests.lab.slurm import SlurmLab
 from windlass.backends import JobState, Rendered, Submission
 from windlass.backends.site_shell import LocalShell, ShellResult
-from windlass.backends.slurm import SlurmBackend
+from windlass.backends.slurm.backend import SlurmBackend
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.record.causes import Cause
 from windlass.record.state import State

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.gantry.conftest import Pushed
-from windlass.backends.beaker import BeakerService, Workload
+from windlass.backends.beaker import BeakerService, ExperimentRef
 from windlass.cli.program import main
 from windlass.cli.verbs.compat import gantry
 from windlass.compat.gantry import Recipe
@@ -208,7 +208,7 @@ def test_an_end_that_could_not_be_told_to_beaker_is_told_to_the_user(capfd: pyte
         def cancel(self, experiment: str, reason: str) -> None:
             raise UnreachableError("Beaker cannot be reached", hint="", code="beaker-unreachable")
 
-    made = [Workload(id="01X", name="run", url="")]
+    made = [ExperimentRef(id="01X", name="run", url="")]
     assert gantry._interrupted(Away(), made) == 130  # type: ignore[arg-type]  # all that is asked of a service
     said = "run may go on: Beaker cannot be reached; windlass beaker cancel 01X\n"
     assert capfd.readouterr().err == said

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from windlass.backends.beaker.seen import JobSeen, LogLine, Seen
+from windlass.backends.beaker.values import BeakerExperiment, BeakerJob, BeakerLogLine
 from windlass.compat.gantry.following import Following, follow
 from windlass.core.clock import FakeClock
 from windlass.core.errors import UnreachableError, UsageError, WaitTimeoutError
@@ -15,16 +15,16 @@ from windlass.core.errors import UnreachableError, UsageError, WaitTimeoutError
 FOREVER = Following.of(show_logs=True)
 
 
-def job(attempt: int, **facts: object) -> JobSeen:
-    plain = JobSeen(id=f"j{attempt}", task="main", task_id="t", rank=0, size=1, attempt=attempt, status="queued")
+def job(attempt: int, **facts: object) -> BeakerJob:
+    plain = BeakerJob(id=f"j{attempt}", task="main", task_id="t", rank=0, size=1, attempt=attempt, status="queued")
     return replace(plain, **facts)  # type: ignore[arg-type]
 
 
-def running(attempt: int) -> JobSeen:
+def running(attempt: int) -> BeakerJob:
     return job(attempt, status="running", started_ns=1, node="host")
 
 
-def over(attempt: int, **facts: object) -> JobSeen:
+def over(attempt: int, **facts: object) -> BeakerJob:
     return replace(running(attempt), **{"status": "canceled", "finalized_ns": 2, **facts})  # type: ignore[arg-type]
 
 
@@ -32,25 +32,25 @@ def over(attempt: int, **facts: object) -> JobSeen:
 class Script:
     """What Beaker shows at each look; the last scene stays."""
 
-    scenes: list[tuple[list[JobSeen], str]]
-    lines: Mapping[str, list[LogLine]] = field(default_factory=dict)
+    scenes: list[tuple[list[BeakerJob], str]]
+    lines: Mapping[str, list[BeakerLogLine]] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     canceled: list[str] = field(default_factory=list)
     at: int = -1
     num_asked: int = 0
 
-    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
+    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
         self.at = min(self.at + 1, len(self.scenes) - 1)
         return tuple(self.scenes[self.at][0])
 
-    def observe(self, ids: Sequence[str]) -> Mapping[str, Seen]:
-        return {"e": Seen(id="e", name="e", status=self.scenes[self.at][1])}
+    def observe(self, ids: Sequence[str]) -> Mapping[str, BeakerExperiment]:
+        return {"e": BeakerExperiment(id="e", name="e", status=self.scenes[self.at][1])}
 
     def why(self, experiment: str) -> tuple[str, ...]:
         self.num_asked += 1
         return self.reasons
 
-    def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[LogLine]:
+    def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[BeakerLogLine]:
         known = 0
         for line in self.lines.get(job, []):
             if line.at_ns == since_ns and known < num_known:
@@ -64,15 +64,15 @@ class Script:
 
 def watch(
     script: Script, following: Following = FOREVER, on_pause: Callable[[float], None] | None = None
-) -> tuple[JobSeen | None, list[str], bytes]:
+) -> tuple[BeakerJob | None, list[str], bytes]:
     told: list[str] = []
     printed: list[bytes] = []
     ended = follow(script, "e", following, tell=told.append, emit=printed.append, on_pause=on_pause, clock=FakeClock())
     return ended, told, b"".join(printed)
 
 
-def lines(*texts: str, at: int = 1) -> list[LogLine]:
-    return [LogLine(at_ns=at, message=text.encode()) for text in texts]
+def lines(*texts: str, at: int = 1) -> list[BeakerLogLine]:
+    return [BeakerLogLine(at_ns=at, message=text.encode()) for text in texts]
 
 
 def test_lines_of_one_moment_come_once() -> None:
@@ -128,7 +128,7 @@ def test_why_it_waits_is_said_once() -> None:
         ({"show_logs": True, "inactive_timeout_s": 5}, [running(1)], "it has printed nothing for 5 s"),
     ],
 )
-def test_limits_end_the_watch(limits: dict[str, float], jobs: list[JobSeen], words: str) -> None:
+def test_limits_end_the_watch(limits: dict[str, float], jobs: list[BeakerJob], words: str) -> None:
     for is_canceled in (False, True):
         script = Script([(jobs, "running")])
         with pytest.raises(WaitTimeoutError) as ended:
@@ -172,7 +172,7 @@ class Cut(Script):
 
     num_cut: int = 0
 
-    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
+    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
         if self.num_cut:
             self.num_cut -= 1
             raise UnreachableError("nobody answers", code="beaker-unreachable")

@@ -14,7 +14,7 @@ from tests.sim.site.slurm import VirtualSlurm
 from tests.sim.site.slurm_commands import cancel, submit_link
 from windlass.backends.protocol import JobState, Observation
 from windlass.backends.site_shell import LocalShell, ShellResult
-from windlass.backends.slurm.pulses import signs_of_life
+from windlass.backends.slurm.observe import signs_of_life
 from windlass.core.errors import WaitTimeoutError
 from windlass.record.causes import Cause
 from windlass.supervise.slurm.cancels import judge_cancel

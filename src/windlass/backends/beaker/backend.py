@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 
-from windlass.backends.beaker.causes import cause_of_job, words_of_end
-from windlass.backends.beaker.script import SETUP_NOTE
-from windlass.backends.beaker.seen import JobSeen, Seen
+from windlass.backends.beaker.observe import observation_of_end, observation_of_open
+from windlass.backends.beaker.render import experiment_name, experiment_spec
 from windlass.backends.beaker.service import BeakerService
-from windlass.backends.beaker.spec import experiment_name, experiment_spec
-from windlass.backends.beaker.submission import submit
+from windlass.backends.beaker.submit import submit
+from windlass.backends.beaker.values import BeakerExperiment
 from windlass.backends.protocol import JobState, Observation, Rendered, Submission
 from windlass.core.errors import (
     AccessError,
@@ -22,7 +21,6 @@ from windlass.core.errors import (
     UnreachableError,
     UsageError,
 )
-from windlass.record.causes import Cause
 from windlass.sites import Profile
 from windlass.supervise.job import JobDocument
 
@@ -32,9 +30,7 @@ SPEC_FILE = "beaker.json"
 """The experiment's spec, beside job.json."""
 
 Push = Callable[[Path, PurePath], None]
-"""See `windlass.backends.slurm.submission.Push`."""
-
-_WAITING = {"submitted", "queued", "initializing", "ready_to_start"}
+"""See `windlass.backends.slurm.submit.Push`."""
 
 
 def service_of(profile: Profile) -> BeakerService:
@@ -111,44 +107,13 @@ class BeakerBackend:
     def _workspace(self) -> str:
         return self._profile.beaker.workspace
 
-    def _observation(self, job: Submission, seen: Seen | None) -> Observation:
+    def _observation(self, job: Submission, seen: BeakerExperiment | None) -> Observation:
         if seen is None:
             end = Observation(state=JobState.GONE, detail="Beaker does not know the experiment any more")
         elif seen.is_over:
-            end = self._end(job, seen)
+            end = observation_of_end(seen, self._service.jobs(job.backend_id), job.folder)
         else:
-            return _alive(seen)
+            return observation_of_open(seen)
         if end.state is JobState.GONE:
             self._ends[job.backend_id] = end
         return end
-
-    def _end(self, job: Submission, seen: Seen) -> Observation:
-        """How an experiment ended; one whose jobs are still being closed runs on."""
-        jobs = self._service.jobs(job.backend_id)
-        latest = {one.task_id: one for one in jobs}
-        if any(not one.is_over for one in latest.values()):
-            return Observation(state=JobState.RUNNING, detail=f"experiment {job.backend_id} is being closed")
-        note = job.folder / SETUP_NOTE
-        if note.exists():
-            return Observation(state=JobState.GONE, detail=note.read_text().strip(), cause=str(Cause.SETUP_FAILED))
-        if seen.status == "succeeded":
-            return Observation(state=JobState.GONE, detail="succeeded")
-        first = _culprit(tuple(latest.values()))
-        if first is None:
-            cause = str(Cause.CANCELLED) if seen.status == "canceled" else ""
-            return Observation(state=JobState.GONE, detail=seen.canceled_for or seen.status, cause=cause)
-        cause = cause_of_job(first)
-        known = "" if cause in (Cause.UNKNOWN, Cause.OK) else str(cause)
-        return Observation(state=JobState.GONE, detail=words_of_end(first), cause=known)
-
-
-def _alive(seen: Seen) -> Observation:
-    state = JobState.QUEUED if seen.status in _WAITING else JobState.RUNNING
-    return Observation(state=state, detail=f"experiment {seen.id} is {seen.status.replace('_', ' ')}")
-
-
-def _culprit(jobs: Sequence[JobSeen]) -> JobSeen | None:
-    """The replica that ended first for a reason of its own; others ended because of it."""
-    ended = [job for job in jobs if job.canceled_code or job.exit_code != 0]
-    own = [job for job in ended if not job.canceled_code.startswith("sibling")]
-    return min(own or ended, key=lambda job: (job.exited_ns or job.finalized_ns, job.rank), default=None)

@@ -27,7 +27,7 @@ from requests.exceptions import ConnectionError as HttpConnectionError
 from requests.exceptions import ConnectTimeout, Timeout
 from urllib3.exceptions import NewConnectionError
 
-from windlass.backends.beaker import reading as plain_values
+from windlass.backends.beaker import decoding as plain_values
 from windlass.backends.beaker.account import BeakerAccount
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, UnreachableError
@@ -108,7 +108,7 @@ class BeakerClient(Beaker):
     """The client for one account; safe for several threads.
 
     Attributes:
-        messages, errors, reading: modules that only it imports.
+        messages, errors, decoding: modules that only it imports.
     """
 
     logger = _logger
@@ -116,7 +116,7 @@ class BeakerClient(Beaker):
     BACKOFF_FACTOR = 0.5  # type: ignore[assignment]  # seconds; what is away is looked for every second
     messages = beaker_pb2
     errors = exceptions
-    reading = plain_values
+    decoding = plain_values
 
     def __init__(self, account: BeakerAccount, *, limit_s: float) -> None:
         self._calls: _Calls | None = None

@@ -65,7 +65,7 @@ class Connection:
         """
         client = self._opened()
         from windlass.backends.beaker.client import deadline  # lazy: grpc and requests cost half a second
-        from windlass.backends.beaker.refusals import REFUSALS, translate  # lazy: as above
+        from windlass.backends.beaker.errors import REFUSALS, translate  # lazy: as above
 
         with deadline(what, limit_s or self.deadline_s):
             try:

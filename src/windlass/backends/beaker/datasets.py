@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote
 
 from windlass.backends.beaker.connection import Connection
-from windlass.backends.beaker.seen import FileSeen
+from windlass.backends.beaker.values import BeakerFile
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Datasets(Connection):
             found = self._own_dataset(client, name)
             return "" if found is None else str(found.id)
 
-    def files(self, dataset: str, *, prefix: str = "") -> tuple[FileSeen, ...]:
+    def files(self, dataset: str, *, prefix: str = "") -> tuple[BeakerFile, ...]:
         """The files of a dataset, by path; raises NotFoundError. One that is still written to shows what is there.
 
         Args:
@@ -79,7 +79,7 @@ class Datasets(Connection):
                 dataset_id=client.dataset.resolve_dataset_id(dataset), prefix=prefix or None
             )
             pages = client.pages("ListDatasetFiles", client.messages.ListDatasetFilesRequest(options=options))
-            found = [client.reading.file_of(file) for page in pages for file in page.dataset_files]
+            found = [client.decoding.file_of(file) for page in pages for file in page.dataset_files]
         return tuple(sorted((file for file in found if file.path.startswith(prefix)), key=lambda file: file.path))
 
     def read(self, dataset: str, path: str, offset: int = 0, length: int = -1) -> bytes:
@@ -128,7 +128,7 @@ class Datasets(Connection):
             brought.append(target)
         return tuple(brought)
 
-    def _fetch(self, dataset: str, file: FileSeen, target: Path) -> None:
+    def _fetch(self, dataset: str, file: BeakerFile, target: Path) -> None:
         """One file, going on where it was cut, now or in an earlier call."""
         part = target.with_name(f".{target.name}.part")
         try:
@@ -142,7 +142,7 @@ class Datasets(Connection):
             message = f"{target} cannot be written: {error.strerror or error}"
             raise PreconditionError(message, hint="name another folder", code="file-unwritable") from error
 
-    def _append(self, dataset: str, file: FileSeen, out: BinaryIO) -> None:
+    def _append(self, dataset: str, file: BeakerFile, out: BinaryIO) -> None:
         """What is missing of a file; a cut that brought something is no reason to give up."""
         before = -1
         while out.tell() < file.size:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windlass.backends.beaker.connection import Connection
-from windlass.backends.beaker.names import fresh_name, work_of
-from windlass.backends.beaker.seen import EventSeen, JobSeen, Seen, Workload
-from windlass.backends.beaker.waiting import reasons_of, slots_in_use
+from windlass.backends.beaker.explain import reasons_of, slots_in_use
+from windlass.backends.beaker.render import fresh_name, work_of
+from windlass.backends.beaker.values import BeakerEvent, BeakerExperiment, BeakerJob, ExperimentRef
 from windlass.config.foreign_text import load_foreign_yaml
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
 
@@ -33,7 +33,7 @@ class Experiments(Connection):
 
     def create(
         self, spec: Mapping[str, Any], *, workspace: str = "", name: str = "", is_mine: bool = False
-    ) -> Workload:
+    ) -> ExperimentRef:
         """Make an experiment exactly once: a reply that is lost is found again by the name.
 
         Args:
@@ -58,7 +58,7 @@ class Experiments(Connection):
                 time.sleep(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
-    def find(self, workspace: str, name: str) -> Workload | None:
+    def find(self, workspace: str, name: str) -> ExperimentRef | None:
         """Our own experiment of that name, or None.
 
         Args:
@@ -70,7 +70,7 @@ class Experiments(Connection):
                 return None
             return self._workload(client, seen.id, name)
 
-    def get(self, experiment: str) -> Seen:
+    def get(self, experiment: str) -> BeakerExperiment:
         """An experiment by its id or by `AUTHOR/NAME`; raises NotFoundError."""
         with self.asking(f"looking at experiment {experiment}") as client:
             return _seen(client.workload.get(experiment))
@@ -80,7 +80,7 @@ class Experiments(Connection):
         with self.asking(f"reading the spec of experiment {experiment}") as client:
             return self._spec(client, experiment)
 
-    def observe(self, ids: Sequence[str], *, workspace: str = "") -> Mapping[str, Seen]:
+    def observe(self, ids: Sequence[str], *, workspace: str = "") -> Mapping[str, BeakerExperiment]:
         """The states of experiments; those that Beaker does not know are left out.
 
         Several are asked for with one listing (50 to a page, newest first), and by themselves where it is too far back.
@@ -95,7 +95,7 @@ class Experiments(Connection):
                         found[experiment] = seen
         return found
 
-    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
+    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
         """All jobs of an experiment: by task, each with every attempt, oldest first. A call for each replica.
 
         Args:
@@ -104,7 +104,7 @@ class Experiments(Connection):
         with self.asking(f"listing the jobs of experiment {experiment}") as client:
             return self._jobs(client, experiment, ranks)
 
-    def events(self, job: str) -> tuple[EventSeen, ...]:
+    def events(self, job: str) -> tuple[BeakerEvent, ...]:
         """What happened to a job, oldest first."""
         with self.asking(f"reading the events of job {job}") as client:
             return self._events(client, job)
@@ -117,7 +117,7 @@ class Experiments(Connection):
             events = {job.id: self._events(client, job.id) for job in waiting}
             slots = ""
             if any(not job.scheduled_ns for job in waiting):
-                slots = slots_in_use(client.reading.workspace_of(self._home_of(client, experiment)))
+                slots = slots_in_use(client.decoding.workspace_of(self._home_of(client, experiment)))
         return reasons_of(tuple(latest.values()), events, slots)
 
     def cancel(self, experiment: str, reason: str = "", *, waits: bool = True) -> None:
@@ -175,7 +175,7 @@ class Experiments(Connection):
             raise PreconditionError(message, hint=hint, code="beaker-name-taken")
         return seen.id
 
-    def _named(self, client: BeakerClient, name: str) -> Seen | None:
+    def _named(self, client: BeakerClient, name: str) -> BeakerExperiment | None:
         """Our own experiment of that name."""
         author = self._id("user", "", lambda: client.user.get().name)
         try:
@@ -183,14 +183,14 @@ class Experiments(Connection):
         except client.errors.BeakerNotFoundError:
             return None
 
-    def _maybe(self, client: BeakerClient, experiment: str) -> Seen | None:
+    def _maybe(self, client: BeakerClient, experiment: str) -> BeakerExperiment | None:
         try:
             return _seen(client.workload.get(experiment))
         except client.errors.BeakerNotFoundError:
             return None
 
-    def _workload(self, client: BeakerClient, experiment: str, name: str) -> Workload:
-        return Workload(id=experiment, name=name, url=f"{client.config.agent_address}/ex/{experiment}")
+    def _workload(self, client: BeakerClient, experiment: str, name: str) -> ExperimentRef:
+        return ExperimentRef(id=experiment, name=name, url=f"{client.config.agent_address}/ex/{experiment}")
 
     def _spec(self, client: BeakerClient, experiment: str) -> dict[str, Any]:
         import yaml  # lazy: PyYAML costs 25 ms
@@ -207,7 +207,7 @@ class Experiments(Connection):
             raise UnreachableError(message, hint="try again in a while", code="beaker-unreachable") from error
         return dict(data) if isinstance(data, dict) else {}
 
-    def _listed(self, client: BeakerClient, wanted: set[str], workspace: str) -> dict[str, Seen]:
+    def _listed(self, client: BeakerClient, wanted: set[str], workspace: str) -> dict[str, BeakerExperiment]:
         messages = client.messages
         options = messages.ListWorkloadsRequest.Opts
         request = messages.ListWorkloadsRequest(
@@ -220,20 +220,20 @@ class Experiments(Connection):
                 page_size=client.workload.MAX_PAGE_SIZE,
             )
         )
-        found: dict[str, Seen] = {}
+        found: dict[str, BeakerExperiment] = {}
         for number, page in enumerate(client.pages("ListWorkloads", request), start=1):
             found.update({seen.id: seen for seen in map(_seen, page.workloads) if seen.id in wanted})
             if len(found) == len(wanted) or number == _MAX_PAGES:
                 break
         return found
 
-    def _jobs(self, client: BeakerClient, experiment: str, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
+    def _jobs(self, client: BeakerClient, experiment: str, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
         messages = client.messages
         options = messages.ListJobsRequest.Opts
         organization = self._organization_id(client)
-        found: list[JobSeen] = []
+        found: list[BeakerJob] = []
         for task in client.workload.get(experiment).experiment.tasks:
-            if ranks and client.reading.rank_of(task.system_details) not in (*ranks, None):
+            if ranks and client.decoding.rank_of(task.system_details) not in (*ranks, None):
                 continue
             request = messages.ListJobsRequest(
                 options=options(
@@ -245,11 +245,11 @@ class Experiments(Connection):
             )
             jobs = [job for page in client.pages("ListJobs", request) for job in page.jobs]
             jobs.sort(key=lambda job: job.status.created.ToNanoseconds())
-            found += [client.reading.job_of(job, task.name, number) for number, job in enumerate(jobs, start=1)]
+            found += [client.decoding.job_of(job, task.name, number) for number, job in enumerate(jobs, start=1)]
         wanted = (job for job in found if not ranks or job.rank in ranks)
         return tuple(sorted(wanted, key=lambda job: (job.rank, job.task, job.attempt)))
 
-    def _events(self, client: BeakerClient, job: str) -> tuple[EventSeen, ...]:
+    def _events(self, client: BeakerClient, job: str) -> tuple[BeakerEvent, ...]:
         messages = client.messages
         options = messages.ListSummarizedJobEventsRequest.Opts
         request = messages.ListSummarizedJobEventsRequest(
@@ -262,7 +262,7 @@ class Experiments(Connection):
             )
         )
         pages = client.pages("ListSummarizedJobEvents", request)
-        found = [client.reading.event_of(event) for page in pages for event in page.summarized_job_events]
+        found = [client.decoding.event_of(event) for page in pages for event in page.summarized_job_events]
         return tuple(sorted(found, key=lambda event: event.last_ns))
 
     def _home_of(self, client: BeakerClient, experiment: str) -> Any:
@@ -270,7 +270,7 @@ class Experiments(Connection):
         home = client.workload.get(experiment).experiment.workspace_id
         return client.rpc("GetWorkspace", client.messages.GetWorkspaceRequest(workspace_id=home)).workspace
 
-    def _tell_to_end(self, client: BeakerClient, seen: Seen, reason: str) -> None:
+    def _tell_to_end(self, client: BeakerClient, seen: BeakerExperiment, reason: str) -> None:
         messages = client.messages
         if reason and reason not in seen.description:
             words = f"{seen.description} [cancelled: {reason}]".strip()
@@ -285,8 +285,8 @@ class Experiments(Connection):
         return all(job.is_over for job in self._jobs(client, experiment))
 
 
-def _seen(workload: Any) -> Seen:
-    from windlass.backends.beaker.reading import seen_of  # lazy: grpc costs half a second
+def _seen(workload: Any) -> BeakerExperiment:
+    from windlass.backends.beaker.decoding import seen_of  # lazy: grpc costs half a second
 
     if not workload.HasField("experiment"):
         message = f"{workload.environment.id} is a session of Beaker, not an experiment"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from windlass.backends.beaker.logs import advanced
-from windlass.backends.beaker.names import beaker_name
-from windlass.backends.beaker.seen import JobSeen, LogLine
+from windlass.backends.beaker.render import beaker_name
 from windlass.backends.beaker.service import BeakerService
+from windlass.backends.beaker.values import BeakerJob, BeakerLogLine
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError, WindlassError
 from windlass.core.files import write_atomic
@@ -27,10 +27,10 @@ _NOTE_EVERY = 200
 PATIENCE_S = 600.0
 """Beaker may be away so long before following ends; the experiment runs on."""
 
-Told = Callable[[JobSeen, LogLine], None]
+Told = Callable[[BeakerJob, BeakerLogLine], None]
 
 
-def log_name(job: JobSeen) -> str:
+def log_name(job: BeakerJob) -> str:
     """The name of a job's log: task, rank and attempt, the numbers that people know; a task without a name has its id."""
     task = beaker_name(job.task or f"task-{job.task_id}", _MAX_TASK)
     return f"{task}-{job.rank}.{job.attempt}.log"
@@ -43,7 +43,7 @@ def follow_all(
     *,
     ranks: Collection[int] = (),
     follow: bool = False,
-    start: Callable[[JobSeen], tuple[int, int]] = lambda job: (0, 0),
+    start: Callable[[BeakerJob], tuple[int, int]] = lambda job: (0, 0),
     look_s: float = _LOOK_S,
 ) -> None:
     """Hand over the lines of all jobs; following, jobs of later attempts as well, until the experiment is over.
@@ -82,11 +82,11 @@ def keep_all(
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, LogFile] = {}
 
-    def position(job: JobSeen) -> tuple[int, int]:
+    def position(job: BeakerJob) -> tuple[int, int]:
         files[job.id] = LogFile(folder / log_name(job))
         return files[job.id].position
 
-    def keep(job: JobSeen, line: LogLine) -> None:
+    def keep(job: BeakerJob, line: BeakerLogLine) -> None:
         files[job.id].add(line)
         told(job, line)
 
@@ -118,7 +118,7 @@ class LogFile:
         """The last line's moment, and how many lines of that moment are there."""
         return self._at_ns, self._num_at
 
-    def add(self, line: LogLine) -> None:
+    def add(self, line: BeakerLogLine) -> None:
         """Write a line."""
         self._file.write(line.message if line.message.endswith(b"\n") else line.message + b"\n")
         self._at_ns, self._num_at = advanced(self.position, line)
@@ -149,7 +149,7 @@ class LogFile:
 class _Logs(Protocol):
     """What a tail asks of Beaker; `BeakerService` has it."""
 
-    def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[LogLine]:
+    def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[BeakerLogLine]:
         """Lines of a job."""
         ...
 
@@ -166,7 +166,7 @@ class Tail:
     job: str
     position: tuple[int, int] = (0, 0)
 
-    def read(self, *, follow: bool = False) -> Iterator[LogLine]:
+    def read(self, *, follow: bool = False) -> Iterator[BeakerLogLine]:
         """The lines that are new; following, until the job is over or its connection is cut."""
         since_ns, num_known = self.position
         for line in self.service.logs(self.job, follow=follow, since_ns=since_ns, num_known=num_known):
@@ -199,7 +199,7 @@ class _Following:
         experiment: str,
         told: Told,
         ranks: Collection[int],
-        start: Callable[[JobSeen], tuple[int, int]],
+        start: Callable[[BeakerJob], tuple[int, int]],
         look_s: float,
     ) -> None:
         self._service = service
@@ -208,7 +208,7 @@ class _Following:
         self._ranks = ranks
         self._start = start
         self._look_s = look_s
-        self._news: queue.SimpleQueue[tuple[JobSeen, LogLine | WindlassError | None]] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[tuple[BeakerJob, BeakerLogLine | WindlassError | None]] = queue.SimpleQueue()
         self._away = Away(PATIENCE_S)
         self._known: set[str] = set()
         self._num_open = 0
@@ -238,7 +238,7 @@ class _Following:
                 threading.Thread(target=self._read, args=arguments, name=f"log of {job.id}", daemon=True).start()
         return is_over
 
-    def _read(self, job: JobSeen, tail: Tail) -> None:
+    def _read(self, job: BeakerJob, tail: Tail) -> None:
         away = Away(self._away.patience_s)
         while True:
             try:
@@ -276,6 +276,6 @@ class _Following:
                 self._told(job, news)
 
 
-def _chosen(jobs: Collection[JobSeen]) -> Iterator[JobSeen]:
+def _chosen(jobs: Collection[BeakerJob]) -> Iterator[BeakerJob]:
     """Jobs that may have printed something."""
     return (job for job in jobs if job.scheduled_ns or job.is_over)

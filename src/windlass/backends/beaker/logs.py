@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from windlass.backends.beaker.connection import Connection
-from windlass.backends.beaker.seen import LogLine
+from windlass.backends.beaker.values import BeakerLogLine
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.client import BeakerClient
@@ -25,7 +25,7 @@ _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 3.0)
 """Before a stream that was cut is asked for again; a line of it begins from the first."""
 
 
-def advanced(position: tuple[int, int], line: LogLine) -> tuple[int, int]:
+def advanced(position: tuple[int, int], line: BeakerLogLine) -> tuple[int, int]:
     """The position behind a line: its moment, and how many lines of that moment there were."""
     at_ns, num_at = position
     if line.at_ns == at_ns:
@@ -38,7 +38,7 @@ class Logs(Connection):
 
     def logs(
         self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0, tail: int = 0
-    ) -> Iterator[LogLine]:
+    ) -> Iterator[BeakerLogLine]:
         """The lines of a job in order.
 
         Args:
@@ -75,7 +75,7 @@ class _Reader:
         with self._connection.asking(f"looking at job {self._job}") as client:
             return bool(client.job.get(self._job).status.HasField("finalized"))
 
-    def lines(self, *, follow: bool, tail: int) -> Iterator[LogLine]:
+    def lines(self, *, follow: bool, tail: int) -> Iterator[BeakerLogLine]:
         """The lines that come after those that were had; ends with the log, or when a followed one should be asked for
         anew.
         """
@@ -85,7 +85,7 @@ class _Reader:
                 return
             tail = 0
 
-    def _stream(self, *, follow: bool, tail: int) -> Generator[LogLine, None, bool]:
+    def _stream(self, *, follow: bool, tail: int) -> Generator[BeakerLogLine, None, bool]:
         """The lines of one stream; returns whether it came to its own end."""
         since_ns, num_skip = self._at_ns, self._num_at
         with self._connection.asking(f"reading the log of job {self._job}", _STREAM_S) as client:
@@ -95,7 +95,7 @@ class _Reader:
                 message = self._next(stream)
                 if not isinstance(message, client.messages.JobLog):
                     return message is None
-                line = LogLine(at_ns=message.timestamp.ToNanoseconds(), message=bytes(message.message))
+                line = BeakerLogLine(at_ns=message.timestamp.ToNanoseconds(), message=bytes(message.message))
                 if line.at_ns == since_ns and num_skip:
                     num_skip -= 1
                     continue
@@ -129,6 +129,6 @@ class _Reader:
         time.sleep(_PAUSES_S[self._num_cuts])
         self._num_cuts += 1
 
-    def _note(self, line: LogLine) -> None:
+    def _note(self, line: BeakerLogLine) -> None:
         self._num_cuts = 0
         self._at_ns, self._num_at = advanced((self._at_ns, self._num_at), line)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from windlass.backends.beaker.connection import Connection
-from windlass.backends.beaker.seen import GroupSeen, ImageSeen, WorkspaceSeen
+from windlass.backends.beaker.values import BeakerGroup, BeakerImage, BeakerWorkspace
 from windlass.core.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ class Workspaces(Connection):
         """The full name of the workspace that is meant where none is named; empty: none. Asks nobody."""
         return self.account.default_workspace
 
-    def workspace(self, name: str = "") -> WorkspaceSeen:
+    def workspace(self, name: str = "") -> BeakerWorkspace:
         """A workspace by its full name; empty: the default one. Raises NotFoundError."""
         with self.asking(f"looking at workspace {name or 'of the config file'}") as client:
             request = client.messages.GetWorkspaceRequest(workspace_id=self._workspace_id(client, name))
-            seen: WorkspaceSeen = client.reading.workspace_of(client.rpc("GetWorkspace", request).workspace)
+            seen: BeakerWorkspace = client.decoding.workspace_of(client.rpc("GetWorkspace", request).workspace)
         return seen
 
-    def create_workspace(self, name: str, *, description: str = "", budget: str = "") -> WorkspaceSeen:
+    def create_workspace(self, name: str, *, description: str = "", budget: str = "") -> BeakerWorkspace:
         """Make a workspace; one of that name that is there already is taken, and gets the budget.
 
         Args:
@@ -60,17 +60,17 @@ class Workspaces(Connection):
                         description=description or None,
                     ),
                 ).workspace
-            seen: WorkspaceSeen = client.reading.workspace_of(found)
+            seen: BeakerWorkspace = client.decoding.workspace_of(found)
         return self.set_budget(name, budget) if budget else seen
 
-    def set_budget(self, workspace: str, budget: str) -> WorkspaceSeen:
+    def set_budget(self, workspace: str, budget: str) -> BeakerWorkspace:
         """Give a workspace the budget that its experiments are charged to where they name none."""
         with self.asking(f"setting the budget of workspace {workspace}") as client:
             request = client.messages.UpdateWorkspaceRequest(
                 workspace_id=self._workspace_id(client, workspace),
                 budget_id=client.workspace.resolve_budget_id(budget),
             )
-            seen: WorkspaceSeen = client.reading.workspace_of(
+            seen: BeakerWorkspace = client.decoding.workspace_of(
                 client.rpc("UpdateWorkspace", request, is_idempotent=True).workspace
             )
         return seen
@@ -96,7 +96,7 @@ class Workspaces(Connection):
                 data=value.encode() if isinstance(value, str) else value,
             )
 
-    def groups(self, workspace: str = "") -> tuple[GroupSeen, ...]:
+    def groups(self, workspace: str = "") -> tuple[BeakerGroup, ...]:
         """The groups of a workspace, by name."""
         with self.asking(f"listing the groups of workspace {workspace or 'of the config file'}") as client:
             options = client.messages.ListGroupsRequest.Opts(
@@ -105,10 +105,10 @@ class Workspaces(Connection):
                 page_size=client.group.MAX_PAGE_SIZE,
             )
             pages = client.pages("ListGroups", client.messages.ListGroupsRequest(options=options))
-            found = [client.reading.group_of(group) for page in pages for group in page.groups]
+            found = [client.decoding.group_of(group) for page in pages for group in page.groups]
         return tuple(sorted(found, key=lambda group: group.name))
 
-    def add_to_group(self, group: str, experiments: Sequence[str], *, workspace: str = "") -> GroupSeen:
+    def add_to_group(self, group: str, experiments: Sequence[str], *, workspace: str = "") -> BeakerGroup:
         """Put experiments into a group of a workspace, which is made where there is none of that name.
 
         Args:
@@ -126,11 +126,11 @@ class Workspaces(Connection):
         with self.asking(f"adding to group {group}") as client:
             return self._grouped(client, short, known, experiments, workspace)
 
-    def image(self, name: str) -> ImageSeen:
+    def image(self, name: str) -> BeakerImage:
         """An image by its id or `AUTHOR/NAME`; raises NotFoundError."""
         with self.asking(f"looking at image {name}") as client:
             try:
-                seen: ImageSeen = client.reading.image_of(client.image.get(name))
+                seen: BeakerImage = client.decoding.image_of(client.image.get(name))
             except client.errors.BeakerNotFoundError as error:
                 hint = f"write AUTHOR/NAME, such as `{self._id('user', '', lambda: client.user.get().name)}/{name}`"
                 told = "" if "/" in name else hint
@@ -141,10 +141,10 @@ class Workspaces(Connection):
         self,
         client: BeakerClient,
         name: str,
-        known: GroupSeen | None,
+        known: BeakerGroup | None,
         experiments: Sequence[str],
         workspace: str,
-    ) -> GroupSeen:
+    ) -> BeakerGroup:
         messages = client.messages
         if known is not None:
             change = messages.UpdateGroupRequest(group_id=known.id, add_experiment_ids=list(experiments))
@@ -154,9 +154,9 @@ class Workspaces(Connection):
                 workspace_id=self._workspace_id(client, workspace), name=name, experiment_ids=list(experiments)
             )
             group = client.rpc("CreateGroup", request).group
-        seen: GroupSeen = client.reading.group_of(group)
+        seen: BeakerGroup = client.decoding.group_of(group)
         return seen
 
 
-def _is_called(group: GroupSeen, short: str) -> bool:
+def _is_called(group: BeakerGroup, short: str) -> bool:
     return group.name.rpartition("/")[2] == short

@@ -13,19 +13,26 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from windlass.backends.protocol import Rendered, Submission
-from windlass.backends.slurm.commands import SlurmCommands
-from windlass.backends.slurm.script import ARRAY_LIST, ARRAY_SCRIPT, SCRIPT, archive_of, array_script, first_argv
-from windlass.backends.slurm.submission import (
+from windlass.backends.slurm.client import SlurmClient
+from windlass.backends.slurm.observe import Look, forget
+from windlass.backends.slurm.render import (
+    ARRAY_LIST,
+    ARRAY_SCRIPT,
+    SCRIPT,
+    archive_of,
+    array_script,
+    first_argv,
+    site_folder,
+)
+from windlass.backends.slurm.submit import (
     Push,
     known_submission,
     note_submission,
-    site_folder,
     submission_of,
     submit,
     was_written,
     write_files,
 )
-from windlass.backends.slurm.watch import Look, forget
 from windlass.core.files import lock, write_atomic
 from windlass.core.json_text import decode_json
 from windlass.supervise.job import JobDocument
@@ -40,7 +47,7 @@ _MOST_TASKS = 1000
 _LOCK_S = 300.0
 
 
-def submit_many(commands: SlurmCommands, rendered: Sequence[Rendered], push: Push | None) -> list[Submission]:
+def submit_many(commands: SlurmClient, rendered: Sequence[Rendered], push: Push | None) -> list[Submission]:
     """Queue jobs, those of one shape together; in the order given."""
     found: dict[int, Submission] = {}
     shapes: dict[tuple[str, PurePath], list[int]] = {}
@@ -79,7 +86,7 @@ def _shape(job: Rendered) -> tuple[str, PurePath]:
     return json.dumps(queue, sort_keys=True), archive_of(job.files[SCRIPT])
 
 
-def _submit_array(commands: SlurmCommands, rendered: Sequence[Rendered], push: Push | None) -> list[Submission]:
+def _submit_array(commands: SlurmClient, rendered: Sequence[Rendered], push: Push | None) -> list[Submission]:
     folders = [job.folder for job in rendered]
     first, group = folders[0], mark_of("".join(job.token for job in rendered))
     first.mkdir(parents=True, exist_ok=True)
@@ -110,7 +117,7 @@ def _submit_array(commands: SlurmCommands, rendered: Sequence[Rendered], push: P
 
 
 def _write_array(
-    commands: SlurmCommands, folders: Sequence[Path], documents: Sequence[JobDocument], there: PurePath
+    commands: SlurmClient, folders: Sequence[Path], documents: Sequence[JobDocument], there: PurePath
 ) -> None:
     lines = [
         f"{document.queue.name} {document.chain.mark} {site_folder(document, folder)}\n"
@@ -123,7 +130,7 @@ def _write_array(
     write_atomic(folders[0] / ARRAY_SCRIPT, script.encode())
 
 
-def _find(commands: SlurmCommands, marks: set[str]) -> str:
+def _find(commands: SlurmClient, marks: set[str]) -> str:
     """Number of the array that an earlier call queued, from any task of it; empty when there is none.
 
     Where all its tasks ended and were forgotten meanwhile, a second array is made, whose tasks leave at once.

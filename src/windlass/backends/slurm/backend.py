@@ -11,14 +11,12 @@ from pathlib import Path
 from windlass.backends.protocol import JobState, Observation, Rendered, Submission
 from windlass.backends.site_shell import SiteShell, shell_for
 from windlass.backends.slurm.array import links_of, submit_many
-from windlass.backends.slurm.commands import Past, SlurmCommands
-from windlass.backends.slurm.failed_start import how_ended
-from windlass.backends.slurm.pulses import signs_of_life
-from windlass.backends.slurm.reasons import HELD, can_start, why_it_waits, why_suspended
-from windlass.backends.slurm.script import SCRIPT, SETUP_NOTE, first_argv, job_script, submit_argv
-from windlass.backends.slurm.submission import Push, site_folder, submit
+from windlass.backends.slurm.client import Past, SlurmClient
+from windlass.backends.slurm.explain import HELD, can_start, why_it_waits, why_suspended
+from windlass.backends.slurm.observe import Look, forget, how_ended, look, signs_of_life
+from windlass.backends.slurm.render import SCRIPT, SETUP_NOTE, first_argv, job_script, site_folder, submit_argv
+from windlass.backends.slurm.submit import Push, submit
 from windlass.backends.slurm.version import OLDEST, SlurmVersion
-from windlass.backends.slurm.watch import Look, forget, look
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.record.causes import Cause
 from windlass.sites import Profile
@@ -54,7 +52,7 @@ class SlurmBackend:
         patience_s: float | None = None,
     ) -> None:
         self._profile = profile
-        self._commands = SlurmCommands(profile, shell or shell_for(profile), patience_s=patience_s)
+        self._commands = SlurmClient(profile, shell or shell_for(profile), patience_s=patience_s)
         self._push = push
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:

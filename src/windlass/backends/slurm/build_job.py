@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from windlass.backends.site_shell import SiteShell
-from windlass.backends.slurm.commands import SlurmCommands
-from windlass.backends.slurm.options import option_lines, share_options, time_option, where_options
+from windlass.backends.slurm.client import SlurmClient
+from windlass.backends.slurm.render import option_lines, share_options, time_option, where_options
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.sites import Partition, Profile
@@ -101,7 +101,7 @@ def ensure_build_queued(job: BuildJob, profile: Profile, shell: SiteShell, varia
         PreconditionError: the scheduler refused it.
         UnreachableError: the site did not answer.
     """
-    commands = SlurmCommands(profile, shell)
+    commands = SlurmClient(profile, shell)
     living = [found.id for found in commands.jobs(job.name) if not found.is_over]
     if living:
         return living[0]

@@ -14,7 +14,7 @@ from windlass.core.errors import NotFoundError, PreconditionError, UsageError
 from windlass.core.phrases import count
 
 if TYPE_CHECKING:
-    from windlass.backends.beaker.seen import JobSeen, LogLine
+    from windlass.backends.beaker.values import BeakerJob, BeakerLogLine
 
 __all__ = ["fetch_command", "logs_command"]
 
@@ -97,7 +97,7 @@ class _Printer:
     def __init__(self, num_jobs: int) -> None:
         self._num_jobs = num_jobs
 
-    def __call__(self, job: JobSeen, line: LogLine) -> None:
+    def __call__(self, job: BeakerJob, line: BeakerLogLine) -> None:
         task = f"{printable(job.task)} " if self._num_jobs > job.size else ""
         prefix = f"[{task}{job.rank}.{job.attempt}] ".encode() if self._num_jobs > 1 else b""
         write_raw(prefix + line.message.removesuffix(b"\n") + b"\n")

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from windlass.backends.beaker.seen import JobSeen, Seen
+from windlass.backends.beaker.values import BeakerExperiment, BeakerJob
 from windlass.cli.screen import table
 
 __all__ = ["as_data", "page"]
 
 
-def page(seen: Seen, jobs: Sequence[JobSeen]) -> Iterator[str]:
+def page(seen: BeakerExperiment, jobs: Sequence[BeakerJob]) -> Iterator[str]:
     """The lines for people."""
     yield f"{seen.name}  {seen.status.replace('_', ' ')}  {seen.id}"
     if seen.description:
@@ -34,12 +34,12 @@ def page(seen: Seen, jobs: Sequence[JobSeen]) -> Iterator[str]:
     yield from table(("replica", "attempt", "state", "started", "end", "job"), rows)
 
 
-def as_data(seen: Seen, jobs: Sequence[JobSeen]) -> Mapping[str, object]:
+def as_data(seen: BeakerExperiment, jobs: Sequence[BeakerJob]) -> Mapping[str, object]:
     """The same for programs."""
     return {"experiment": {**asdict(seen), "tasks": list(seen.tasks)}, "jobs": [asdict(job) for job in jobs]}
 
 
-def _how(job: JobSeen) -> str:
+def _how(job: BeakerJob) -> str:
     if job.canceled_code:
         return job.canceled_code.replace("_", " ")
     return "" if job.exit_code is None else f"exit {job.exit_code}"

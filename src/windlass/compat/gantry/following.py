@@ -11,7 +11,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError, UsageError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from windlass.backends.beaker.seen import JobSeen, LogLine, Seen
+    from windlass.backends.beaker.values import BeakerExperiment, BeakerJob, BeakerLogLine
 
 __all__ = ["Following", "Watched", "follow"]
 
@@ -82,11 +82,11 @@ class Following:
 class Watched(Protocol):
     """What watching asks of Beaker; `BeakerService` has it."""
 
-    def observe(self, ids: Sequence[str]) -> Mapping[str, Seen]:
+    def observe(self, ids: Sequence[str]) -> Mapping[str, BeakerExperiment]:
         """States of experiments."""
         ...
 
-    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[JobSeen, ...]:
+    def jobs(self, experiment: str, *, ranks: Collection[int] = ()) -> tuple[BeakerJob, ...]:
         """Jobs of some ranks, or all, by rank and attempt."""
         ...
 
@@ -94,7 +94,7 @@ class Watched(Protocol):
         """Why it does not run yet."""
         ...
 
-    def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[LogLine]:
+    def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[BeakerLogLine]:
         """Lines of a job."""
         ...
 
@@ -113,7 +113,7 @@ def follow(
     on_line: Callable[[bytes, float], None] | None = None,
     on_pause: Callable[[float], None] | None = None,
     clock: Clock | None = None,
-) -> JobSeen | None:
+) -> BeakerJob | None:
     """Watch the first replica until the experiment has ended; returns its last job.
 
     Args:
@@ -154,7 +154,7 @@ class _Watch:
         self.told: set[tuple[str, str]] = set()
         self.has_started = False
 
-    def run(self, on_line: Callable[[bytes, float], None], on_pause: Callable[[float], None]) -> JobSeen | None:
+    def run(self, on_line: Callable[[bytes, float], None], on_pause: Callable[[float], None]) -> BeakerJob | None:
         away = Away(PATIENCE_S, now=self.clock.monotonic)
         while True:
             try:
@@ -169,7 +169,7 @@ class _Watch:
                 on_pause(self.clock.monotonic())
             self.clock.sleep(_POLL_S)
 
-    def _look(self, on_line: Callable[[bytes, float], None]) -> tuple[bool, JobSeen | None]:
+    def _look(self, on_line: Callable[[bytes, float], None]) -> tuple[bool, BeakerJob | None]:
         """Tell what is new; returns whether all is over, and the newest attempt of the first replica."""
         jobs = self.service.jobs(self.experiment, ranks=(0,))
         for job in jobs[:-1]:
@@ -186,14 +186,14 @@ class _Watch:
             self._read(last, on_line)
         return is_over, last
 
-    def _start(self, job: JobSeen) -> None:
+    def _start(self, job: BeakerJob) -> None:
         if job.id not in self.tails:
             self.tails[job.id] = Tail(self.service, job.id)
             self.has_started = True
             self.heard = self.clock.monotonic()
             self.tell(f"attempt {job.attempt} runs" + (f" on {job.node}" if job.node else ""))
 
-    def _finish(self, job: JobSeen, on_line: Callable[[bytes, float], None]) -> None:
+    def _finish(self, job: BeakerJob, on_line: Callable[[bytes, float], None]) -> None:
         """Read the rest of an attempt that another one came after."""
         if ("over", job.id) in self.told or not job.is_over:
             return
@@ -204,7 +204,7 @@ class _Watch:
         why = job.canceled_code or (f"exit code {job.exit_code}" if job.exit_code is not None else job.status)
         self.tell(f"attempt {job.attempt} is over ({why.replace('_', ' ')}); Beaker starts it again")
 
-    def _read(self, job: JobSeen, on_line: Callable[[bytes, float], None]) -> None:
+    def _read(self, job: BeakerJob, on_line: Callable[[bytes, float], None]) -> None:
         if not self.following.show_logs:
             return
         for line in self.tails[job.id].read():

@@ -24,8 +24,8 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 
 if TYPE_CHECKING:
-    from windlass.backends.beaker.seen import JobSeen, Workload
     from windlass.backends.beaker.service import BeakerService
+    from windlass.backends.beaker.values import BeakerJob, ExperimentRef
 
 __all__ = ["Launched", "Request", "launch", "prepare", "submit", "yaml_of"]
 
@@ -51,8 +51,8 @@ class Launched:
     """What was sent, the experiment, and the first replica's last job where its end was waited for."""
 
     request: Request
-    workload: Workload
-    job: JobSeen | None = None
+    workload: ExperimentRef
+    job: BeakerJob | None = None
 
 
 def prepare(
@@ -92,7 +92,7 @@ def prepare(
     )
 
 
-def submit(request: Request, account: Account, service: BeakerService) -> Workload:
+def submit(request: Request, account: Account, service: BeakerService) -> ExperimentRef:
     """Write what the request needs, then send it, once whatever happens to the reply.
 
     Raises:
@@ -123,7 +123,7 @@ def launch(
     emit: Callable[[bytes], None] | None = None,
     on_line: Callable[[bytes, float], None] | None = None,
     on_pause: Callable[[float], None] | None = None,
-    on_made: Callable[[Request, Workload], None] | None = None,
+    on_made: Callable[[Request, ExperimentRef], None] | None = None,
 ) -> Launched:
     """Send a recipe to Beaker and watch it as `following` says.
 

@@ -21,7 +21,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError, UsageError, WindlassError
 
 if TYPE_CHECKING:
-    from windlass.backends.beaker.seen import Workload
+    from windlass.backends.beaker.values import ExperimentRef
     from windlass.compat.gantry.account import Account
     from windlass.compat.gantry.request import Request
 
@@ -199,7 +199,7 @@ class BeakerLaunchConfig(Base):
         sys.stdout.write(f"# {request.name}\n{yaml_of(request.spec)}")
         return request
 
-    def launch(self, **settings: Any) -> Workload:
+    def launch(self, **settings: Any) -> ExperimentRef:
         """Send it to Beaker, and watch it unless `follow` is off; settings as `build_recipe` takes them.
 
         Raises:
@@ -218,7 +218,7 @@ class BeakerLaunchConfig(Base):
             steps = StepWatch(
                 timeout_s=watching["inactive_timeout"], soft_s=watching["inactive_soft_timeout"], tell=_tell
             )
-            made: list[Workload] = []
+            made: list[ExperimentRef] = []
             try:
                 launched = launch(
                     recipe,

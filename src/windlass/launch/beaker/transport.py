@@ -29,8 +29,8 @@ from windlass.supervise.remote.framing import pack
 from windlass.supervise.remote.sync import exchange_news, fetch_files
 
 if TYPE_CHECKING:
-    from windlass.backends.beaker.seen import FileSeen
     from windlass.backends.beaker.service import BeakerService
+    from windlass.backends.beaker.values import BeakerFile
 
 __all__ = ["Courier"]
 
@@ -105,7 +105,7 @@ class Courier:
 
     def addressed(self, document: JobDocument) -> JobDocument:
         """A job that says which dataset its folder comes in. Asks Beaker who we are."""
-        from windlass.backends.beaker.spec import experiment_name  # lazy: with the backend
+        from windlass.backends.beaker.render import experiment_name  # lazy: with the backend
 
         bundle = f"{self._service.user()}/{experiment_name(document)}-files"
         return replace(document, beaker=replace(document.beaker, bundle=bundle))
@@ -184,7 +184,7 @@ class Courier:
                 if job.rank == 0 and job.results:
                     yield job.results
 
-    def _take_in(self, dataset: str, file: FileSeen, *, is_whole: bool) -> None:
+    def _take_in(self, dataset: str, file: BeakerFile, *, is_whole: bool) -> None:
         name = PurePosixPath(file.path).relative_to(f"{RESULTS}/{self._run.id}")
         if ".." in name.parts:
             raise PreconditionError(f"`{file.path}` leads out of the run's folder", code="site-answer-broken")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
-from windlass.backends.slurm.options import gpu_options, option_lines
-from windlass.backends.slurm.script import FIND_MODULE
+from windlass.backends.slurm.render import FIND_MODULE, gpu_options, option_lines
 from windlass.sites import Partition, Profile
 from windlass.supervise.slurm.jobs import program_path
 

@@ -47,7 +47,7 @@ def submit_command(file: Path, workspace: str, name: str, is_json: bool) -> None
 
     Its secrets are looked for first. A reply that is lost is found again: there is never a second experiment.
     """
-    from windlass.backends.beaker.submission import check_secrets, secrets_in  # lazy: a help page needs none of it
+    from windlass.backends.beaker.submit import check_secrets, secrets_in  # lazy: a help page needs none of it
     from windlass.compat.spec import read_spec, sent
 
     read = read_spec(file)

@@ -16,8 +16,8 @@ from windlass.cli.verb import CONTEXT_SETTINGS, Family, examples_page
 from windlass.core.errors import UsageError, WindlassError
 
 if TYPE_CHECKING:
-    from windlass.backends.beaker.seen import Workload
     from windlass.backends.beaker.service import BeakerService
+    from windlass.backends.beaker.values import ExperimentRef
     from windlass.compat.gantry import Invocation, Launched, Request
 
 __all__ = ["gantry_command"]
@@ -183,9 +183,9 @@ def _launch(invocation: Invocation) -> int:
     from windlass.compat.gantry import launch
 
     service = BeakerService()
-    made: list[Workload] = []
+    made: list[ExperimentRef] = []
 
-    def note_made(request: Request, workload: Workload) -> None:
+    def note_made(request: Request, workload: ExperimentRef) -> None:
         made.append(workload)
         if not invocation.following.is_wanted:
             emit(workload.id)  # else the logs are the output
@@ -207,7 +207,7 @@ def _launch(invocation: Invocation) -> int:
     return _verdict(launched)
 
 
-def _interrupted(service: BeakerService, made: list[Workload]) -> int:
+def _interrupted(service: BeakerService, made: list[ExperimentRef]) -> int:
     """A person at a terminal leaves it running; whatever else ends us takes it along, as gantry does."""
     if not made:
         raise KeyboardInterrupt

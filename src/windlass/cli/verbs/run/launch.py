@@ -112,12 +112,12 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
 
 def _start_guard_early() -> None:
     """Let the guard's imports run beside the planning; what is wrong with the home is told later, in its place."""
-    from windlass.backends.early import start_early  # lazy: only a launch starts processes
+    from windlass.backends.local.early_guard import start_early_guard  # lazy: only a launch starts processes
     from windlass.runs.home import Home
     from windlass.supervise.archive import ensure_archive
 
     with contextlib.suppress(PreconditionError, OSError):
-        start_early(ensure_archive(Home.default().cache / "archives"))
+        start_early_guard(ensure_archive(Home.default().cache / "archives"))
 
 
 def _check_file_only(*, gpus: str, nodes: int | None, env_uv: str) -> None:

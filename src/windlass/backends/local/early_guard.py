@@ -1,7 +1,7 @@
-"""A guard started before anybody knows what it will guard, so that its imports run beside the client's planning.
+"""A guard started before its job is known, so that its imports run while the client plans.
 
-It waits on a pipe. Told a job, it becomes that job's guard; when the client leaves without a word, it leaves too and
-nothing has happened. It saves about 0.1 s of the way to the user's first statement and decides nothing.
+It waits on a pipe. When it receives a job it becomes that job's guard; when the client exits without sending one, it
+exits too and nothing has happened. It saves about 0.1 s of the way to the user's first statement and decides nothing.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["guard_environment", "start_early", "tell_early"]
+__all__ = ["guard_environment", "start_early_guard", "use_early_guard"]
 
 _waiting: list[subprocess.Popen[bytes]] = []
 
 
 def guard_environment() -> dict[str, str]:
-    """What a guard inherits: this process's environment without secrets."""
+    """Return the variables that a guard inherits: this process's without secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_SECRET_")}
 
 
-def start_early(archive: Path) -> None:
+def start_early_guard(archive: Path) -> None:
     """Start a guard that waits; at most one per process."""
     if not _waiting:
         argv = (sys.executable, "-I", "-S", str(archive), "wait")
@@ -38,10 +38,10 @@ def start_early(archive: Path) -> None:
         )
 
 
-def tell_early(argv: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
+def use_early_guard(argv: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
     """Make the waiting guard the one that `argv` would start; None when there is none of the same program.
 
-    One write of less than a pipe's atomic size hands over: the guard has the whole job or none.
+    The job is handed over in one write of less than a pipe's atomic size: the guard receives all of it or nothing.
     """
     if not _waiting:
         return None

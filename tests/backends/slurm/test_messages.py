@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.backends.slurm.dressing import lab_profile
-from tests.backends.slurm.test_script import document
+from tests.backends.slurm.test_render import document
 from windlass.backends.site_shell import ShellResult
-from windlass.backends.slurm.reasons import can_start, why_it_waits
-from windlass.backends.slurm.refusals import refusal
+from windlass.backends.slurm.errors import refusal
+from windlass.backends.slurm.explain import can_start, why_it_waits
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.supervise.slurm.jobs import SlurmJob

@@ -8,15 +8,15 @@ from windlass.core.dataclass import dataclass
 
 __all__ = [
     "ENDED",
-    "EventSeen",
-    "FileSeen",
-    "GroupSeen",
-    "ImageSeen",
-    "JobSeen",
-    "LogLine",
-    "Seen",
-    "Workload",
-    "WorkspaceSeen",
+    "BeakerEvent",
+    "BeakerExperiment",
+    "BeakerFile",
+    "BeakerGroup",
+    "BeakerImage",
+    "BeakerJob",
+    "BeakerLogLine",
+    "BeakerWorkspace",
+    "ExperimentRef",
 ]
 
 ENDED = frozenset({"canceled", "succeeded", "failed"})
@@ -24,7 +24,7 @@ ENDED = frozenset({"canceled", "succeeded", "failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class ExperimentRef:
     """An experiment that is there.
 
     Attributes:
@@ -38,7 +38,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class BeakerExperiment:
     """The state of an experiment.
 
     Attributes:
@@ -65,7 +65,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSeen:
+class BeakerJob:
     """One start of one replica: Beaker makes a new job of a task after a preemption or a retry.
 
     Attributes:
@@ -107,7 +107,7 @@ class JobSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventSeen:
+class BeakerEvent:
     """Something that happened to a job so many times."""
 
     status: str
@@ -118,7 +118,7 @@ class EventSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogLine:
+class BeakerLogLine:
     """What a job printed, a line or a part of one, and when Beaker took it."""
 
     at_ns: int
@@ -126,7 +126,7 @@ class LogLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileSeen:
+class BeakerFile:
     """A file of a dataset; its path is relative to the dataset's root."""
 
     path: str
@@ -136,7 +136,7 @@ class FileSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageSeen:
+class BeakerImage:
     """An image of Beaker.
 
     Attributes:
@@ -155,7 +155,7 @@ class ImageSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceSeen:
+class BeakerWorkspace:
     """A workspace; a slot is a GPU, and a limit of 0 is none."""
 
     id: str
@@ -168,7 +168,7 @@ class WorkspaceSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSeen:
+class BeakerGroup:
     """A group of experiments that are compared."""
 
     id: str

@@ -1,24 +1,24 @@
-"""The docker backend, for podman too: supervisors on this machine, and the user's processes in containers beside them.
+"""The docker backend, for podman too: supervisors run on this machine, and the user's processes in containers beside them.
 
-The containers are made in the job, by `windlass.pyz contain` (windlass.supervise.container.run). What this adds to a tree
-of processes: the engine must answer before a job is made, and containers that nobody watches any more are removed.
+The containers are created in the job, by `windlass.pyz contain` (windlass.supervise.container.run). Beyond what the
+local backend does, the engine must respond before a job is made, and containers without a supervisor are removed.
 """
 
 from __future__ import annotations
 
-from windlass.backends.process_tree import ProcessTree
+from windlass.backends.local.backend import LocalBackend
 from windlass.backends.protocol import Rendered, Submission
 from windlass.core.errors import UnreachableError
 from windlass.supervise.container.engine import Engine, engine_variables
 from windlass.supervise.job import JobDocument
 
-__all__ = ["DockerBackend"]
+__all__ = ["DockerBackend", "check_engine"]
 
 _NUM_LOOKS = 3
 
 
-class DockerBackend(ProcessTree):
-    """Runs jobs in containers of this machine.
+class DockerBackend(LocalBackend):
+    """Runs jobs in containers on this machine.
 
     Args:
         program: `docker` or `podman`.
@@ -30,10 +30,10 @@ class DockerBackend(ProcessTree):
         self._program = program
 
     def submit(self, rendered: Rendered) -> Submission:
-        """As on this machine without containers.
+        """Start the job as the local backend does.
 
         Raises:
-            UnreachableError: the engine is not installed, or does not answer; nothing was made.
+            UnreachableError: the engine is not installed, or does not respond; nothing was started.
         """
         check_engine(self._program)
         return super().submit(rendered)
@@ -52,11 +52,11 @@ class DockerBackend(ProcessTree):
 
 
 def check_engine(program: str) -> str:
-    """Ask an engine for its version; raises UnreachableError with what to do when it does not answer."""
-    told = Engine(program, engine_variables()).ask("version", "--format={{.Server.Version}}")
-    if told.code == 0:
-        return told.stdout.strip()
-    said = [line.strip() for line in told.stderr.splitlines() if line.strip()]
-    reason = said[-1] if said else "it did not answer"
-    hint = f"try it by hand: {program} version; `windlass doctor` says what else a run needs"
+    """Return an engine's version; raises UnreachableError with what to do when it does not respond."""
+    result = Engine(program, engine_variables()).ask("version", "--format={{.Server.Version}}")
+    if result.code == 0:
+        return result.stdout.strip()
+    lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+    reason = lines[-1] if lines else "it did not respond"
+    hint = f"try it by hand: {program} version; `windlass doctor` lists what a run needs"
     raise UnreachableError(f"`{program}` cannot run containers: {reason}", hint=hint, code="engine-unreachable")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from windlass.backends import JobState, Submission
-from windlass.backends.local import LocalBackend
+from windlass.backends.local.backend import LocalBackend
 from windlass.core.errors import UnreachableError
 from windlass.core.process import process_world
 

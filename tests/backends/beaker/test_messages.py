@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from windlass.backends.beaker.causes import cause_of_job, words_of_end
-from windlass.backends.beaker.seen import EventSeen, JobSeen, WorkspaceSeen
-from windlass.backends.beaker.waiting import reasons_of, slots_in_use
+from windlass.backends.beaker.explain import reasons_of, slots_in_use
+from windlass.backends.beaker.observe import cause_of_job, words_of_end
+from windlass.backends.beaker.values import BeakerEvent, BeakerJob, BeakerWorkspace
 from windlass.record.causes import Cause
 
 
-def seen_job(rank: int = 0, size: int = 1, **facts: Any) -> JobSeen:
+def seen_job(rank: int = 0, size: int = 1, **facts: Any) -> BeakerJob:
     told = {"id": f"job-{rank}", "task": "main", "task_id": f"task-{rank}", "attempt": 1, "status": "queued", **facts}
-    return JobSeen(rank=rank, size=size, **told)
+    return BeakerJob(rank=rank, size=size, **told)
 
 
 CODES = {
@@ -41,7 +41,7 @@ def test_every_code_has_a_cause(code: str, cause: Cause) -> None:
 def test_no_code_of_the_client_is_forgotten() -> None:
     from beaker import beaker_pb2  # lazy: grpc costs half a second
 
-    from windlass.backends.beaker.reading import cancelation_name
+    from windlass.backends.beaker.decoding import cancelation_name
 
     numbers = [number for number in beaker_pb2.CancelationCode.values() if number]
     assert {cancelation_name(number) for number in numbers} == set(CODES)
@@ -69,8 +69,8 @@ def test_an_end_in_words() -> None:
     assert words_of_end(seen_job(status="failed", exit_code=3)) == "replica 0: failed, exit code 3"
 
 
-def told(message: str) -> list[EventSeen]:
-    return [EventSeen(status="x", message=message, num_times=3, first_ns=1, last_ns=2)]
+def told(message: str) -> list[BeakerEvent]:
+    return [BeakerEvent(status="x", message=message, num_times=3, first_ns=1, last_ns=2)]
 
 
 def test_replicas_that_wait_alike_are_told_together() -> None:
@@ -107,9 +107,9 @@ def test_a_job_alone_is_it() -> None:
     )
 
 
-def workspace(used: int, limit: int) -> WorkspaceSeen:
+def workspace(used: int, limit: int) -> BeakerWorkspace:
     limits = {"preemptible": limit, "not preemptible": 0}
-    return WorkspaceSeen(id="w", name="lab/main", slot_limits=limits, slots_used={"preemptible": used})
+    return BeakerWorkspace(id="w", name="lab/main", slot_limits=limits, slots_used={"preemptible": used})
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.backends.slurm.dressing import dressed, lab_profile
-from windlass.backends.slurm import SlurmBackend
-from windlass.backends.slurm.script import job_script
+from windlass.backends.slurm.backend import SlurmBackend
+from windlass.backends.slurm.render import job_script
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.supervise.job import Chain, JobDocument, ReplicaCommand
 from windlass.supervise.slurm.scheduler import mark_of

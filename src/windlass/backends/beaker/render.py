@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+import re
+import secrets
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from windlass.backends.beaker.names import beaker_name
-from windlass.backends.beaker.script import BUNDLE_PATH, command_of
 from windlass.core.merge_patch import merge
 from windlass.supervise.job import BeakerAsk, JobDocument
 from windlass.supervise.slurm.jobs import mark_of
 
-__all__ = ["experiment_name", "experiment_spec"]
+__all__ = [
+    "BUNDLE_PATH",
+    "SETUP_FAILED_CODE",
+    "SETUP_NOTE",
+    "beaker_name",
+    "command_of",
+    "experiment_name",
+    "experiment_spec",
+    "fresh_name",
+    "work_of",
+]
 
 _MAX_NAME = 120
 _NS = 1_000_000_000
@@ -120,3 +131,79 @@ def _gang(document: JobDocument) -> dict[str, Any]:
         "propagatePreemption": True,
         "synchronizedStartTimeout": math.ceil(start_s) * _NS,
     }
+
+
+SETUP_FAILED_CODE = 76
+"""Exit code of the script that looks for a Python, where it finds none."""
+
+SETUP_NOTE = "setup-failed.txt"
+"""Beside job.json: why no supervisor of ours could run."""
+
+BUNDLE_PATH = "/windlass-bundle"
+"""Where a job sees the dataset with its folder."""
+
+_BOOTSTRAP = rf"""
+archive=$1 folder=$2 wanted=$3 results=$4 bundle=$5
+failed() {{
+  printf 'windlass: %s\n' "$1" >&2
+  for place in "$folder" "$results"; do
+    [ -d "$place" ] && printf '%s\n' "$1" >"$place/{SETUP_NOTE}"
+  done
+  exit {SETUP_FAILED_CODE}
+}}
+is_new_enough='import sys; sys.exit(sys.version_info < (3, 9))'
+python=
+for candidate in "$wanted" python3 python /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python; do
+  command -v "$candidate" >/dev/null 2>&1 || continue
+  "$candidate" -I -S -c "$is_new_enough" >/dev/null 2>&1 && python=$candidate && break
+done
+[ -n "$python" ] || failed "the image has no Python 3.9 or newer on its PATH ($PATH), which the supervisor needs"
+if [ -n "$bundle" ]; then
+  exec "$python" -I -S "$bundle/windlass.pyz" beaker-bundle "$bundle" "$folder" "$results"
+fi
+[ -f "$folder/job.json" ] || failed "$folder is not there: do this cluster's machines have the storage mounted?"
+[ -f "$archive" ] || failed "$archive is not there: do this cluster's machines have the storage mounted?"
+exec "$python" -I -S "$archive" beaker "$folder"
+"""
+
+
+def command_of(document: JobDocument, folder: PurePath, archive: PurePath) -> list[str]:
+    """The command of a task of Beaker.
+
+    Args:
+        folder: the job's folder as the job sees it.
+        archive: the zipapp as the job sees it.
+    """
+    ask = document.beaker
+    bundle = BUNDLE_PATH if ask.bundle else ""
+    words = [str(archive), str(folder), document.queue.python, ask.results, bundle]
+    return ["/bin/sh", "-c", _BOOTSTRAP.strip(), "windlass", *words]
+
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def fresh_name(spec: Mapping[str, Any]) -> str:
+    """A name for an experiment that was given none, from its tasks' names; never the same twice."""
+    tasks = [task for task in spec.get("tasks") or () if isinstance(task, Mapping)]
+    told = str(tasks[0].get("name") or "experiment") if tasks else "experiment"
+    return f"{beaker_name(told, 80)}-{secrets.token_hex(4)}"
+
+
+def beaker_name(text: str, longest: int) -> str:
+    """A text as a name at Beaker: letters, digits, `.`, `_` and `-`, no `-` in front."""
+    return _NO_NAME.sub("-", text).lstrip("-")[:longest] or "x"
+
+
+def work_of(spec: Mapping[str, Any]) -> list[Any]:
+    """What an experiment does, without what a server may write in another way (durations, sizes, defaults)."""
+    return [
+        (
+            str(task.get("name") or ""),
+            [str(word) for word in task.get("command") or ()],
+            [str(word) for word in task.get("arguments") or ()],
+            sorted((str(one.get("name")), str(one.get("value") or "")) for one in task.get("envVars") or ()),
+        )
+        for task in spec.get("tasks") or ()
+        if isinstance(task, Mapping)
+    ]

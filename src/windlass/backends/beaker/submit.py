@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from windlass.backends.beaker.seen import Workload
+from windlass.backends.beaker.render import experiment_name
 from windlass.backends.beaker.service import BeakerService
-from windlass.backends.beaker.spec import experiment_name
+from windlass.backends.beaker.values import ExperimentRef
 from windlass.backends.protocol import Rendered, Submission
 from windlass.core.errors import AccessError, PreconditionError
 from windlass.core.files import lock, write_atomic, write_json
@@ -55,7 +55,7 @@ def submit(
         return found
 
 
-def _make(service: BeakerService, spec: Mapping[str, Any], workspace: str, name: str) -> Workload:
+def _make(service: BeakerService, spec: Mapping[str, Any], workspace: str, name: str) -> ExperimentRef:
     try:
         return service.create(spec, workspace=workspace, name=name, is_mine=True)
     except PreconditionError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.backends.slurm.pulses import newest_sign
+from windlass.backends.slurm.observe import newest_sign
 
 
 @pytest.mark.parametrize(

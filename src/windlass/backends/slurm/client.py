@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from windlass.backends.site_shell import ShellResult, SiteShell
-from windlass.backends.slurm.refusals import refusal, unreachable
+from windlass.backends.slurm.errors import refusal, unreachable
 from windlass.backends.slurm.version import OLDEST, SlurmVersion
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
@@ -26,7 +26,7 @@ from windlass.supervise.slurm.jobs import (
     time_of,
 )
 
-__all__ = ["Past", "SlurmCommands", "completion_file", "read_completions", "read_past"]
+__all__ = ["Past", "SlurmClient", "completion_file", "read_completions", "read_past"]
 
 _TIMEOUT_S = 60.0
 _QUESTION_S = 20.0
@@ -59,7 +59,7 @@ class Past:
         return bool(self.nodes)
 
 
-class SlurmCommands:
+class SlurmClient:
     """What we ask of Slurm; every call blocks for one command and raises UnreachableError when nobody answers.
 
     Args:

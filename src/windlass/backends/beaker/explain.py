@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from windlass.backends.beaker.seen import EventSeen, JobSeen, WorkspaceSeen
+from windlass.backends.beaker.values import BeakerEvent, BeakerJob, BeakerWorkspace
 
 __all__ = ["reasons_of", "slots_in_use"]
 
 
-def reasons_of(jobs: Sequence[JobSeen], events: Mapping[str, Sequence[EventSeen]], slots: str = "") -> tuple[str, ...]:
+def reasons_of(
+    jobs: Sequence[BeakerJob], events: Mapping[str, Sequence[BeakerEvent]], slots: str = ""
+) -> tuple[str, ...]:
     """A sentence for each reason.
 
     Args:
@@ -17,14 +19,14 @@ def reasons_of(jobs: Sequence[JobSeen], events: Mapping[str, Sequence[EventSeen]
         events: by job, of those that have not started, oldest first.
         slots: see `slots_in_use`; said of what is not scheduled where the scheduler says nothing of slots.
     """
-    alike: dict[str, list[JobSeen]] = {}
+    alike: dict[str, list[BeakerJob]] = {}
     for job in jobs:
         if job.id in events:
             alike.setdefault(_reason(job, events[job.id], slots), []).append(job)
     return tuple(f"{_who(members, len(jobs))} {words}" for words, members in alike.items())
 
 
-def slots_in_use(workspace: WorkspaceSeen) -> str:
+def slots_in_use(workspace: BeakerWorkspace) -> str:
     """Which of a workspace's limits are reached, in words; empty: none is. A slot is a GPU."""
     reached = [
         f"{workspace.slots_used.get(kind, 0)} of {limit} slots that are {kind}"
@@ -34,7 +36,7 @@ def slots_in_use(workspace: WorkspaceSeen) -> str:
     return f"workspace {workspace.name} uses {' and '.join(reached)}" if reached else ""
 
 
-def _reason(job: JobSeen, events: Sequence[EventSeen], slots: str) -> str:
+def _reason(job: BeakerJob, events: Sequence[BeakerEvent], slots: str) -> str:
     said = _said(job, events)
     if not job.scheduled_ns:
         if slots and "slot" not in said:
@@ -45,13 +47,13 @@ def _reason(job: JobSeen, events: Sequence[EventSeen], slots: str) -> str:
     return "ready, waiting for the other replicas" if job.size > 1 else "ready and about to start"
 
 
-def _said(job: JobSeen, events: Sequence[EventSeen]) -> str:
+def _said(job: BeakerJob, events: Sequence[BeakerEvent]) -> str:
     """The newest words of the scheduler or of the machine."""
     told = [event.message for event in events if event.message]
     return " ".join((told[-1] if told else job.scheduling or job.message).split())
 
 
-def _who(members: Sequence[JobSeen], num_jobs: int) -> str:
+def _who(members: Sequence[BeakerJob], num_jobs: int) -> str:
     if num_jobs == 1:
         return "it is"
     if any(job.size < num_jobs for job in members):  # of several tasks

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 
 from windlass.backends.protocol import Rendered, Submission
-from windlass.backends.slurm.commands import SlurmCommands
-from windlass.backends.slurm.script import SCRIPT, first_argv, submit_argv
-from windlass.backends.slurm.watch import forget
+from windlass.backends.slurm.client import SlurmClient
+from windlass.backends.slurm.observe import forget
+from windlass.backends.slurm.render import SCRIPT, first_argv, site_folder, submit_argv
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock, write_atomic, write_json
 from windlass.core.json_text import read_json
@@ -24,7 +24,6 @@ __all__ = [
     "Push",
     "known_submission",
     "note_submission",
-    "site_folder",
     "submission_of",
     "submit",
     "was_written",
@@ -39,17 +38,12 @@ _LOCK = "submit.lock"
 _LOCK_S = 300.0
 
 
-def site_folder(document: JobDocument, folder: Path) -> PurePath:
-    """The job's folder as the site sees it."""
-    return PurePath(document.run_dir) / "jobs" / folder.name
-
-
 def submission_of(profile_name: str, number: str, mark: str, folder: Path) -> Submission:
     """A job as we name it: Slurm's id of its first link; the mark finds all of them."""
     return Submission(backend_id=number, locator=f"slurm://{profile_name}/{number}#{mark}", folder=folder)
 
 
-def submit(commands: SlurmCommands, rendered: Rendered, push: Push | None) -> Submission:
+def submit(commands: SlurmClient, rendered: Rendered, push: Push | None) -> Submission:
     """See `Backend.submit`."""
     folder = rendered.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +95,7 @@ def known_submission(folder: Path) -> Submission | None:
         raise PreconditionError(f"{folder / _SUBMITTED} is damaged: {error}", code="job-broken") from error
 
 
-def _queue(commands: SlurmCommands, document: JobDocument, folder: Path, found: Mapping[int, str]) -> dict[int, str]:
+def _queue(commands: SlurmClient, document: JobDocument, folder: Path, found: Mapping[int, str]) -> dict[int, str]:
     """The links that are there already and those that are missing, by number."""
     links = dict(found)
     try:
@@ -121,13 +115,13 @@ def _queue(commands: SlurmCommands, document: JobDocument, folder: Path, found: 
     return links
 
 
-def _queue_one(commands: SlurmCommands, document: JobDocument, folder: Path, number: int) -> str:
+def _queue_one(commands: SlurmClient, document: JobDocument, folder: Path, number: int) -> str:
     there, mark = site_folder(document, folder), document.chain.mark
     argv = first_argv(document, there, mark) if number == 1 else submit_argv(document, there, mark, number)
     return commands.submit(argv, document.queue)
 
 
-def _find(commands: SlurmCommands, document: JobDocument, folder: Path) -> tuple[dict[int, str], bool]:
+def _find(commands: SlurmClient, document: JobDocument, folder: Path) -> tuple[dict[int, str], bool]:
     """Links of an earlier call whose reply was lost, and whether the chain still lives (or never began)."""
     name, mark = document.queue.name, document.chain.mark
     ours = [job for job in commands.jobs(name) if job.mark == mark and not job.was_refused]

@@ -54,7 +54,7 @@ CASES: dict[str, tuple[Exception, int, str]] = {
 
 @pytest.mark.parametrize(("error", "exit_code", "code"), CASES.values(), ids=CASES)
 def test_a_refusal_is_told_in_our_words(error: Exception, exit_code: int, code: str) -> None:
-    from windlass.backends.beaker.refusals import REFUSALS, translate
+    from windlass.backends.beaker.errors import REFUSALS, translate
 
     assert isinstance(error, REFUSALS)
     found = translate(error, "doing something")

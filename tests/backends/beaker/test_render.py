@@ -11,8 +11,7 @@ import pytest
 
 from tests.backends.beaker.sample_jobs import job, site
 from windlass.backends.beaker.backend import BeakerBackend
-from windlass.backends.beaker.names import beaker_name, fresh_name, work_of
-from windlass.backends.beaker.spec import experiment_name, experiment_spec
+from windlass.backends.beaker.render import beaker_name, experiment_name, experiment_spec, fresh_name, work_of
 from windlass.core.errors import InternalError
 from windlass.supervise.job import Chain
 

@@ -6,7 +6,15 @@ from typing import Any
 
 from beaker import beaker_pb2 as messages
 
-from windlass.backends.beaker.seen import EventSeen, FileSeen, GroupSeen, ImageSeen, JobSeen, Seen, WorkspaceSeen
+from windlass.backends.beaker.values import (
+    BeakerEvent,
+    BeakerExperiment,
+    BeakerFile,
+    BeakerGroup,
+    BeakerImage,
+    BeakerJob,
+    BeakerWorkspace,
+)
 
 __all__ = [
     "cancelation_name",
@@ -35,10 +43,10 @@ def status_name(number: int) -> str:
     return str(messages.WorkloadStatus.Name(number)).removeprefix("STATUS_").lower()
 
 
-def seen_of(workload: messages.Workload) -> Seen:
+def seen_of(workload: messages.Workload) -> BeakerExperiment:
     """An experiment."""
     experiment = workload.experiment
-    return Seen(
+    return BeakerExperiment(
         id=experiment.id,
         name=experiment.name.rpartition("/")[2],
         status=status_name(workload.status),
@@ -51,11 +59,11 @@ def seen_of(workload: messages.Workload) -> Seen:
     )
 
 
-def job_of(job: messages.Job, task: str, attempt: int) -> JobSeen:
+def job_of(job: messages.Job, task: str, attempt: int) -> BeakerJob:
     """One start of one replica."""
     status, group = job.status, job.system_details.replica_group_details
     code = status.canceled_code if status.HasField("canceled_code") else 0
-    return JobSeen(
+    return BeakerJob(
         id=job.id,
         task=task,
         task_id=job.task_id,
@@ -81,9 +89,9 @@ def job_of(job: messages.Job, task: str, attempt: int) -> JobSeen:
     )
 
 
-def event_of(event: messages.SummarizedJobEvent) -> EventSeen:
+def event_of(event: messages.SummarizedJobEvent) -> BeakerEvent:
     """Something that happened to a job."""
-    return EventSeen(
+    return BeakerEvent(
         status=event.status,
         message=event.latest_message,
         num_times=event.occurrences,
@@ -92,18 +100,18 @@ def event_of(event: messages.SummarizedJobEvent) -> EventSeen:
     )
 
 
-def file_of(file: messages.DatasetFile) -> FileSeen:
+def file_of(file: messages.DatasetFile) -> BeakerFile:
     """A file of a dataset."""
     digest = ""
     if file.HasField("digest"):
         name = messages.DatasetFile.AlgorithmType.Name(file.digest.algorithm).removeprefix("ALGORITHM_TYPE_").lower()
         digest = f"{name}:{file.digest.value.hex()}"
-    return FileSeen(path=file.path, size=file.size, updated_ns=nanoseconds(file, "updated"), digest=digest)
+    return BeakerFile(path=file.path, size=file.size, updated_ns=nanoseconds(file, "updated"), digest=digest)
 
 
-def image_of(image: messages.Image) -> ImageSeen:
+def image_of(image: messages.Image) -> BeakerImage:
     """An image."""
-    return ImageSeen(
+    return BeakerImage(
         id=image.id,
         name=image.full_name or image.name,
         docker_id=image.docker_id,
@@ -115,9 +123,9 @@ def image_of(image: messages.Image) -> ImageSeen:
     )
 
 
-def workspace_of(workspace: messages.Workspace) -> WorkspaceSeen:
+def workspace_of(workspace: messages.Workspace) -> BeakerWorkspace:
     """A workspace."""
-    return WorkspaceSeen(
+    return BeakerWorkspace(
         id=workspace.id,
         name=workspace.name,
         description=workspace.description,
@@ -134,9 +142,9 @@ def workspace_of(workspace: messages.Workspace) -> WorkspaceSeen:
     )
 
 
-def group_of(group: messages.Group) -> GroupSeen:
+def group_of(group: messages.Group) -> BeakerGroup:
     """A group of experiments."""
-    return GroupSeen(id=group.id, name=group.full_name or group.name, description=group.description)
+    return BeakerGroup(id=group.id, name=group.full_name or group.name, description=group.description)
 
 
 def cancelation_name(code: int) -> str:

@@ -1,0 +1,1 @@
+"""Containers on this machine, by docker or podman."""
