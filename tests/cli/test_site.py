@@ -11,7 +11,7 @@ from tests.cli.conftest import Windlass
 from windlass.backends import site_shell
 from windlass.backends.site_shell import LocalShell, ShellResult
 from windlass.launch.sites import check
-from windlass.launch.sites.check_history import CheckRun, Finding, keep_check
+from windlass.launch.sites.check_history import CheckResult, SiteCheck, save_check
 
 LAB = ROOT / "tests" / "backends" / "slurm" / "texts" / "22.05.txt"
 
@@ -93,7 +93,7 @@ def test_an_unknown_base_is_answered_with_the_nearest(windlass: Windlass) -> Non
 def test_the_list_has_every_site_and_a_broken_one_is_named(windlass: Windlass, home: Path) -> None:
     windlass("site", "add", "mine", "--no-probe", "--ssh", "me@login")
     shutil.copy(home / "sites" / "mine.yaml", home / "sites" / "other.yaml")
-    keep_check(home, CheckRun(site="mine", at="2026-11-21T05:04:09Z", facts={}))
+    save_check(home, SiteCheck(site="mine", at="2026-11-21T05:04:09Z", facts={}))
     rows = {row["name"]: row for row in json.loads(windlass("site", "ls", "--json").out)["sites"]}
     assert rows["local"]["reached_by"] == "this machine"
     assert (rows["mine"]["from"], rows["mine"]["reached_by"]) == ("yours", "ssh me@login")
@@ -132,15 +132,15 @@ def test_a_check_prints_its_table_and_its_exit_code(
     status: str, code: int, windlass: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     findings = (
-        Finding(name="login", nodes=0, status="ok", message="slurm 25.05"),
-        Finding(name="port", nodes=2, status=status, message="n1: refused", hint="a firewall"),  # type: ignore[arg-type]
-        Finding(name="clock", nodes=2, status="not-tried", message="no answer", hint="unseen"),
+        CheckResult(name="login", nodes=0, status="ok", message="slurm 25.05"),
+        CheckResult(name="port", nodes=2, status=status, message="n1: refused", hint="a firewall"),  # type: ignore[arg-type]
+        CheckResult(name="clock", nodes=2, status="not-tried", message="no answer", hint="unseen"),
     )
     asked: dict[str, object] = {}
 
-    def check_site(profile: object, **options: object) -> CheckRun:
+    def check_site(profile: object, **options: object) -> SiteCheck:
         asked.update(options)
-        return CheckRun(site="mine", at="2026-11-21T05:04:09Z", findings=findings, facts={})
+        return SiteCheck(site="mine", at="2026-11-21T05:04:09Z", findings=findings, facts={})
 
     monkeypatch.setattr(check, "check_site", check_site)
     monkeypatch.setattr(site_shell, "shell_for", lambda _: None)
@@ -160,8 +160,8 @@ def test_a_check_prints_its_table_and_its_exit_code(
 def test_showing_has_the_last_check(windlass: Windlass, home: Path) -> None:
     windlass("site", "add", "mine", "--no-probe")
     for message in ("first", "second"):
-        finding = Finding(name="login", nodes=0, status="ok", message=message)
-        keep_check(home, CheckRun(site="mine", at="2026-11-21T05:04:09Z", findings=(finding,), facts={}))
+        finding = CheckResult(name="login", nodes=0, status="ok", message=message)
+        save_check(home, SiteCheck(site="mine", at="2026-11-21T05:04:09Z", findings=(finding,), facts={}))
     shown = windlass("site", "show", "mine").out
     assert "last check 2026-11-21T05:04:09Z: ok\nok        login    login       second\n" in shown
     assert "first" not in shown

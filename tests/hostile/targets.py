@@ -26,12 +26,12 @@ from windlass.record.state import End, fold
 from windlass.runs.archive.contents import Contents, Item
 from windlass.runs.home import Home
 from windlass.runs.index import Index
-from windlass.runs.provenance.chain import provenance_chain
+from windlass.runs.provenance.graph import provenance_graph
 from windlass.runs.retention import readers
 from windlass.runs.store import RunFolder
 from windlass.sites.profile import Profile
 from windlass.spec import Experiment
-from windlass.store.version import Entry, Version
+from windlass.store.version import Version, VersionEntry
 from windlass.supervise.gang.connection import Server
 from windlass.supervise.gang.handshake import Caller
 from windlass.supervise.gang.messages import Order, Status
@@ -196,7 +196,7 @@ def _whole_home(name: str, good: bytes) -> Callable[[Bench, random.Random], None
             list(old_runs(bench.home, 0.0))
             readers(bench.home)(RunFolder(bench.home.runs / GOOD), "")
             try:
-                provenance_chain(bench.run)
+                provenance_graph(bench.run)
             except WindlassError:
                 return
         finally:
@@ -239,7 +239,7 @@ def _frame(body: bytes) -> bytes:
 _STATUS = json.dumps(Status(rank=1, end=End("ok", tail=("a",))).to_data()).encode()
 _CONTENTS = Contents(run_id=RUN, items=(Item(path="run/f", size=1, sha256=DIGEST),), facts={"a": 1}).to_bytes()
 _PROFILE = b"name: here\nkind: slurm\nfs:\n  shared: /shared\nnet:\n  interface: eth\n  vars: {A: b}\n"
-_VERSION = Version(kind="folder", entries=(Entry(path="a/b", mode="-", size_bytes=1, sha256=DIGEST),)).to_bytes()
+_VERSION = Version(kind="folder", entries=(VersionEntry(path="a/b", mode="-", size_bytes=1, sha256=DIGEST),)).to_bytes()
 _DELIVERY = b'{"schema": 1, "values": {"A": "YWJj"}}'
 _REQUEST = b'{"what": "stop", "at": 1.0, "trials": ["a"]}'
 

@@ -26,7 +26,7 @@ import pytest
 @pytest.fixture
 def door():
     opened = threading.Event()
-    thread = threading.Thread(target=opened.wait, name="the porter")
+    thread = threading.Thread(target=opened.wait, name="the client")
     thread.start()
     yield
     opened.set()
@@ -69,7 +69,7 @@ def test_a_test_that_hangs_fails_with_the_stacks_and_the_next_one_runs(tmp_path:
     assert "1 failed, 1 passed" in said
     assert "the call of test_it.py::test_hangs hangs: it was not over after 2 s" in said
     assert "time.sleep(1000)" in said
-    assert "thread the porter:" in said
+    assert "thread the client:" in said
 
 
 def test_a_test_that_hears_no_signal_ends_its_worker_and_is_named(tmp_path: Path) -> None:

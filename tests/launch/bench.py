@@ -11,7 +11,7 @@ from windlass import config, spec
 from windlass.backends import Rendered, Submission
 from windlass.core.errors import PreconditionError
 from windlass.launch import Options, Prepared, Run, prepare
-from windlass.launch.client import client_journal
+from windlass.launch.journal import client_journal
 from windlass.record import events
 from windlass.record.journal import read_journal
 from windlass.runs.home import Home

@@ -15,8 +15,9 @@ from windlass.core.errors import UnreachableError
 from windlass.launch import Run
 from windlass.launch.gc import at_site
 from windlass.launch.reconcile import reconciler
-from windlass.launch.remote import client, listening
+from windlass.launch.remote import client
 from windlass.launch.remote import mirror as mirror_module
+from windlass.launch.remote import refresh as listening  # FIXME rename uses
 from windlass.launch.remote.mirror import Mirror
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal

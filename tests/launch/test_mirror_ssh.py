@@ -91,7 +91,7 @@ class TestFirstContact:
         mirror.push()
         mirror.pull(logs=True)
         assert heard(run) == heard(there) == [("client-here-1-2", "stop"), ("supervisor", "hello")]
-        held = Path(mirror.porter.archive_at_site)
+        held = Path(mirror.transport.archive_at_site)
         assert held.read_bytes() == archive.read_bytes()
         assert [path.name for path in held.parent.iterdir()] == [archive.name]
         assert (tmp_path / "site" / "windlass" / "runs").stat().st_mode & 0o077 == 0
@@ -102,29 +102,29 @@ class TestFirstContact:
         there = RunFolder(Path(mirror.root))
         remove = {"what": "run", "root": str(mirror.root)}
         with pytest.raises(PreconditionError, match="is in motion there") as caught:
-            mirror.porter.ask("clear", remove)
+            mirror.transport.ask("clear", remove)
         assert caught.value.code == "run-in-motion"
         pen = JournalWriter(there.journal, "supervisor", SystemClock())
         pen.append("task-ended", task="main", job=1, attempt=1, verdict="succeeded", cause="ok", message="")
         pen.close()
-        answer, _ = mirror.porter.ask("clear", remove)
+        answer, _ = mirror.transport.ask("clear", remove)
         assert answer["bytes"] > 0
         assert list(there.path.parent.iterdir()) == []
-        assert mirror.porter.ask("clear", remove) == ({"bytes": 0}, [])
+        assert mirror.transport.ask("clear", remove) == ({"bytes": 0}, [])
 
     def test_the_zipapp_of_another_client_stays(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         mirror = self.mirror(run, tmp_path / "site", archive)
-        assert isinstance(mirror.porter, client.Porter)
+        assert isinstance(mirror.transport, client.RemoteClient)
         inodes = set()
         for _ in range(2):
-            mirror.porter.ensure_archive()
-            inodes.add(Path(mirror.porter.archive_at_site).stat().st_ino)
+            mirror.transport.ensure_archive()
+            inodes.add(Path(mirror.transport.archive_at_site).stat().st_ino)
         assert len(inodes) == 1
-        assert len(list(Path(mirror.porter.archive_at_site).parent.iterdir())) == 1
+        assert len(list(Path(mirror.transport.archive_at_site).parent.iterdir())) == 1
 
     def test_a_zipapp_that_was_damaged_there_is_replaced(self, run: RunFolder, tmp_path: Path, archive: Path) -> None:
         mirror = self.mirror(run, tmp_path / "site", archive)
-        held = Path(mirror.porter.archive_at_site)
+        held = Path(mirror.transport.archive_at_site)
         held.parent.mkdir(parents=True)
         held.write_bytes(archive.read_bytes()[:5000])
         mirror.ship()
@@ -247,8 +247,8 @@ class TestOverSsh:
     ) -> None:
         (run.code / "big").write_bytes(os.urandom(40 << 20))
         mirror = self.mirror(run, tmp_path / "site", shell, archive)
-        assert isinstance(mirror.porter, client.Porter)
-        mirror.porter.ensure_archive()
+        assert isinstance(mirror.transport, client.RemoteClient)
+        mirror.transport.ensure_archive()
         parts = Path(mirror.root).parent
         cutter = cuts(hosts, lambda: any(parts.glob(".*")))
         with pytest.raises(UnreachableError, match="cannot reach h2"):

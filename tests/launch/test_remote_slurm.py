@@ -17,7 +17,7 @@ from windlass.backends.site_shell import SshShell
 from windlass.backends.slurm.backend import SlurmBackend
 from windlass.core.errors import UnreachableError
 from windlass.core.names import new_token
-from windlass.launch.client import client_journal
+from windlass.launch.journal import client_journal
 from windlass.launch.remote import client
 from windlass.launch.remote.mirror import Mirror
 from windlass.record import events

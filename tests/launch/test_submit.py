@@ -11,7 +11,7 @@ from tests.launch.bench import Bench, PickyBackend, commit
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UnreachableError, WindlassError
 from windlass.core.files import lock
 from windlass.launch import Options, Prepared
-from windlass.launch.reconcile.reconciler import keep
+from windlass.launch.reconcile.reconciler import reconcile_run
 from windlass.launch.stage import stage
 from windlass.launch.submit import launch_lock
 from windlass.record import events
@@ -213,18 +213,18 @@ def planned(bench: Bench) -> RunFolder:
 
 def test_a_run_without_its_things_fails(bench: Bench, backend: PickyBackend) -> None:
     run = planned(bench)
-    assert keep(run, bench.home) == ["the command that launched it ended before everything was in place"]
+    assert reconcile_run(run, bench.home) == ["the command that launched it ended before everything was in place"]
     facts = run.facts()
     assert facts.state is State.FAILED
     assert facts.cause == "start-failed"
     assert backend.taken == []
-    assert keep(run, bench.home) == []
+    assert reconcile_run(run, bench.home) == []
 
 
-def test_a_furnished_run_is_taken_over(bench: Bench, backend: PickyBackend) -> None:
+def test_a_staged_run_is_taken_over(bench: Bench, backend: PickyBackend) -> None:
     run = planned(bench)
-    stage.furnish(bench.prepare(bench.tasks("a", "b")), run, lambda line: None)
-    done = keep(run, bench.home)
+    stage.stage_run(bench.prepare(bench.tasks("a", "b")), run, lambda line: None)
+    done = reconcile_run(run, bench.home)
     assert done == [
         "took over from a launching command that ended too early",
         "submitted job 1 of a",
@@ -236,7 +236,7 @@ def test_a_furnished_run_is_taken_over(bench: Bench, backend: PickyBackend) -> N
 
 def test_a_folder_without_a_plan_is_none_of_ours(bench: Bench) -> None:
     run = create(bench.home, "play-00000000")
-    assert keep(run, bench.home) == []
+    assert reconcile_run(run, bench.home) == []
     assert run.facts().state is State.PLANNED
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import NotFoundError
-from windlass.runs.logs import Follower, LogLine, list_logs, read
+from windlass.runs.logs import LogFollower, LogLine, list_logs, read
 from windlass.runs.store import RunFolder
 from windlass.supervise.logs.index import IndexRecord
 
@@ -80,7 +80,7 @@ def test_without_an_index_everything_is_read(tmp_path: Path) -> None:
 
 def test_a_follower_yields_each_whole_line_once(tmp_path: Path) -> None:
     run = make(tmp_path, a1_train_0="one\ntw")
-    follower = Follower(run)
+    follower = LogFollower(run)
     assert texts(follower.poll()) == ["train.0 one"]
     assert texts(follower.poll()) == []
     write(run, "a1_train_0", "o\nthree")
@@ -103,7 +103,7 @@ def test_a_follower_reads_no_byte_twice(tmp_path: Path, monkeypatch: pytest.Monk
         return real(path, offset)
 
     monkeypatch.setattr(logs, "_pieces", counted)
-    follower = Follower(run)
+    follower = LogFollower(run)
     list(follower.poll())
     list(follower.poll())
     write(run, "a1_train_0", "two\n")
@@ -113,11 +113,11 @@ def test_a_follower_reads_no_byte_twice(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_follower_of_one_replica(tmp_path: Path) -> None:
     run = make(tmp_path, a1_train_0="zero\n", a1_train_1="one\n", a1_prep_1="prep\n")
-    assert texts(Follower(run, task="train", rank=1).poll()) == ["train.1 one"]
+    assert texts(LogFollower(run, task="train", rank=1).poll()) == ["train.1 one"]
 
 
 def test_no_logs_yet(tmp_path: Path) -> None:
-    assert list(Follower(make(tmp_path)).poll()) == []
+    assert list(LogFollower(make(tmp_path)).poll()) == []
 
 
 def test_text_that_is_not_utf8_and_lines_longer_than_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,14 +125,14 @@ def test_text_that_is_not_utf8_and_lines_longer_than_a_piece(tmp_path: Path, mon
     run = make(tmp_path, a1_train_0="a long line\nb\n")
     path = run.logs / "1" / "train" / "0.log"
     path.write_bytes(path.read_bytes() + b"\xff\n")
-    assert texts(Follower(run).poll()) == ["train.0 a long line", "train.0 b", "train.0 \ufffd"]
+    assert texts(LogFollower(run).poll()) == ["train.0 a long line", "train.0 b", "train.0 \ufffd"]
 
 
 def test_a_progress_bar_is_shown_while_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("windlass.runs.logs.time.monotonic", lambda: now)
     run = make(tmp_path, a1_train_0="start\n\r 0%|    |\r10%|#   |")
-    path, follower = run.logs / "1" / "train" / "0.log", Follower(run)
+    path, follower = run.logs / "1" / "train" / "0.log", LogFollower(run)
 
     def more(text: str) -> list[str]:
         with path.open("ab") as file:

@@ -217,7 +217,7 @@ class Clients:
         return bool(self._left(self._read()))
 
     def _after_end(self) -> tuple[str, policy.Action] | None:
-        """As `launch.outlook`: what is to be done about jobs of tasks that have ended."""
+        """As `launch.reconcile.assessment`: what is to be done about jobs of tasks that have ended."""
         for name, number in self._left(self._read()):
             task = self._read().task(name)
             observed = self._backend.observe(task.jobs[number].backend_id)
@@ -254,7 +254,7 @@ class Clients:
                 cause=str(action.cause),
                 message=action.message,
             )
-        elif isinstance(action, policy.Sweep):
+        elif isinstance(action, policy.EndLeftovers):
             self._backend.sweep(self._read().task(name).jobs[action.job].backend_id)
             for rank in action.ranks:
                 end = End(str(Cause.NODE_LOST), rank=rank, message="left alone").to_data()
@@ -262,7 +262,7 @@ class Clients:
         elif isinstance(action, policy.Unqueue):
             assert isinstance(self._backend, SiteBackend)  # the other has no queue
             self._backend.unqueue(self._read().task(name).jobs[action.job].backend_id)
-        elif isinstance(action, policy.NoteGone):
+        elif isinstance(action, policy.RecordGone):
             self._append(client, events.JOB_GONE, task=name, job=action.job)
         else:
             self._append(

@@ -7,7 +7,7 @@ import pytest
 
 from windlass.core.errors import AccessError, PreconditionError, SpecError, UsageError
 from windlass.sites import Partition, Profile, find_site, save_site, shipped_names, site_names, sites_folder
-from windlass.sites.profile import Network, SiteVariable
+from windlass.sites.profile import SiteNetwork, SiteVariable
 from windlass.sites.store import load_profile, profile_path
 
 
@@ -67,7 +67,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_saved_is_found(tmp_path: Path) -> None:
-    profile = Profile(name="mine", partitions={"gpu": Partition(gpus=4)}, net=Network(vars=(SiteVariable(name="A"),)))
+    profile = Profile(
+        name="mine", partitions={"gpu": Partition(gpus=4)}, net=SiteNetwork(vars=(SiteVariable(name="A"),))
+    )
     path = save_site(profile, tmp_path)
     assert find_site("mine", tmp_path) == profile
     assert "# Not known yet:\n#   fs.shared\n" in path.read_text()

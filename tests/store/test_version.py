@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from windlass.store import Entry, Version
+from windlass.store import Version, VersionEntry
 
 SHA = "ab" * 32
 
 
 def version(*paths: str) -> Version:
-    entries = [Entry(path=path, mode="-", size_bytes=3, sha256=SHA) for path in paths]
+    entries = [VersionEntry(path=path, mode="-", size_bytes=3, sha256=SHA) for path in paths]
     return Version(kind="folder", entries=tuple(entries), name="d")
 
 
@@ -49,7 +49,9 @@ def test_a_manifest_from_elsewhere_may_not_lead_out_of_its_folder(paths: list[st
 def test_nor_may_its_links(link: str) -> None:
     import hashlib
 
-    entry = Entry(path="l", mode="l", size_bytes=len(link), sha256=hashlib.sha256(link.encode()).hexdigest(), link=link)
+    entry = VersionEntry(
+        path="l", mode="l", size_bytes=len(link), sha256=hashlib.sha256(link.encode()).hexdigest(), link=link
+    )
     bad = Version(kind="folder", entries=(entry,))
     with pytest.raises(ValueError, match="leads out"):
         Version.from_bytes(bad.to_bytes(), bad.digest)

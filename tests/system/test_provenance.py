@@ -15,7 +15,7 @@ from windlass.core.errors import PreconditionError, SpecError, UsageError
 from windlass.launch import Options, Run, prepare_file
 from windlass.launch.rerun import Rerun, prepare_rerun
 from windlass.launch.verify.difference import explained
-from windlass.launch.verify.finding import Link
+from windlass.launch.verify.finding import ProvenanceLink
 from windlass.launch.verify.reexecution import Reexecution, Verification, prove
 from windlass.launch.verify.verify import verify
 from windlass.record.state import State
@@ -94,11 +94,11 @@ def test_the_same_plan_gives_the_same_and_one_byte_of_code_or_outputs_is_named(
     change_one_byte(stage.code / "train.py")
     found = proved(stage, run)
     assert found.is_verified, "the commit is still there"
-    before = [finding for finding in verify(run.folder) if finding.link is Link.CODE]
+    before = [finding for finding in verify(run.folder) if finding.link is ProvenanceLink.CODE]
     assert [(finding.status, finding.files) for finding in before] == [("ok", ("train.py",))]
     assert before[0].message.endswith("\nchanged since then: train.py")
     git(stage, "commit", "-qam", "on we go")
-    assert [finding for finding in verify(run.folder) if finding.link is Link.CODE] == before
+    assert [finding for finding in verify(run.folder) if finding.link is ProvenanceLink.CODE] == before
 
     change_one_byte(run.output("main") / "model.bin")
     found = proved(stage, run, Reexecution(compares_sources=False))
@@ -115,7 +115,7 @@ def test_one_byte_of_data_or_of_the_runs_own_checkout(stage: Stage, project: Cal
 
     change_one_byte(stage.code.parent / "text" / "b.txt")
     found = proved(stage, run)
-    assert (found.broken, found.again) == ((Link.DATA,), "")
+    assert (found.broken, found.again) == ((ProvenanceLink.DATA,), "")
     assert found.verdict.endswith("is not what was pinned: b.txt changed")
 
 
@@ -130,7 +130,7 @@ def test_one_byte_of_the_lock_file(stage: Stage, project: Callable[..., Run]) ->
     lock = stage.code / "uv.lock"
     lock.write_text(lock.read_text().replace("version", "versioN", 1))
     assert not [finding for finding in verify(run.folder) if finding.is_broken], "the commit holds the lock file"
-    (finding,) = [finding for finding in verify(run.folder) if finding.link is Link.ENVIRONMENT]
+    (finding,) = [finding for finding in verify(run.folder) if finding.link is ProvenanceLink.ENVIRONMENT]
     assert (finding.status, finding.files) == ("ok", ("uv.lock",))
 
 
@@ -138,7 +138,7 @@ def test_outputs_that_are_not_the_same_twice(stage: Stage, project: Callable[...
     stage.write("train.py", NOISY)
     run = project()
     found = proved(stage, run)
-    assert found.broken == (Link.OUTPUTS,)
+    assert found.broken == (ProvenanceLink.OUTPUTS,)
     assert broken(found)["outputs main"] == ("metrics.json",)
     assert "nothing before the outputs differs" in found.findings[-1].message
     within = Reexecution(tolerances=(parse_tolerance("noise=1"),))
@@ -161,7 +161,12 @@ def test_two_runs_differ_by_cause(stage: Stage, project: Callable[..., Run]) -> 
     assert found["code.commit"].details == ("1 file changed, +2 -0", "M train.py | +2 -0")
     assert found["data.text.digest"].files == ("b.txt",)
     against = proved(stage, second, Reexecution(against=first.folder))
-    assert against.broken == (Link.CODE, Link.DATA, Link.PARAMETERS, Link.OUTPUTS)
+    assert against.broken == (
+        ProvenanceLink.CODE,
+        ProvenanceLink.DATA,
+        ProvenanceLink.PARAMETERS,
+        ProvenanceLink.OUTPUTS,
+    )
     assert against.verdict == "the chain breaks at code: train.py"
 
 
@@ -206,11 +211,15 @@ def test_one_byte_of_the_base_image(stage: Stage, project: Callable[..., Run], a
         (stage.code.parent / "moved" / "Dockerfile").write_text(text)
         at_docker.command("docker", "build", "-q", "-t", "windlass/chain:base", str(stage.code.parent / "moved"))
         (finding,) = [finding for finding in verify(run.folder) if finding.is_broken]
-        assert (finding.link, finding.status, finding.files) == (Link.IMAGE, "changed", ("windlass/chain:base",))
+        assert (finding.link, finding.status, finding.files) == (
+            ProvenanceLink.IMAGE,
+            "changed",
+            ("windlass/chain:base",),
+        )
         assert "base image windlass/chain:base is sha256:" in finding.message
         change_one_byte(stage.code / "Dockerfile")
         (finding,) = [finding for finding in verify(run.folder) if finding.is_broken]
-        assert (finding.link, finding.files) == (Link.IMAGE, ("windlass/chain:base",))
+        assert (finding.link, finding.files) == (ProvenanceLink.IMAGE, ("windlass/chain:base",))
         assert "changed since then: Dockerfile" in finding.message
     finally:
         at_docker.command("docker", "rmi", "-f", "windlass/chain:base", check=False)

@@ -11,7 +11,7 @@ from windlass.cli.screen import printable, tell
 from windlass.core.errors import UnreachableError, WindlassError
 from windlass.core.phrases import ago
 from windlass.runs.home import Home
-from windlass.runs.pending import Outlook, Pending
+from windlass.runs.pending import Assessment, PendingAction
 from windlass.runs.store import RunFolder, find
 
 __all__ = ["found_run", "fresh_logs", "in_words", "looked_at", "reconciled", "say_pending"]
@@ -29,7 +29,7 @@ def found_run(ref: str, home: Home | None = None) -> RunFolder:
     return run
 
 
-def looked_at(run: RunFolder, home: Home, told: set[str] | None = None) -> Outlook:
+def looked_at(run: RunFolder, home: Home, told: set[str] | None = None) -> Assessment:
     """Compare a run's record with the world and change nothing; says so where that fails.
 
     Args:
@@ -37,14 +37,14 @@ def looked_at(run: RunFolder, home: Home, told: set[str] | None = None) -> Outlo
     """
     facts = run.facts()
     if facts.state.is_terminal and not any(task.jobs_left for task in facts.tasks.values()):
-        return Outlook()
-    from windlass.launch.reconcile.outlook import outlook  # lazy: most looks are at runs that ended
+        return Assessment()
+    from windlass.launch.reconcile.assessment import assess  # lazy: most looks are at runs that ended
 
     try:
-        found = outlook(run, home)
+        found = assess(run, home)
     except WindlassError as error:
         _tell_of_failure(run, error, told)
-        return Outlook()
+        return Assessment()
     for why in dict.fromkeys(found.unseen.values()):
         if told is None or why not in told:
             tell(f"note: {run.id} is shown as last recorded: {printable(why)}")
@@ -58,22 +58,22 @@ def reconciled(run: RunFolder, home: Home, told: set[str] | None = None) -> list
 
     A command goes on with what it has where that fails, and says so; `told` as in `looked_at`.
     """
-    from windlass.launch.reconcile.reconciler import keep  # lazy: most commands only look
+    from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: most commands only look
 
     try:
-        return keep(run, home)
+        return reconcile_run(run, home)
     except WindlassError as error:
         _tell_of_failure(run, error, told)
         return []
 
 
-def say_pending(run: RunFolder, found: Outlook) -> None:
+def say_pending(run: RunFolder, found: Assessment) -> None:
     """Tell what a run needs that a command which looks does not do, and what to type."""
     for one in found.pending:
         tell(f"note: {run.id}: {printable(in_words(run.id, one))}")
 
 
-def in_words(run_id: str, one: Pending) -> str:
+def in_words(run_id: str, one: PendingAction) -> str:
     """What a run needs, with the command that does it."""
     what = f"{one.task}: {one.what}" if one.task else one.what
     return f"{what}; `windlass show {run_id} --reconcile` {one.then}" if one.then else what
@@ -83,9 +83,9 @@ def fresh_logs(run: RunFolder, home: Home) -> None:
     """Bring everything here that a run at a site reached over ssh printed; says so where the site does not answer."""
     if not run.is_mirrored:
         return
-    from windlass.launch.remote.listening import Listening  # lazy: most runs live here
+    from windlass.launch.remote.refresh import MirrorRefresh  # lazy: most runs live here
 
-    listening = Listening(run, home)
+    listening = MirrorRefresh(run, home)
     listening.look(is_last=True)
     if listening.trouble:
         tell(f"note: {run.id}: {printable(listening.trouble)}{_heard(run)}")

@@ -18,11 +18,11 @@ from windlass.record.frames import Record
 from windlass.record.journal import JournalReader
 from windlass.record.state import RunFacts, State
 from windlass.runs.home import Home
-from windlass.runs.logs import Follower, LogLine
+from windlass.runs.logs import LogFollower, LogLine
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.launch.remote.listening import Listening
+    from windlass.launch.remote.refresh import MirrorRefresh
 
 __all__ = ["Following", "follow_to_verdict"]
 
@@ -65,11 +65,11 @@ class Following:
         self._home = home
         self._journal = JournalReader(run.journal, skip=(events.METRICS, events.PROGRESS))
         self._facts = RunFacts()
-        self._logs = Follower(run)
+        self._logs = LogFollower(run)
         self._progress = Progress()
         self._trouble = ""
         self.told: set[tuple[str, int]] = set()
-        self._listening: Listening | None = None
+        self._listening: MirrorRefresh | None = None
         self._write = functools.partial(tell, folds=False) if logs_to_stderr else emit
         if skips_past:
             self._skip_past()
@@ -78,9 +78,9 @@ class Following:
         """Bring the copy of a run that lives elsewhere up to date; say once when its site falls silent."""
         if not self.run.is_mirrored:
             return
-        from windlass.launch.remote.listening import Listening  # lazy: most runs live here
+        from windlass.launch.remote.refresh import MirrorRefresh  # lazy: most runs live here
 
-        self._listening = self._listening or Listening(self.run, self._home)
+        self._listening = self._listening or MirrorRefresh(self.run, self._home)
         before = self._listening.trouble
         self._listening.look(is_last=is_last)
         if self._listening.trouble and not before:
@@ -116,10 +116,10 @@ class Following:
 
     def _keep(self) -> None:
         """Compare the record with the world; where that fails the run goes on, so we do, and say why once."""
-        from windlass.launch.reconcile.reconciler import NOTHING_DONE, keep  # lazy: a short run ends before
+        from windlass.launch.reconcile.reconciler import NOTHING_DONE, reconcile_run  # lazy: a short run ends before
 
         try:
-            for line in keep(self.run, self._home):
+            for line in reconcile_run(self.run, self._home):
                 if line.startswith(NOTHING_DONE) and line != self._trouble:
                     tell(f"note: {printable(line)}")
                     self._trouble = line

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from windlass.core.errors import AccessError, PreconditionError
 from windlass.core.files import lock
-from windlass.launch.client import client_journal
-from windlass.launch.reconcile.reconciler import keep
+from windlass.launch.journal import client_journal
+from windlass.launch.reconcile.reconciler import reconcile_run
 from windlass.launch.remote.mirror import mirror_of_run
-from windlass.launch.submit import backend_of, deliver_secrets, intend, is_furnished, submission_of, submit_all
+from windlass.launch.submit import backend_of, deliver_secrets, intend, is_staged, submission_of, submit_all
 from windlass.plan import Plan
 from windlass.record import events
 from windlass.record.state import State, Task
@@ -36,7 +36,7 @@ def stop(
     if tasks:
         with client_journal(run.journal) as journal:
             journal.append(events.STOP_REQUESTED, tasks=tasks, reason=reason, is_checkpoint_wanted=is_checkpoint_wanted)
-        keep(run, home)
+        reconcile_run(run, home)
     return list(tasks)
 
 
@@ -50,7 +50,7 @@ def kill(run: RunFolder, home: Home) -> None:
         stop(run, home, reason="stopped at once by hand")
     finally:
         _cancel_all(run)
-    keep(run, home)
+    reconcile_run(run, home)
 
 
 def _hear(run: RunFolder, home: Home) -> None:
@@ -96,9 +96,9 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, res
         message, hint = f"run {run.id} came in an archive and cannot go on here", f"windlass rerun {run.id}"
         raise PreconditionError(message, hint=hint, code="run-imported")
     _hear(run, home)
-    keep(run, home)
+    reconcile_run(run, home)
     plan = Plan.from_data(run.plan())
-    with lock(run.path / "keeper.lock"):
+    with lock(run.path / "reconcile.lock"):
         facts = run.facts()
         if not facts.state.is_terminal:
             raise PreconditionError(
@@ -116,7 +116,7 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, res
                 else f"windlass retry {run.id}",
                 code="nothing-to-do",
             )
-        if not is_furnished(run):
+        if not is_staged(run):
             raise PreconditionError(
                 f"run {run.id} has nothing to go on with: its launch ended before everything was in its place",
                 hint="windlass launch FILE makes it anew",
@@ -130,6 +130,6 @@ def _again(run: RunFolder, home: Home, is_wanted: Callable[[Task], bool], *, res
     if mirror is not None:
         mirror.push()
     if refusal is not None:
-        keep(run, home)
+        reconcile_run(run, home)
         raise refusal
     return list(wanted)

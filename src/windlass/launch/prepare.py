@@ -335,13 +335,15 @@ def pin_environment_of(
 
 
 def _pin_data(name: str, source: str, base: Path, home: Home, log: Callable[[str], None]) -> DataPin:
-    from windlass.launch.stage.transfer_progress import told_of  # lazy: what reads data is needed where there is some
+    from windlass.launch.stage.transfer_progress import (
+        progress_of,  # lazy: what reads data is needed where there is some
+    )
     from windlass.pin import pin_data  # lazy: as above
 
     text, places = _whole_run_id(source, home), DataPlaces.of(home.path)
     if source.partition(":")[0] not in _SOURCES_HERE:
         log(f"data `{name}`: asking {source}")
-    with told_of(f"data `{name}` from {source}", log) as progress:
+    with progress_of(f"data `{name}` from {source}", log) as progress:
         return pin_data(name, text, base, cache=home.cache / "digests", places=places, progress=progress)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from windlass.launch.verify.reexecution import Reexecution, Verification
     from windlass.runs.compare.compare import Difference
     from windlass.runs.outputs import Manifest
-    from windlass.runs.provenance.chain import Chain
+    from windlass.runs.provenance.graph import ProvenanceGraph
 
 __all__ = ["Run"]
 
@@ -176,9 +176,9 @@ class Run:
 
         This submits, cancels and ends what the run needs; nothing else here that only reads does so.
         """
-        from windlass.launch.reconcile.reconciler import keep  # lazy: see above
+        from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: see above
 
-        return keep(self.folder, self._home)
+        return reconcile_run(self.folder, self._home)
 
     def follow(self, on_line: Callable[[str, int, str], None] | None = None, timeout_s: float | None = None) -> State:
         """Block until the run ends, handing over log lines as (task, rank, line); returns the final state.
@@ -186,10 +186,10 @@ class Run:
         Raises:
             WaitTimeoutError: it had not ended after `timeout_s`; it goes on.
         """
-        from windlass.launch.remote.listening import Listening  # lazy: see above
-        from windlass.runs.logs import Follower  # lazy: see above
+        from windlass.launch.remote.refresh import MirrorRefresh  # lazy: see above
+        from windlass.runs.logs import LogFollower  # lazy: see above
 
-        follower, listening = Follower(self.folder), Listening(self.folder, self._home)
+        follower, listening = LogFollower(self.folder), MirrorRefresh(self.folder, self._home)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause, keep_at = 0.01, time.monotonic() + _KEEP_EVERY_S
         while True:
@@ -257,11 +257,11 @@ class Run:
 
         return prepare_rerun(self.folder, self._home, how=Rerun(on=on, overrides=tuple(overrides))).launch()
 
-    def provenance(self) -> Chain:
+    def provenance(self) -> ProvenanceGraph:
         """What it was made from and what it made, as nodes with their digests, and edges."""
-        from windlass.runs.provenance.chain import provenance_chain  # lazy: as above
+        from windlass.runs.provenance.graph import provenance_graph  # lazy: as above
 
-        return provenance_chain(self.folder)
+        return provenance_graph(self.folder)
 
     def check(self) -> list[Finding]:
         """Compare every part of it with what was recorded; reads every byte, executes nothing."""

@@ -12,10 +12,10 @@ from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock
 from windlass.core.names import new_run_id
 from windlass.core.tree import remove_tree
-from windlass.launch.client import client_journal
+from windlass.launch.journal import client_journal
 from windlass.launch.prepare import Prepared
 from windlass.launch.remote.shared_home import check_state_folder
-from windlass.launch.stage.stage import furnish
+from windlass.launch.stage.stage import stage_run
 from windlass.launch.submit import announce, deliver_secrets, intend, launch_lock, rendered_job, submit_all
 from windlass.record.journal import JournalWriter
 from windlass.runs.home import Home
@@ -29,14 +29,14 @@ def start_run(
     *,
     log: Callable[[str], None],
     run_id: str = "",
-    furnish_more: Callable[[RunFolder], None] = lambda run: None,
+    stage_more: Callable[[RunFolder], None] = lambda run: None,
 ) -> RunFolder:
     """Carry a plan out: everything up to the submission of all its tasks. Blocking; returns when the jobs are made.
 
     Args:
         log: gets progress lines (environment builds).
         run_id: the run's id, which must be free; empty makes a fresh one.
-        furnish_more: puts more into the run's folder before everything else, such as a checkpoint to begin from.
+        stage_more: puts more into the run's folder before everything else, such as a checkpoint to begin from.
 
     Raises:
         WindlassError: something before the first job failed; no run is left behind.
@@ -44,7 +44,7 @@ def start_run(
         UnreachableError: the place did not answer; whoever looks at the run next submits what is missing.
     """
     with ExitStack() as stack:
-        run = _make(prepared, stack, log, run_id, furnish_more)
+        run = _make(prepared, stack, log, run_id, stage_more)
         with client_journal(run.journal) as journal:
             refusal = _submit(prepared, run, journal)
     if refusal is not None:
@@ -84,9 +84,9 @@ def start_runs(
 
 def _keep(run: RunFolder, home: Home) -> None:
     """Note what a refusal means for the run; only after its launch, since nobody touches what is being launched."""
-    from windlass.launch.reconcile.reconciler import keep  # lazy: few launches are refused
+    from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: few launches are refused
 
-    keep(run, home)
+    reconcile_run(run, home)
 
 
 def _submit(prepared: Prepared, run: RunFolder, journal: JournalWriter) -> PreconditionError | None:
@@ -129,7 +129,7 @@ def _make(
     stack: ExitStack,
     log: Callable[[str], None],
     run_id: str = "",
-    furnish_more: Callable[[RunFolder], None] = lambda run: None,
+    stage_more: Callable[[RunFolder], None] = lambda run: None,
 ) -> RunFolder:
     """A run with everything in place and its jobs intended; others leave it alone until the stack is closed."""
     check_state_folder(prepared.plan.site, prepared.home)
@@ -138,8 +138,8 @@ def _make(
     stack.enter_context(_launching(prepared.home, run_id))
     run = create(prepared.home, run_id, {"plan.json": content})
     try:
-        furnish_more(run)
-        furnish(prepared, run, log)
+        stage_more(run)
+        stage_run(prepared, run, log)
         deliver_secrets(run, prepared.plan, prepared.home)
     except BaseException:
         remove_tree(run.path)

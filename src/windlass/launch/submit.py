@@ -36,8 +36,8 @@ __all__ = [
     "deliver_secrets",
     "has_secrets",
     "intend",
-    "is_furnished",
     "is_launching",
+    "is_staged",
     "job_folder",
     "job_of",
     "launch_lock",
@@ -60,7 +60,7 @@ def is_launching(home: Home, run_id: str) -> bool:
     return is_locked(launch_lock(home, run_id))
 
 
-def is_furnished(run: RunFolder) -> bool:
+def is_staged(run: RunFolder) -> bool:
     """Whether everything that the run's jobs need is in its folder."""
     return (run.path / PROVENANCE).exists()
 
@@ -106,7 +106,7 @@ def rendered_job(run: RunFolder, plan: Plan, home: Home, task: str, number: int)
     backend = backend_for(plan.site, push=mirror.send_job if mirror is not None else None)
     document = job_of(run, plan, task, number, token)
     if mirror is not None:
-        document = mirror.addressed(document)
+        document = mirror.with_bundle(document)
     archive = ensure_archive(home.cache / "archives") if mirror is None else Path(mirror.archive_at_site)
     return backend, backend.render(document, job_folder(run, task, number), archive)
 
@@ -222,10 +222,10 @@ def _name_secrets(run: RunFolder, plan: Plan) -> None:
 
 def remove_secrets(run: RunFolder, mirror: Mirror | None = None) -> None:
     """Take away the values that were put there for the run, here or at its site; idempotent."""
-    if not is_furnished(run):
+    if not is_staged(run):
         return
     if mirror is not None:
-        mirror.take_back()
+        mirror.remove_delivery()
         return
     delivery = _read_places(run).delivery
     if delivery is not None:
@@ -236,7 +236,7 @@ def remove_secrets(run: RunFolder, mirror: Mirror | None = None) -> None:
 
 def has_secrets(run: RunFolder) -> bool:
     """Whether values lie ready for the run."""
-    delivery = _read_places(run).delivery if is_furnished(run) else None
+    delivery = _read_places(run).delivery if is_staged(run) else None
     if delivery is None:
         return False
     from windlass.launch.remote.mirror import has_delivered  # lazy: most runs have no secrets

@@ -21,7 +21,7 @@ from windlass.core.version import VERSION
 from windlass.record.journal import SUFFIX
 from windlass.record.state import State
 from windlass.runs.home import Home, cache_directory
-from windlass.runs.row import COLUMNS, Row, derive
+from windlass.runs.row import COLUMNS, RunRow, derive
 from windlass.runs.store import RunFolder, run_ids
 
 __all__ = ["SCHEMA", "SETTLED_AFTER_S", "Index", "orphans"]
@@ -67,7 +67,7 @@ class Index:
         """Read every run again; returns how many there are."""
         return self._try(lambda database: self._refresh(database, is_anew=True))
 
-    def rows(self, *, states: Collection[str] = (), name: str = "", since: float = 0.0, limit: int = 0) -> list[Row]:
+    def rows(self, *, states: Collection[str] = (), name: str = "", since: float = 0.0, limit: int = 0) -> list[RunRow]:
         """Runs as they were at the last `refresh`, newest first.
 
         Args:
@@ -86,12 +86,12 @@ class Index:
             arguments.append(name.replace("[", "[[]"))
         query = f"{_SELECT} WHERE {' AND '.join(where)} ORDER BY created_at DESC, id LIMIT ?"
         arguments.append(limit or -1)
-        return self._try(lambda database: [Row.from_columns(found) for found in database.execute(query, arguments)])
+        return self._try(lambda database: [RunRow.from_columns(found) for found in database.execute(query, arguments)])
 
-    def dump(self) -> list[Row]:
+    def dump(self) -> list[RunRow]:
         """Every row, sorted by id."""
         return self._try(
-            lambda database: [Row.from_columns(found) for found in database.execute(_SELECT + " ORDER BY id")]
+            lambda database: [RunRow.from_columns(found) for found in database.execute(_SELECT + " ORDER BY id")]
         )
 
     def close(self) -> None:

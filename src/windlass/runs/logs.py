@@ -13,7 +13,7 @@ from windlass.core.errors import NotFoundError
 from windlass.runs.store import RunFolder
 from windlass.supervise.logs.index import index_path, offset_at
 
-__all__ = ["Follower", "LogFile", "LogLine", "list_logs", "read"]
+__all__ = ["LogFile", "LogFollower", "LogLine", "list_logs", "read"]
 
 _LOG = re.compile(r"(\d+)\.log\Z")
 _PIECE_BYTES = 1 << 20
@@ -108,7 +108,7 @@ def _no_log(run: RunFolder, task: str, rank: int, attempt: int | None) -> NotFou
     return NotFoundError(message, hint=f"there is {labels}" + (", ..." if len(logs) > 8 else ""), code="log-not-found")
 
 
-class Follower:
+class LogFollower:
     """Yields what is new in a run's logs, whole lines only, each once, new attempts and replicas included.
 
     Of a line that rewrites itself by carriage returns, as progress bars do, the newest state is a line of its own, once

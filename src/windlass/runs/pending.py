@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-__all__ = ["Outlook", "Pending"]
+__all__ = ["Assessment", "PendingAction"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class PendingAction:
     """Something that a run needs, and that only a command that acts does.
 
     Attributes:
@@ -28,7 +28,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class Assessment:
     """One look at a run and its place.
 
     Attributes:
@@ -36,6 +36,6 @@ class Outlook:
         unseen: by task, why its place does not say what its job does; or why a job that is not known there may run.
     """
 
-    pending: tuple[Pending, ...] = ()
+    pending: tuple[PendingAction, ...] = ()
     suspended: Mapping[str, str] = field(default_factory=dict)
     unseen: Mapping[str, str] = field(default_factory=dict)

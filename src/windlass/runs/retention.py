@@ -21,7 +21,7 @@ from windlass.spec import KeptCheckpoints, Retain
 from windlass.supervise.remote.checkpoint_files import Held, held_in
 
 __all__ = [
-    "Decision",
+    "RetentionDecision",
     "choose",
     "held_checkpoints",
     "note_removed",
@@ -35,7 +35,7 @@ _RECORD = "retention.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RetentionDecision:
     """What becomes of a checkpoint, and why."""
 
     held: Held
@@ -74,7 +74,7 @@ def choose(
     series: Sequence[tuple[int, float, float]] = (),
     *,
     needed: Mapping[Path, str] | None = None,
-) -> list[Decision]:
+) -> list[RetentionDecision]:
     """Decide about each checkpoint; pure.
 
     A metric that was never reported keeps all: the rule may be misspelt. The value of a checkpoint is the last one
@@ -86,7 +86,7 @@ def choose(
         needed: why a checkpoint stays whatever the rule says.
     """
     if rule.last is None and rule.best is None:
-        return [Decision(held=each, is_kept=True, why="no rule") for each in held]
+        return [RetentionDecision(held=each, is_kept=True, why="no rule") for each in held]
     why = dict(needed or {})
     for rank, each in enumerate(reversed(held), start=1):
         if rule.last is not None and rank <= rule.last:
@@ -99,7 +99,9 @@ def choose(
         rated.sort(key=lambda item: item[:2])
         for value, _, each in rated[: rule.best.keep]:
             why.setdefault(each.path, f"best {rule.best.metric}: {sign * value:.6g}")
-    return [Decision(held=each, is_kept=each.path in why, why=why.get(each.path, _without(rule))) for each in held]
+    return [
+        RetentionDecision(held=each, is_kept=each.path in why, why=why.get(each.path, _without(rule))) for each in held
+    ]
 
 
 def _value(series: Sequence[tuple[int, float, float]], step: int) -> float | None:
@@ -116,7 +118,7 @@ def _without(rule: KeptCheckpoints) -> str:
     return f"not among {' or '.join(said)}"
 
 
-def note_removed(run: RunFolder, decisions: Sequence[Decision], at: float) -> None:
+def note_removed(run: RunFolder, decisions: Sequence[RetentionDecision], at: float) -> None:
     """Write down, before they go, which checkpoints the rules remove, so that nobody takes them for lost."""
     known = removed(run)
     known |= {str(each.held.path): each.why for each in decisions}

@@ -18,7 +18,7 @@ from windlass.record.state import RunFacts, State
 from windlass.runs.store import RunFolder, experiment_of
 from windlass.runs.witness import complete, missing_records
 
-__all__ = ["COLUMNS", "UNKNOWN", "Row", "derive"]
+__all__ = ["COLUMNS", "UNKNOWN", "RunRow", "derive"]
 
 _MOST = 2.0**62
 
@@ -29,7 +29,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RunRow:
     """A run in one line.
 
     Attributes:
@@ -77,7 +77,7 @@ class Row:
         return tuple(json.dumps(self.tasks) if name == "tasks" else _column(getattr(self, name)) for name in COLUMNS)
 
     @classmethod
-    def from_columns(cls, columns: tuple[object, ...]) -> Row:
+    def from_columns(cls, columns: tuple[object, ...]) -> RunRow:
         """Read back `to_columns`; raises ValueError when that is not what they are."""
         values = dict(zip(COLUMNS, columns, strict=True))
         values["tasks"] = decode_json(str(values["tasks"]))
@@ -92,11 +92,11 @@ def _column(value: str | float) -> str | float:
     return value if -_MOST < value < _MOST else 0.0  # no time: a clock that says such things knows none
 
 
-COLUMNS = tuple(item.name for item in fields(Row))
+COLUMNS = tuple(item.name for item in fields(RunRow))
 """The names of a row's values, in order."""
 
 
-def derive(run: RunFolder) -> Row:
+def derive(run: RunFolder) -> RunRow:
     """Read a run's folder; whatever is wrong with it becomes a note, never an error."""
     facts, notes = RunFacts(), []
     reader = JournalReader(run.journal, skip=(events.METRICS,))
@@ -166,10 +166,10 @@ def _sweep(plan: Mapping[str, object]) -> str:
     return next((match.group(1) for match in found if match is not None), "")
 
 
-def _row(run: RunFolder, facts: RunFacts, plan: Mapping[str, object], note: str) -> Row:
+def _row(run: RunFolder, facts: RunFacts, plan: Mapping[str, object], note: str) -> RunRow:
     reasons = [task.reason for task in facts.tasks.values() if task.reason]
     is_known = bool(facts.tasks)
-    return Row(
+    return RunRow(
         id=run.id,
         name=facts.name or experiment_of(run.id) or run.id,
         why=facts.why,

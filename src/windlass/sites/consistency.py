@@ -13,7 +13,7 @@ from windlass.core.names import nearest
 from windlass.sites.beaker import beaker_findings
 
 if TYPE_CHECKING:
-    from windlass.sites.profile import Profile, SiteVariable, Source
+    from windlass.sites.profile import Profile, ProfileSource, SiteVariable
 
 __all__ = ["PRIORITIES", "fact_exists", "findings", "stale_sources", "unknown_facts"]
 
@@ -55,7 +55,7 @@ def fact_exists(profile: Profile, fact: str) -> bool:
     return _wrong_part(profile, _parts(fact)) is None
 
 
-def stale_sources(profile: Profile, today: str) -> list[Source]:
+def stale_sources(profile: Profile, today: str) -> list[ProfileSource]:
     """Sources whose facts should be looked at again; `today` is YYYY-MM-DD."""
     return [source for source in profile.sources if source.expires and source.expires < today]
 

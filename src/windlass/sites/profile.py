@@ -18,21 +18,21 @@ __all__ = [
     "FileSystem",
     "Health",
     "Mapped",
-    "Network",
     "Override",
     "Partition",
     "Patch",
     "Profile",
-    "RayLore",
-    "Scheduler",
+    "ProfileSource",
     "SiteEnvironment",
+    "SiteNetwork",
+    "SiteRay",
+    "SiteScheduler",
     "SiteVariable",
-    "Source",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ProfileSource:
     """Where a fact comes from and how far it can be trusted; `facts` names fields, such as `net.vars`."""
 
     facts: Annotated[tuple[str, ...], OneOrMany(), Doc("Fields it speaks about, such as `net.vars`.")]
@@ -93,7 +93,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduler:
+class SiteScheduler:
     """How jobs are queued."""
 
     version: Annotated[str, Doc("Version that was probed, such as `22.05.8`.")] = ""
@@ -163,13 +163,13 @@ class SiteVariable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class SiteNetwork:
     """How nodes reach one another."""
 
     fabric: Annotated[
         str, Doc("Shipped fabric whose interface and variables these add to, such as `tcpxo`; empty: none.")
     ] = ""
-    interface: Annotated[str, Doc("Network interface, or the beginning of its name, such as `hsn`.")] = ""
+    interface: Annotated[str, Doc("SiteNetwork interface, or the beginning of its name, such as `hsn`.")] = ""
     interconnect: Annotated[
         str, Doc("Fabric, such as `slingshot`, `infiniband`, `efa`, `ethernet`; empty: not declared.")
     ] = ""
@@ -251,7 +251,7 @@ class Containers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RayLore:
+class SiteRay:
     """What Ray must be told here."""
 
     cpus: Annotated[
@@ -282,17 +282,17 @@ class Profile:
     kind: Annotated[Literal["slurm", "beaker"], Doc("Kind of the place.")] = "slurm"
     about: Annotated[str, Doc("One line for people.")] = ""
     ssh: Annotated[str, Doc("`user@host` of the login node; empty: commands run on it.")] = ""
-    sources: Annotated[tuple[Source, ...], Doc("Where the facts come from.")] = ()
-    scheduler: Annotated[Scheduler, Doc("Queueing.")] = Scheduler()
+    sources: Annotated[tuple[ProfileSource, ...], Doc("Where the facts come from.")] = ()
+    scheduler: Annotated[SiteScheduler, Doc("Queueing.")] = SiteScheduler()
     beaker: Annotated[BeakerPlace, Doc("What jobs ask Beaker for, at a site of that kind.")] = BeakerPlace()
     partitions: Annotated[Mapping[str, Partition], Doc("Partitions by name; of Beaker, its clusters.")] = field(
         default_factory=dict
     )
-    net: Annotated[Network, Doc("Network.")] = Network()
+    net: Annotated[SiteNetwork, Doc("SiteNetwork.")] = SiteNetwork()
     fs: Annotated[FileSystem, Doc("Files.")] = FileSystem()
     env: Annotated[SiteEnvironment, Doc("Software.")] = SiteEnvironment()
     containers: Annotated[Containers, Doc("Containers.")] = Containers()
-    ray: Annotated[RayLore, Doc("Ray.")] = RayLore()
+    ray: Annotated[SiteRay, Doc("Ray.")] = SiteRay()
     health: Annotated[Health, Doc("Health of nodes.")] = Health()
     brought: Annotated[Brought, Doc("What commands written for Beaker mean here.")] = Brought()
 
@@ -307,5 +307,5 @@ class Fabric:
 
     name: Annotated[str, Name(), Doc("Name of the fabric.")]
     about: Annotated[str, Doc("One line for people.")] = ""
-    sources: Annotated[tuple[Source, ...], Doc("Where the facts come from.")] = ()
-    net: Annotated[Network, Doc("What it adds to a profile's `net`.")] = Network()
+    sources: Annotated[tuple[ProfileSource, ...], Doc("Where the facts come from.")] = ()
+    net: Annotated[SiteNetwork, Doc("What it adds to a profile's `net`.")] = SiteNetwork()

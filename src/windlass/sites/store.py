@@ -13,7 +13,7 @@ from windlass.core.errors import AccessError, PreconditionError, UsageError
 from windlass.core.files import write_atomic
 from windlass.core.names import NAME_RULE, is_name, nearest
 from windlass.sites.consistency import unknown_facts
-from windlass.sites.profile import Fabric, Network, Profile, SiteVariable
+from windlass.sites.profile import Fabric, Profile, SiteNetwork, SiteVariable
 
 __all__ = [
     "fabric_names",
@@ -156,7 +156,7 @@ def _with_fabric(profile: Profile) -> Profile:
         raise UsageError(f"site `{profile.name}`: no fabric `{name}`", hint=hint, code="unknown-name")
     fabric = _load(Fabric, path)
     own, base = profile.net, fabric.net
-    net = Network(
+    net = SiteNetwork(
         fabric=name,
         interface=own.interface or base.interface,
         interconnect=own.interconnect or base.interconnect,

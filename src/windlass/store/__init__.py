@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from windlass.store.local import Alias, LocalStore
     from windlass.store.placing import check_placed, place, placed_path, remove_placed, sweep_placed
     from windlass.store.remote import RemoteStore
-    from windlass.store.version import Entry, Version
+    from windlass.store.version import Version, VersionEntry
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -20,17 +20,17 @@ else:
             "windlass.store.local": ("Alias", "LocalStore"),
             "windlass.store.placing": ("check_placed", "place", "placed_path", "remove_placed", "sweep_placed"),
             "windlass.store.remote": ("RemoteStore",),
-            "windlass.store.version": ("Entry", "Version"),
+            "windlass.store.version": ("VersionEntry", "Version"),
         },
     )
 
 __all__ = [
     "Alias",
     "Collected",
-    "Entry",
     "LocalStore",
     "RemoteStore",
     "Version",
+    "VersionEntry",
     "check_placed",
     "collect",
     "collect_remote",

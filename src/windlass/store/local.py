@@ -33,7 +33,7 @@ from windlass.core.units import format_size, parse_size
 from windlass.store.direct import digest_stored
 from windlass.store.objects import Inbox, Objects, no_space
 from windlass.store.scan import scan
-from windlass.store.version import Entry, Version, is_digest
+from windlass.store.version import Version, VersionEntry, is_digest
 
 __all__ = ["Alias", "LocalStore", "check_alias"]
 
@@ -113,7 +113,7 @@ class LocalStore:
                 self.set_alias(name, version.digest)
         return version
 
-    def _version(self, entries: list[Entry], is_folder: bool, path: Path, source: str) -> Version:
+    def _version(self, entries: list[VersionEntry], is_folder: bool, path: Path, source: str) -> Version:
         return Version(
             kind="folder" if is_folder else "file",
             entries=tuple(entries),
@@ -245,7 +245,7 @@ class LocalStore:
 
     # --- bytes ----------------------------------------------------------------------------------------------------
 
-    def open_object(self, entry: Entry) -> Path:
+    def open_object(self, entry: VersionEntry) -> Path:
         """An entry's object in its own mode; made by a copy where it is there only in the other.
 
         Raises:
@@ -266,7 +266,7 @@ class LocalStore:
             inbox.copy(other, 0o555 if is_executable else 0o444)
         return path
 
-    def verify(self, entry: Entry) -> Path:
+    def verify(self, entry: VersionEntry) -> Path:
         """An entry's object after every byte of it was read.
 
         Raises:
@@ -390,7 +390,7 @@ def _lock(descriptor: int, kind: int, timeout_s: float, root: Path) -> None:
             time.sleep(_PAUSE_S)
 
 
-def _refuse_absolute(what: str, entries: list[Entry]) -> None:
+def _refuse_absolute(what: str, entries: list[VersionEntry]) -> None:
     for entry in entries:
         if entry.link.startswith("/"):
             raise PreconditionError(

@@ -16,7 +16,7 @@ from windlass.core.json_text import read_json
 from windlass.store.local import LocalStore
 from windlass.store.objects import no_space
 from windlass.store.reading import in_batches, sha256_of
-from windlass.store.version import Entry, Version
+from windlass.store.version import Version, VersionEntry
 
 __all__ = ["check_placed", "place", "placed_path", "remove_placed", "sweep_placed"]
 
@@ -119,7 +119,7 @@ def _tree(store: LocalStore, version: Version, root: Path) -> None:
     for folder in sorted(folders | {""}):
         (root / folder).mkdir(parents=True, exist_ok=True)
 
-    def make(entry: Entry) -> None:
+    def make(entry: VersionEntry) -> None:
         if entry.mode == "l":
             os.symlink(entry.link, f"{root}/{entry.path}")
         else:

@@ -24,7 +24,7 @@ from windlass.store.fetching import Fetch, Progress, retry
 from windlass.store.local import Alias, LocalStore, check_alias
 from windlass.store.objects import Inbox, Objects, no_space
 from windlass.store.reading import in_batches
-from windlass.store.version import Entry, Version, is_digest
+from windlass.store.version import Version, VersionEntry, is_digest
 
 __all__ = ["RemoteStore"]
 
@@ -174,7 +174,7 @@ class RemoteStore:
             return False
         return True
 
-    def _get(self, fetch: Fetch, entry: Entry) -> None:
+    def _get(self, fetch: Fetch, entry: VersionEntry) -> None:
         path = self._path(_object(entry.sha256))
         if self._is_here and not os.path.exists(path) and os.path.exists(f"{path}.x"):
             path = f"{path}.x"  # the store of another home keeps executable files so
@@ -189,7 +189,7 @@ class RemoteStore:
         )
         fetch.get(blob, sha256=entry.sha256, is_executable=entry.mode == "x")
 
-    def _copy(self, fetch: Fetch, path: str, entry: Entry) -> bool:
+    def _copy(self, fetch: Fetch, path: str, entry: VersionEntry) -> bool:
         """Take in a file of a mounted file system in one pass; False where that needs more than one try."""
         try:
             found = fetch.inbox.copy(path, 0o555 if entry.mode == "x" else 0o444, expected=entry.sha256)
@@ -202,16 +202,16 @@ class RemoteStore:
         fetch.progress(entry.size_bytes)
         return True
 
-    def _send(self, store: LocalStore, entry: Entry, progress: Progress) -> None:
+    def _send(self, store: LocalStore, entry: VersionEntry, progress: Progress) -> None:
         path = store.verify(entry)
         key = _object(entry.sha256)
         self._write(key, lambda target: self._system.put_file(os.fspath(path), target))
         progress(entry.size_bytes)
 
-    def _send_here(self, store: LocalStore, entries: list[Entry], progress: Progress) -> None:
+    def _send_here(self, store: LocalStore, entries: list[VersionEntry], progress: Progress) -> None:
         """Bring objects into a folder in one pass each, on the disk when it returns."""
 
-        def send(entry: Entry) -> None:
+        def send(entry: VersionEntry) -> None:
             path = store.open_object(entry)
             if inbox.copy(path, 0o444, expected=entry.sha256) != entry.sha256:
                 store.verify(entry)  # says what is wrong with it, and puts it aside
@@ -226,7 +226,7 @@ class RemoteStore:
         except OSError as error:
             raise no_space(error, self.url) or remote_error(self.url, error) from error
 
-    def _present(self, entries: Iterable[Entry]) -> set[str]:
+    def _present(self, entries: Iterable[VersionEntry]) -> set[str]:
         """Which objects are there with the right size."""
         wanted = {entry.sha256: entry.size_bytes for entry in entries}
         sizes: dict[str, int] = {}
@@ -243,7 +243,7 @@ class RemoteStore:
         retry(self.url, look, pause=self._pause)
         return {sha for sha, size in wanted.items() if sizes.get(sha) == size}
 
-    def _all(self, entries: list[Entry], do: Callable[[Entry], None]) -> None:
+    def _all(self, entries: list[VersionEntry], do: Callable[[VersionEntry], None]) -> None:
         """Do it for all entries side by side; the first error ends it when those begun are through."""
         with ThreadPoolExecutor(_NUM_WORKERS) as pool:
             futures = [pool.submit(do, entry) for entry in entries]

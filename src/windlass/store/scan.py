@@ -14,7 +14,7 @@ from windlass.core.errors import AccessError, NotFoundError, PreconditionError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.store.reading import in_batches, sha256_of
-from windlass.store.version import Entry, escape
+from windlass.store.version import VersionEntry, escape
 
 __all__ = ["Reader", "scan", "unreadable"]
 
@@ -24,7 +24,9 @@ Reader = Callable[[str, int, "str | None"], str]
 _RACY_NS = 2_000_000_000  # a file changed this shortly before it was read may change again with the same time
 
 
-def scan(what: str, path: Path, *, cache: Path | None = None, read: Reader | None = None) -> tuple[list[Entry], bool]:
+def scan(
+    what: str, path: Path, *, cache: Path | None = None, read: Reader | None = None
+) -> tuple[list[VersionEntry], bool]:
     """The entries of a file or of every file below a folder, sorted by path; and whether it is a folder. Blocks.
 
     Args:
@@ -101,12 +103,14 @@ def _check_regular(what: str, path: str, status: os.stat_result) -> None:
 
 def _digest_entry(
     what: str, root: str, path: str, status: os.stat_result, digests: _DigestCache, read: Reader | None
-) -> Entry:
+) -> VersionEntry:
     relative = "" if path == root else path[len(root.rstrip("/")) + 1 :]
     if stat.S_ISLNK(status.st_mode):
         link = os.readlink(path)
         text = os.fsencode(link)
-        return Entry(path=relative, mode="l", size_bytes=len(text), sha256=hashlib.sha256(text).hexdigest(), link=link)
+        return VersionEntry(
+            path=relative, mode="l", size_bytes=len(text), sha256=hashlib.sha256(text).hexdigest(), link=link
+        )
     known = digests.get(relative, status)
     digest = known
     if known is None or read is not None:
@@ -126,7 +130,7 @@ def _digest_entry(
         digests.put(relative, status, digest, started_ns)
     assert digest is not None
     mode = "x" if status.st_mode & stat.S_IXUSR else "-"
-    return Entry(path=relative, mode=mode, size_bytes=status.st_size, sha256=digest)
+    return VersionEntry(path=relative, mode=mode, size_bytes=status.st_size, sha256=digest)
 
 
 class _DigestCache:

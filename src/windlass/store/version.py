@@ -19,7 +19,7 @@ from typing import Any, Literal
 from windlass.core.dataclass import dataclass
 from windlass.core.json_text import decode_json
 
-__all__ = ["Entry", "Version", "escape", "is_digest", "manifest_digest"]
+__all__ = ["Version", "VersionEntry", "escape", "is_digest", "manifest_digest"]
 
 _SCHEMA = 1
 _PLAIN = re.compile(r"[A-Za-z0-9 /._=+,@%~-]*\Z")
@@ -27,7 +27,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class VersionEntry:
     """One line of a version's manifest; the path of a single file is empty.
 
     Attributes:
@@ -56,7 +56,7 @@ class Version:
     """
 
     kind: Literal["file", "folder"]
-    entries: tuple[Entry, ...]
+    entries: tuple[VersionEntry, ...]
     name: str = ""
     source: str = ""
     at: float = 0.0
@@ -104,7 +104,9 @@ class Version:
         if data["schema"] != _SCHEMA:
             raise ValueError(f"schema {data['schema']} is not {_SCHEMA}")
         entries = tuple(
-            Entry(mode=row[0], size_bytes=row[1], sha256=row[2], path=row[3], link=row[4] if row[0] == "l" else "")
+            VersionEntry(
+                mode=row[0], size_bytes=row[1], sha256=row[2], path=row[3], link=row[4] if row[0] == "l" else ""
+            )
             for row in data["files"]
         )
         if data["kind"] not in ("file", "folder") or _is_single(entries) != (data["kind"] == "file"):
@@ -118,7 +120,7 @@ class Version:
         return version
 
 
-def manifest_digest(entries: Iterable[Entry]) -> str:
+def manifest_digest(entries: Iterable[VersionEntry]) -> str:
     """The digest of a folder from its entries, which are sorted by path."""
     digest = hashlib.sha256()
     for entry in entries:
@@ -138,7 +140,7 @@ def is_digest(text: str) -> bool:
     return _DIGEST.match(text) is not None
 
 
-def _check_paths(entries: tuple[Entry, ...]) -> None:
+def _check_paths(entries: tuple[VersionEntry, ...]) -> None:
     """Manifests come from other machines: nothing may be written or read outside of the dataset's own folder."""
     paths = {entry.path for entry in entries}
     if len(paths) != len(entries):
@@ -154,7 +156,7 @@ def _check_paths(entries: tuple[Entry, ...]) -> None:
             raise ValueError(f"the link {entry.path!r} leads out of the dataset")
 
 
-def _check_values(entries: tuple[Entry, ...]) -> None:
+def _check_values(entries: tuple[VersionEntry, ...]) -> None:
     for entry in entries:
         if entry.mode not in ("-", "x", "l") or not is_digest(entry.sha256):
             raise ValueError(f"{entry.path!r} has no digest")
@@ -166,5 +168,5 @@ def _check_values(entries: tuple[Entry, ...]) -> None:
             raise ValueError(f"{entry.path!r} has no size")
 
 
-def _is_single(entries: tuple[Entry, ...]) -> bool:
+def _is_single(entries: tuple[VersionEntry, ...]) -> bool:
     return len(entries) == 1 and entries[0].path == "" and entries[0].mode != "l"

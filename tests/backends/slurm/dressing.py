@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from windlass.sites import Profile
-from windlass.sites.profile import Partition, Scheduler
+from windlass.sites.profile import Partition, SiteScheduler
 from windlass.supervise.job import Chain, Fencing, JobDocument, Queue
 
 __all__ = ["dressed", "lab_profile"]
@@ -25,7 +25,7 @@ def lab_profile(*, has_accounting: bool = False, **changes: Any) -> Profile:
         **changes,
     }
     partition = Partition(num_nodes=4, gpus=4, cpus=8, memory=8000 * _MIB)
-    return Profile(name="lab", scheduler=Scheduler(**facts), partitions={"main": partition})
+    return Profile(name="lab", scheduler=SiteScheduler(**facts), partitions={"main": partition})
 
 
 def dressed(document: JobDocument, *, num_links: int = 3, **changes: Any) -> JobDocument:

@@ -14,7 +14,7 @@ from windlass.backends.site_shell import ShellResult
 from windlass.backends.slurm.build_job import BuildJob, build_script, ensure_build_queued
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.sites import Partition, Profile
-from windlass.sites.profile import Exclusion, Scheduler, SiteEnvironment
+from windlass.sites.profile import Exclusion, SiteEnvironment, SiteScheduler
 
 JOB = BuildJob(
     key="k" * 32,
@@ -30,7 +30,7 @@ def site(**scheduler: Any) -> Profile:
     return Profile(
         name="lab",
         partitions={"gpu": Partition(gpus=4, gres="gh200", cpus=288, memory=460 << 30, time_max=3600.0)},
-        scheduler=Scheduler(**{"version": "22.05.8", **scheduler}),
+        scheduler=SiteScheduler(**{"version": "22.05.8", **scheduler}),
         env=SiteEnvironment(python="/usr/bin/python3"),
     )
 

@@ -12,15 +12,15 @@ def profile(shared: str, ssh: str = "") -> Profile:
 
 
 def test_storage_is_here_where_the_home_is_on_it(tmp_path: Path) -> None:
-    assert storage_of(profile(str(tmp_path)), tmp_path / "windlass") is Storage.HERE
+    assert storage_of(profile(str(tmp_path)), tmp_path / "windlass") is Storage.LOCAL
     (tmp_path / "link").symlink_to(tmp_path)
-    assert storage_of(profile(str(tmp_path / "link")), tmp_path / "windlass") is Storage.HERE
+    assert storage_of(profile(str(tmp_path / "link")), tmp_path / "windlass") is Storage.LOCAL
 
 
 def test_storage_behind_a_host_is_reached_through_it(tmp_path: Path) -> None:
-    assert storage_of(profile(str(tmp_path), "me@host"), tmp_path / "windlass") is Storage.DOOR
+    assert storage_of(profile(str(tmp_path), "me@host"), tmp_path / "windlass") is Storage.SSH
 
 
 def test_storage_that_nobody_sees_needs_a_courier(tmp_path: Path) -> None:
-    assert storage_of(profile("/weka/main"), tmp_path / "windlass") is Storage.COURIER
-    assert storage_of(profile(""), tmp_path / "windlass") is Storage.COURIER
+    assert storage_of(profile("/weka/main"), tmp_path / "windlass") is Storage.DATASETS
+    assert storage_of(profile(""), tmp_path / "windlass") is Storage.DATASETS

@@ -1,4 +1,4 @@
-"""What a courier keeps, sends and takes in, with a service that is a folder."""
+"""What a transport keeps, sends and takes in, with a service that is a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from windlass.core.errors import NotFoundError, PreconditionError, WaitTimeoutError
 from windlass.core.files import lock
-from windlass.launch.beaker.transport import Courier
+from windlass.launch.beaker.transport import BeakerTransport
 from windlass.runs.store import RunFolder
 from windlass.supervise.beaker.bundle import CONTENT, RESULTS
 from windlass.supervise.job import BeakerAsk, JobDocument, ReplicaCommand
@@ -68,13 +68,13 @@ def service(tmp_path: Path) -> FolderService:
 
 
 @pytest.fixture
-def courier(tmp_path: Path, service: FolderService) -> Courier:
+def transport(tmp_path: Path, service: FolderService) -> BeakerTransport:
     run = RunFolder(tmp_path / "r-abcdefgh")
     (run.path / "jobs" / "main-1").mkdir(parents=True)
     (run.path / "jobs" / "main-1" / "submitted.json").write_text('{"id": "ex"}')
     archive = tmp_path / "windlass-1.pyz"
     archive.write_bytes(b"zip")
-    found = Courier(run, service, STATE, archive, site="lab")  # type: ignore[arg-type]
+    found = BeakerTransport(run, service, STATE, archive, site="lab")  # type: ignore[arg-type]
     code = tmp_path / "code"
     code.mkdir()
     (code / "train.py").write_text("pass")
@@ -82,7 +82,7 @@ def courier(tmp_path: Path, service: FolderService) -> Courier:
     return found
 
 
-def sync(courier: Courier, sizes: dict[str, int] | None = None, *, logs: bool = False, **puts: bytes) -> Any:
+def sync(transport: BeakerTransport, sizes: dict[str, int] | None = None, *, logs: bool = False, **puts: bytes) -> Any:
     header = {
         "root": str(ROOT),
         "appends": [],
@@ -93,11 +93,11 @@ def sync(courier: Courier, sizes: dict[str, int] | None = None, *, logs: bool = 
         "closed": [],
         "limit": 1 << 20,
     }
-    return courier.ask("sync", header, puts.values())
+    return transport.ask("sync", header, puts.values())
 
 
-def test_all_letters_become_the_bundle_of_the_next_job(
-    courier: Courier, service: FolderService, tmp_path: Path
+def test_all_messages_become_the_bundle_of_the_next_job(
+    transport: BeakerTransport, service: FolderService, tmp_path: Path
 ) -> None:
     document = JobDocument(
         run="r-abcdefgh",
@@ -109,36 +109,38 @@ def test_all_letters_become_the_bundle_of_the_next_job(
         cwd="/",
         beaker=BeakerAsk(workspace="lab/main"),
     )
-    addressed = courier.addressed(document)
+    addressed = transport.with_bundle(document)
     owner, _, name = addressed.beaker.bundle.partition("/")
     assert owner == "me"
     folder = tmp_path / "r-abcdefgh" / "jobs" / "main-1"
     (folder / "job.json").write_text(json.dumps(addressed.to_data()))
-    sync(courier, job=b"1")
-    courier.seal(folder)
+    sync(transport, job=b"1")
+    transport.finish_upload(folder)
     content = json.loads((service.folder / name / CONTENT).read_text())
-    assert [command for command, _ in content["letters"]] == ["unpack", "sync"]
+    assert [command for command, _ in content["messages"]] == ["unpack", "sync"]
     assert content["archive"] == str(STATE / "archives" / "windlass-1.pyz")
     assert (service.folder / name / "windlass.pyz").read_bytes() == b"zip"
-    letter = (service.folder / name / content["letters"][1][1]).read_bytes()
-    assert str(ROOT).encode() in letter
-    assert str(tmp_path).encode() not in letter
+    message = (service.folder / name / content["messages"][1][1]).read_bytes()
+    assert str(ROOT).encode() in message
+    assert str(tmp_path).encode() not in message
 
 
-def test_news_come_from_the_results_of_the_first_replica_alone(courier: Courier, service: FolderService) -> None:
+def test_news_come_from_the_results_of_the_first_replica_alone(
+    transport: BeakerTransport, service: FolderService
+) -> None:
     there = service.folder / "results" / RESULTS / "r-abcdefgh" / "jobs" / "main-1"
     there.mkdir(parents=True)
     (there / "link-1.json").write_bytes(b"{}")
-    answer, pieces = sync(courier, sizes={})
+    answer, pieces = sync(transport, sizes={})
     assert (answer["deltas"], pieces) == ([["jobs/main-1/link-1.json", 0]], [b"{}"])
     reads = service.num_reads
-    courier._looked_at = -10.0
-    answer, pieces = sync(courier, sizes={"jobs/main-1/link-1.json": 2})
+    transport._looked_at = -10.0
+    answer, pieces = sync(transport, sizes={"jobs/main-1/link-1.json": 2})
     assert (answer["deltas"], service.num_reads) == ([], reads)
 
 
 def test_what_was_received_is_noted_while_nobody_else_receives(
-    courier: Courier, service: FolderService, monkeypatch: pytest.MonkeyPatch
+    transport: BeakerTransport, service: FolderService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = service.folder / "results" / RESULTS / "r-abcdefgh" / "journal"
     there.mkdir(parents=True)
@@ -146,17 +148,17 @@ def test_what_was_received_is_noted_while_nobody_else_receives(
     noted: list[str] = []
 
     def note(name: str) -> None:
-        with pytest.raises(WaitTimeoutError), lock(courier._folder / "receive.lock", timeout_s=0.0):
+        with pytest.raises(WaitTimeoutError), lock(transport._folder / "receive.lock", timeout_s=0.0):
             noted.append("nobody holds it")
         noted.append(name)
 
-    monkeypatch.setattr(courier, "_note_received", note)
-    sync(courier, sizes={})
+    monkeypatch.setattr(transport, "_note_received", note)
+    sync(transport, sizes={})
     assert noted == ["0-main.jsonl"]
 
 
 def test_a_file_deleted_after_the_listing_is_passed_over_and_one_that_stays_listed_is_an_error(
-    courier: Courier, service: FolderService, monkeypatch: pytest.MonkeyPatch
+    transport: BeakerTransport, service: FolderService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = service.folder / "results" / RESULTS / "r-abcdefgh" / "journal"
     there.mkdir(parents=True)
@@ -173,7 +175,7 @@ def test_a_file_deleted_after_the_listing_is_passed_over_and_one_that_stays_list
         return read(dataset, path, offset, length)
 
     monkeypatch.setattr(service, "read", deleted)
-    answer, pieces = sync(courier, sizes={})
+    answer, pieces = sync(transport, sizes={})
     assert (answer["deltas"], pieces) == ([["jobs/main-1/link-1.json", 0]], [b"{}"])
 
     def unreadable(dataset: str, path: str, offset: int = 0, length: int = -1) -> bytes:
@@ -181,22 +183,22 @@ def test_a_file_deleted_after_the_listing_is_passed_over_and_one_that_stays_list
 
     (job / "link-2.json").write_bytes(b"{}")
     monkeypatch.setattr(service, "read", unreadable)
-    courier._looked_at = -10.0
+    transport._looked_at = -10.0
     with pytest.raises(NotFoundError, match=r"link-2\.json"):
-        sync(courier, sizes={})
+        sync(transport, sizes={})
 
 
 def test_a_name_that_leads_out_is_refused(
-    courier: Courier, service: FolderService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    transport: BeakerTransport, service: FolderService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = FileOf(f"{RESULTS}/r-abcdefgh/jobs/../../../x.y", 1)
     monkeypatch.setattr(service, "files", lambda dataset, prefix: [outside])
     with pytest.raises(PreconditionError, match="leads out"):
-        sync(courier, sizes={})
+        sync(transport, sizes={})
     assert not (tmp_path / "x.y").exists()
 
 
-def test_what_needs_somebody_there_is_refused(courier: Courier) -> None:
+def test_what_needs_somebody_there_is_refused(transport: BeakerTransport) -> None:
     with pytest.raises(PreconditionError) as caught:
-        courier.ask("deliver", {"root": str(ROOT)})
-    assert caught.value.code == "courier-cannot"
+        transport.ask("deliver", {"root": str(ROOT)})
+    assert caught.value.code == "transport-cannot"

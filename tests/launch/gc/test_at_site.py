@@ -17,7 +17,7 @@ from windlass.cli import main
 from windlass.core.errors import UsageError
 from windlass.core.files import lock
 from windlass.launch.gc import at_site
-from windlass.launch.gc.at_site import clear_environments
+from windlass.launch.gc.at_site import collect_environments
 from windlass.launch.gc.runs import Kept, Removal
 from windlass.record.manifest import commit_manifest
 from windlass.runs.home import Home
@@ -167,7 +167,7 @@ class TestCheckpoints:
 
         def unheard(*unused: object) -> Any:
             mirror = made()
-            mirror.porter.is_heard = False
+            mirror.transport.has_server = False
             return mirror
 
         monkeypatch.setattr(at_site, "mirror_of", unheard)
@@ -201,7 +201,7 @@ def profile_of(envs: Path) -> Profile:
 
 def cleared(home: Path, envs: Path, *, older_than_s: float = DAY, is_dry: bool = False) -> dict[str, str]:
     """Why each stays; empty for those that go."""
-    found = list(clear_environments(Home(home), profile_of(envs), older_than_s, is_dry=is_dry))
+    found = list(collect_environments(Home(home), profile_of(envs), older_than_s, is_dry=is_dry))
     assert all(each.num_bytes >= 9000 and each.site == "far" for each in found if isinstance(each, Removal))
     return {each.path.name: each.why if isinstance(each, Kept) else "" for each in found}
 

@@ -10,12 +10,12 @@ from windlass.backends import JobState, Observation
 from windlass.launch.reconcile.policy import (
     Action,
     Cancel,
+    EndLeftovers,
     EndTask,
     MarkLost,
     NextJob,
-    NoteGone,
+    RecordGone,
     Submit,
-    Sweep,
     Unqueue,
     after_end,
     has_loose_ends,
@@ -157,11 +157,11 @@ CANCELLED = str(Cause.CANCELLED)
         ((*IN_ATTEMPT, process_ended(), ended("ok"), task_ended("succeeded")), GONE, None),
         ((*IN_ATTEMPT, task_ended("failed")), RUNNING, None),
         ((*IN_ATTEMPT, task_ended("failed")), UNKNOWN, None),
-        ((*IN_ATTEMPT, task_ended("failed")), GONE, Sweep(job=1, attempt=1, ranks=(0,))),
+        ((*IN_ATTEMPT, task_ended("failed")), GONE, EndLeftovers(job=1, attempt=1, ranks=(0,))),
         (
             (*IN_ATTEMPT, starting(1), starting(2), process_ended(1), task_ended("failed")),
             GONE,
-            Sweep(job=1, attempt=1, ranks=(0, 2)),
+            EndLeftovers(job=1, attempt=1, ranks=(0, 2)),
         ),
     ],
 )
@@ -177,7 +177,7 @@ def test_budgets_end_a_chain_of_lost_jobs() -> None:
 
 def test_a_newer_attempt_is_swept_first() -> None:
     task = task_of(*IN_ATTEMPT, started(2), starting(3, attempt=2), task_ended("failed"))
-    assert reconcile(task, GONE, Budgets()) == Sweep(job=1, attempt=2, ranks=(3,))
+    assert reconcile(task, GONE, Budgets()) == EndLeftovers(job=1, attempt=2, ranks=(3,))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ RUNS_AND_WAITS = Observation(state=JobState.RUNNING, waiting=("13",))
 @pytest.mark.parametrize(
     ("seen", "late_s", "expected"),
     [
-        (GONE, 0.0, NoteGone(job=1)),
+        (GONE, 0.0, RecordGone(job=1)),
         (ALIVE, 0.0, None),
         (UNKNOWN, 1e6, None),
         (WAITING, 0.0, Unqueue(job=1, ids=("12", "13"))),

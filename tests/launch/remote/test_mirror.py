@@ -357,10 +357,10 @@ def test_secrets_are_for_their_owner_alone_and_are_taken_back(bench: Bench) -> N
     assert read_delivery(path) == {"TOKEN": b"value"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    bench.another().take_back()
+    bench.another().remove_delivery()
     assert not path.exists()
     bench.shell.asked.clear()
-    bench.another().take_back()
+    bench.another().remove_delivery()
     assert bench.shell.asked == []
 
 
@@ -368,9 +368,9 @@ def test_secrets_whose_taking_back_failed_are_taken_back_later(bench: Bench) -> 
     path = Path(bench.mirror.deliver({"TOKEN": b"value"}))
     bench.shell.cuts = [("up", 10)]
     with pytest.raises(UnreachableError):
-        bench.mirror.take_back()
+        bench.mirror.remove_delivery()
     assert path.exists()
-    bench.mirror.take_back()
+    bench.mirror.remove_delivery()
     assert not path.exists()
 
 

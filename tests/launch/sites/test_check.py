@@ -13,22 +13,22 @@ from windlass.backends.site_shell import RawShellResult, ShellResult
 from windlass.core.clock import FakeClock
 from windlass.core.errors import UnreachableError, UsageError
 from windlass.launch.sites.check import check_site
-from windlass.launch.sites.check_history import CheckRun, last_check, past_checks
+from windlass.launch.sites.check_history import SiteCheck, last_check, past_checks
 from windlass.launch.sites.check_script import CANNOT_SEE, check_script, check_variables
 from windlass.sites import Partition, Profile, find_site, sites_folder
 from windlass.sites.profile import (
     Exclusion,
     FileSystem,
     Health,
-    Network,
-    Scheduler,
     SiteEnvironment,
+    SiteNetwork,
+    SiteScheduler,
     SiteVariable,
 )
 
 SITE = Profile(
     name="mine",
-    scheduler=Scheduler(partition="gpu", account="abc", exclude=(Exclusion(host="n9"),)),
+    scheduler=SiteScheduler(partition="gpu", account="abc", exclude=(Exclusion(host="n9"),)),
     partitions={"gpu": Partition(gpus=4, gres="h100", cpus=64, memory=64 << 30, time_max=120.0)},
     fs=FileSystem(shared="/shared/${user}"),
     env=SiteEnvironment(modules=("cuda/12",)),
@@ -142,7 +142,7 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
-def check(site: FakeSlurm, home: Path, archive: Path, profile: Profile = SITE, **options: object) -> CheckRun:
+def check(site: FakeSlurm, home: Path, archive: Path, profile: Profile = SITE, **options: object) -> SiteCheck:
     told: list[str] = []
     found = check_site(
         profile,
@@ -157,7 +157,7 @@ def check(site: FakeSlurm, home: Path, archive: Path, profile: Profile = SITE, *
     return found
 
 
-def lines(found: CheckRun) -> list[tuple[int, str, str]]:
+def lines(found: SiteCheck) -> list[tuple[int, str, str]]:
     return [(finding.nodes, finding.name, finding.status) for finding in found.findings]
 
 
@@ -337,7 +337,7 @@ def test_variables_follow_the_predicates_and_keep_no_token_open(tmp_path: Path) 
         SiteVariable(name="D", value="1", role="worker"),
         SiteVariable(name="E"),
     )
-    profile = Profile(name="x", net=Network(vars=variables))
+    profile = Profile(name="x", net=SiteNetwork(vars=variables))
     assert check_variables(profile, nodes=1, gpus=0, tokens={}) == {"E": None}
     known = check_variables(profile, nodes=2, gpus=0, tokens={"env.path": "/env"})
     assert known == {"A": "/env/lib", "B": "1", "E": None}

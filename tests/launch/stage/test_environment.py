@@ -20,7 +20,7 @@ from windlass.core.errors import PreconditionError
 from windlass.launch.stage.environment import SiteBuild, SitePlaces, ensure_site_environment
 from windlass.pin import NO_ENVIRONMENT, EnvironmentPin, pin_environment
 from windlass.sites import Partition, Profile
-from windlass.sites.profile import FileSystem, Override, Scheduler, SiteEnvironment
+from windlass.sites.profile import FileSystem, Override, SiteEnvironment, SiteScheduler
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.builds.once import find_ready
 from windlass.supervise.builds.staging import stage_for_link
@@ -56,7 +56,7 @@ class Stage:
         self.pin = pin_environment("uv", self.project)
         self.profile = Profile(
             name="lab",
-            scheduler=Scheduler(partition="main"),
+            scheduler=SiteScheduler(partition="main"),
             partitions={"main": Partition(num_nodes=4, gpus=4, cpus=8, memory=8000 * _MIB)},
             fs=FileSystem(node_local=str(folder / "local")),
             env=SiteEnvironment(python=sys.executable),

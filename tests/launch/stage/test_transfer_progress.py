@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from windlass.core.clock import FakeClock
-from windlass.launch.stage.transfer_progress import told_of
+from windlass.launch.stage.transfer_progress import progress_of
 
 
 def test_a_fetch_is_told_at_its_beginning_now_and_then_and_at_its_end() -> None:
     said: list[str] = []
     clock = FakeClock()
-    with told_of("data `x` from s3://b/x", said.append, clock) as advance:
+    with progress_of("data `x` from s3://b/x", said.append, clock) as advance:
         for _ in range(12):
             advance(1_000_000)
             clock.advance(2.0)
@@ -21,6 +21,6 @@ def test_a_fetch_is_told_at_its_beginning_now_and_then_and_at_its_end() -> None:
 
 def test_what_was_here_is_not_told_of() -> None:
     said: list[str] = []
-    with told_of("data `x`", said.append):
+    with progress_of("data `x`", said.append):
         pass
     assert said == []

@@ -145,7 +145,7 @@ def _signs_of_life_ignored() -> list[Change]:
 def _leftovers_called_gone() -> list[Change]:
     """Links that wait after the end of their task are called gone once they were told to go."""
     hasty: Callable[..., object] = lambda task, job, seen, now: (  # noqa: E731
-        policy.NoteGone(job=job) if seen.waiting else _AFTER_END(task, job, seen, now)
+        policy.RecordGone(job=job) if seen.waiting else _AFTER_END(task, job, seen, now)
     )
     return [(policy, "after_end", hasty)]
 

@@ -12,13 +12,13 @@ from windlass.supervise.beaker.bundle import CONTENT, copy_growth, copy_outputs,
 from windlass.supervise.remote.framing import pack
 
 
-def bundle_of(folder: Path, root: Path, letters: list[bytes]) -> Path:
+def bundle_of(folder: Path, root: Path, messages: list[bytes]) -> Path:
     folder.mkdir()
     (folder / "windlass.pyz").write_bytes(b"zip")
-    for number, letter in enumerate(letters):
-        (folder / f"letter-{number}").write_bytes(letter)
-    named = [("sync", f"letter-{number}") for number in range(len(letters))]
-    (folder / CONTENT).write_text(json.dumps({"archive": str(root / "archives" / "w.pyz"), "letters": named}))
+    for number, message in enumerate(messages):
+        (folder / f"message-{number}").write_bytes(message)
+    named = [("sync", f"message-{number}") for number in range(len(messages))]
+    (folder / CONTENT).write_text(json.dumps({"archive": str(root / "archives" / "w.pyz"), "messages": named}))
     return folder
 
 
@@ -27,7 +27,7 @@ def put(root: Path, **files: bytes) -> bytes:
     return pack(header, files.values())
 
 
-def test_letters_are_read_in_order_and_may_be_read_again(tmp_path: Path) -> None:
+def test_messages_are_read_in_order_and_may_be_read_again(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "r"
     (run / "journal").mkdir(parents=True)
     bundle = bundle_of(tmp_path / "bundle", tmp_path, [put(run, a=b"1", b=b"2"), put(run, a=b"3")])
@@ -38,7 +38,7 @@ def test_letters_are_read_in_order_and_may_be_read_again(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("cut", [1, 60, 100])
-def test_a_damaged_letter_is_refused_and_changes_nothing(tmp_path: Path, cut: int) -> None:
+def test_a_damaged_message_is_refused_and_changes_nothing(tmp_path: Path, cut: int) -> None:
     run = tmp_path / "runs" / "r"
     (run / "journal").mkdir(parents=True)
     bundle = bundle_of(tmp_path / "bundle", tmp_path, [put(run, a=b"1")[:-cut]])

@@ -34,7 +34,7 @@ class FakeScheduler:
         self.ended = (Cause.UNKNOWN, "")
         self.why = [(Cause.UNKNOWN, "")]
         self.fails = ""
-        self.is_heard = True
+        self.reads_requests = True
         self.refuses_exclusion = False
         self.is_job_over, self.num_asked_of_job = False, 0
         self.asked_of: PastLink | None = None
@@ -78,7 +78,7 @@ class FakeScheduler:
 
     def has_heard(self, past: PastLink) -> bool:
         self._check()
-        return self.is_heard
+        return self.reads_requests
 
     def let_go(self, ids: Sequence[str]) -> None:
         self._check()
@@ -262,7 +262,7 @@ def test_a_scheduler_that_heard_from_all_nodes_shortens_the_wait(scene: Scene) -
 def test_a_node_that_was_not_heard_is_waited_for_though_the_scheduler_knows_the_end(scene: Scene) -> None:
     scene.begin(1, "55.0")
     scene.scheduler.ended = (Cause.WALLTIME, "Slurm ended it at its walltime")
-    scene.scheduler.is_heard = False
+    scene.scheduler.reads_requests = False
     for now in (0.0, 1.0, 5.0, 19.0):
         assert scene.links.look_at_predecessor(1, now) is None
     assert scene.links.look_at_predecessor(1, 22.0) == (Cause.WALLTIME, "Slurm ended it at its walltime")

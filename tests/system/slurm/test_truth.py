@@ -15,7 +15,7 @@ from tests.system.slurm.slurm_stage import SlurmStage
 from tests.system.stage import PYTHON, until
 from windlass.core.process import send_signal
 from windlass.launch import Run
-from windlass.launch.client import client_journal
+from windlass.launch.journal import client_journal
 from windlass.launch.submit import rendered_job
 from windlass.record import events
 from windlass.record.state import State

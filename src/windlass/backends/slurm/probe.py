@@ -23,12 +23,12 @@ from windlass.sites.consistency import fact_exists
 from windlass.sites.profile import (
     Containers,
     FileSystem,
-    Network,
     Partition,
     Profile,
-    Scheduler,
+    ProfileSource,
     SiteEnvironment,
-    Source,
+    SiteNetwork,
+    SiteScheduler,
 )
 
 __all__ = ["SCRIPT", "Section", "probe", "profile_of", "sections_of"]
@@ -167,7 +167,9 @@ def _laid_over(base: Partition, found: Partition) -> Partition:
     return Partition(**{**values, "gpus": gpus, "gpu_type": base.gpu_type or found.gpu_type})
 
 
-def _scheduler(sections: Mapping[str, Section], partitions: Mapping[str, Partition], base: Scheduler) -> Scheduler:
+def _scheduler(
+    sections: Mapping[str, Section], partitions: Mapping[str, Partition], base: SiteScheduler
+) -> SiteScheduler:
     config = parse_config(_text(sections, "config"))
     records = {record.name: record for record in parse_partitions(_text(sections, "partitions")) if record.is_open}
     accounting = config.get("AccountingStorageType", "").endswith("slurmdbd")
@@ -198,7 +200,7 @@ def _scheduler(sections: Mapping[str, Section], partitions: Mapping[str, Partiti
     )
 
 
-def _network(sections: Mapping[str, Section], base: Network) -> Network:
+def _network(sections: Mapping[str, Section], base: SiteNetwork) -> SiteNetwork:
     """The fabric that the login node's devices speak of; compute nodes may differ, `site check` tells."""
     names = _text(sections, "network").split()
     if any(name.startswith("hsn") for name in names):
@@ -264,7 +266,7 @@ def _containers(sections: Mapping[str, Section], base: Containers) -> Containers
 _ASKED = "as Slurm said, asked "
 
 
-def _still_true(base: Profile, profile: Profile) -> list[Source]:
+def _still_true(base: Profile, profile: Profile) -> list[ProfileSource]:
     """The base's sources without facts whose fields are gone."""
     kept = [
         replace(source, facts=tuple(fact for fact in source.facts if fact_exists(profile, fact)))
@@ -274,9 +276,9 @@ def _still_true(base: Profile, profile: Profile) -> list[Source]:
     return [source for source in kept if source.facts]
 
 
-def _measured(profile: Profile, base: Profile, ssh: str, today: str) -> list[Source]:
+def _measured(profile: Profile, base: Profile, ssh: str, today: str) -> list[ProfileSource]:
     where = f"by `windlass site add` at {ssh}" if ssh else "by `windlass site add` on the machine itself"
-    asked = Source(
+    asked = ProfileSource(
         facts=("partitions", "scheduler"),
         seen=today,
         status="measured",
@@ -290,7 +292,7 @@ def _measured(profile: Profile, base: Profile, ssh: str, today: str) -> list[Sou
     if not guessed:
         return [asked]
     note = "guessed from the login node; `windlass site check` proves it on compute nodes"
-    return [asked, Source(facts=tuple(guessed), seen=today, status="unverified", note=note)]
+    return [asked, ProfileSource(facts=tuple(guessed), seen=today, status="unverified", note=note)]
 
 
 def _programs(sections: Mapping[str, Section]) -> Sequence[str]:

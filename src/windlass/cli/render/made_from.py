@@ -12,7 +12,7 @@ from windlass.pin.code import CodePin
 from windlass.plan import Plan
 from windlass.plan.page import environment_text, image_text
 from windlass.plan.tokens.resolve import flat_params
-from windlass.runs.provenance.chain import built_digest
+from windlass.runs.provenance.graph import built_digest
 from windlass.runs.store import RunFolder
 
 __all__ = ["made_from"]

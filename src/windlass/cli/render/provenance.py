@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from windlass.cli.screen import paint, printable, table
 from windlass.core.phrases import brief
-from windlass.runs.provenance.chain import Chain, Node
+from windlass.runs.provenance.graph import ProvenanceGraph, ProvenanceNode
 
 __all__ = ["provenance_page"]
 
@@ -14,7 +14,7 @@ _WIDTH = 60
 _DIGEST_LETTERS = 12
 
 
-def provenance_page(chain: Chain) -> Iterator[str]:
+def provenance_page(chain: ProvenanceGraph) -> Iterator[str]:
     """A line per node, in the order of the chain; long digests are cut, `--json` has them whole."""
     rows = [_row(node) for node in chain.nodes]
     lines = table(("link", "what", "digest", "more"), rows)
@@ -22,7 +22,7 @@ def provenance_page(chain: Chain) -> Iterator[str]:
     yield from lines[1:]
 
 
-def _row(node: Node) -> tuple[str, str, str, str]:
+def _row(node: ProvenanceNode) -> tuple[str, str, str, str]:
     what, _, content = node.digest.partition(":")
     digest = f"{what}:{content[:_DIGEST_LETTERS]}" if content else ""
     title = printable(brief(node.title, _WIDTH))

@@ -14,7 +14,7 @@ from windlass.cli.screen import paint, printable
 from windlass.core.phrases import ago, count, duration, local_time, number, size
 from windlass.record.state import Attempt, End, RunFacts, State, Task
 from windlass.runs import metrics
-from windlass.runs.pending import Pending
+from windlass.runs.pending import PendingAction
 from windlass.runs.store import RunFolder
 from windlass.runs.witness import missing_records
 
@@ -24,7 +24,7 @@ _WIDTH = 13
 
 
 def run_data(
-    run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[Pending] = ()
+    run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[PendingAction] = ()
 ) -> dict[str, object]:
     """Everything `show` knows; times are seconds since 1970 UTC, 0 where there is none.
 
@@ -113,7 +113,7 @@ def _output_data(run: RunFolder, facts: RunFacts, task: str) -> dict[str, object
 
 
 def run_page(
-    run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[Pending] = ()
+    run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[PendingAction] = ()
 ) -> Iterator[str]:
     """The lines of `windlass show`; `waits` and `pending` as in `run_data`."""
     waits = waits or {}
@@ -241,7 +241,7 @@ def _metrics(run: RunFolder) -> Iterator[str]:
         yield _line("metrics" if index == 0 else "", f"{name} {number(value)}{at}")
 
 
-def _next(run: RunFolder, facts: RunFacts, pending: Sequence[Pending]) -> Iterator[str]:
+def _next(run: RunFolder, facts: RunFacts, pending: Sequence[PendingAction]) -> Iterator[str]:
     does = [one.then for one in pending if one.then]
     if does:
         yield ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from windlass.cli.screen import paint, printable, table
 from windlass.config import to_data
 from windlass.core.phrases import duration, size
-from windlass.launch.sites.check_history import CheckRun
+from windlass.launch.sites.check_history import SiteCheck
 from windlass.sites import Profile
 from windlass.sites.consistency import stale_sources, unknown_facts
 from windlass.sites.profile import Mapped
@@ -19,7 +19,7 @@ __all__ = ["STATUS_STYLES", "check_data", "check_lines", "check_word", "site_dat
 STATUS_STYLES = {"ok": "green", "failed": "red", "not-tried": "dim"}
 
 
-def site_lines(profile: Profile, path: Path, last: CheckRun | None, today: str) -> Iterator[str]:
+def site_lines(profile: Profile, path: Path, last: SiteCheck | None, today: str) -> Iterator[str]:
     """The page of a site; `today` is YYYY-MM-DD."""
     yield paint(profile.name, "bold") + (f"  {profile.about}" if profile.about else "")
     for key, text in _facts(profile, path):
@@ -123,13 +123,13 @@ def _sources(profile: Profile, today: str) -> Iterator[str]:
     yield from table(("source", "seen", "speaks of", "where"), rows, indent="  ")
 
 
-def check_word(check: CheckRun) -> str:
+def check_word(check: SiteCheck) -> str:
     """How a check went, in a word or two."""
     failed = [finding.name for finding in check.findings if finding.status == "failed"]
     return f"failed: {', '.join(dict.fromkeys(failed))}" if failed else "ok"
 
 
-def check_lines(check: CheckRun, *, nowhere: str = "login") -> Iterator[str]:
+def check_lines(check: SiteCheck, *, nowhere: str = "login") -> Iterator[str]:
     """The table of a check, hints below what they help; `nowhere` stands for what no job was needed for."""
     for finding in check.findings:
         where = f"{finding.nodes} node{'s' if finding.nodes > 1 else ''}" if finding.nodes else nowhere
@@ -139,7 +139,7 @@ def check_lines(check: CheckRun, *, nowhere: str = "login") -> Iterator[str]:
             yield f"{'':<31}{paint('hint:', 'cyan')} {printable(finding.hint)}"
 
 
-def site_data(profile: Profile, path: Path, last: CheckRun | None, today: str) -> dict[str, object]:
+def site_data(profile: Profile, path: Path, last: SiteCheck | None, today: str) -> dict[str, object]:
     """The same as plain data."""
     return {
         "name": profile.name,
@@ -151,6 +151,6 @@ def site_data(profile: Profile, path: Path, last: CheckRun | None, today: str) -
     }
 
 
-def check_data(check: CheckRun) -> dict[str, object]:
+def check_data(check: SiteCheck) -> dict[str, object]:
     """A check as plain data."""
     return {**asdict(check), "ok": check.is_ok}

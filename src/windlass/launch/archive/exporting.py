@@ -107,7 +107,7 @@ def export_run(
     away = _bring_outputs(run, home, facts)
     fresh = _fresh_beside(target)
     try:
-        with lock(run.path / "keeper.lock", timeout_s=_LOCK_S):
+        with lock(run.path / "reconcile.lock", timeout_s=_LOCK_S):
             wanted = _Wanted(checkpoints=checkpoints, data=data, away=away, secrets=with_secrets)
             contents = _packed(run, home, fresh / "archive", target.name, log, wanted)
         _place(fresh / "archive", target)

@@ -11,9 +11,9 @@ from windlass.backends.beaker.backend import service_of
 from windlass.core.clock import Clock, SystemClock, format_time
 from windlass.core.errors import AccessError, UnreachableError, WindlassError
 from windlass.launch.beaker.storage import Storage, storage_of
-from windlass.launch.sites.check_history import CheckRun, Finding, keep_check
+from windlass.launch.sites.check_history import CheckResult, SiteCheck, save_check
 from windlass.sites import Profile
-from windlass.sites.profile import Source
+from windlass.sites.profile import ProfileSource
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
@@ -33,7 +33,7 @@ def ask_beaker(profile: Profile, *, today: str) -> Profile:
     if place.workspace or not service.default_workspace():
         return profile
     facts = ("beaker.workspace",)
-    source = Source(
+    source = ProfileSource(
         facts=facts, url=service.account.agent_address, seen=today, status="measured", note=f"default of {user}"
     )
     others = [known for known in profile.sources if known.facts != facts]
@@ -44,7 +44,7 @@ def ask_beaker(profile: Profile, *, today: str) -> Profile:
     )
 
 
-def check_beaker_site(profile: Profile, *, home: Path, clock: Clock | None = None) -> CheckRun:
+def check_beaker_site(profile: Profile, *, home: Path, clock: Clock | None = None) -> SiteCheck:
     """Ask Beaker for everything that a profile names, and write the answers into the history. Queues nothing.
 
     Args:
@@ -60,23 +60,23 @@ def check_beaker_site(profile: Profile, *, home: Path, clock: Clock | None = Non
     found.append(account)
     if account.status == "ok":
         found += _of_account(profile, service)
-    run = CheckRun(site=profile.name, at=format_time(now), findings=tuple(found), facts={})
-    keep_check(home, run)
+    run = SiteCheck(site=profile.name, at=format_time(now), findings=tuple(found), facts={})
+    save_check(home, run)
     return run
 
 
-def _of_account(profile: Profile, service: BeakerService) -> Iterator[Finding]:
+def _of_account(profile: Profile, service: BeakerService) -> Iterator[CheckResult]:
     place = profile.beaker
     if not place.workspace:
         hint = f"windlass site add {profile.name} --replace beaker.workspace=ORGANIZATION/NAME"
-        yield Finding(name="workspace", nodes=0, status="failed", message="the profile names none", hint=hint)
+        yield CheckResult(name="workspace", nodes=0, status="failed", message="the profile names none", hint=hint)
         return
     yield _found("workspace", lambda: _workspace(service, place.workspace))
     yield _found("secrets", lambda: _number(len(service.secrets(place.workspace)), "secret"))
     if place.image.startswith("beaker:"):
         yield _found("image", lambda: service.image(place.image.removeprefix("beaker:")).name)
     elif not place.image:
-        yield Finding(name="image", nodes=0, status="not-tried", message="none by default: experiments name theirs")
+        yield CheckResult(name="image", nodes=0, status="not-tried", message="none by default: experiments name theirs")
 
 
 def _workspace(service: BeakerService, name: str) -> str:
@@ -88,30 +88,30 @@ def _workspace(service: BeakerService, name: str) -> str:
     return ", ".join([seen.name, *limits])
 
 
-def _storage(profile: Profile, home: Path) -> Finding:
+def _storage(profile: Profile, home: Path) -> CheckResult:
     """Where files of runs would live."""
     shared = profile.fs.shared
     kind = storage_of(profile, home)
-    if kind is Storage.COURIER and not shared:
+    if kind is Storage.DATASETS and not shared:
         message = "jobs share no folder (fs.shared): one node at a time, and files travel as datasets"
-        return Finding(name="storage", nodes=0, status="not-tried", message=message)
+        return CheckResult(name="storage", nodes=0, status="not-tried", message=message)
     words = {
-        Storage.HERE: f"{shared}, seen here",
-        Storage.DOOR: f"{shared}, seen by {profile.ssh}",
-        Storage.COURIER: f"{shared}, not seen from here: files travel as datasets",
+        Storage.LOCAL: f"{shared}, seen here",
+        Storage.SSH: f"{shared}, seen by {profile.ssh}",
+        Storage.DATASETS: f"{shared}, not seen from here: files travel as datasets",
     }
-    return Finding(name="storage", nodes=0, status="ok", message=words[kind])
+    return CheckResult(name="storage", nodes=0, status="ok", message=words[kind])
 
 
-def _found(name: str, look: Callable[[], str]) -> Finding:
+def _found(name: str, look: Callable[[], str]) -> CheckResult:
     """What one question is answered; a refusal is an answer, and silence is not."""
     try:
-        return Finding(name=name, nodes=0, status="ok", message=look())
+        return CheckResult(name=name, nodes=0, status="ok", message=look())
     except UnreachableError:
         raise
     except WindlassError as error:
         problem = error.problems[0]
-        return Finding(name=name, nodes=0, status="failed", message=error.message, hint=problem.hint)
+        return CheckResult(name=name, nodes=0, status="failed", message=error.message, hint=problem.hint)
 
 
 def _number(count: int, noun: str) -> str:

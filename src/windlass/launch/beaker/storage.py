@@ -13,29 +13,29 @@ from pathlib import Path, PurePosixPath
 
 from windlass.sites import Profile
 
-__all__ = ["Storage", "is_carried", "state_of_jobs", "storage_of"]
+__all__ = ["Storage", "state_of_jobs", "storage_of", "uses_datasets"]
 
 
 class Storage(Enum):
     """How a client reaches the files of a run."""
 
-    HERE = "here"
-    DOOR = "door"
-    COURIER = "courier"
+    LOCAL = "local"
+    SSH = "ssh"
+    DATASETS = "datasets"
 
 
 def storage_of(profile: Profile, home: Path) -> Storage:
     """Which of the three it is; `home` is WINDLASS_HOME."""
     if profile.ssh:
-        return Storage.DOOR
+        return Storage.SSH
     shared = _shared(profile)
     is_on_it = bool(shared) and home.resolve().is_relative_to(Path(shared).resolve())
-    return Storage.HERE if is_on_it else Storage.COURIER
+    return Storage.LOCAL if is_on_it else Storage.DATASETS
 
 
-def is_carried(profile: Profile, home: Path) -> bool:
+def uses_datasets(profile: Profile, home: Path) -> bool:
     """Whether a courier carries the files of runs there."""
-    return profile.kind == "beaker" and storage_of(profile, home) is Storage.COURIER
+    return profile.kind == "beaker" and storage_of(profile, home) is Storage.DATASETS
 
 
 def state_of_jobs(profile: Profile) -> PurePosixPath:

@@ -1,9 +1,9 @@
-"""The way to a Beaker site whose storage nobody else sees: letters go up as a dataset, records come down from the results.
+"""The way to a Beaker site whose storage nobody else sees: messages go up as a dataset, records come down from the results.
 
-It stands where a `Porter` stands for a site over ssh. What the mirror would say to the site is kept as letters beside
-the run, and told at once to a *shadow*, a folder that holds what the site must hold by now. When a job is about to be
-submitted, all letters so far become its bundle (`windlass.supervise.beaker.bundle`); what is said later does not reach it.
-Before the mirror hears news, the shadow takes in what the results of the run's jobs have gained.
+It stands where a `RemoteClient` stands for a site over ssh. What the mirror would say to the site is kept as messages beside
+the run, and told at once to a *staging copy*, a folder that holds what the site must hold by now. When a job is about to be
+submitted, all messages so far become its bundle (`windlass.supervise.beaker.bundle`); what is said later does not reach it.
+Before the mirror hears news, the staging copy takes in what the results of the run's jobs have gained.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
     from windlass.backends.beaker.values import BeakerFile
 
-__all__ = ["Courier"]
+__all__ = ["BeakerTransport"]
 
 _LOCK_S = 300.0
 _LOOK_EVERY_S = 1.0
@@ -40,11 +40,11 @@ _RECORDS = ("journal/", "jobs/")
 _LOGS = "logs/"
 
 
-class Courier:
+class BeakerTransport:
     """Carries the files of one run.
 
     Args:
-        run: the copy here; letters and shadow are in its folder `courier`.
+        run: the copy here; messages and staging copy are in its folder `courier`.
         state: windlass's folder as jobs see it.
         archive: the zipapp here.
         site: name of the site, for people.
@@ -54,12 +54,12 @@ class Courier:
         self, run: RunFolder, service: BeakerService, state: PurePosixPath, archive: Path, *, site: str
     ) -> None:
         self.name = site
-        self.is_heard = False
+        self.has_server = False
         self.archive_at_site = state / "archives" / archive.name
         self._run, self._service, self._archive = run, service, archive
         self._root = state / "runs" / run.id
         self._folder = run.path / "courier"
-        self._shadow = self._folder / "shadow"
+        self._staging = self._folder / "staging"
         self._looked_at = -_LOOK_EVERY_S
 
     # --- what a mirror asks of its carrier ---------------------------------------------------------------------
@@ -67,17 +67,17 @@ class Courier:
     def ask(
         self, command: str, header: Mapping[str, Any], pieces: Iterable[bytes] = ()
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """As `Porter.ask`: `sync` and `fetch`, answered by the shadow.
+        """As `RemoteClient.ask`: `sync` and `fetch`, answered by the staging copy.
 
         Raises:
             PreconditionError: another request, which needs somebody at the site.
             UnreachableError: Beaker does not answer.
         """
         held = list(pieces)
-        here = io.BytesIO(pack({**header, "root": str(self._shadow)}, held))
+        here = io.BytesIO(pack({**header, "root": str(self._staging)}, held))
         if command == "sync":
             if held:
-                self._keep_letter(command, io.BytesIO(pack({**header, "sizes": None}, held)))
+                self._add_message(command, io.BytesIO(pack({**header, "sizes": None}, held)))
             if header["sizes"] is not None:
                 self._receive((*_RECORDS, _LOGS) if header["logs"] else _RECORDS)
             return exchange_news(here)
@@ -93,42 +93,42 @@ class Courier:
         *,
         empty: Mapping[PurePosixPath, Sequence[str]],
     ) -> None:
-        """As `Porter.send_folders`, in a letter; what is there already is left alone when the letter is read."""
+        """As `RemoteClient.send_folders`, in a message; what is there already is left alone when the message is read."""
         for name in empty.get(self._root, ()):
-            (self._shadow / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self._letters():
+            (self._staging / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._outbox():
             return
-        with tempfile.TemporaryFile() as letter:
-            write_archive(letter, [(str(number), path) for number, path in enumerate(folders)], folders, empty)
-            letter.seek(0)
-            self._keep_letter("unpack", letter)
+        with tempfile.TemporaryFile() as message:
+            write_archive(message, [(str(number), path) for number, path in enumerate(folders)], folders, empty)
+            message.seek(0)
+            self._add_message("unpack", message)
 
-    def addressed(self, document: JobDocument) -> JobDocument:
+    def with_bundle(self, document: JobDocument) -> JobDocument:
         """A job that says which dataset its folder comes in. Asks Beaker who we are."""
         from windlass.backends.beaker.render import experiment_name  # lazy: with the backend
 
         bundle = f"{self._service.user()}/{experiment_name(document)}-files"
         return replace(document, beaker=replace(document.beaker, bundle=bundle))
 
-    def seal(self, folder: Path) -> None:
-        """Send all letters so far as the bundle of a job; one that is there already is taken as it is."""
+    def finish_upload(self, folder: Path) -> None:
+        """Send all messages so far as the bundle of a job; one that is there already is taken as it is."""
         document = JobDocument.read(folder / "job.json")
         self._tell_pulled()
         with tempfile.TemporaryDirectory(prefix="windlass-bundle-") as scratch:
             bundle = Path(scratch)
             (bundle / "windlass.pyz").symlink_to(self._archive)
-            letters = self._letters()
-            for _, name in letters:
+            messages = self._outbox()
+            for _, name in messages:
                 (bundle / name).symlink_to(self._folder / name)
-            content = {"archive": str(self.archive_at_site), "letters": letters}
+            content = {"archive": str(self.archive_at_site), "messages": messages}
             (bundle / CONTENT).write_text(json.dumps(content))
             name = document.beaker.bundle.rpartition("/")[2]
             words = f"files of {document.run}, for its experiment"
             self._service.create_dataset(name, bundle, workspace=document.beaker.workspace, description=words)
 
-    # --- letters -----------------------------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------------------------
 
-    def _letters(self) -> list[tuple[str, str]]:
+    def _outbox(self) -> list[tuple[str, str]]:
         """(command, file) of each, in order."""
         try:
             found = read_json(self._folder / CONTENT)
@@ -137,28 +137,28 @@ class Courier:
         assert isinstance(found, list)
         return [(str(command), str(name)) for command, name in found]
 
-    def _keep_letter(self, command: str, message: Any) -> None:
+    def _add_message(self, command: str, message: Any) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with lock(self._folder / "courier.lock", timeout_s=_LOCK_S):
-            letters = self._letters()
-            name = f"letter-{len(letters):06d}"
+            messages = self._outbox()
+            name = f"message-{len(messages):06d}"
             write_atomic(self._folder / name, message.read(), mode=0o600)
-            write_json(self._folder / CONTENT, [*letters, (command, name)])
+            write_json(self._folder / CONTENT, [*messages, (command, name)])
 
     def _tell_pulled(self) -> None:
         """Tell what earlier jobs wrote into the journal: a job whose storage is its own does not find it there."""
-        paths = sorted((self._shadow / "journal").glob(f"*{SUFFIX}"))
+        paths = sorted((self._staging / "journal").glob(f"*{SUFFIX}"))
         own = {path.name for path in paths} - self._received()
         told = [path for path in paths if path.name not in own]
         if told:
             appends = [(f"journal/{path.name}", 0) for path in told]
             header = {"root": str(self._root), "appends": appends, "puts": [], "own": [], "sizes": None}
-            self._keep_letter("sync", io.BytesIO(pack(header, [path.read_bytes() for path in told])))
+            self._add_message("sync", io.BytesIO(pack(header, [path.read_bytes() for path in told])))
 
     # --- results -----------------------------------------------------------------------------------------------
 
     def _receive(self, prefixes: Sequence[str], *, is_whole: bool = False) -> None:
-        """Let the shadow grow by what the results of the first replicas have gained.
+        """Let the staging copy grow by what the results of the first replicas have gained.
 
         Args:
             is_whole: the files may have been replaced: bring them whole where their size differs.
@@ -188,7 +188,7 @@ class Courier:
         name = PurePosixPath(file.path).relative_to(f"{RESULTS}/{self._run.id}")
         if ".." in name.parts:
             raise PreconditionError(f"`{file.path}` leads out of the run's folder", code="site-answer-broken")
-        target = self._shadow / name
+        target = self._staging / name
         have = target.stat().st_size if target.exists() else 0
         if have == file.size or (have > file.size and not is_whole):
             return

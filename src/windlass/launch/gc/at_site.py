@@ -12,7 +12,7 @@ from windlass.backends.site_shell import shell_for
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.launch.gc.runs import Kept, Removal, needs
-from windlass.launch.remote.client import Porter
+from windlass.launch.remote.client import RemoteClient
 from windlass.launch.remote.mirror import Mirror, mirror_of, mirror_of_run, state_at_site
 from windlass.plan import Plan
 from windlass.runs.home import Home
@@ -21,7 +21,7 @@ from windlass.sites import Profile
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.remote.checkpoint_files import Held
 
-__all__ = ["Shelf", "clear_environments", "remove_run_at_site", "shelf_of"]
+__all__ = ["SiteCheckpoints", "checkpoints_at_site", "collect_environments", "remove_run_at_site"]
 
 
 def remove_run_at_site(run: RunFolder, home: Home) -> None:
@@ -32,13 +32,13 @@ def remove_run_at_site(run: RunFolder, home: Home) -> None:
         PreconditionError: the run is in motion there.
     """
     mirror = mirror_of_run(run, home)
-    if mirror is not None and mirror.porter.is_heard:
-        mirror.take_back()
-        mirror.porter.ask("clear", {"what": "run", "root": str(mirror.root)})
+    if mirror is not None and mirror.transport.has_server:
+        mirror.remove_delivery()
+        mirror.transport.ask("clear", {"what": "run", "root": str(mirror.root)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class SiteCheckpoints:
     """The checkpoints of a task at its site.
 
     Attributes:
@@ -59,10 +59,10 @@ class Shelf:
         """Remove some of them, all out of sight before the first is deleted."""
         names = [each.path.relative_to(_folder(self.mirror, self.task)).as_posix() for each in chosen]
         header = {"what": "checkpoints", "root": str(self.mirror.root), "task": self.task, "names": names}
-        self.mirror.porter.ask("clear", header)
+        self.mirror.transport.ask("clear", header)
 
 
-def shelf_of(run: RunFolder, task: str, pattern: str, home: Home) -> Shelf | None:
+def checkpoints_at_site(run: RunFolder, task: str, pattern: str, home: Home) -> SiteCheckpoints | None:
     """What a task's site has of its checkpoints; None for a run that is here.
 
     Raises:
@@ -73,18 +73,18 @@ def shelf_of(run: RunFolder, task: str, pattern: str, home: Home) -> Shelf | Non
     mirror = mirror_of(run, plan, home)
     if mirror is None:
         return None
-    if not mirror.porter.is_heard:
+    if not mirror.transport.has_server:
         message = f"its checkpoints lie at {plan.site.name}, where nobody can be asked to remove any"
         raise PreconditionError(message, hint="give the site's profile an `ssh`", code="checkpoints-elsewhere")
     header = {"what": "held", "root": str(mirror.root), "task": task, "pattern": pattern}
-    answer, _ = mirror.porter.ask("clear", header)
+    answer, _ = mirror.transport.ask("clear", header)
     folder = _folder(mirror, task)
     held = {
         name: Held(path=folder / name, step=step, at=at, is_committed=is_committed)
         for name, step, at, is_committed, _ in answer["held"]
     }
     sizes = {folder / name: num_bytes for name, *_, num_bytes in answer["held"]}
-    return Shelf(
+    return SiteCheckpoints(
         mirror=mirror,
         site=plan.site.name,
         task=task,
@@ -98,7 +98,9 @@ def _folder(mirror: Mirror, task: str) -> Path:
     return Path(mirror.root / "checkpoints" / task)
 
 
-def clear_environments(home: Home, profile: Profile, older_than_s: float, *, is_dry: bool) -> Iterator[Removal | Kept]:
+def collect_environments(
+    home: Home, profile: Profile, older_than_s: float, *, is_dry: bool
+) -> Iterator[Removal | Kept]:
     """Environments at a site that no run may go on with, here or there, and that were not used for so long.
 
     Raises:
@@ -110,13 +112,13 @@ def clear_environments(home: Home, profile: Profile, older_than_s: float, *, is_
         raise PreconditionError(message, hint="windlass gc --images", code="site-no-shared-folder")
     shell = shell_for(profile)
     state = state_at_site(profile, shell)
-    porter = Porter(shell, state, ensure_archive(home.cache / "archives"), profile.env.python)
+    client = RemoteClient(shell, state, ensure_archive(home.cache / "archives"), profile.env.python)
     header = {"what": "environments", "state": str(state), "older_than_s": older_than_s}
-    there, _ = porter.ask("clear", {**header, "keep": {}, "is_dry": True})
+    there, _ = client.ask("clear", {**header, "keep": {}, "is_dry": True})
     texts = needs(home)
     users = {name: [run for run, text in texts.items() if name in text] for name, *_ in there["environments"]}
     keep = {name: f"{runs[0]} may go on with it" for name, runs in users.items() if runs}
-    seen, _ = porter.ask("clear", {**header, "keep": keep, "is_dry": is_dry})
+    seen, _ = client.ask("clear", {**header, "keep": keep, "is_dry": is_dry})
     for name, num_bytes, why in seen["environments"]:
         path = Path(PurePosixPath(state) / "envs" / name)
         if why:

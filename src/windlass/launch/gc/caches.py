@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Needs",
     "clear",
-    "clear_data",
+    "collect_data",
     "needs_of",
     "old_built_data",
     "old_images",
@@ -84,7 +84,7 @@ def clear(
             why = f"{each.why}, but it was used meanwhile, or its engine keeps it or is not there"
             yield Kept(path=each.path, why=why, kind=kind)
     if has_data:
-        yield from clear_data(home, older_than_s, drops_pinned=drops_pinned, is_dry=is_dry)
+        yield from collect_data(home, older_than_s, drops_pinned=drops_pinned, is_dry=is_dry)
 
 
 def needs_of(home: Home) -> Needs:
@@ -216,7 +216,7 @@ def remove_built_data(removal: Removal, _home: Home) -> bool:
     return True
 
 
-def clear_data(home: Home, older_than_s: float, *, drops_pinned: bool, is_dry: bool) -> Iterator[Removal | Kept]:
+def collect_data(home: Home, older_than_s: float, *, drops_pinned: bool, is_dry: bool) -> Iterator[Removal | Kept]:
     """Versions of data in the store: removed at once, or told with `is_dry`; what has a name stays."""
     from windlass.launch.data import Data  # lazy: most homes have no store
 

@@ -16,12 +16,12 @@ from windlass.record.state import RunFacts, State
 from windlass.runs import metrics, retention
 from windlass.runs.archive.origin import imported_at
 from windlass.runs.home import Home
-from windlass.runs.retention import Decision
+from windlass.runs.retention import RetentionDecision
 from windlass.runs.store import RunFolder, run_ids
 from windlass.supervise.remote.checkpoint_files import Held, asides, delete, newest_whole, put_aside
 
 if TYPE_CHECKING:
-    from windlass.launch.gc.at_site import Shelf
+    from windlass.launch.gc.at_site import SiteCheckpoints
 
 __all__ = ["enforce", "half_removed", "retained"]
 
@@ -76,7 +76,7 @@ def _of_run(
             )
 
 
-def _there(run: RunFolder, task: str, home: Home) -> Shelf | None:
+def _there(run: RunFolder, task: str, home: Home) -> SiteCheckpoints | None:
     """What the run's site has of a task's checkpoints; None for a run that is here.
 
     Raises:
@@ -84,14 +84,14 @@ def _there(run: RunFolder, task: str, home: Home) -> Shelf | None:
     """
     if not run.is_mirrored:
         return None
-    from windlass.launch.gc.at_site import shelf_of  # lazy: most runs are here
+    from windlass.launch.gc.at_site import checkpoints_at_site  # lazy: most runs are here
 
-    return shelf_of(run, task, retention.pattern_of(run, task), home)
+    return checkpoints_at_site(run, task, retention.pattern_of(run, task), home)
 
 
 def _decisions(
-    run: RunFolder, facts: RunFacts, task: str, reader: Callable[[RunFolder, str], str], there: Shelf | None
-) -> list[Decision]:
+    run: RunFolder, facts: RunFacts, task: str, reader: Callable[[RunFolder, str], str], there: SiteCheckpoints | None
+) -> list[RetentionDecision]:
     rule = retention.rules_of(run).checkpoints
     if rule.last is None and rule.best is None:
         return []
@@ -107,7 +107,7 @@ def _needed(
     task: str,
     held: Sequence[Held],
     reader: Callable[[RunFolder, str], str],
-    there: Shelf | None,
+    there: SiteCheckpoints | None,
 ) -> Mapping[Path, str]:
     """Checkpoints that stay whatever the rules say, and why."""
     user = reader(run, f"checkpoints/{task}")
@@ -128,7 +128,7 @@ def enforce(removal: Removal, home: Home) -> bool:
         is_read = retention.readers(home)(RunFolder(removal.path), "")
         return not is_read and remove(removal, home)
     run, task = RunFolder(home.runs / removal.run), removal.task
-    with lock(run.path / "keeper.lock"):
+    with lock(run.path / "reconcile.lock"):
         facts = run.facts()
         if not facts.state.is_terminal or has_processes(run):
             return False

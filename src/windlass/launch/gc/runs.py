@@ -21,7 +21,7 @@ from windlass.runs.archive.origin import is_imported
 from windlass.runs.home import Home
 from windlass.runs.index import Index, orphans
 from windlass.runs.retention import readers
-from windlass.runs.row import Row
+from windlass.runs.row import RunRow
 from windlass.runs.store import RunFolder
 from windlass.supervise.remote.gc import TRASH
 
@@ -29,7 +29,7 @@ __all__ = [
     "Kept",
     "Removal",
     "has_processes",
-    "left_overs",
+    "leftovers",
     "needs",
     "old_environments",
     "old_runs",
@@ -74,7 +74,7 @@ class Kept:
     site: str = ""
 
 
-def left_overs(home: Home) -> Iterator[Removal]:
+def leftovers(home: Home) -> Iterator[Removal]:
     """What killed commands left: half-made runs, half-removed runs, secrets of runs that ended."""
     for entry in os.scandir(home.runs):
         found = _HALF_MADE.match(entry.name)
@@ -161,7 +161,7 @@ def needs(home: Home) -> dict[str, str]:
     return found
 
 
-def _rows(home: Home) -> list[Row]:
+def _rows(home: Home) -> list[RunRow]:
     index = Index(home)
     index.refresh()
     return index.dump()
@@ -198,7 +198,7 @@ def remove(removal: Removal, home: Home) -> bool:
 def _remove_run(run: RunFolder, home: Home) -> bool:
     """Out of the way in one step, under the lock that `retry` and `resume` take, and then piece by piece."""
     trash = home.runs / f"{TRASH}{run.id}"
-    with lock(run.path / "keeper.lock"):
+    with lock(run.path / "reconcile.lock"):
         if not run.facts().state.is_terminal or has_processes(run):
             return False
         if run.is_mirrored:

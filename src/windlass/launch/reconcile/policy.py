@@ -15,12 +15,12 @@ from windlass.record.state import Job, State, Task
 __all__ = [
     "Action",
     "Cancel",
+    "EndLeftovers",
     "EndTask",
     "MarkLost",
     "NextJob",
-    "NoteGone",
+    "RecordGone",
     "Submit",
-    "Sweep",
     "Unqueue",
     "after_end",
     "has_loose_ends",
@@ -74,7 +74,7 @@ class EndTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class EndLeftovers:
     """End what a job that is gone left behind, and record the ends of these replicas' processes."""
 
     job: int
@@ -91,13 +91,13 @@ class Unqueue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoteGone:
+class RecordGone:
     """Record that nothing is left of a job whose task has ended, so that its place is not asked again."""
 
     job: int
 
 
-Action = Submit | Cancel | MarkLost | NextJob | EndTask | Sweep | Unqueue | NoteGone
+Action = Submit | Cancel | MarkLost | NextJob | EndTask | EndLeftovers | Unqueue | RecordGone
 
 
 def has_loose_ends(task: Task) -> bool:
@@ -106,7 +106,7 @@ def has_loose_ends(task: Task) -> bool:
 
 
 def reconcile(
-    task: Task, seen: Observation, budgets: Budgets, num_links: int = 0, *, is_heard: bool = True
+    task: Task, seen: Observation, budgets: Budgets, num_links: int = 0, *, reads_requests: bool = True
 ) -> Action | None:
     """The one next thing to do for a task, or None; call again with fresh facts after it was done.
 
@@ -116,7 +116,7 @@ def reconcile(
     Args:
         seen: the backend's view of the newest job, taken before `task` was read.
         num_links: most links that the task may have; 0: no limit.
-        is_heard: whether a running job hears what clients write; else it is stopped by cancelling it.
+        reads_requests: whether a running job hears what clients write; else it is stopped by cancelling it.
     """
     observed = seen.state
     number = task.newest_job
@@ -131,7 +131,7 @@ def reconcile(
         return _after_refusal(task, job, attempt)
     if not job.is_submitted:
         return Submit(job=number)
-    if task.is_stop_wanted and (observed is JobState.QUEUED or (observed is JobState.RUNNING and not is_heard)):
+    if task.is_stop_wanted and (observed is JobState.QUEUED or (observed is JobState.RUNNING and not reads_requests)):
         return Cancel(job=number)
     if observed is not JobState.GONE:
         return None
@@ -166,7 +166,7 @@ def after_end(task: Task, job: int, seen: Observation, now: float) -> Action | N
     A job that runs is about to leave; only one that has not done so for `LEAVING_S` is ended.
     """
     if seen.state is JobState.GONE:
-        return None if seen.signs else NoteGone(job=job)
+        return None if seen.signs else RecordGone(job=job)
     if seen.waiting:
         return Unqueue(job=job, ids=seen.waiting)
     is_late = task.end is not None and now - task.end[3] > LEAVING_S
@@ -215,10 +215,10 @@ def _cause(seen: Observation) -> Cause:
     return Cause.UNKNOWN if cause is Cause.OK else cause
 
 
-def _sweep(task: Task) -> Sweep | None:
+def _sweep(task: Task) -> EndLeftovers | None:
     for number in sorted(task.attempts, reverse=True):
         replicas = task.attempts[number].replicas
         ranks = tuple(sorted(rank for rank, replica in replicas.items() if replica.is_starting and not replica.end))
         if ranks:
-            return Sweep(job=task.attempts[number].job, attempt=number, ranks=ranks)
+            return EndLeftovers(job=task.attempts[number].job, attempt=number, ranks=ranks)
     return None

@@ -1,6 +1,6 @@
 """The shell around `reconcile`: look at a run's jobs, and do what its policy says until nothing is left to do.
 
-Only for commands that may act on the run; one that only looks asks `outlook`.
+Only for commands that may act on the run; one that only looks calls `assess`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import os
 from windlass.backends import CanSweep, CanUnqueue
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.core.files import lock
-from windlass.launch.client import client_journal
-from windlass.launch.reconcile.outlook import has_ended, is_settled, next_action
+from windlass.launch.journal import client_journal
+from windlass.launch.reconcile.assessment import has_ended, is_settled, next_action
 from windlass.launch.reconcile.policy import (
     Action,
     Cancel,
+    EndLeftovers,
     EndTask,
     MarkLost,
     NextJob,
-    NoteGone,
+    RecordGone,
     Submit,
-    Sweep,
     Unqueue,
 )
 from windlass.launch.remote.mirror import Mirror, mirror_of
@@ -30,8 +30,8 @@ from windlass.launch.submit import (
     deliver_secrets,
     has_secrets,
     intend,
-    is_furnished,
     is_launching,
+    is_staged,
     launch_lock,
     let_go,
     remove_secrets,
@@ -47,7 +47,7 @@ from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 from windlass.runs.witness import missing_records
 
-__all__ = ["NOTHING_DONE", "keep"]
+__all__ = ["NOTHING_DONE", "reconcile_run"]
 
 NOTHING_DONE = "nothing was done"
 """Beginning of the line that says why a run was left alone although it needs something."""
@@ -55,7 +55,7 @@ NOTHING_DONE = "nothing was done"
 _MAX_ACTIONS = 20
 
 
-def keep(run: RunFolder, home: Home) -> list[str]:
+def reconcile_run(run: RunFolder, home: Home) -> list[str]:
     """Bring a run's record in line with the world; returns what was done, in words.
 
     Cheap when nothing is wrong: one observation per living job. Safe for many clients at once. Never ends what it
@@ -75,14 +75,14 @@ def keep(run: RunFolder, home: Home) -> list[str]:
     if facts.num_damaged:
         return [f"{NOTHING_DONE} for {run.id}: {facts.num_damaged} records of its journal are damaged"]
     launch_lock(home, run.id).unlink(missing_ok=True)  # of a launching command that was killed
-    with lock(run.path / "keeper.lock"):
+    with lock(run.path / "reconcile.lock"):
         return _carry_out(run, plan, home, mirror)
 
 
 def _carry_out(run: RunFolder, plan: Plan, home: Home, mirror: Mirror | None) -> list[str]:
     """Do one thing after another until nothing is left to do; each is told to the run's site before the next."""
     done: list[str] = []
-    if not run.facts().run or not is_furnished(run):
+    if not run.facts().run or not is_staged(run):
         missing = missing_records(run.path, run.facts())
         if missing:
             return [_left_alone(run, missing)]
@@ -124,7 +124,7 @@ def _inherit(run: RunFolder, plan: Plan) -> str:
     with client_journal(run.journal) as journal:
         if not run.facts().run:
             announce(run, plan, journal)
-        if is_furnished(run):
+        if is_staged(run):
             return "took over from a launching command that ended too early"
         message = "the command that launched it ended before everything was in place"
         for task in plan.tasks:
@@ -142,8 +142,8 @@ def _inherit(run: RunFolder, plan: Plan) -> str:
 
 def _next_step(run: RunFolder, plan: Plan, mirror: Mirror | None) -> tuple[str, Action] | None:
     if mirror is None:
-        return next_action(run, plan, is_heard=True)
-    return next_action(run, plan, is_heard=mirror.porter.is_heard, hear=lambda: _exchange(mirror))
+        return next_action(run, plan, reads_requests=True)
+    return next_action(run, plan, reads_requests=mirror.transport.has_server, hear=lambda: _exchange(mirror))
 
 
 def _missing(run: RunFolder, task: str, action: Action) -> list[str]:
@@ -168,7 +168,7 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
         return f"took job {action.job} of {task} out of the queue"
     if isinstance(action, Unqueue):
         return _unqueue(run, plan, task, action)
-    if isinstance(action, NoteGone):
+    if isinstance(action, RecordGone):
         journal.append(events.JOB_GONE, task=task, job=action.job)
         return ""
     if isinstance(action, MarkLost):
@@ -186,7 +186,7 @@ def _do(run: RunFolder, plan: Plan, home: Home, task: str, action: Action, journ
         deliver_secrets(run, plan, home)
         intend(run, plan, {task: action.job}, journal, resets_budgets=False)
         return _submit(run, plan, home, task, action.job, journal, f"submitted job {action.job} of {task}")
-    if isinstance(action, Sweep):
+    if isinstance(action, EndLeftovers):
         _sweep(run, plan, task, action.job)
         message = "left alone by its supervisor; ended by the next command that acted on the run"
         attempt = run.facts().task(task).attempts[action.attempt]

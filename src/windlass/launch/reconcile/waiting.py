@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.core.errors import UnreachableError
-from windlass.launch.reconcile.outlook import LOOK_S
+from windlass.launch.reconcile.assessment import LOOK_S
 from windlass.launch.submit import backend_of, submission_of
 from windlass.plan import Plan
 from windlass.record.state import RunFacts

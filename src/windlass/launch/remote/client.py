@@ -26,7 +26,7 @@ from windlass.supervise.job import JobDocument
 from windlass.supervise.remote.framing import PARCEL_LINE_BYTES, pack, parcel_line, unpack
 from windlass.supervise.remote.server import explained
 
-__all__ = ["Carrier", "Porter", "write_archive"]
+__all__ = ["RemoteClient", "Transport", "write_archive"]
 
 _OLDEST_PYTHON = (3, 9)
 _TURN_S = 60.0
@@ -74,12 +74,12 @@ _broken: dict[str, tuple[float, UnreachableError]] = {}
 """Sites that could not be reached a moment ago: a command that looks at many runs waits for one only once."""
 
 
-class Carrier(Protocol):
-    """What a mirror needs of the way to its site: a `Porter`, or a courier where nobody there can be asked."""
+class Transport(Protocol):
+    """What a mirror needs of the way to its site: a `RemoteClient`, or a courier where nobody there can be asked."""
 
     name: str
     archive_at_site: PurePosixPath
-    is_heard: bool
+    has_server: bool
     """Whether what is said to the site reaches jobs that run there."""
 
     def ask(
@@ -95,14 +95,14 @@ class Carrier(Protocol):
     ) -> None:
         """Send folders, each whole."""
 
-    def addressed(self, document: JobDocument) -> JobDocument:
+    def with_bundle(self, document: JobDocument) -> JobDocument:
         """A job with what its place must be told of the way its folder comes."""
 
-    def seal(self, folder: Path) -> None:
+    def finish_upload(self, folder: Path) -> None:
         """All that the job in this folder needs has been sent."""
 
 
-class Porter:
+class RemoteClient:
     """Speaks with the zipapp at a site, and puts it there where it is missing.
 
     Args:
@@ -114,7 +114,7 @@ class Porter:
     def __init__(self, shell: SiteShell, state: PurePosixPath, archive: Path, python: str) -> None:
         self.shell = shell
         self.name = shell.name
-        self.is_heard = True
+        self.has_server = True
         self.archive_at_site = state / "archives" / archive.name
         self._archive = archive
         self._python = python
@@ -163,11 +163,11 @@ class Porter:
         kind = _ERRORS.get(said["exit"], PreconditionError)
         return kind(f"{self.shell.name}: {said['message']}", hint=said["hint"], code=said["code"])
 
-    def addressed(self, document: JobDocument) -> JobDocument:
+    def with_bundle(self, document: JobDocument) -> JobDocument:
         """The job as it is: its folder lies where it runs."""
         return document
 
-    def seal(self, folder: Path) -> None:
+    def finish_upload(self, folder: Path) -> None:
         """Nothing: what was sent is there."""
 
     def ensure_archive(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from windlass.core.errors import NotFoundError, UnreachableError
-from windlass.launch.remote.client import Carrier
+from windlass.launch.remote.client import Transport
 
 __all__ = ["fetch"]
 
@@ -25,7 +25,7 @@ class _Entry(NamedTuple):
     link: str
 
 
-def fetch(porter: Carrier, root: PurePosixPath, name: str, target: Path, *, is_needed: bool = True) -> bool:
+def fetch(transport: Transport, root: PurePosixPath, name: str, target: Path, *, is_needed: bool = True) -> bool:
     """Bring a file or folder of a run here; False when there is none and it need not be.
 
     What an earlier call brought, or left behind when it was cut off, is used where size and time still fit.
@@ -34,7 +34,7 @@ def fetch(porter: Carrier, root: PurePosixPath, name: str, target: Path, *, is_n
         NotFoundError: there is none.
     """
     try:
-        header, _ = porter.ask("fetch", {"root": str(root), "under": name})
+        header, _ = transport.ask("fetch", {"root": str(root), "under": name})
     except NotFoundError:
         if is_needed:
             raise
@@ -45,7 +45,7 @@ def fetch(porter: Carrier, root: PurePosixPath, name: str, target: Path, *, is_n
         _prepare(_local(entry, name, fresh), _local(entry, name, target), entry)
     wanted = [entry for entry in entries if _is_wanted(entry, _local(entry, name, fresh))]
     for turn in _turns(wanted):
-        _bring(porter, root, name, fresh, turn)
+        _bring(transport, root, name, fresh, turn)
     _replace(fresh, target)
     return True
 
@@ -97,12 +97,14 @@ def _turns(entries: list[_Entry]) -> Iterator[list[tuple[_Entry, int, int]]]:
         yield turn
 
 
-def _bring(porter: Carrier, root: PurePosixPath, name: str, fresh: Path, turn: list[tuple[_Entry, int, int]]) -> None:
+def _bring(
+    transport: Transport, root: PurePosixPath, name: str, fresh: Path, turn: list[tuple[_Entry, int, int]]
+) -> None:
     request = [(entry.path, offset, length) for entry, offset, length in turn]
-    _, pieces = porter.ask("fetch", {"root": str(root), "pieces": request})
+    _, pieces = transport.ask("fetch", {"root": str(root), "pieces": request})
     for (entry, offset, length), piece in zip(turn, pieces, strict=True):
         if len(piece) != length:
-            message = f"{porter.name}: {entry.path} changed while it was fetched"
+            message = f"{transport.name}: {entry.path} changed while it was fetched"
             raise UnreachableError(message, hint="try again when the run has ended", code="site-answer-broken")
         path = _local(entry, name, fresh)
         if offset == 0:

@@ -16,7 +16,7 @@ from windlass.backends.site_shell import SiteShell, shell_for
 from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.files import lock, write_json
 from windlass.core.json_text import read_json
-from windlass.launch.remote.client import Carrier, Porter
+from windlass.launch.remote.client import RemoteClient, Transport
 from windlass.plan import Plan
 from windlass.record.journal import SUFFIX
 from windlass.runs.home import Home
@@ -45,7 +45,7 @@ class Mirror:
         root_at_site: the run's folder there, `<state>/runs/<run>`.
         archive: the zipapp of this installation.
         python: Python >= 3.9 there.
-        courier: used at sites without ssh.
+        transport: used at sites without ssh.
 
     Every method raises UnreachableError when the way is broken, and PreconditionError when the site cannot do it.
     """
@@ -58,12 +58,12 @@ class Mirror:
         *,
         archive: Path,
         python: str = "python3",
-        courier: Carrier | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self.run = run
         self.root = root_at_site
         self.state = root_at_site.parent.parent
-        self.porter: Carrier = courier or Porter(shell, self.state, archive, python)
+        self.transport: Transport = transport or RemoteClient(shell, self.state, archive, python)
         self._at_site: dict[str, int] | None = None
         self._closed: set[str] = set()
         self._older: set[str] = set()
@@ -72,11 +72,11 @@ class Mirror:
     @property
     def archive_at_site(self) -> PurePosixPath:
         """The zipapp there, from the first talk on."""
-        return self.porter.archive_at_site
+        return self.transport.archive_at_site
 
-    def addressed(self, document: JobDocument) -> JobDocument:
+    def with_bundle(self, document: JobDocument) -> JobDocument:
         """A job with what its place must be told of the way its files come."""
-        return self.porter.addressed(document)
+        return self.transport.with_bundle(document)
 
     def ship(self, data: Mapping[PurePosixPath, Path] | None = None) -> None:
         """Send the run's folder and data as one archive; what is there already is not sent again.
@@ -91,7 +91,7 @@ class Mirror:
         folders = {path.parent: [(path.name, local.resolve())] for path, local in (data or {}).items()}
         own = [path for path in sorted(self.run.path.iterdir()) if _travels(path)]
         folders[self.root] = [(path.name, path) for path in own]
-        self.porter.send_folders(folders, empty={self.root: ("journal", "logs", "checkpoints", "out")})
+        self.transport.send_folders(folders, empty={self.root: ("journal", "logs", "checkpoints", "out")})
 
     def put(self, paths: Iterable[Path]) -> None:
         """Send small files of the local run folder, each whole, over what is there under its name."""
@@ -110,7 +110,7 @@ class Mirror:
         self.put(path for path in sorted(folder.iterdir()) if path.is_file() and not _STAYS.match(path.name))
         self.push()
         self.pull()
-        self.porter.seal(folder)
+        self.transport.finish_upload(folder)
 
     def push(self) -> None:
         """Send what this side wrote into the journal; it is on the site's disk when this returns."""
@@ -126,7 +126,7 @@ class Mirror:
             if before == self._at_site:
                 break
         raise PreconditionError(
-            f"{self.porter.name} takes nothing more into the journal of {self.run.id}", code="site-answer-broken"
+            f"{self.transport.name} takes nothing more into the journal of {self.run.id}", code="site-answer-broken"
         )
 
     def _behind(self) -> list[tuple[str, int, bytes]]:
@@ -166,13 +166,13 @@ class Mirror:
     def deliver(self, values: Mapping[str, bytes]) -> PurePosixPath:
         """Send the secrets of the run over standard input, for its owner alone; returns the file for `RunPaths.delivery`."""
         self._delivery_mark.touch()
-        self.porter.ask("deliver", {"path": str(self._delivery)}, [pack_delivery(values)])
+        self.transport.ask("deliver", {"path": str(self._delivery)}, [pack_delivery(values)])
         return self._delivery
 
-    def take_back(self) -> None:
+    def remove_delivery(self) -> None:
         """Remove the secrets that `deliver` sent, if any."""
         if self._delivery_mark.exists():
-            self.porter.ask("deliver", {"path": str(self._delivery)})
+            self.transport.ask("deliver", {"path": str(self._delivery)})
             self._delivery_mark.unlink()
 
     @property
@@ -192,9 +192,9 @@ class Mirror:
         from windlass.launch.remote.fetching import fetch  # lazy: most commands fetch nothing
 
         folder = self.run.out(task)
-        fetch(self.porter, self.root, f"out/{task}", folder)
+        fetch(self.transport, self.root, f"out/{task}", folder)
         fetch(
-            self.porter,
+            self.transport,
             self.root,
             f"out/{task}.manifest.json",
             folder.with_name(f"{task}.manifest.json"),
@@ -207,7 +207,7 @@ class Mirror:
         from windlass.launch.remote.fetching import fetch  # lazy: as above
 
         name = f"{task}.manifest.json"
-        return fetch(self.porter, self.root, f"out/{name}", self.run.out(task).with_name(name), is_needed=False)
+        return fetch(self.transport, self.root, f"out/{name}", self.run.out(task).with_name(name), is_needed=False)
 
     def _turn(
         self,
@@ -229,7 +229,7 @@ class Mirror:
             "closed": sorted(self._closed),
             "limit": LIMIT_BYTES,
         }
-        answer, found = self.porter.ask("sync", header, pieces)
+        answer, found = self.transport.ask("sync", header, pieces)
         self.run.heard_file.touch()
         self._at_site = answer["own"]
         lost = {name for name, size in answer["own"].items() if size > (self.run.journal / name).stat().st_size}
@@ -368,13 +368,13 @@ def mirror_of(run: RunFolder, plan: Plan, home: Home) -> Mirror | None:
 def mirror_at(run: RunFolder, root: PurePosixPath, profile: Profile, home: Home) -> Mirror:
     """The mirror of a run whose folder at its site is `root`."""
     archive = ensure_archive(home.cache / "archives")
-    courier = None
+    transport = None
     if profile.kind == "beaker" and not profile.ssh:
         from windlass.backends.beaker.backend import service_of  # lazy: few sites are Beaker's
-        from windlass.launch.beaker.transport import Courier
+        from windlass.launch.beaker.transport import BeakerTransport
 
-        courier = Courier(run, service_of(profile), root.parent.parent, archive, site=profile.name)
-    return Mirror(run, root, shell_for(profile), archive=archive, python=profile.env.python, courier=courier)
+        transport = BeakerTransport(run, service_of(profile), root.parent.parent, archive, site=profile.name)
+    return Mirror(run, root, shell_for(profile), archive=archive, python=profile.env.python, transport=transport)
 
 
 def mirror_of_run(run: RunFolder, home: Home) -> Mirror | None:

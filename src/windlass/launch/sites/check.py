@@ -21,7 +21,7 @@ from windlass.core.clock import Clock, SystemClock, format_time
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import UnreachableError, UsageError
 from windlass.core.json_text import decode_json
-from windlass.launch.sites.check_history import CheckRun, Finding, Status, keep_check
+from windlass.launch.sites.check_history import CheckResult, SiteCheck, Status, save_check
 from windlass.launch.sites.check_script import CANNOT_SEE, NO_PYTHON, OLD_PYTHON, check_script, check_variables
 from windlass.sites import Partition, Profile
 from windlass.supervise.slurm.jobs import program_path
@@ -97,7 +97,7 @@ def check_site(
     timeout_s: float = 600.0,
     clock: Clock | None = None,
     tell: Callable[[str], None] = lambda _: None,
-) -> CheckRun:
+) -> SiteCheck:
     """Check a site on one node and on `num_nodes`, and write it into the history. Blocking.
 
     Its jobs are cancelled when they are not over after `timeout_s`, or when this call is interrupted.
@@ -115,7 +115,7 @@ def check_site(
     """
     run = _Check(profile, shell, partition or profile.scheduler.partition, python, clock or SystemClock(), tell)
     found = run.carry_out(archive, sorted({1, num_nodes}), timeout_s)
-    keep_check(home, found)
+    save_check(home, found)
     return found
 
 
@@ -129,8 +129,8 @@ class _Check:
         self._clock, self._tell = clock, tell
         self._there = profile.partitions.get(partition, Partition())
 
-    def carry_out(self, archive: Path, sizes: Sequence[int], timeout_s: float) -> CheckRun:
-        run = CheckRun(site=self._profile.name, at=format_time(self._clock.now()), facts={})
+    def carry_out(self, archive: Path, sizes: Sequence[int], timeout_s: float) -> SiteCheck:
+        run = SiteCheck(site=self._profile.name, at=format_time(self._clock.now()), facts={})
         if not self._profile.fs.shared:
             hint = f"add `fs: {{shared: /a/folder/that/all/nodes/see}}` to the profile of `{self._profile.name}`"
             raise UsageError("the profile names no shared folder (fs.shared)", hint=hint, code="site-no-shared-folder")
@@ -138,13 +138,13 @@ class _Check:
         version = self._say([self._program("sbatch"), "--version"])
         if version.code:
             message = f"{self._shell.name} has no sbatch: {_last(version)}"
-            return replace(run, findings=(Finding(name="login", nodes=0, status="failed", message=message),))
+            return replace(run, findings=(CheckResult(name="login", nodes=0, status="failed", message=message),))
         shared = self._profile.fs.shared.replace("${user}", user).rstrip("/")
         folder = f"{shared}/windlass/checks/{os.urandom(4).hex()}"
         failed = self._prepare(folder, archive, user, sizes)
         if failed is not None:
             return replace(run, findings=(failed,))
-        login = Finding(name="login", nodes=0, status="ok", message=f"{version.out.strip()}; wrote {folder}")
+        login = CheckResult(name="login", nodes=0, status="ok", message=f"{version.out.strip()}; wrote {folder}")
         jobs: list[_Job] = []
         try:
             refused = self._queue(folder, sizes, jobs, timeout_s)
@@ -161,7 +161,7 @@ class _Check:
             self._say(["rm", "-rf", folder])
         return result
 
-    def _prepare(self, folder: str, archive: Path, user: str, sizes: Sequence[int]) -> Finding | None:
+    def _prepare(self, folder: str, archive: Path, user: str, sizes: Sequence[int]) -> CheckResult | None:
         """Make the folder with the program and what it is to look at; a finding when that fails."""
         nonce = os.urandom(16).hex()
         files: dict[str, bytes | Path] = {"nonce": nonce.encode(), "windlass.pyz": archive}
@@ -189,9 +189,11 @@ class _Check:
         if made.code == 0:
             return None
         hint = "correct fs.shared: a folder where you may write, with space left"
-        return Finding(name="shared", nodes=0, status="failed", message=f"cannot write there: {_last(made)}", hint=hint)
+        return CheckResult(
+            name="shared", nodes=0, status="failed", message=f"cannot write there: {_last(made)}", hint=hint
+        )
 
-    def _queue(self, folder: str, sizes: Sequence[int], jobs: list[_Job], patience_s: float) -> list[Finding]:
+    def _queue(self, folder: str, sizes: Sequence[int], jobs: list[_Job], patience_s: float) -> list[CheckResult]:
         """Queue one job per size; what Slurm, or the site's guard, refuses becomes a finding."""
         refused = []
         guard = self._profile.scheduler.submit_guard
@@ -199,7 +201,7 @@ class _Check:
             asked = self._say(guard) if guard else ShellResult(0, "", "")
             if asked.code:
                 message = f"`{shlex.join(guard)}` refuses: {_last(asked)}"
-                refused.append(Finding(name="queue", nodes=nodes, status="failed", message=message))
+                refused.append(CheckResult(name="queue", nodes=nodes, status="failed", message=message))
                 continue
             script = check_script(
                 self._profile,
@@ -215,7 +217,7 @@ class _Check:
             if answer.code or match is None:
                 hint = "correct partition, account and QOS of the profile: `windlass site show`"
                 message = _last(answer).removeprefix("sbatch: error: ")
-                refused.append(Finding(name="queue", nodes=nodes, status="failed", message=message, hint=hint))
+                refused.append(CheckResult(name="queue", nodes=nodes, status="failed", message=message, hint=hint))
             else:
                 jobs.append(_Job(match[1], nodes, f"{folder}/{nodes}"))
                 self._tell(f"job {match[1]} on {nodes} node{'s' if nodes > 1 else ''} is queued")
@@ -269,26 +271,26 @@ class _Check:
             if job.is_whole and job.answered_s is None:
                 job.answered_s = now_s
 
-    def _verdicts(self, job: _Job, timeout_s: float) -> Iterator[Finding]:
+    def _verdicts(self, job: _Job, timeout_s: float) -> Iterator[CheckResult]:
         if job.began_s is None:
             message = f"job {job.id} still waited after {timeout_s:g} s: {job.reason or 'no reason given'}"
             hint = "wait longer: --timeout 2h, or take another partition"
-            yield Finding(name="queue", nodes=job.nodes, status="failed", message=message, hint=hint)
+            yield CheckResult(name="queue", nodes=job.nodes, status="failed", message=message, hint=hint)
             return
         message = f"job {job.id} began within {job.began_s:.0f} s"
-        yield Finding(name="queue", nodes=job.nodes, status="ok", message=message)
+        yield CheckResult(name="queue", nodes=job.nodes, status="ok", message=message)
         if job.missing_modules:
             hint = f"correct env.modules; what was said: {job.folder}/modules.log"
             message = f"cannot be loaded: {', '.join(job.missing_modules)}"
-            yield Finding(name="modules", nodes=job.nodes, status="failed", message=message, hint=hint)
+            yield CheckResult(name="modules", nodes=job.nodes, status="failed", message=message, hint=hint)
         elif self._profile.env.modules:
             message = ", ".join(self._profile.env.modules)
-            yield Finding(name="modules", nodes=job.nodes, status="ok", message=message)
+            yield CheckResult(name="modules", nodes=job.nodes, status="ok", message=message)
         if not job.is_whole:
             yield self._silent(job)
         yield from _merged(job.nodes, list(job.results.values()))
 
-    def _silent(self, job: _Job) -> Finding:
+    def _silent(self, job: _Job) -> CheckResult:
         """Why nodes left no result: by the script's exit code, which Slurm knows even where files are not seen."""
         told = self._say([self._program("scontrol"), "show", "job", job.id]).out
         host = (re.search(r"BatchHost=(\S+)", told) or ["", "the node"])[1]
@@ -303,7 +305,7 @@ class _Check:
         unknown = f"{len(job.results)} of {job.nodes} nodes answered; job {job.id} is {job.state}, exit code {code}"
         where = f"its output: {job.folder}/job.out"
         name, message, hint = reasons.get(code, ("shared", unknown, where))
-        return Finding(name=name, nodes=job.nodes, status="failed", message=message, hint=hint)
+        return CheckResult(name=name, nodes=job.nodes, status="failed", message=message, hint=hint)
 
     def _program(self, name: str) -> str:
         return program_path(self._profile.scheduler.bin, name)
@@ -312,7 +314,7 @@ class _Check:
         return self._shell.run(argv, stdin=stdin)
 
 
-def _merged(nodes: int, results: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
+def _merged(nodes: int, results: Sequence[Mapping[str, object]]) -> Iterator[CheckResult]:
     """One verdict per thing from those of all nodes: failed where one failed, and which."""
     found: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
     for result in results:
@@ -331,7 +333,7 @@ def _merged(nodes: int, results: Sequence[Mapping[str, object]]) -> Iterator[Fin
         is_same = len(told) == 1 and worst["status"] != "failed"
         message = next(iter(told)) if is_same else "; ".join(said[:_MOST_TOLD]) + more
         status: Status = "failed" if worst["status"] == "failed" else "ok" if worst["status"] == "ok" else "not-tried"
-        yield Finding(name=name, nodes=nodes, status=status, message=message, hint=worst["hint"])
+        yield CheckResult(name=name, nodes=nodes, status=status, message=message, hint=worst["hint"])
 
 
 def _facts(jobs: Sequence[_Job]) -> dict[str, Mapping[str, object]]:

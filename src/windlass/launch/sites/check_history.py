@@ -13,13 +13,13 @@ from windlass.core.dataclass import dataclass
 from windlass.core.json_text import decode_json
 from windlass.sites import sites_folder
 
-__all__ = ["CheckRun", "Finding", "Status", "keep_check", "last_check", "past_checks"]
+__all__ = ["CheckResult", "SiteCheck", "Status", "last_check", "past_checks", "save_check"]
 
 Status: TypeAlias = Literal["ok", "failed", "not-tried"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """The verdict on one thing.
 
     Attributes:
@@ -34,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRun:
+class SiteCheck:
     """One check of a site.
 
     Attributes:
@@ -45,7 +45,7 @@ class CheckRun:
     site: str
     at: str
     jobs: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[CheckResult, ...] = ()
     facts: Mapping[str, Mapping[str, object]]
 
     @property
@@ -54,7 +54,7 @@ class CheckRun:
         return all(finding.status != "failed" for finding in self.findings)
 
 
-def keep_check(home: Path, check: CheckRun) -> None:
+def save_check(home: Path, check: SiteCheck) -> None:
     """Add a check to the history of its site; `home` is WINDLASS_HOME."""
     path = _history(home, check.site)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def keep_check(home: Path, check: CheckRun) -> None:
         file.write(json.dumps(asdict(check), sort_keys=True) + "\n")
 
 
-def past_checks(home: Path, name: str) -> list[CheckRun]:
+def past_checks(home: Path, name: str) -> list[SiteCheck]:
     """Every check of a site, the oldest first; lines that cannot be read are left out."""
     try:
         lines = _history(home, name).read_text().splitlines()
@@ -73,14 +73,14 @@ def past_checks(home: Path, name: str) -> list[CheckRun]:
     for line in lines:
         try:
             data = decode_json(line)
-            findings = tuple(Finding(**each) for each in data["findings"])
-            found.append(CheckRun(**{**data, "findings": findings, "jobs": tuple(data["jobs"])}))
+            findings = tuple(CheckResult(**each) for each in data["findings"])
+            found.append(SiteCheck(**{**data, "findings": findings, "jobs": tuple(data["jobs"])}))
         except (ValueError, TypeError, KeyError):
             continue  # cut off by a full disk, or of a later version
     return found
 
 
-def last_check(home: Path, name: str) -> CheckRun | None:
+def last_check(home: Path, name: str) -> SiteCheck | None:
     """The latest check of a site, or None."""
     found = past_checks(home, name)
     return found[-1] if found else None

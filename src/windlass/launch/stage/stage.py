@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from windlass.launch.sites.places import SiteBuild, SitePlaces
     from windlass.sites import Profile
 
-__all__ = ["furnish"]
+__all__ = ["stage_run"]
 
 
-def furnish(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) -> None:
+def stage_run(prepared: Prepared, run: RunFolder, log: Callable[[str], None]) -> None:
     """Put everything where the run's jobs will look for it, and write down where that is. Blocks while things are built."""
     code = _check_out(prepared, run)
     if prepared.plan.pins.data:
         _check_data(prepared)
     profile = prepared.plan.site.profile
     if profile is None:
-        _furnish_here(prepared, run, code, log)
+        _stage_here(prepared, run, code, log)
     else:
-        _furnish_site(prepared, run, code, profile, log)
+        _stage_at_site(prepared, run, code, profile, log)
 
 
 def _check_data(prepared: Prepared) -> None:
@@ -71,7 +71,7 @@ def _project(prepared: Prepared, code: Path) -> Path:
     return code / prepared.experiment.env.uv if prepared.experiment.env.uv else code
 
 
-def _furnish_here(prepared: Prepared, run: RunFolder, code: Path, log: Callable[[str], None]) -> None:
+def _stage_here(prepared: Prepared, run: RunFolder, code: Path, log: Callable[[str], None]) -> None:
     pins, home = prepared.plan.pins, prepared.home
     built = ensure_environment(pins.environment, _project(prepared, code), home.cache, log=log, tree=pins.code.tree)
     image = _image(prepared, log)
@@ -151,12 +151,14 @@ def _write(
 # --- at a site ----------------------------------------------------------------------------------------------------
 
 
-def _furnish_site(prepared: Prepared, run: RunFolder, code: Path, profile: Profile, log: Callable[[str], None]) -> None:
+def _stage_at_site(
+    prepared: Prepared, run: RunFolder, code: Path, profile: Profile, log: Callable[[str], None]
+) -> None:
     from windlass.backends.site_shell import shell_for  # lazy: a local launch needs no way to a site
-    from windlass.launch.beaker.storage import is_carried
+    from windlass.launch.beaker.storage import uses_datasets
 
     shell = shell_for(profile)
-    if shell.is_local and not is_carried(profile, prepared.home.path):
+    if shell.is_local and not uses_datasets(profile, prepared.home.path):
         data, root, state = _data_here(prepared), run.path, prepared.home.path
         archive = ensure_archive(prepared.home.cache / "archives")
         there = code

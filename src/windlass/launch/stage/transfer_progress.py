@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 from windlass.core.clock import Clock, SystemClock
 
-__all__ = ["told_of"]
+__all__ = ["progress_of"]
 
 _EVERY_S = 10.0
 
 
 @contextmanager
-def told_of(what: str, log: Callable[[str], None], clock: Clock | None = None) -> Iterator[Callable[[int], None]]:
+def progress_of(what: str, log: Callable[[str], None], clock: Clock | None = None) -> Iterator[Callable[[int], None]]:
     """Gives what is to be called with the bytes of each piece, from any thread; nothing comes, nothing is told.
 
     Args:

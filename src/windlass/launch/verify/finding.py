@@ -8,12 +8,12 @@ from typing import Literal
 
 from windlass.core.dataclass import dataclass
 
-__all__ = ["Finding", "Link", "Status", "broken_links"]
+__all__ = ["Finding", "ProvenanceLink", "Status", "broken_links"]
 
 Status = Literal["ok", "changed", "failed", "skipped"]
 
 
-class Link(StrEnum):
+class ProvenanceLink(StrEnum):
     """The links of the chain, in its order; `record` is what was written down of it."""
 
     RECORD = "record"
@@ -27,11 +27,11 @@ class Link(StrEnum):
 
 
 _LINK_OF = {
-    "journal": Link.RECORD,
-    "plan": Link.PARAMETERS,
-    "checkpoint": Link.OUTPUTS,
-    "metric": Link.OUTPUTS,
-    "run": Link.OUTPUTS,
+    "journal": ProvenanceLink.RECORD,
+    "plan": ProvenanceLink.PARAMETERS,
+    "checkpoint": ProvenanceLink.OUTPUTS,
+    "metric": ProvenanceLink.OUTPUTS,
+    "run": ProvenanceLink.OUTPUTS,
 }
 
 
@@ -51,10 +51,10 @@ class Finding:
     files: tuple[str, ...] = ()
 
     @property
-    def link(self) -> Link:
+    def link(self) -> ProvenanceLink:
         """The link of the chain that it belongs to."""
         first = self.what.partition(" ")[0]
-        return _LINK_OF.get(first) or Link(first)
+        return _LINK_OF.get(first) or ProvenanceLink(first)
 
     @property
     def is_broken(self) -> bool:
@@ -62,7 +62,7 @@ class Finding:
         return self.status in ("failed", "changed")
 
 
-def broken_links(findings: Sequence[Finding]) -> tuple[Link, ...]:
+def broken_links(findings: Sequence[Finding]) -> tuple[ProvenanceLink, ...]:
     """The links that do not hold, in the order of the chain."""
     broken = {finding.link for finding in findings if finding.is_broken}
-    return tuple(link for link in Link if link in broken)
+    return tuple(link for link in ProvenanceLink if link in broken)

@@ -11,7 +11,7 @@ from windlass.core.errors import PreconditionError, WindlassError
 from windlass.launch.rerun import Rerun, prepare_rerun
 from windlass.launch.run import Run
 from windlass.launch.verify.difference import explained
-from windlass.launch.verify.finding import Finding, Link, broken_links
+from windlass.launch.verify.finding import Finding, ProvenanceLink, broken_links
 from windlass.launch.verify.verify import verify
 from windlass.plan.pins import built_name
 from windlass.record.state import RunFacts, State
@@ -29,12 +29,12 @@ _MAX_LISTED = 10
 _MANIFEST_S = 600.0
 _POLL_S = 0.05
 _LINK_OF_AREA = {
-    Area.CODE: Link.CODE,
-    Area.ENVIRONMENT: Link.ENVIRONMENT,
-    Area.DATA: Link.DATA,
-    Area.PARAMETERS: Link.PARAMETERS,
-    Area.RESOURCES: Link.HARDWARE,
-    Area.HARDWARE: Link.HARDWARE,
+    Area.CODE: ProvenanceLink.CODE,
+    Area.ENVIRONMENT: ProvenanceLink.ENVIRONMENT,
+    Area.DATA: ProvenanceLink.DATA,
+    Area.PARAMETERS: ProvenanceLink.PARAMETERS,
+    Area.RESOURCES: ProvenanceLink.HARDWARE,
+    Area.HARDWARE: ProvenanceLink.HARDWARE,
 }
 
 
@@ -72,7 +72,7 @@ class Verification:
     differences: tuple[Difference, ...] = ()
 
     @property
-    def broken(self) -> tuple[Link, ...]:
+    def broken(self) -> tuple[ProvenanceLink, ...]:
         """The links that do not hold, in the order of the chain; the first is where to look."""
         return broken_links(self.findings)
 
@@ -123,7 +123,7 @@ def prove(
     _await_outputs(run)
     for finding in verify(run, compares_sources=wanted.compares_sources):
         found(finding)
-    if any(finding.status == "failed" and finding.link is not Link.OUTPUTS for finding in findings):
+    if any(finding.status == "failed" and finding.link is not ProvenanceLink.OUTPUTS for finding in findings):
         return Verification(run=run.id, again="", findings=tuple(findings))
     _check_comparable(run, wanted)
     again = wanted.against or _execute(run, home, wanted, log)
@@ -240,9 +240,9 @@ def _side(run: RunFolder, task: str) -> tuple[Path, Manifest]:
 
 def _reasons(differences: Sequence[Difference]) -> Iterator[Finding]:
     """The links that differ between the two executions, which is why their results may."""
-    links: dict[Link, list[Difference]] = {}
+    links: dict[ProvenanceLink, list[Difference]] = {}
     for each in differences:
-        link = Link.IMAGE if each.path.startswith("image") else _LINK_OF_AREA[each.cause]
+        link = ProvenanceLink.IMAGE if each.path.startswith("image") else _LINK_OF_AREA[each.cause]
         links.setdefault(link, []).append(each)
     for link, found in links.items():
         lines = [difference_text(each) for each in found[:_MAX_LISTED]]

@@ -15,7 +15,7 @@ from windlass.pin.data.listing import Listing, RemoteFile
 from windlass.store.blobs import BucketBlob, HttpBlob
 from windlass.store.fetching import Fetch, Progress
 from windlass.store.local import LocalStore
-from windlass.store.version import Entry, Version, is_digest
+from windlass.store.version import Version, VersionEntry, is_digest
 
 __all__ = ["fetch_source"]
 
@@ -99,7 +99,7 @@ def _fetch(name: str, address: str, listing: Listing, store: LocalStore, stated:
     with store.writing() as inbox:
         fetch = Fetch(store=store, inbox=inbox, progress=progress)
 
-        def one(file: RemoteFile) -> Entry:
+        def one(file: RemoteFile) -> VersionEntry:
             sha256 = file.sha256 or known.get(file)
             if sha256 and not file.sha256 and not store.has_object(sha256, file.blob.size_bytes):
                 sha256 = ""  # only a hint: the object is gone, and bytes of a changed object may come
@@ -107,7 +107,9 @@ def _fetch(name: str, address: str, listing: Listing, store: LocalStore, stated:
             if not sha256:
                 _check_same(name, file)
             known.put(file, found)
-            return Entry(path=file.path, mode="-", size_bytes=size if size >= 0 else _size(store, found), sha256=found)
+            return VersionEntry(
+                path=file.path, mode="-", size_bytes=size if size >= 0 else _size(store, found), sha256=found
+            )
 
         entries = []
         with ThreadPoolExecutor(min(_NUM_WORKERS, len(listing.files))) as pool, contextlib.closing(known):

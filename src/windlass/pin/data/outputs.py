@@ -8,7 +8,7 @@ from pathlib import Path
 
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.record.manifest import read_manifest
-from windlass.store.version import Entry
+from windlass.store.version import VersionEntry
 
 __all__ = ["check_output", "resolve_output"]
 
@@ -40,7 +40,7 @@ def resolve_output(name: str, source: str, runs: Path) -> Path:
     return resolved
 
 
-def check_output(name: str, source: str, runs: Path, entries: Sequence[Entry]) -> None:
+def check_output(name: str, source: str, runs: Path, entries: Sequence[VersionEntry]) -> None:
     """Raise when an output is not what its task recorded when it succeeded.
 
     Raises:

@@ -14,7 +14,7 @@ from windlass.core.phrases import count
 from windlass.pin.data.outputs import check_output, resolve_output
 from windlass.pin.data.pinned import DataPin, DataPlaces
 from windlass.store.scan import scan, unreadable
-from windlass.store.version import Entry, escape, manifest_digest
+from windlass.store.version import VersionEntry, escape, manifest_digest
 
 __all__ = ["check_data", "pin_data", "resolve_data"]
 
@@ -171,14 +171,14 @@ def _needed(places: DataPlaces | None) -> DataPlaces:
     return places
 
 
-def _store_manifest(cache: Path, digest: str, entries: list[Entry]) -> None:
+def _store_manifest(cache: Path, digest: str, entries: list[VersionEntry]) -> None:
     path = cache / "manifests" / f"{digest}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, [str(entry) for entry in entries], is_durable=False)
 
 
-def _explain(pin: DataPin, kind: str, entries: list[Entry], digest: str, cache: Path | None) -> str:
+def _explain(pin: DataPin, kind: str, entries: list[VersionEntry], digest: str, cache: Path | None) -> str:
     if kind != pin.kind:
         return f"it was a {pin.kind} and is a {kind}"
     if kind == "file":

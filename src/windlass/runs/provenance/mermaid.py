@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from windlass.runs.provenance.chain import Chain, Node
+from windlass.runs.provenance.graph import ProvenanceGraph, ProvenanceNode
 
 __all__ = ["mermaid"]
 
@@ -15,7 +15,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9 .,:/@=_+()-]")
 _DIGEST_LETTERS = 12
 
 
-def mermaid(chain: Chain) -> str:
+def mermaid(chain: ProvenanceGraph) -> str:
     """The text of a flowchart, left to right, a line per node and edge; every label is escaped."""
     names = {node.id: f"n{number}" for number, node in enumerate(chain.nodes)}
     lines = ["flowchart LR", "    accTitle: " + _plain(f"Provenance of {chain.run}")]
@@ -24,7 +24,7 @@ def mermaid(chain: Chain) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _label(node: Node) -> str:
+def _label(node: ProvenanceNode) -> str:
     what, _, content = node.digest.partition(":")
     short = [f"{what}:{content[:_DIGEST_LETTERS]}"] if content else []
     return "<br>".join(_escaped(line) for line in (f"{node.kind}: {node.title}", *short, *node.details))

@@ -10,7 +10,7 @@ from dataclasses import field
 from xml.sax.saxutils import escape
 
 from windlass.core.dataclass import dataclass
-from windlass.runs.provenance.chain import Chain, Node
+from windlass.runs.provenance.graph import ProvenanceGraph, ProvenanceNode
 
 __all__ = ["svg"]
 
@@ -41,7 +41,7 @@ class _Box:
     """A node, or the place holder of a long edge where `node` is None."""
 
     layer: int
-    node: Node | None = None
+    node: ProvenanceNode | None = None
     lines: tuple[tuple[str, str], ...] = ()
     x: float = 0.0
     y: float = 0.0
@@ -61,7 +61,7 @@ class _Box:
         return self.y + self.height / 2
 
 
-def svg(chain: Chain) -> str:
+def svg(chain: ProvenanceGraph) -> str:
     """A whole SVG document with title and description; every text is escaped."""
     layers = _layers(chain)
     _order(layers)
@@ -83,7 +83,7 @@ def svg(chain: Chain) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _layers(chain: Chain) -> list[list[_Box]]:
+def _layers(chain: ProvenanceGraph) -> list[list[_Box]]:
     """Boxes by the length of the longest way to them, with a place holder in each layer that an edge crosses."""
     before: dict[str, list[str]] = {node.id: [] for node in chain.nodes}
     for edge in chain.edges:
@@ -177,14 +177,14 @@ def _drawn(box: _Box) -> str:
     return f"<g><title>{_clean(whole)}</title>{rect}{''.join(texts)}</g>"
 
 
-def _lines(node: Node) -> tuple[tuple[str, str], ...]:
+def _lines(node: ProvenanceNode) -> tuple[tuple[str, str], ...]:
     what, _, content = node.digest.partition(":")
     digest = [("digest", f"{what}:{content[:_DIGEST_LETTERS]}")] if content else []
     found = [("kind", str(node.kind)), ("title", node.title), *digest, *(("more", text) for text in node.details)]
     return tuple((style, text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 3] + "...") for style, text in found)
 
 
-def _description(chain: Chain) -> str:
+def _description(chain: ProvenanceGraph) -> str:
     titles = {node.id: f"{node.kind} {node.title}" for node in chain.nodes}
     return "; ".join(f"{titles[edge.before]} leads to {titles[edge.after]}" for edge in chain.edges)
 

@@ -1,6 +1,6 @@
 """A job whose folder came as a dataset of Beaker: put it where the job lives, and show its records in the results.
 
-A bundle is `windlass.pyz`, `bundle.json` and letters: the messages that a client over ssh would have sent, in order
+A bundle is `windlass.pyz`, `bundle.json` and messages: the messages that a client over ssh would have sent, in order
 (`windlass.supervise.remote.server`). The first replica reads them; each may be read again and changes nothing then. Where
 the job lives on storage that outlives it, the first replica also copies what grows in the run's folder into the
 results, which Beaker uploads as they grow; elsewhere the job lives in the results itself.
@@ -30,7 +30,7 @@ from windlass.supervise.remote.server import serve
 __all__ = ["CONTENT", "RESULTS", "bundle_main", "copy_growth", "show_main"]
 
 CONTENT = "bundle.json"
-"""What a bundle holds: `archive`, where the zipapp belongs, and `letters`, [command, file] in order."""
+"""What a bundle holds: `archive`, where the zipapp belongs, and `messages`, [command, file] in order."""
 
 RESULTS = "windlass/runs"
 """Folder inside the results, with a folder for each run."""
@@ -63,15 +63,15 @@ def bundle_main(bundle: Path, folder: Path, results: Path, environ: Mapping[str,
 
 
 def unpack_bundle(bundle: Path) -> None:
-    """Do what the letters say. Idempotent; raises PreconditionError with the first complaint."""
+    """Do what the messages say. Idempotent; raises PreconditionError with the first complaint."""
     content = read_json(bundle / CONTENT)
     archive = Path(content["archive"])
     archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_atomic(archive, (bundle / "windlass.pyz").read_bytes())
-    for command, name in content["letters"]:
+    for command, name in content["messages"]:
         answer = io.BytesIO()
-        with open(str(bundle / name), "rb") as letter:
-            serve(command, letter, answer)
+        with open(str(bundle / name), "rb") as message:
+            serve(command, message, answer)
         said: dict[str, Any] = unpack(answer.getvalue())[0]
         if "error" in said:
             error = said["error"]

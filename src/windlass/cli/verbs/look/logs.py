@@ -179,14 +179,14 @@ def _follow(
     is_json: bool,
 ) -> None:
     """Print what is there and what comes, until the run is at its end."""
-    from windlass.launch.remote.listening import Listening  # lazy: only with --follow
+    from windlass.launch.remote.refresh import MirrorRefresh  # lazy: only with --follow
 
     clock = SystemClock()
     facts = run.facts()
     first = {name: max(each.attempts, default=1) for name, each in facts.tasks.items()}
     num_replicas = sum(each.num_replicas for name, each in facts.tasks.items() if task in (None, name))
-    follower = logs.Follower(run, task=task, rank=rank, attempt=attempt or None, since=since)
-    listening = Listening(run, home)
+    follower = logs.LogFollower(run, task=task, rank=rank, attempt=attempt or None, since=since)
+    listening = MirrorRefresh(run, home)
     num_polls = 0
     while True:
         listening.look()

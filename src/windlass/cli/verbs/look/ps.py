@@ -20,7 +20,7 @@ from windlass.core.phrases import ago, brief, count, duration
 from windlass.record.state import State
 from windlass.runs.home import Home
 from windlass.runs.index import Index
-from windlass.runs.row import UNKNOWN, Row
+from windlass.runs.row import UNKNOWN, RunRow
 from windlass.runs.store import RunFolder
 
 __all__ = ["ps_command"]
@@ -133,15 +133,15 @@ def _look(index: Index, home: Home) -> dict[str, str]:
     return {**suspended, **needs}
 
 
-def _folded(rows: Sequence[Row]) -> list[list[Row]]:
+def _folded(rows: Sequence[RunRow]) -> list[list[RunRow]]:
     """The runs, the trials of a sweep together where the newest of them stands."""
-    lines: dict[str, list[Row]] = {}
+    lines: dict[str, list[RunRow]] = {}
     for row in rows:
         lines.setdefault(f"sweep {row.sweep}" if row.sweep else row.id, []).append(row)
     return list(lines.values())
 
 
-def _print(lines: Sequence[Sequence[Row]], home: Home, needs: Mapping[str, str]) -> None:
+def _print(lines: Sequence[Sequence[RunRow]], home: Home, needs: Mapping[str, str]) -> None:
     if not lines:
         tell("no runs found; `windlass launch FILE` starts one")
         return
@@ -171,7 +171,7 @@ def _fitted(cells: Sequence[Sequence[str]], width: int) -> list[str]:
     return table(_HEADER, cells)
 
 
-def _columns(row: Row, home: Home, now: float, need: str) -> tuple[str, ...]:
+def _columns(row: RunRow, home: Home, now: float, need: str) -> tuple[str, ...]:
     took = duration((row.ended_at or now) - row.created_at) if row.created_at else ""
     created = ago(row.created_at, now) if row.created_at else ""
     return (
@@ -187,7 +187,7 @@ def _columns(row: Row, home: Home, now: float, need: str) -> tuple[str, ...]:
     )
 
 
-def _trials(rows: Sequence[Row], now: float) -> tuple[str, ...]:
+def _trials(rows: Sequence[RunRow], now: float) -> tuple[str, ...]:
     """The trials of a sweep in one line: states by number, what they share, and where each is listed."""
     states = Counter(row.state for row in rows)
     is_over = all(row.is_terminal for row in rows)
@@ -207,12 +207,12 @@ def _trials(rows: Sequence[Row], now: float) -> tuple[str, ...]:
     )
 
 
-def _silence(row: Row, home: Home, now: float) -> str:
+def _silence(row: RunRow, home: Home, now: float) -> str:
     """How long the site of a run that may go on has not been heard, where that is long."""
     heard = 0.0 if row.is_terminal else RunFolder(home.runs / row.id).heard_at()
     return f"last heard {ago(heard, now)}; " if heard and now - heard > _SILENT_S else ""
 
 
-def _note(row: Row) -> str:
+def _note(row: RunRow) -> str:
     """What a person should know first: damage, why it waits, why it ended; else what was changed, or why it runs."""
     return row.note or row.reason or (row.cause if row.cause not in ("", "ok") else "") or row.overrides or row.why

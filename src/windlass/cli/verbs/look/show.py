@@ -65,12 +65,12 @@ def show_command(run: str, provenance: bool, graph: str | None, is_reconciling: 
 
 
 def _show_provenance(run: RunFolder, graph: str | None, *, is_json: bool) -> None:
-    from windlass.runs.provenance.chain import provenance_chain  # lazy: here and below, only this option
+    from windlass.runs.provenance.graph import provenance_graph  # lazy: here and below, only this option
 
     if graph and is_json:
         message = "`--graph` and `--json` are two forms of the same"
         raise UsageError(message, hint="give one of them: --json has the graph's nodes and edges", code="usage")
-    chain = provenance_chain(run)
+    chain = provenance_graph(run)
     if graph == "mermaid":
         from windlass.runs.provenance.mermaid import mermaid
 

@@ -15,7 +15,7 @@ from windlass.core.errors import PreconditionError, UsageError, WindlassError
 from windlass.core.phrases import count, size
 from windlass.core.units import format_duration
 from windlass.launch.gc.retention import enforce, half_removed, retained
-from windlass.launch.gc.runs import Kept, Removal, left_overs, old_environments, old_runs, remove
+from windlass.launch.gc.runs import Kept, Removal, leftovers, old_environments, old_runs, remove
 from windlass.runs.home import Home
 
 __all__ = ["gc_command"]
@@ -182,11 +182,11 @@ def _caches(
 
 
 def _at_site(name: str, home: Home, older_than: float | None, *, dry_run: bool, is_json: bool) -> None:
-    from windlass.launch.gc.at_site import clear_environments  # lazy: beside its one use
+    from windlass.launch.gc.at_site import collect_environments  # lazy: beside its one use
     from windlass.sites import find_site
 
     age_s = _DAY_S if older_than is None else older_than
-    found = list(clear_environments(home, find_site(name, home.path), age_s, is_dry=dry_run))
+    found = list(collect_environments(home, find_site(name, home.path), age_s, is_dry=dry_run))
     gone = [each for each in found if isinstance(each, Removal)]
     kept = [each for each in found if isinstance(each, Kept)]
     if is_json:
@@ -254,7 +254,7 @@ def _site_data(each: Removal | Kept) -> dict[str, object]:
 
 
 def _found(home: Home, *, has_runs: bool, has_environments: bool, older_than_s: float | None) -> list[Removal | Kept]:
-    found: list[Removal | Kept] = [*left_overs(home), *half_removed(home)]
+    found: list[Removal | Kept] = [*leftovers(home), *half_removed(home)]
     if has_runs and older_than_s is not None:
         found += old_runs(home, older_than_s)
     if has_environments:

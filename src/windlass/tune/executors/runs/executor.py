@@ -220,13 +220,13 @@ class RunsExecutor:
                 code="sweep-restore-far",
             )
 
-        def furnish_more(folder: RunFolder) -> None:
+        def stage_more(folder: RunFolder) -> None:
             if checkpoint is not None:
                 seed(folder, checkpoint, prepared.plan.tasks[-1].name)
             write_json(folder.path / TRIAL, {"sweep": self._blueprint.sweep, **to_message(start)}, syncs_folder=False)
 
         run_id = self._blueprint.run_id(start.trial, start.attempt)
-        return Run(start_run(prepared, log=self._log, run_id=run_id, furnish_more=furnish_more), self._home)
+        return Run(start_run(prepared, log=self._log, run_id=run_id, stage_more=stage_more), self._home)
 
     def _run(self, trial: str, attempt: int) -> Run | None:
         folder = RunFolder(self._home.runs / self._blueprint.run_id(trial, attempt))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from windlass.launch import Run
-from windlass.launch.remote.listening import Listening
+from windlass.launch.remote.refresh import MirrorRefresh
 from windlass.record import events
 from windlass.record.causes import Kind, cause_of, kind_of
 from windlass.record.frames import Record
@@ -54,7 +54,7 @@ class Watch:
         self.run = run
         self.checkpoint: AttemptSaved | None = None
         self.is_halting = False
-        self._listening = Listening(run.folder, home)
+        self._listening = MirrorRefresh(run.folder, home)
         self._reader = JournalReader(run.folder.journal)
         self._facts = RunFacts()
         self._wanted = frozenset(metrics)

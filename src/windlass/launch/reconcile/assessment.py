@@ -17,29 +17,29 @@ from windlass.core.errors import NotFoundError
 from windlass.launch.reconcile.policy import (
     Action,
     Cancel,
+    EndLeftovers,
     EndTask,
     MarkLost,
     NextJob,
-    NoteGone,
+    RecordGone,
     Submit,
-    Sweep,
     Unqueue,
     after_end,
     has_loose_ends,
     reconcile,
 )
-from windlass.launch.submit import backend_of, has_secrets, is_furnished, is_launching, submission_of
+from windlass.launch.submit import backend_of, has_secrets, is_launching, is_staged, submission_of
 from windlass.plan import Plan
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.retry import Budgets
 from windlass.record.state import RunFacts, Task, jobs_to_let_go
 from windlass.runs.home import Home
-from windlass.runs.pending import Outlook, Pending
+from windlass.runs.pending import Assessment, PendingAction
 from windlass.runs.store import RunFolder
 from windlass.runs.witness import missing_records
 
-__all__ = ["LOOK_S", "has_ended", "is_settled", "next_action", "outlook"]
+__all__ = ["LOOK_S", "assess", "has_ended", "is_settled", "next_action"]
 
 
 LOOK_S = 5.0
@@ -59,13 +59,13 @@ class _Seen:
     left: Mapping[tuple[str, int], Observation]
 
 
-def outlook(run: RunFolder, home: Home) -> Outlook:
+def assess(run: RunFolder, home: Home) -> Assessment:
     """What a run needs, and which of its jobs are suspended. Changes nothing; asks the place of a run in motion once.
 
     Raises:
         UnreachableError: the place of the run does not answer.
     """
-    nothing = Outlook()
+    nothing = Assessment()
     facts = run.facts()
     if not (run.path / "plan.json").exists() or is_launching(home, run.id):
         return nothing
@@ -76,19 +76,19 @@ def outlook(run: RunFolder, home: Home) -> Outlook:
     plan = Plan.from_data(run.plan())
     _hear(run, plan, home)
     facts = run.facts()
-    if not facts.run or not is_furnished(run):
-        return Outlook(pending=(_unfinished_launch(run, facts),))
+    if not facts.run or not is_staged(run):
+        return Assessment(pending=(_unfinished_launch(run, facts),))
     seen = _observe(run, plan, facts, patience_s=LOOK_S)
     facts = run.facts()
-    found = [each for each in _actions(facts, seen, plan, is_heard=True) if not isinstance(each[1], NoteGone)]
+    found = [each for each in _actions(facts, seen, plan, reads_requests=True) if not isinstance(each[1], RecordGone)]
     pending = [_in_words(run, facts, plan, seen, *each) for each in found]
     held = [name for name in jobs_to_let_go(facts) if name not in {task for task, _ in found}]
-    pending += [Pending(task=name, what="waits in its queue for nothing", then="lets it start") for name in held]
+    pending += [PendingAction(task=name, what="waits in its queue for nothing", then="lets it start") for name in held]
     if has_ended(facts) and has_secrets(run):
-        pending.append(Pending(task="", what="has ended, and its secrets still lie ready", then="removes them"))
+        pending.append(PendingAction(task="", what="has ended, and its secrets still lie ready", then="removes them"))
     suspended = {name: each.suspended for name, each in seen.newest.items() if each.suspended}
     unseen = {name: why for name, each in seen.newest.items() if (why := _why_unseen(each))}
-    return Outlook(pending=tuple(pending), suspended=suspended, unseen=unseen)
+    return Assessment(pending=tuple(pending), suspended=suspended, unseen=unseen)
 
 
 def has_ended(facts: RunFacts) -> bool:
@@ -102,18 +102,18 @@ def is_settled(facts: RunFacts) -> bool:
 
 
 def next_action(
-    run: RunFolder, plan: Plan, *, is_heard: bool, hear: Callable[[], object] | None = None
+    run: RunFolder, plan: Plan, *, reads_requests: bool, hear: Callable[[], object] | None = None
 ) -> tuple[str, Action] | None:
     """The next thing to do for a run, and for which task; its jobs are observed before the facts are read again.
 
     Args:
-        is_heard: whether a running job hears what clients write.
+        reads_requests: whether a running job hears what clients write.
         hear: brings the last words of a job that is gone, which may have come after the last exchange with its site.
     """
     seen = _observe(run, plan, run.facts())
     if hear is not None and any(found.state is JobState.GONE for found in seen.newest.values()):
         hear()
-    return next(_actions(run.facts(), seen, plan, is_heard=is_heard), None)
+    return next(_actions(run.facts(), seen, plan, reads_requests=reads_requests), None)
 
 
 def _hear(run: RunFolder, plan: Plan, home: Home) -> None:
@@ -151,10 +151,10 @@ def _observe(run: RunFolder, plan: Plan, facts: RunFacts, *, patience_s: float |
     )
 
 
-def _actions(facts: RunFacts, seen: _Seen, plan: Plan, *, is_heard: bool) -> Iterator[tuple[str, Action]]:
+def _actions(facts: RunFacts, seen: _Seen, plan: Plan, *, reads_requests: bool) -> Iterator[tuple[str, Action]]:
     """What is to be done for each task and for each job that may be left, in this order; after one all may be others."""
     for name, task in facts.tasks.items():
-        action = _action_for(facts, task, seen, plan, is_heard=is_heard)
+        action = _action_for(facts, task, seen, plan, reads_requests=reads_requests)
         if action is not None:
             yield name, action
     now = time.time()
@@ -164,10 +164,10 @@ def _actions(facts: RunFacts, seen: _Seen, plan: Plan, *, is_heard: bool) -> Ite
             yield name, action
 
 
-def _action_for(facts: RunFacts, task: Task, seen: _Seen, plan: Plan, *, is_heard: bool) -> Action | None:
+def _action_for(facts: RunFacts, task: Task, seen: _Seen, plan: Plan, *, reads_requests: bool) -> Action | None:
     observed = seen.newest.get(task.name, Observation(state=JobState.UNKNOWN))
     budgets = Budgets(*facts.budgets.get(task.name, (50, 0)))
-    return reconcile(task, observed, budgets, plan.task(task.name).chain.num_links, is_heard=is_heard)
+    return reconcile(task, observed, budgets, plan.task(task.name).chain.num_links, reads_requests=reads_requests)
 
 
 # --- in words -----------------------------------------------------------------------------------------------------
@@ -179,28 +179,28 @@ def _why_unseen(seen: Observation) -> str:
     return f"{seen.detail}, but {seen.signs}: it is not taken for lost" if seen.signs else ""
 
 
-def _unfinished_launch(run: RunFolder, facts: RunFacts) -> Pending:
+def _unfinished_launch(run: RunFolder, facts: RunFacts) -> PendingAction:
     missing = missing_records(run.path, facts)
     if missing:
         return _damaged("", missing)
-    if is_furnished(run):
-        return Pending(task="", what="the command that launched it ended too early", then="submits its jobs")
+    if is_staged(run):
+        return PendingAction(task="", what="the command that launched it ended too early", then="submits its jobs")
     what = "the command that launched it ended before everything was in place"
-    return Pending(task="", what=what, then="records its end: failed (start-failed)")
+    return PendingAction(task="", what=what, then="records its end: failed (start-failed)")
 
 
-def _damaged(task: str, missing: list[str]) -> Pending:
+def _damaged(task: str, missing: list[str]) -> PendingAction:
     more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-    return Pending(task=task, what=f"its record is damaged: {missing[0]}{more}", then="")
+    return PendingAction(task=task, what=f"its record is damaged: {missing[0]}{more}", then="")
 
 
-def _in_words(run: RunFolder, facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: Action) -> Pending:
+def _in_words(run: RunFolder, facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: Action) -> PendingAction:
     missing = missing_records(run.path, facts) if not facts.tasks[task].end else []
     if missing and not isinstance(action, Cancel):
         return _damaged(task, missing)
     what = _what(action)
     then = _after_loss(facts, plan, seen, task, action) if isinstance(action, MarkLost) else _then(action)
-    return Pending(task=task, what=what, then=then)
+    return PendingAction(task=task, what=what, then=then)
 
 
 def _what(action: Action) -> str:
@@ -213,7 +213,7 @@ def _what(action: Action) -> str:
         return "its job is gone and its work is not done" if action.job > 1 else "it has no job"
     if isinstance(action, EndTask):
         return f"job {action.job} is over: {action.message or action.cause}"
-    if isinstance(action, Sweep):
+    if isinstance(action, EndLeftovers):
         return f"job {action.job} is gone and may have left processes behind"
     if isinstance(action, Unqueue):
         return f"has ended, and {', '.join(action.ids)} of job {action.job} still waits in the queue"
@@ -225,7 +225,7 @@ def _then(action: Action) -> str:
         return f"submits job {action.job}"
     if isinstance(action, EndTask):
         return f"records its end: {action.verdict} ({action.cause})"
-    if isinstance(action, Sweep):
+    if isinstance(action, EndLeftovers):
         return "ends them"
     return "cancels it"
 
@@ -240,8 +240,8 @@ def _after_loss(facts: RunFacts, plan: Plan, seen: _Seen, task: str, action: Mar
         "cause": str(action.cause),
         "message": action.message,
     }
-    later.apply(Record(events.JOB_LOST, "outlook", 1, time.time(), data))
-    follows = _action_for(later, later.tasks[task], seen, plan, is_heard=True)
+    later.apply(Record(events.JOB_LOST, "assess", 1, time.time(), data))
+    follows = _action_for(later, later.tasks[task], seen, plan, reads_requests=True)
     if isinstance(follows, EndTask):
         return f"records that and its end: {follows.verdict} ({follows.cause})"
     return f"records that and {_then(follows)}" if follows is not None else "records that"

@@ -8,7 +8,14 @@ from xml.etree import ElementTree as ET
 from tests.runs.journals import RunScript, home_in
 from windlass.record import events
 from windlass.record.state import End, RunFacts
-from windlass.runs.provenance.chain import Chain, Edge, Node, NodeKind, chain_of, provenance_chain
+from windlass.runs.provenance.graph import (
+    NodeKind,
+    ProvenanceEdge,
+    ProvenanceGraph,
+    ProvenanceNode,
+    graph_of,
+    provenance_graph,
+)
 from windlass.runs.provenance.mermaid import mermaid
 from windlass.runs.provenance.svg import svg
 
@@ -35,7 +42,7 @@ PLAN: dict[str, object] = {
 }  # fmt: skip
 
 
-def chain(tmp_path: Path) -> Chain:
+def chain(tmp_path: Path) -> ProvenanceGraph:
     script = RunScript(home_in(tmp_path), "exp-00000000").submit().start()
     for attempt in range(1, 8):
         script.start(attempt)
@@ -46,7 +53,7 @@ def chain(tmp_path: Path) -> Chain:
         )
     script.job.append(events.OUTPUTS, task="train", attempt=7, num_files=1, bytes=5, digest="9" * 64)
     run = script.end().close()
-    return chain_of(run.id, PLAN, {"environment": {"packages": ["a==1", "b==2"]}}, run.facts())
+    return graph_of(run.id, PLAN, {"environment": {"packages": ["a==1", "b==2"]}}, run.facts())
 
 
 def test_from_the_commit_to_the_outputs(tmp_path: Path) -> None:
@@ -117,21 +124,21 @@ def test_the_flowchart_holds_nothing_but_its_own_syntax(tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_next_to_nothing() -> None:
-    found = chain_of("exp-00000000", {}, {}, RunFacts())
+    found = graph_of("exp-00000000", {}, {}, RunFacts())
     assert [node.id for node in found.nodes] == ["run"]
     ET.fromstring(svg(found))
-    empty = Chain(run="x", nodes=(), edges=())
+    empty = ProvenanceGraph(run="x", nodes=(), edges=())
     ET.fromstring(svg(empty))
 
 
 def test_a_long_edge_goes_past_the_layers_between() -> None:
-    nodes = tuple(Node(id=name, kind=NodeKind.TASK, title=name) for name in "abcd")
-    edges = (Edge("a", "b"), Edge("b", "c"), Edge("c", "d"), Edge("a", "d"))
-    root = ET.fromstring(svg(Chain(run="x", nodes=nodes, edges=edges)))
+    nodes = tuple(ProvenanceNode(id=name, kind=NodeKind.TASK, title=name) for name in "abcd")
+    edges = (ProvenanceEdge("a", "b"), ProvenanceEdge("b", "c"), ProvenanceEdge("c", "d"), ProvenanceEdge("a", "d"))
+    root = ET.fromstring(svg(ProvenanceGraph(run="x", nodes=nodes, edges=edges)))
     paths = [path.get("d", "") for path in root.findall("{http://www.w3.org/2000/svg}path")]
     assert sorted(path.count("C") for path in paths) == [1, 1, 1, 3]
 
 
 def test_a_run_on_disk(tmp_path: Path) -> None:
     run = RunScript(home_in(tmp_path), "exp-00000000").submit().close()
-    assert {node.id for node in provenance_chain(run).nodes} == {"run", "task.train"}
+    assert {node.id for node in provenance_graph(run).nodes} == {"run", "task.train"}

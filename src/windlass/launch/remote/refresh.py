@@ -9,13 +9,13 @@ from windlass.launch.remote.mirror import mirror_of_run
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 
-__all__ = ["Listening"]
+__all__ = ["MirrorRefresh"]
 
 _LOOK_S = 1.0
 _TROUBLED_S = 5.0
 
 
-class Listening:
+class MirrorRefresh:
     """A follower's ear at the site of a run; hears nothing, and costs nothing, where the run lives here.
 
     Attributes:

@@ -15,7 +15,15 @@ from windlass.record.state import Attempt, RunFacts, Task
 from windlass.runs.store import RunFolder
 from windlass.supervise.builds.built_data import RECORD
 
-__all__ = ["Chain", "Edge", "Node", "NodeKind", "built_digest", "chain_of", "provenance_chain"]
+__all__ = [
+    "NodeKind",
+    "ProvenanceEdge",
+    "ProvenanceGraph",
+    "ProvenanceNode",
+    "built_digest",
+    "graph_of",
+    "provenance_graph",
+]
 
 _MAX_ATTEMPTS = 4
 """Attempts of a task that stand alone; earlier ones are one node together."""
@@ -39,7 +47,7 @@ class NodeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class ProvenanceNode:
     """One thing in the chain.
 
     Attributes:
@@ -57,7 +65,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class ProvenanceEdge:
     """`after` was made from `before`; both are ids of nodes."""
 
     before: str
@@ -65,12 +73,12 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class ProvenanceGraph:
     """The provenance of one run as a graph without cycles; its nodes are sorted by kind."""
 
     run: str
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[ProvenanceNode, ...]
+    edges: tuple[ProvenanceEdge, ...]
 
     def to_data(self) -> dict[str, object]:
         """Plain values for JSON."""
@@ -89,7 +97,7 @@ class Chain:
         }
 
 
-def provenance_chain(run: RunFolder) -> Chain:
+def provenance_graph(run: RunFolder) -> ProvenanceGraph:
     """The chain of a run, from its plan, its provenance record and its journal.
 
     Raises:
@@ -100,7 +108,7 @@ def provenance_chain(run: RunFolder) -> Chain:
         record: Mapping[str, object] = run.provenance()
     except NotFoundError:
         record = {}
-    return chain_of(run.id, run.plan(), record, run.facts(), built=lambda name: built_digest(run, name))
+    return graph_of(run.id, run.plan(), record, run.facts(), built=lambda name: built_digest(run, name))
 
 
 def built_digest(run: RunFolder, name: str) -> str:
@@ -112,14 +120,14 @@ def built_digest(run: RunFolder, name: str) -> str:
     return _text(_mapping(written), "digest")
 
 
-def chain_of(
+def graph_of(
     run: str,
     plan: Mapping[str, object],
     record: Mapping[str, object],
     facts: RunFacts,
     *,
     built: Callable[[str], str] = lambda name: "",
-) -> Chain:
+) -> ProvenanceGraph:
     """The chain of documents that were read; what they do not hold is left out. Pure.
 
     Args:
@@ -138,27 +146,27 @@ def chain_of(
         _add_task(draft, run, name, planned.get(name, {}), facts)
     order = list(NodeKind)
     nodes = sorted(draft.nodes.values(), key=lambda node: order.index(node.kind))
-    return Chain(run=run, nodes=tuple(nodes), edges=tuple(draft.edges))
+    return ProvenanceGraph(run=run, nodes=tuple(nodes), edges=tuple(draft.edges))
 
 
 @dataclass(slots=True)
 class _Draft:
     """The graph in the making."""
 
-    nodes: dict[str, Node] = field(default_factory=dict)
-    edges: list[Edge] = field(default_factory=list)
+    nodes: dict[str, ProvenanceNode] = field(default_factory=dict)
+    edges: list[ProvenanceEdge] = field(default_factory=list)
 
     def add(
         self, node_id: str, kind: NodeKind, title: str, digest: str = "", details: Iterable[str] = (), *before: str
     ) -> None:
         """Take a node in, and edges from those before it that exist."""
         kept = tuple(detail for detail in details if detail)
-        self.nodes[node_id] = Node(id=node_id, kind=kind, title=title, digest=digest, details=kept)
+        self.nodes[node_id] = ProvenanceNode(id=node_id, kind=kind, title=title, digest=digest, details=kept)
         for other in before:
             self.link(other, node_id)
 
     def link(self, before: str, after: str) -> None:
-        edge = Edge(before, after)
+        edge = ProvenanceEdge(before, after)
         if before in self.nodes and after in self.nodes and edge not in self.edges:
             self.edges.append(edge)
 
