@@ -198,7 +198,7 @@ def test_a_name_that_leads_out_is_refused(
     assert not (tmp_path / "x.y").exists()
 
 
-def test_what_needs_somebody_there_is_refused(transport: BeakerTransport) -> None:
+def test_a_request_that_needs_a_server_is_refused(transport: BeakerTransport) -> None:
     with pytest.raises(PreconditionError) as caught:
         transport.ask("deliver", {"root": str(ROOT)})
-    assert caught.value.code == "transport-cannot"
+    assert caught.value.code == "site-without-ssh"

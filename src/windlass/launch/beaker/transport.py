@@ -85,7 +85,8 @@ class BeakerTransport:
             if "under" in header:
                 self._receive((str(header["under"]),), is_whole=True)
             return fetch_files(here)
-        raise PreconditionError(f"nobody at {self.name} can be asked to {command}", code="courier-cannot")
+        message = f"`{command}` is not supported at {self.name}: windlass has no ssh access to the site"
+        raise PreconditionError(message, hint="set `ssh` in the site's profile", code="site-without-ssh")
 
     def send_folders(
         self,

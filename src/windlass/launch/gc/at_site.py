@@ -74,8 +74,8 @@ def checkpoints_at_site(run: RunFolder, task: str, pattern: str, home: Home) -> 
     if mirror is None:
         return None
     if not mirror.transport.has_server:
-        message = f"its checkpoints lie at {plan.site.name}, where nobody can be asked to remove any"
-        raise PreconditionError(message, hint="give the site's profile an `ssh`", code="checkpoints-elsewhere")
+        message = f"cannot remove checkpoints at {plan.site.name}: windlass has no ssh access to the site"
+        raise PreconditionError(message, hint="set `ssh` in the site's profile", code="site-without-ssh")
     header = {"what": "held", "root": str(mirror.root), "task": task, "pattern": pattern}
     answer, _ = mirror.transport.ask("clear", header)
     folder = _folder(mirror, task)
