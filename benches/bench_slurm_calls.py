@@ -28,7 +28,7 @@ from slurm_site import SITE, Bench, Verdicts, bench, head
 from windlass.core.clock import FakeClock
 from windlass.core.process import Completed
 from windlass.launch import Options, prepare_file
-from windlass.launch.reconcile.reconciler import keep
+from windlass.launch.reconcile.reconciler import reconcile_run
 from windlass.record import events
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
@@ -199,7 +199,7 @@ def _count_client(place: Bench) -> float:
     while time.monotonic() < began + FOLLOWED_S:
         next_at = time.monotonic() + FOLLOW_EVERY_S
         for run in runs:
-            keep(run, home)
+            reconcile_run(run, home)
         with suppress(ValueError):
             time.sleep(next_at - time.monotonic())
     asked, minutes = _read_notes(notes) - before, (time.monotonic() - began) / 60
