@@ -114,10 +114,12 @@ def true_value(problem: Any, config: Mapping[str, Any]) -> float:
 
 def ours(problem: Any, sampler: str, seed: int) -> tuple[Ask, Tell]:
     """Ours, through the protocol of searchers."""
-    from windlass.tune.searchers import Goal, create_searcher
+    from windlass.tune.searchers import Objectives, create_searcher
 
     searcher = create_searcher(sampler)
-    searcher.open(space=problem.space(), goal=Goal(metrics=("loss",), is_max=(False,)), seed=seed, num_samples=-1)
+    searcher.open(
+        space=problem.space(), objectives=Objectives(metrics=("loss",), is_max=(False,)), seed=seed, num_samples=-1
+    )
 
     def ask(number: int) -> dict[str, Any]:
         suggestion: Any = searcher.suggest(number)
@@ -249,7 +251,7 @@ def curve_run(scheduler: Any, searcher: Any, seed: int, budgets: list[float]) ->
     from windlass.tune.controller.controller import Controller
     from windlass.tune.controller.settings import SweepSettings
     from windlass.tune.executors.protocol import Work
-    from windlass.tune.searchers import Goal
+    from windlass.tune.searchers import Objectives
     from windlass.tune.space import loguniform, uniform
 
     curve = Crossing()
@@ -270,7 +272,7 @@ def curve_run(scheduler: Any, searcher: Any, seed: int, budgets: list[float]) ->
     with tempfile.TemporaryDirectory() as folder:
         Controller(
             settings=SweepSettings(
-                name="curves", goal=Goal(metrics=("score",), is_max=(True,)), num_samples=-1, seed=seed,
+                name="curves", objectives=Objectives(metrics=("score",), is_max=(True,)), num_samples=-1, seed=seed,
                 time_budget_s=budgets[-1],
             ),
             space={"lr": loguniform(1e-6, 1), "width": uniform(0, 1)},

@@ -31,10 +31,10 @@ from windlass.tune.executors.protocol import (
 )
 from windlass.tune.trial import Metrics, Resources
 
-__all__ = ["Curve", "TrialError", "VirtualExecutor", "VirtualWorld"]
+__all__ = ["Curve", "VirtualExecutor", "VirtualTrialError", "VirtualWorld"]
 
 
-class TrialError(Exception):
+class VirtualTrialError(Exception):
     """What a curve raises to let its trial fail."""
 
 
@@ -204,8 +204,8 @@ class VirtualWorld:
     def _step(self, attempt: _Attempt, seconds: float) -> None:
         try:
             attempt.state, metrics = self.curve.step(attempt.state, attempt.config, attempt.iteration + 1)
-        except TrialError as error:
-            self._end(attempt, AttemptOutcome.FAILED, f"Traceback\nTrialError: {error}", "TrialError")
+        except VirtualTrialError as error:
+            self._end(attempt, AttemptOutcome.FAILED, f"Traceback\nTrialError: {error}", "VirtualTrialError")
             return
         attempt.iteration += 1
         attempt.seconds += seconds

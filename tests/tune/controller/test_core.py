@@ -18,12 +18,12 @@ from windlass.tune.executors.protocol import (
     Halt,
     StartAttempt,
 )
-from windlass.tune.schedulers import FIFO, Decision, Verdict
+from windlass.tune.schedulers import FIFO, SchedulerDecision, Verdict
 from windlass.tune.searchers.basic_variant import BasicVariantGenerator
-from windlass.tune.searchers.protocol import Goal, Suggestion
+from windlass.tune.searchers.protocol import Objectives, Suggestion
 from windlass.tune.trial import SavedState, Trial, TrialStatus
 
-GOAL = Goal(metrics=("score",), is_max=(True,))
+GOAL = Objectives(metrics=("score",), is_max=(True,))
 
 
 class Told(FIFO):
@@ -46,9 +46,11 @@ class Bench:
 
     def __init__(self, **settings: Any) -> None:
         searcher = BasicVariantGenerator()
-        searcher.open(space={}, goal=GOAL, seed=0, num_samples=9)
+        searcher.open(space={}, objectives=GOAL, seed=0, num_samples=9)
         self.scheduler = Told()
-        self.core = Core(SweepSettings(name="a", goal=GOAL, **settings), searcher=searcher, scheduler=self.scheduler)
+        self.core = Core(
+            SweepSettings(name="a", objectives=GOAL, **settings), searcher=searcher, scheduler=self.scheduler
+        )
         self.core.apply(HeadOpened(number=1, host="h", pid=1), 0.0)
         for _ in range(2):
             self.core.apply(TrialSuggested(suggestion=Suggestion(config={"x": 1})), 0.0)
@@ -123,7 +125,7 @@ def test_a_checkpoint_that_came_before_its_report_is_restored_from_after_it() ->
 def _exploit(source: SavedState | None, sweep: Any, trial: Trial) -> Verdict:
     assert source is not None
     sweep.exploit(trial, config={"x": 2}, source=source, tag="t", why="worse", assigned={"x": 2})
-    return Verdict(Decision.NOOP, "")
+    return Verdict(SchedulerDecision.NOOP, "")
 
 
 def test_a_clone_of_a_checkpoint_that_is_asked_for_starts_when_it_is_committed() -> None:
@@ -132,7 +134,7 @@ def test_a_clone_of_a_checkpoint_that_is_asked_for_starts_when_it_is_committed()
 
     def save(sweep: Any, trial: Trial) -> Verdict:
         found.append(sweep.save(trial))
-        return Verdict(Decision.CONTINUE)
+        return Verdict(SchedulerDecision.CONTINUE)
 
     bench.scheduler.acts["00000", 3] = save
     bench.scheduler.acts["00001", 1] = lambda sweep, trial: _exploit(found[0], sweep, trial)
@@ -158,7 +160,7 @@ def test_a_clone_does_not_take_its_old_checkpoint_of_the_same_iteration_for_its_
     bench.report("00001", 3)
     bench.apply(AttemptEnded(trial="00001", attempt=1, how=AttemptOutcome.HALTED))
     assert bench.restart().restore_from == "00000/1-1"
-    bench.scheduler.acts["00001", 2] = lambda sweep, trial: Verdict(Decision.PAUSE, "rest")
+    bench.scheduler.acts["00001", 2] = lambda sweep, trial: Verdict(SchedulerDecision.PAUSE, "rest")
     assert bench.report("00001", 2, attempt=2) == [Halt(trial="00001", attempt=2, saves=True)]
 
 
@@ -181,7 +183,7 @@ def test_a_save_that_never_comes_does_not_hold_a_clone_up() -> None:
 
     def save(sweep: Any, trial: Trial) -> Verdict:
         found.append(sweep.save(trial))
-        return Verdict(Decision.CONTINUE)
+        return Verdict(SchedulerDecision.CONTINUE)
 
     bench.scheduler.acts["00000", 2] = save
     bench.report("00000", 2)
@@ -197,7 +199,7 @@ def test_the_worker_that_outlived_its_head_is_told_again() -> None:
     bench.report("00000", 1)
     bench.core.reattached("00000")
     assert bench.core.take()[1] == [Go(trial="00000", attempt=1, credit=0, upto=2)]
-    bench.scheduler.acts["00000", 2] = lambda sweep, trial: Verdict(Decision.STOP, "bad")
+    bench.scheduler.acts["00000", 2] = lambda sweep, trial: Verdict(SchedulerDecision.STOP, "bad")
     assert bench.report("00000", 2) == [Halt(trial="00000", attempt=1)]
     bench.core.reattached("00000")
     assert bench.core.take()[1] == [Halt(trial="00000", attempt=1)]
@@ -210,7 +212,7 @@ def test_a_trial_that_never_saved_cannot_be_taken_over_and_that_is_said() -> Non
     def exploit(sweep: Any, trial: Trial) -> Verdict:
         source = sweep.save(sweep.trials["00000"])
         sweep.exploit(trial, config={"x": 2}, source=source, tag="", why="it is worse", assigned={"x": 2})
-        return Verdict(Decision.NOOP)
+        return Verdict(SchedulerDecision.NOOP)
 
     bench.report("00000", 1)
     bench.scheduler.acts["00001", 1] = exploit

@@ -26,7 +26,7 @@ from windlass.tune.schedulers import (
     PromotionASHA,
     ResourceChangingScheduler,
 )
-from windlass.tune.searchers.protocol import Goal
+from windlass.tune.searchers.protocol import Objectives
 from windlass.tune.stoppers import ExperimentPlateauStopper, TrialPlateauStopper, as_stopper
 from windlass.tune.trial import Metrics, Resources, TrialStatus
 
@@ -327,7 +327,7 @@ def test_a_scheduler_that_never_resumes_what_it_pauses_is_told(tmp_path: Path) -
 
 
 def test_a_sweep_that_is_there_is_not_begun_again(tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path, world(), settings=settings(goal=Goal()))
+    sweep = Sweep(tmp_path, world(), settings=settings(objectives=Objectives()))
     controller = sweep.controller()
     sweep.run()
     with pytest.raises(PreconditionError) as caught:

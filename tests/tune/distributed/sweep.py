@@ -18,7 +18,7 @@ from windlass.tune.executors.protocol import Executor, Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers.fifo import FIFO
 from windlass.tune.searchers.basic_variant import BasicVariantGenerator
-from windlass.tune.searchers.protocol import Goal
+from windlass.tune.searchers.protocol import Objectives
 from windlass.tune.space.primitives import choice, uniform
 from windlass.tune.trainable.class_api import Trainable
 
@@ -57,7 +57,7 @@ def run_sweep(executor: Executor, folder: Path, *, sleep_s: float) -> None:
     storage = str(SweepFolder(folder).checkpoints)
     controller = make(
         settings=SweepSettings(
-            name="far", goal=Goal(metrics=("loss",), is_max=(False,)), num_samples=NUM_TRIALS, seed=7
+            name="far", objectives=Objectives(metrics=("loss",), is_max=(False,)), num_samples=NUM_TRIALS, seed=7
         ),
         space={"rate": uniform(0.01, 0.4), "target": choice([-1.0, 0.5, 3.0]), "sleep_s": sleep_s},
         searcher=BasicVariantGenerator(),

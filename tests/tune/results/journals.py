@@ -9,10 +9,10 @@ from typing import Any
 
 from windlass.record.frames import Record, encode
 from windlass.tune.controller.journal.history import History
-from windlass.tune.controller.settings import RetentionPolicy, SweepSettings, goal_to_data
+from windlass.tune.controller.settings import RetentionPolicy, SweepSettings, objectives_to_data
 from windlass.tune.folder import SweepFolder
 from windlass.tune.results.columns import flatten
-from windlass.tune.searchers.protocol import Goal
+from windlass.tune.searchers.protocol import Objectives
 
 __all__ = ["Journal", "asha_journal", "pbt_journal", "random_journal"]
 
@@ -36,12 +36,12 @@ class Journal:
         self._num_written = self._num_trials = 0
         self._attempts: dict[str, int] = {}
         self._times: dict[str, float] = {}
-        goal = Goal(metrics=metrics, is_max=tuple(mode == "max" for mode in modes))
-        settings = SweepSettings(name="digits", goal=goal, num_samples=8, keep=RetentionPolicy(**keep))
+        objectives = Objectives(metrics=metrics, is_max=tuple(mode == "max" for mode in modes))
+        settings = SweepSettings(name="digits", objectives=objectives, num_samples=8, keep=RetentionPolicy(**keep))
         self.add(
             "sweep-created",
             name="digits",
-            goal=goal_to_data(goal),
+            objectives=objectives_to_data(objectives),
             settings=settings.to_data(),
             space={},
             scheduler={"type": "FIFO"},

@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 
 from windlass.tune.rng import draw
-from windlass.tune.schedulers import Decision, Scheduler, Verdict
+from windlass.tune.schedulers import SchedulerDecision, SweepScheduler, Verdict
 from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Trial, TrialStatus
 
 
 class FakeSweep:
-    """Implements `schedulers.protocol.Sweep`; every slot is free, unless `fits` says no."""
+    """Implements `schedulers.protocol.ScheduledSweep`; every slot is free, unless `fits` says no."""
 
     def __init__(self, *, metric: str = "score", is_max: bool = True, seed: int = 0) -> None:
         self.metric = metric
@@ -97,32 +97,32 @@ class FakeSweep:
         trial.attempt += 1
         self.move(trial, TrialStatus.RUNNING)
 
-    def report(self, scheduler: Scheduler, trial: Trial, result: Metrics) -> Verdict:
+    def report(self, scheduler: SweepScheduler, trial: Trial, result: Metrics) -> Verdict:
         """A result, and what follows from the verdict."""
         trial.last = result
         trial.iteration = int(result.get("training_iteration", trial.iteration))
         verdict = scheduler.on_result(self, trial, result)
-        if verdict.decision is not Decision.CONTINUE:
-            assert verdict.why or verdict.decision is Decision.NOOP
-        if verdict.decision is Decision.STOP:
+        if verdict.decision is not SchedulerDecision.CONTINUE:
+            assert verdict.why or verdict.decision is SchedulerDecision.NOOP
+        if verdict.decision is SchedulerDecision.STOP:
             self.move(trial, TrialStatus.TERMINATED)
             scheduler.on_complete(self, trial, result)
-        elif verdict.decision is Decision.PAUSE:
+        elif verdict.decision is SchedulerDecision.PAUSE:
             self._pause(trial)
         return verdict
 
-    def complete(self, scheduler: Scheduler, trial: Trial, result: Metrics) -> None:
+    def complete(self, scheduler: SweepScheduler, trial: Trial, result: Metrics) -> None:
         trial.last = result
         self.move(trial, TrialStatus.TERMINATED)
         scheduler.on_complete(self, trial, result)
 
-    def fail(self, scheduler: Scheduler, trial: Trial, *, is_final: bool) -> None:
+    def fail(self, scheduler: SweepScheduler, trial: Trial, *, is_final: bool) -> None:
         self.move(trial, TrialStatus.ERROR if is_final else TrialStatus.PENDING)
         scheduler.on_error(self, trial)
         if not is_final and not trial.status.is_over:
             scheduler.on_add(self, trial)
 
-    def remove(self, scheduler: Scheduler, trial: Trial) -> None:
+    def remove(self, scheduler: SweepScheduler, trial: Trial) -> None:
         self.move(trial, TrialStatus.TERMINATED)
         scheduler.on_remove(self, trial)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
-from windlass.tune.schedulers import ASHA, AsyncHyperBandScheduler, Decision, PromotionASHA
+from windlass.tune.schedulers import ASHA, AsyncHyperBandScheduler, PromotionASHA, SchedulerDecision
 from windlass.tune.schedulers.quantile import RunningQuantile
 from windlass.tune.trial import Trial, TrialStatus
 
@@ -35,9 +35,9 @@ def started(sweep: FakeSweep, scheduler: AsyncHyperBandScheduler | PromotionASHA
 def test_the_first_at_a_milestone_goes_on_and_a_worse_one_is_stopped_with_its_reason() -> None:
     sweep, scheduler = FakeSweep(), AsyncHyperBandScheduler(max_t=16, reduction_factor=4)
     first, second = started(sweep, scheduler, 2)
-    assert sweep.report(scheduler, first, result(1, 0.5)).decision is Decision.CONTINUE
+    assert sweep.report(scheduler, first, result(1, 0.5)).decision is SchedulerDecision.CONTINUE
     verdict = sweep.report(scheduler, second, result(1, 0.25))
-    assert verdict.decision is Decision.STOP
+    assert verdict.decision is SchedulerDecision.STOP
     assert verdict.why == "0.25 is below the cutoff 0.5 at training_iteration 1"
 
 
@@ -55,7 +55,7 @@ def test_max_t_stops() -> None:
     sweep, scheduler = FakeSweep(), AsyncHyperBandScheduler(max_t=4)
     (trial,) = started(sweep, scheduler, 1)
     verdict = sweep.report(scheduler, trial, result(4, 1.0))
-    assert (verdict.decision, verdict.why) == (Decision.STOP, "it has run for 4 training_iteration")
+    assert (verdict.decision, verdict.why) == (SchedulerDecision.STOP, "it has run for 4 training_iteration")
 
 
 def test_credit_reaches_to_the_next_milestone_and_every_report_before_it_continues() -> None:
@@ -80,8 +80,8 @@ def test_credit_reaches_to_the_next_milestone_and_every_report_before_it_continu
                     else result(trial.iteration + 1, rng.gauss(0, 1))
                 )
                 verdict = sweep.report(scheduler, trial, report)
-                assert left == 1 or verdict.decision is Decision.CONTINUE
-                if verdict.decision is Decision.STOP:
+                assert left == 1 or verdict.decision is SchedulerDecision.CONTINUE
+                if verdict.decision is SchedulerDecision.STOP:
                     break
 
 
@@ -133,7 +133,7 @@ def test_nobody_is_promoted_before_eta_trials_came() -> None:
     sweep, scheduler = FakeSweep(), PromotionASHA(max_t=9, reduction_factor=3)
     trials = started(sweep, scheduler, 3)
     for trial in trials[:2]:
-        assert sweep.report(scheduler, trial, result(1, 1.0)).decision is Decision.PAUSE
+        assert sweep.report(scheduler, trial, result(1, 1.0)).decision is SchedulerDecision.PAUSE
     verdict = sweep.report(scheduler, trials[2], result(1, 0.0))
     assert verdict.why == "it waits at its rung at training_iteration 1 until it is among the best 1/3 there"
     assert scheduler.choose(sweep) is trials[0]  # floor(3 / 3) = 1, and of two that are equal the older one
@@ -145,7 +145,7 @@ def test_a_late_but_good_trial_takes_the_place_of_one_that_was_not_yet_promoted(
     trials = started(sweep, scheduler, 4)
     for trial, score in zip(trials, [0.3, 0.1, 0.2, 0.9], strict=True):
         verdict = sweep.report(scheduler, trial, result(1, score))
-    assert verdict.decision is Decision.CONTINUE  # its turn at once: no pause
+    assert verdict.decision is SchedulerDecision.CONTINUE  # its turn at once: no pause
     assert scheduler.choose(sweep) is None
 
 
@@ -194,12 +194,12 @@ def test_promotions_are_those_of_the_paper(seed: int) -> None:
         time, score = paper.time_of(trial.number), rng.randrange(8) / 8
         verdict = sweep.report(scheduler, trial, result(time, score))
         if time == paper.max_t:
-            assert verdict.decision is Decision.STOP
+            assert verdict.decision is SchedulerDecision.STOP
             continue
         paper.report(trial.number, score)
         job = paper.job()
         is_its_turn = job is not None and job[1] == trial.number
-        assert verdict.decision is (Decision.CONTINUE if is_its_turn else Decision.PAUSE)
+        assert verdict.decision is (SchedulerDecision.CONTINUE if is_its_turn else SchedulerDecision.PAUSE)
         if job is not None and is_its_turn:
             paper.promote(job)
 
@@ -226,7 +226,7 @@ def test_an_interrupted_trial_goes_first_and_is_not_counted_twice() -> None:
     sweep.move(trials[0], TrialStatus.PENDING)  # its checkpoint was lost with its node
     assert scheduler.choose(sweep) is trials[0]
     sweep.start(trials[0])
-    assert sweep.report(scheduler, trials[0], result(2, 0.7)).decision is Decision.PAUSE
+    assert sweep.report(scheduler, trials[0], result(2, 0.7)).decision is SchedulerDecision.PAUSE
     sweep.report(scheduler, trials[1], result(1, 0.1))
     assert scheduler.choose(sweep) is None
 

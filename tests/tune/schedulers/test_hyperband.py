@@ -8,7 +8,7 @@ import pytest
 
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
-from windlass.tune.schedulers import Decision, HyperBandForBOHB, HyperBandScheduler
+from windlass.tune.schedulers import HyperBandForBOHB, HyperBandScheduler, SchedulerDecision
 from windlass.tune.trial import Trial, TrialStatus
 
 
@@ -50,12 +50,15 @@ def test_a_bracket_waits_for_all_and_keeps_its_best() -> None:
         sweep.start(trial)
     for trial in trials[:4]:
         assert scheduler.credit(sweep, trial) == 3
-        assert sweep.report(scheduler, trial, result(2)).decision is Decision.CONTINUE
+        assert sweep.report(scheduler, trial, result(2)).decision is SchedulerDecision.CONTINUE
         verdict = sweep.report(scheduler, trial, result(3, trial.number))
-        assert verdict.decision is Decision.PAUSE
+        assert verdict.decision is SchedulerDecision.PAUSE
     assert verdict.why == "it waits at training_iteration 3 for 1 others of its bracket"
     verdict = sweep.report(scheduler, trials[4], result(3, -1.0))
-    assert (verdict.decision, verdict.why) == (Decision.STOP, "not among the best 2 of 5 at training_iteration 3")
+    assert (verdict.decision, verdict.why) == (
+        SchedulerDecision.STOP,
+        "not among the best 2 of 5 at training_iteration 3",
+    )
     assert [trial.status for trial in trials] == [
         TrialStatus.TERMINATED, TrialStatus.TERMINATED, TrialStatus.PENDING, TrialStatus.PENDING, TrialStatus.TERMINATED
     ]  # fmt: skip
@@ -126,7 +129,7 @@ def test_bohb_tells_the_searcher_the_budget_and_does_not_wait_for_a_full_bracket
     for trial in trials:
         sweep.start(trial)
     first = result(1, 1.0)
-    assert sweep.report(scheduler, trials[0], first).decision is Decision.PAUSE
+    assert sweep.report(scheduler, trials[0], first).decision is SchedulerDecision.PAUSE
     assert first["hyperband_info/budget"] == 1
     for trial in trials[1:]:
         sweep.report(scheduler, trial, result(1, 0.5))
@@ -144,7 +147,7 @@ def test_credit_ends_at_the_milestone() -> None:
         trial = rng.choice(list(sweep.running.values()))
         for left in range(min(scheduler.credit(sweep, trial), 20), 0, -1):
             verdict = sweep.report(scheduler, trial, result(trial.iteration + 1, rng.random()))
-            assert left == 1 or verdict.decision is Decision.CONTINUE
+            assert left == 1 or verdict.decision is SchedulerDecision.CONTINUE
         chosen = scheduler.choose(sweep)
         if chosen is not None:
             sweep.start(chosen)
@@ -173,7 +176,7 @@ def test_a_bracket_is_not_halved_before_it_is_full_while_trials_come() -> None:
     trials += filled(sweep, scheduler, 3)
     for trial in trials[1:]:
         sweep.start(trial)
-        assert sweep.report(scheduler, trial, result(3, trial.number)).decision is Decision.PAUSE
+        assert sweep.report(scheduler, trial, result(3, trial.number)).decision is SchedulerDecision.PAUSE
     assert scheduler.choose(sweep) is None
     sweep.is_searching = False  # no fifth one comes
     assert scheduler.choose(sweep) is trials[-2]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
-from windlass.tune.schedulers import Decision, MedianStoppingRule
+from windlass.tune.schedulers import MedianStoppingRule, SchedulerDecision
 from windlass.tune.schedulers.running_mean import RunningMean
 from windlass.tune.trial import Trial
 
@@ -46,19 +46,19 @@ def test_a_trial_below_the_median_of_the_others_means_is_stopped() -> None:
         sweep.report(scheduler, other, result(2, 2 * score))
     sweep.report(scheduler, trial, result(1, 1.5))
     verdict = sweep.report(scheduler, trial, result(2, 1.75))
-    assert verdict.decision is Decision.STOP
+    assert verdict.decision is SchedulerDecision.STOP
     assert verdict.why == "its best, 1.75, is worse than the median 2 of 3 others at training_iteration 2"
 
 
 def test_with_too_few_others_it_gives_way_once_per_slice() -> None:
     sweep, scheduler = still(), rule(min_time_slice=2)
     trial, waiting = started(sweep, scheduler, 2)
-    assert sweep.report(scheduler, trial, result(1, 0.0)).decision is Decision.CONTINUE  # nobody waits
+    assert sweep.report(scheduler, trial, result(1, 0.0)).decision is SchedulerDecision.CONTINUE  # nobody waits
     sweep.pause(waiting, "asked")
-    assert sweep.report(scheduler, trial, result(2, 0.0)).decision is Decision.PAUSE
+    assert sweep.report(scheduler, trial, result(2, 0.0)).decision is SchedulerDecision.PAUSE
     sweep.start(trial)
-    assert sweep.report(scheduler, trial, result(3, 0.0)).decision is Decision.CONTINUE
-    assert sweep.report(scheduler, trial, result(5, 0.0)).decision is Decision.PAUSE
+    assert sweep.report(scheduler, trial, result(3, 0.0)).decision is SchedulerDecision.CONTINUE
+    assert sweep.report(scheduler, trial, result(5, 0.0)).decision is SchedulerDecision.PAUSE
 
 
 def test_a_soft_stop_pauses_once() -> None:
@@ -67,9 +67,9 @@ def test_a_soft_stop_pauses_once() -> None:
     *others, trial = started(sweep, scheduler, 4)
     for other in others:
         sweep.report(scheduler, other, result(1, 1.0))
-    assert sweep.report(scheduler, trial, result(1, 0.0)).decision is Decision.PAUSE
+    assert sweep.report(scheduler, trial, result(1, 0.0)).decision is SchedulerDecision.PAUSE
     sweep.start(trial)
-    assert sweep.report(scheduler, trial, result(2, -1.0)).decision is Decision.CONTINUE
+    assert sweep.report(scheduler, trial, result(2, -1.0)).decision is SchedulerDecision.CONTINUE
 
 
 def test_credit_reaches_to_the_end_of_the_grace_period() -> None:
@@ -124,7 +124,7 @@ def test_a_result_at_a_known_time_looks_at_no_other_trial() -> None:
     for trial in started(sweep, scheduler, 200):
         verdict = sweep.report(scheduler, trial, result(1, rng.random()))
         expected = median(one.at(1) for name, one in means.items() if name != trial.id)
-        assert (verdict.decision is Decision.STOP) == (means[trial.id].at(1) < expected)
+        assert (verdict.decision is SchedulerDecision.STOP) == (means[trial.id].at(1) < expected)
         assert kept[1] == sorted(one.at(1) for one in means.values())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
-from windlass.tune.schedulers import Decision, PopulationBasedTraining
+from windlass.tune.schedulers import PopulationBasedTraining, SchedulerDecision
 from windlass.tune.schedulers.population_based.explore import explore, tag_of
 from windlass.tune.space import choice, grid_search, sample_from, uniform
 from windlass.tune.trial import Trial, TrialStatus
@@ -55,15 +55,15 @@ def test_the_worst_takes_over_from_one_of_the_best_that_has_saved() -> None:
     sweep, scheduler = still(), pbt(resample_probability=0.0)
     trials = started(sweep, scheduler, 4, lr=4, other="kept")
     for trial in trials:
-        assert sweep.report(scheduler, trial, result(1)).decision is Decision.CONTINUE
+        assert sweep.report(scheduler, trial, result(1)).decision is SchedulerDecision.CONTINUE
     for trial in trials:
         trial.config["lr"] = 2**trial.number
     meet(sweep, scheduler, trials, 2)
     sweep.acts.clear()
-    assert sweep.report(scheduler, trials[3], result(4, 3.0)).decision is Decision.CONTINUE
+    assert sweep.report(scheduler, trials[3], result(4, 3.0)).decision is SchedulerDecision.CONTINUE
     verdict = sweep.report(scheduler, trials[0], result(4, 0.0))
     assert sweep.acts == [("save", "00003"), ("exploit", "00000", "00003")]
-    assert verdict.decision is Decision.NOOP
+    assert verdict.decision is SchedulerDecision.NOOP
     assert trials[0].config in ({"lr": 4, "other": "kept"}, {"lr": 8, "other": "kept"})  # 8 is the last of the list
     assert trials[0].tag == f"0@perturbed[lr={trials[0].config['lr']}]"
     assert trials[0].assigned["lr"] == trials[0].config["lr"]
@@ -85,7 +85,10 @@ def test_a_trial_gives_way_to_one_that_is_further_behind() -> None:
     second = sweep.add({"lr": 1})
     scheduler.on_add(sweep, second)
     verdict = sweep.report(scheduler, first, result(2))
-    assert (verdict.decision, verdict.why) == (Decision.PAUSE, "it gives way to a trial that is further behind")
+    assert (verdict.decision, verdict.why) == (
+        SchedulerDecision.PAUSE,
+        "it gives way to a trial that is further behind",
+    )
     assert scheduler.choose(sweep) is second
     sweep.start(second)
     sweep.report(scheduler, second, result(2))
@@ -96,7 +99,7 @@ def test_in_step_all_wait_and_the_best_save_before_the_worst_take_over() -> None
     sweep, scheduler = still(), pbt(synch=True)
     trials = started(sweep, scheduler, 4, lr=4)
     for trial in trials[:3]:
-        assert sweep.report(scheduler, trial, result(2, -trial.number)).decision is Decision.PAUSE
+        assert sweep.report(scheduler, trial, result(2, -trial.number)).decision is SchedulerDecision.PAUSE
     assert scheduler.choose(sweep) is None
     verdict = sweep.report(scheduler, trials[3], result(2, 5.0))
     assert verdict.why == "all trials came to training_iteration 2; they go on in turn"
@@ -137,7 +140,7 @@ def test_credit_reaches_to_the_next_perturbation() -> None:
                 trial = rng.choice(running)
                 for left in range(scheduler.credit(sweep, trial), 0, -1):
                     verdict = sweep.report(scheduler, trial, result(trial.iteration + 1, rng.random()))
-                    assert left == 1 or verdict.decision is Decision.CONTINUE
+                    assert left == 1 or verdict.decision is SchedulerDecision.CONTINUE
             chosen = scheduler.choose(sweep)
             if chosen is not None:
                 sweep.start(chosen)
@@ -207,7 +210,7 @@ def test_missing_attributes_are_refused_unless_allowed() -> None:
     assert caught.value.hint == "report it, or pass require_attrs=False; reported were loss, training_iteration"
     lenient = pbt(require_attrs=False)
     (trial,) = started(sweep, lenient, 1, lr=4)
-    assert lenient.on_result(sweep, trial, {"training_iteration": 1}).decision is Decision.CONTINUE
+    assert lenient.on_result(sweep, trial, {"training_iteration": 1}).decision is SchedulerDecision.CONTINUE
 
 
 @pytest.mark.parametrize(
@@ -235,7 +238,7 @@ def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> Non
 def test_while_more_trials_come_each_gets_its_turn_before_any_goes_on(synch: bool) -> None:
     sweep, scheduler = FakeSweep(), pbt(synch=synch)
     (first,) = started(sweep, scheduler, 1, lr=4)
-    assert sweep.report(scheduler, first, result(2)).decision is Decision.PAUSE
+    assert sweep.report(scheduler, first, result(2)).decision is SchedulerDecision.PAUSE
     assert scheduler.choose(sweep) is None  # room for a new one
     second = sweep.add({"lr": 1})
     scheduler.on_add(sweep, second)

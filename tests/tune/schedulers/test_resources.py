@@ -9,11 +9,11 @@ import pytest
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
 from windlass.tune.schedulers import (
-    Decision,
     DistributeResources,
     DistributeResourcesToTopJob,
     MedianStoppingRule,
     ResourceChangingScheduler,
+    SchedulerDecision,
 )
 from windlass.tune.trial import Resources, Trial, TrialStatus
 
@@ -37,13 +37,13 @@ def test_free_cpus_are_shared_and_other_resources_stay() -> None:
     sweep.capacity = {"CPU": 8.0}
     trials = started(sweep, scheduler, 3)
     verdict = sweep.report(scheduler, trials[0], result(1))
-    assert verdict.decision is Decision.NOOP
+    assert verdict.decision is SchedulerDecision.NOOP
     assert trials[0].resources.bundles == ({"CPU": 3.0, "TPU": 4.0},)
     assert trials[0].status is TrialStatus.PAUSED
     assert scheduler.choose(sweep) is trials[0]
-    assert sweep.report(scheduler, trials[1], result(1)).decision is Decision.NOOP
-    assert sweep.report(scheduler, trials[2], result(1)).decision is Decision.NOOP
-    assert sweep.report(scheduler, trials[2], result(2)).decision is Decision.CONTINUE
+    assert sweep.report(scheduler, trials[1], result(1)).decision is SchedulerDecision.NOOP
+    assert sweep.report(scheduler, trials[2], result(1)).decision is SchedulerDecision.NOOP
+    assert sweep.report(scheduler, trials[2], result(2)).decision is SchedulerDecision.CONTINUE
 
 
 def test_the_best_gets_everything() -> None:
@@ -57,7 +57,7 @@ def test_the_best_gets_everything() -> None:
     for trial in trials:
         sweep.report(scheduler, trial, result(1, trial.number))
     scheduler.resources_allocation_function = DistributeResourcesToTopJob(reserve_resources={"CPU": 2})
-    assert sweep.report(scheduler, trials[0], result(2, 0.5)).decision is Decision.CONTINUE
+    assert sweep.report(scheduler, trials[0], result(2, 0.5)).decision is SchedulerDecision.CONTINUE
     sweep.report(scheduler, trials[1], result(2, 1.0))
     assert trials[1].resources.bundles == ({"CPU": 6.0, "TPU": 4.0},)
 
@@ -68,17 +68,17 @@ def test_a_function_may_return_any_shape_or_nothing() -> None:
     )
     sweep, scheduler = FakeSweep(), ResourceChangingScheduler(resources_allocation_function=lambda *_: next(shapes))
     (trial,) = started(sweep, scheduler, 1)
-    assert sweep.report(scheduler, trial, result(1)).decision is Decision.CONTINUE
-    assert sweep.report(scheduler, trial, result(2)).decision is Decision.CONTINUE  # the same but for a zero
+    assert sweep.report(scheduler, trial, result(1)).decision is SchedulerDecision.CONTINUE
+    assert sweep.report(scheduler, trial, result(2)).decision is SchedulerDecision.CONTINUE  # the same but for a zero
     verdict = sweep.report(scheduler, trial, result(3))
-    assert verdict.decision is Decision.NOOP
+    assert verdict.decision is SchedulerDecision.NOOP
     assert trial.resources.bundles == ({"GPU": 1.0},)
 
 
 def test_an_unknown_capacity_changes_nothing() -> None:
     sweep, scheduler = FakeSweep(), ResourceChangingScheduler()
     (trial,) = started(sweep, scheduler, 1)
-    assert sweep.report(scheduler, trial, result(1)).decision is Decision.CONTINUE
+    assert sweep.report(scheduler, trial, result(1)).decision is SchedulerDecision.CONTINUE
 
 
 def test_trials_must_begin_alike() -> None:

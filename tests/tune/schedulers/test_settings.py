@@ -25,7 +25,7 @@ from windlass.tune.schedulers import (
     PopulationBasedTrainingReplay,
     PromotionASHA,
     ResourceChangingScheduler,
-    Scheduler,
+    SweepScheduler,
     check_pairing,
     create_scheduler,
     from_settings,
@@ -70,7 +70,7 @@ EACH: list[Any] = [
 
 
 @pytest.mark.parametrize("scheduler", EACH, ids=lambda one: type(one).__name__)
-def test_it_is_made_again_from_its_json(scheduler: Scheduler) -> None:
+def test_it_is_made_again_from_its_json(scheduler: SweepScheduler) -> None:
     told: Mapping[str, Any] = json.loads(json.dumps(scheduler.settings()))
     again = from_settings(told)
     assert type(again) is type(scheduler)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import UsageError
-from windlass.tune.searchers import BasicVariantGenerator, Goal, Nothing, QuasiRandom, Suggestion
+from windlass.tune.searchers import BasicVariantGenerator, NoSuggestion, Objectives, QuasiRandom, Suggestion
 from windlass.tune.space import choice, grid_search, loguniform, randint, sample_from, uniform
 
 SPACE = {"a": grid_search([1, 2]), "b": randint(0, 1000), "c": {"d": uniform(0, 1)}}
 
 
 def opened(searcher: Any, space: dict[str, Any] | None = None, *, num_samples: int = 4, seed: int = 1) -> Any:
-    searcher.open(space=SPACE if space is None else space, goal=Goal(), seed=seed, num_samples=num_samples)
+    searcher.open(space=SPACE if space is None else space, objectives=Objectives(), seed=seed, num_samples=num_samples)
     return searcher
 
 
@@ -23,7 +23,7 @@ def suggested(searcher: Any) -> list[Suggestion]:
     made: list[Suggestion] = []
     for number in count():
         suggestion = searcher.suggest(number)
-        if suggestion is Nothing.EVER:
+        if suggestion is NoSuggestion.FINISHED:
             return made
         assert isinstance(suggestion, Suggestion)
         searcher.on_suggested(number, suggestion)
@@ -99,7 +99,7 @@ def test_not_more_than_so_many_at_once() -> None:
     searcher = opened(BasicVariantGenerator(max_concurrent=2))
     for number in range(2):
         searcher.on_suggested(number, searcher.suggest(number))
-    assert searcher.suggest(2) is Nothing.NOW
+    assert searcher.suggest(2) is NoSuggestion.NOT_YET
     searcher.on_complete(0, None)
     assert isinstance(searcher.suggest(2), Suggestion)
 
@@ -114,11 +114,11 @@ def test_random_search_learns_nothing_and_says_so() -> None:
 def test_no_library_is_loaded_for_random_search() -> None:
     code = """if True:
         import sys
-        from windlass.tune.searchers import BasicVariantGenerator, Goal
+        from windlass.tune.searchers import BasicVariantGenerator, Objectives
         from windlass.tune.space import loguniform, grid_search, choice
         searcher = BasicVariantGenerator()
         space = {"x": loguniform(1, 2), "y": grid_search([1]), "z": choice([1, 2])}
-        searcher.open(space=space, goal=Goal(), seed=0, num_samples=2)
+        searcher.open(space=space, objectives=Objectives(), seed=0, num_samples=2)
         searcher.suggest(1)
         heavy = {"numpy", "pandas", "optuna", "scipy", "ray", "cloudpickle", "statistics"}
         sys.exit(f"loaded {heavy & set(sys.modules)}" if heavy & set(sys.modules) else 0)"""

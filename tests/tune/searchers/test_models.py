@@ -17,22 +17,22 @@ from windlass.tune.searchers import (
     CMAES,
     NSGA2,
     TPE,
-    Goal,
+    Objectives,
     OptunaSearch,
     Suggestion,
     TuneBOHB,
     create_searcher,
-    own_goal,
+    own_objectives,
 )
 from windlass.tune.searchers.missing import library
 from windlass.tune.space import SpaceError, choice, grid_search, randint, uniform
 
-MIN = Goal(metrics=("loss",), is_max=(False,))
+MIN = Objectives(metrics=("loss",), is_max=(False,))
 BOX: dict[str, Any] = {"x": uniform(-5, 5), "y": uniform(-5, 5)}
 
 
-def opened(searcher: Any, space: dict[str, Any] | None = None, *, goal: Goal = MIN, seed: int = 1) -> Any:
-    searcher.open(space=BOX if space is None else space, goal=goal, seed=seed, num_samples=-1)
+def opened(searcher: Any, space: dict[str, Any] | None = None, *, objectives: Objectives = MIN, seed: int = 1) -> Any:
+    searcher.open(space=BOX if space is None else space, objectives=objectives, seed=seed, num_samples=-1)
     return searcher
 
 
@@ -55,9 +55,9 @@ def hill(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("make", [TPE, CMAES, BOHB, lambda: NSGA2(population_size=8), OptunaSearch])
-@pytest.mark.parametrize(("goal", "score"), [(MIN, bowl), (Goal(metrics=("loss",), is_max=(True,)), hill)])
-def test_they_come_nearer(make: Any, goal: Goal, score: Any) -> None:
-    configs = search(opened(make(), goal=goal), 60, score)
+@pytest.mark.parametrize(("objectives", "score"), [(MIN, bowl), (Objectives(metrics=("loss",), is_max=(True,)), hill)])
+def test_they_come_nearer(make: Any, objectives: Objectives, score: Any) -> None:
+    configs = search(opened(make(), objectives=objectives), 60, score)
     far, near = (mean(bowl(config)["loss"] for config in part) for part in (configs[:10], configs[-10:]))
     assert near < far * 0.7
 
@@ -126,7 +126,7 @@ def test_a_grid_is_not_searched() -> None:
 
 def test_a_metric_is_needed() -> None:
     with pytest.raises(UsageError, match="TPE learns from results, and no metric is named"):
-        opened(TPE(), goal=Goal())
+        opened(TPE(), objectives=Objectives())
 
 
 def test_misspelt_options_are_refused() -> None:
@@ -137,10 +137,10 @@ def test_misspelt_options_are_refused() -> None:
 
 
 def test_one_goal_searchers_refuse_two() -> None:
-    two = Goal(metrics=("a", "b"), is_max=(False, False))
+    two = Objectives(metrics=("a", "b"), is_max=(False, False))
     for searcher in (CMAES(), BOHB()):
-        with pytest.raises(UsageError, match="has one goal, not 2: a, b"):
-            opened(searcher, goal=two)
+        with pytest.raises(UsageError, match="optimizes one metric, not 2: a, b"):
+            opened(searcher, objectives=two)
 
 
 # ------------------------------------------------------------------------------------------------- OptunaSearch, BOHB
@@ -152,8 +152,8 @@ def test_optuna_search_takes_distributions_of_optuna() -> None:
         "k": optuna.distributions.IntDistribution(1, 9, step=4),
         "c": optuna.distributions.CategoricalDistribution(["a", 2, None]),
     }
-    searcher = opened(OptunaSearch(space, metric="loss", mode="max"), {"base": 7}, goal=Goal())
-    assert searcher.goal == Goal(metrics=("loss",), is_max=(True,))
+    searcher = opened(OptunaSearch(space, metric="loss", mode="max"), {"base": 7}, objectives=Objectives())
+    assert searcher.objectives == Objectives(metrics=("loss",), is_max=(True,))
     for config in search(searcher, 30, lambda config: {"loss": config["k"]}):
         assert config["base"] == 7
         assert round((config["m"]["x"] - 1) / 0.3, 6) in (0, 1, 2, 3)
@@ -226,7 +226,7 @@ def test_tune_bohb_has_rays_arguments() -> None:
     searcher = opened(
         TuneBOHB({"x": uniform(0, 1)}, {"random_fraction": 0.5}, metric="loss", mode="min", seed=3),
         {"k": 1},
-        goal=Goal(),
+        objectives=Objectives(),
     )
     assert set(searcher.suggest(0).config) == {"x", "k"}
     with pytest.raises(UsageError, match="has no option `bandwidth_factor`"):
@@ -239,7 +239,7 @@ def test_tune_bohb_has_rays_arguments() -> None:
 def test_searchers_have_short_names() -> None:
     assert type(create_searcher("random")).__name__ == "BasicVariantGenerator"
     assert type(create_searcher("TPE", metric="loss", mode="min", n_startup_trials=3)).__name__ == "TPE"
-    assert own_goal(create_searcher("optuna", metric="loss", mode="min")) == MIN
+    assert own_objectives(create_searcher("optuna", metric="loss", mode="min")) == MIN
     with pytest.raises(UsageError) as caught:
         create_searcher("optnua")
     assert (caught.value.message, caught.value.hint) == ("there is no searcher `optnua`", "did you mean `optuna`?")

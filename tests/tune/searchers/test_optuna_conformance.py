@@ -28,7 +28,7 @@ from windlass.tune.searchers import (
     NSGA3,
     TPE,
     BasicVariantGenerator,
-    Goal,
+    Objectives,
     OptunaSearch,
     QuasiRandom,
     Suggestion,
@@ -64,12 +64,12 @@ class Replaying(BaseSampler):
 
     def _open(self, study: Study, space: dict[str, BaseDistribution]) -> Any:
         searcher = self._make()
-        goal = Goal(
+        objectives = Objectives(
             metrics=tuple(f"m{number}" for number in range(len(study.directions))),
             is_max=tuple(direction == StudyDirection.MAXIMIZE for direction in study.directions),
         )
         try:
-            searcher.open(space=as_space(space), goal=goal, seed=1, num_samples=-1)
+            searcher.open(space=as_space(space), objectives=objectives, seed=1, num_samples=-1)
         except UsageError as error:
             raise ValueError(error.message) from error
         return searcher

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.tune.searchers import Goal
+from windlass.tune.searchers import Objectives
 from windlass.tune.searchers.pareto import crowding, fronts, hypervolume, is_better, losses, pareto_front
 
 POINTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 6)), max_size=20)
@@ -50,10 +50,10 @@ def test_hypervolume_agrees_with_optunas() -> None:
 
 
 def test_losses_turn_what_is_to_grow() -> None:
-    goal = Goal(metrics=("a", "b"), is_max=(False, True))
-    assert losses(goal, {"a": 1, "b": 2}) == (1.0, -2.0)
-    assert losses(goal, {"a": 1}) is None
-    assert losses(goal, {"a": 1, "b": math.nan}) is None
+    objectives = Objectives(metrics=("a", "b"), is_max=(False, True))
+    assert losses(objectives, {"a": 1, "b": 2}) == (1.0, -2.0)
+    assert losses(objectives, {"a": 1}) is None
+    assert losses(objectives, {"a": 1, "b": math.nan}) is None
 
 
 def test_the_ends_of_a_front_are_lonely() -> None:

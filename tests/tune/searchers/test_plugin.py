@@ -5,11 +5,19 @@ from typing import Any
 import pytest
 
 from windlass.core.errors import PreconditionError, UsageError
-from windlass.tune.searchers import Goal, Nothing, Suggestion, as_searcher, own_goal, searcher_from, searcher_settings
+from windlass.tune.searchers import (
+    NoSuggestion,
+    Objectives,
+    Suggestion,
+    as_searcher,
+    own_objectives,
+    searcher_from,
+    searcher_settings,
+)
 from windlass.tune.searchers.plugin import Searcher
 from windlass.tune.space import uniform
 
-GOAL = Goal(metrics=("loss",), is_max=(False,))
+GOAL = Objectives(metrics=("loss",), is_max=(False,))
 
 
 class Counting:
@@ -56,7 +64,7 @@ class Learning(Searcher):
 
 def opened(plugin: Any, space: Any = None, num_samples: int = -1) -> Any:
     searcher = as_searcher(plugin)
-    searcher.open(space=space or {}, goal=GOAL, seed=0, num_samples=num_samples)
+    searcher.open(space=space or {}, objectives=GOAL, seed=0, num_samples=num_samples)
     return searcher
 
 
@@ -69,7 +77,7 @@ def test_three_methods_make_a_searcher() -> None:
         assert searcher.suggest(number) == suggestion
         assert suggestion.config == {"constant": 7, "x": number + 1}
         searcher.on_suggested(number, suggestion)
-    assert searcher.suggest(2) is Nothing.NOW
+    assert searcher.suggest(2) is NoSuggestion.NOT_YET
     searcher.on_result(0, {"loss": 3.0})
     searcher.on_complete(0, {"loss": 2.0})
     searcher.on_complete(1, None)
@@ -78,7 +86,7 @@ def test_three_methods_make_a_searcher() -> None:
     ]  # fmt: skip
     for number in range(2, 5):
         searcher.on_suggested(number, searcher.suggest(number))
-    assert searcher.suggest(5) is Nothing.EVER
+    assert searcher.suggest(5) is NoSuggestion.FINISHED
 
 
 def test_a_plug_in_gets_metric_mode_and_space() -> None:
@@ -106,7 +114,7 @@ def test_one_that_answers_otherwise_is_told_the_points() -> None:
 
 
 def test_num_samples_counts() -> None:
-    assert opened(Counting(), num_samples=1).suggest(1) is Nothing.EVER
+    assert opened(Counting(), num_samples=1).suggest(1) is NoSuggestion.FINISHED
 
 
 def test_a_searcher_object_of_ray_is_one(need: Any) -> None:
@@ -116,7 +124,7 @@ def test_a_searcher_object_of_ray_is_one(need: Any) -> None:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     theirs = OptunaSearch({"x": optuna.distributions.FloatDistribution(0, 1)}, metric="loss", mode="min", seed=1)
-    assert own_goal(as_searcher(theirs)) == GOAL
+    assert own_objectives(as_searcher(theirs)) == GOAL
     searcher = opened(theirs)
     for number in range(20):
         suggestion = searcher.suggest(number)

@@ -10,10 +10,10 @@ import pytest
 
 from tests.tune.sweeps import here, quiet
 from windlass import tune
-from windlass.tune.searchers import Goal, as_searcher
+from windlass.tune.searchers import Objectives, as_searcher
 from windlass.tune.searchers.ray_space import ray_space
 
-GOAL = Goal(metrics=("loss",), is_max=(False,))
+GOAL = Objectives(metrics=("loss",), is_max=(False,))
 DRAWN: dict[str, tuple[Any, ...]] = {
     "uniform": (1, 9),
     "quniform": (0, 1, 0.25),
@@ -197,7 +197,7 @@ def test_what_was_drawn_is_what_tables_show(tmp_path: Path) -> None:
 def test_a_plug_in_is_told_metric_mode_and_the_number_of_samples() -> None:
     plugin = whole_spaces()
     searcher = as_searcher(plugin)
-    searcher.open(space=SPACE, goal=GOAL, seed=0, num_samples=9)
+    searcher.open(space=SPACE, objectives=GOAL, seed=0, num_samples=9)
     assert (plugin.metric, plugin.mode, plugin.spec) == ("loss", "min", {"num_samples": 9})
 
 

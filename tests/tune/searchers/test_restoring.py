@@ -18,8 +18,8 @@ from windlass.tune.searchers import (
     NSGA3,
     TPE,
     ConcurrencyLimiter,
-    Goal,
-    Nothing,
+    NoSuggestion,
+    Objectives,
     OptunaSearch,
     Repeater,
     Suggestion,
@@ -43,8 +43,8 @@ SPACE: dict[str, Any] = {
     "z": qloguniform(0.1, 10, 0.1), "w": sample_from("config.k * 2"), "c": choice(["a", (1, 2), None]),
     "o": choice([{"kind": "sgd", "m": uniform(0, 1)}, {"kind": "adam", "b": uniform(0.5, 1)}]),
 }  # fmt: skip
-GOAL = Goal(metrics=("loss",), is_max=(False,))
-TWO = Goal(metrics=("loss", "size"), is_max=(False, True))
+GOAL = Objectives(metrics=("loss",), is_max=(False,))
+TWO = Objectives(metrics=("loss", "size"), is_max=(False, True))
 
 
 def loss(config: dict[str, Any]) -> dict[str, Any]:
@@ -74,9 +74,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def opened(make: Callable[[], Any], space: dict[str, Any], goal: Goal = GOAL, seed: int = 3) -> Any:
+def opened(make: Callable[[], Any], space: dict[str, Any], objectives: Objectives = GOAL, seed: int = 3) -> Any:
     searcher = make()
-    searcher.open(space=space, goal=goal, seed=seed, num_samples=-1)
+    searcher.open(space=space, objectives=objectives, seed=seed, num_samples=-1)
     return searcher
 
 
@@ -90,7 +90,7 @@ def live(searcher: Any, num_trials: int, seed: int, score: Callable[[dict[str, A
     running: dict[int, dict[str, Any]] = {}
     number = 0
     while number < num_trials:
-        suggestion = searcher.suggest(number) if len(running) < 3 else Nothing.NOW
+        suggestion = searcher.suggest(number) if len(running) < 3 else NoSuggestion.NOT_YET
         if isinstance(suggestion, Suggestion):
             if chance.random() < 0.5:
                 searcher.suggest(number + 1)
@@ -116,11 +116,13 @@ def retell(searcher: Any, story: Story) -> None:
         (searcher.on_suggested if what == "suggested" else searcher.on_complete)(number, value)
 
 
-def check_exact(make: Callable[[], Any], space: dict[str, Any], goal: Goal, score: Any, *, num: int = 30) -> None:
-    story = live(opened(make, space, goal), num, 7, score)
+def check_exact(
+    make: Callable[[], Any], space: dict[str, Any], objectives: Objectives, score: Any, *, num: int = 30
+) -> None:
+    story = live(opened(make, space, objectives), num, 7, score)
     asks = [index for index, (what, *_) in enumerate(story) if what == "suggested"]
     for cut in asks[:: max(len(asks) // 5, 1)]:
-        restored = opened(make, space, goal)
+        restored = opened(make, space, objectives)
         retell(restored, story[:cut])
         for what, number, value in story[cut : cut + 9]:
             if what == "suggested":

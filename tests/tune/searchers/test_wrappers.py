@@ -10,16 +10,16 @@ from windlass.tune.searchers import (
     TPE,
     BasicVariantGenerator,
     ConcurrencyLimiter,
-    Goal,
-    Nothing,
+    NoSuggestion,
+    Objectives,
     Repeater,
     Suggestion,
 )
 from windlass.tune.searchers.defaults import SearcherDefaults
-from windlass.tune.searchers.repeating import TRIAL_INDEX
+from windlass.tune.searchers.repeater import TRIAL_INDEX
 from windlass.tune.space import uniform
 
-GOAL = Goal(metrics=("loss",), is_max=(False,))
+GOAL = Objectives(metrics=("loss",), is_max=(False,))
 
 
 class Recording(SearcherDefaults):
@@ -39,7 +39,7 @@ class Recording(SearcherDefaults):
 
 
 def opened(searcher: Any, num_samples: int = -1) -> Any:
-    searcher.open(space={"x": uniform(0, 1)}, goal=GOAL, seed=1, num_samples=num_samples)
+    searcher.open(space={"x": uniform(0, 1)}, objectives=GOAL, seed=1, num_samples=num_samples)
     return searcher
 
 
@@ -57,11 +57,11 @@ def test_the_limiter_says_now_while_enough_are_alive() -> None:
     inner = Recording()
     searcher = opened(ConcurrencyLimiter(inner, 2))
     start(searcher, 0, 1)
-    assert searcher.suggest(2) is Nothing.NOW
+    assert searcher.suggest(2) is NoSuggestion.NOT_YET
     searcher.on_complete(1, {"loss": 1})
     assert inner.told == [(1, {"loss": 1})]
     start(searcher, 2)
-    assert searcher.suggest(3) is Nothing.NOW
+    assert searcher.suggest(3) is NoSuggestion.NOT_YET
 
 
 def test_what_is_asked_ahead_counts_as_alive() -> None:
@@ -69,7 +69,7 @@ def test_what_is_asked_ahead_counts_as_alive() -> None:
     start(searcher, 0)
     assert isinstance(searcher.suggest(1), Suggestion)
     assert isinstance(searcher.suggest(1), Suggestion)
-    assert searcher.suggest(2) is Nothing.NOW
+    assert searcher.suggest(2) is NoSuggestion.NOT_YET
 
 
 def test_a_batch_is_told_together_and_then_comes_the_next() -> None:
@@ -78,7 +78,7 @@ def test_a_batch_is_told_together_and_then_comes_the_next() -> None:
     start(searcher, 0, 1)
     searcher.on_complete(1, {"loss": 1})
     assert inner.told == []
-    assert searcher.suggest(2) is Nothing.NOW
+    assert searcher.suggest(2) is NoSuggestion.NOT_YET
     searcher.on_complete(0, None)
     assert inner.told == [(1, {"loss": 1}), (0, None)]
     start(searcher, 2, 3)
@@ -117,7 +117,7 @@ def test_the_limiter_behaves_as_rays(need: Any) -> None:
                 rays.on_trial_complete(str(done), {"loss": done})
             else:
                 one, other = ours.suggest(number), rays.suggest(str(number))
-                assert (one is Nothing.NOW) == (other is None)
+                assert (one is NoSuggestion.NOT_YET) == (other is None)
                 if isinstance(one, Suggestion):
                     ours.on_suggested(number, one)
                     live.append(number)

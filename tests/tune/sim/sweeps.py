@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from windlass.record.frames import Record
-from windlass.testing.virtual_trials import Curve, TrialError, VirtualExecutor, VirtualWorld
+from windlass.testing.virtual_trials import Curve, VirtualExecutor, VirtualTrialError, VirtualWorld
 from windlass.tune.controller.controller import Controller, HeadOutcome
 from windlass.tune.controller.journal.stream import JournalStream
 from windlass.tune.controller.journal.writer import HeadJournal
 from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
-from windlass.tune.schedulers import FIFO, Scheduler
+from windlass.tune.schedulers import FIFO, SweepScheduler
 from windlass.tune.searchers.basic_variant import BasicVariantGenerator
-from windlass.tune.searchers.protocol import Goal, Searcher
+from windlass.tune.searchers.protocol import Objectives, SearchAlgorithm
 from windlass.tune.space.primitives import uniform
 from windlass.tune.trial import Metrics
 
@@ -36,7 +36,7 @@ class Rising:
     def step(self, state: float, config: Mapping[str, Any], iteration: int) -> tuple[float, Metrics]:
         x = float(config["x"])
         if x < self._fails_below and iteration == 3:
-            raise TrialError(f"x is {x}")
+            raise VirtualTrialError(f"x is {x}")
         state += x * (1.0 - 0.05 * iteration) + 0.3 * float(config["y"])
         return state, {"score": state, "done": iteration >= self._num_steps}
 
@@ -45,7 +45,11 @@ SPACE = {"x": uniform(0.0, 1.0), "y": uniform(0.0, 1.0)}
 
 
 def settings(**more: Any) -> SweepSettings:
-    given: dict[str, Any] = {"name": "sim", "goal": Goal(metrics=("score",), is_max=(True,)), "num_samples": 8}
+    given: dict[str, Any] = {
+        "name": "sim",
+        "objectives": Objectives(metrics=("score",), is_max=(True,)),
+        "num_samples": 8,
+    }
     return SweepSettings(**{**given, **more})
 
 
@@ -72,8 +76,8 @@ class Sweep:
 
     folder: Path
     world: VirtualWorld
-    scheduler: Callable[[], Scheduler] = FIFO
-    searcher: Callable[[], Searcher] = BasicVariantGenerator
+    scheduler: Callable[[], SweepScheduler] = FIFO
+    searcher: Callable[[], SearchAlgorithm] = BasicVariantGenerator
     stopper: Callable[[], Any] = lambda: None
     settings: SweepSettings = field(default_factory=settings)
     on_turn: Callable[[Controller], None] | None = None

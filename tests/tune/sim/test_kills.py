@@ -16,7 +16,7 @@ from windlass.tune.schedulers import (
     MedianStoppingRule,
     PopulationBasedTraining,
     PromotionASHA,
-    Scheduler,
+    SweepScheduler,
 )
 from windlass.tune.space.primitives import uniform
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.sim
 TIME: dict[str, Any] = {"time_attr": "training_iteration"}
 
 
-def _pbt(*, synch: bool) -> Scheduler:
+def _pbt(*, synch: bool) -> SweepScheduler:
     return PopulationBasedTraining(
         **TIME, perturbation_interval=2, hyperparam_mutations={"x": uniform(0.0, 1.0)}, synch=synch
     )
 
 
-SCHEDULERS: dict[str, Callable[[], Scheduler]] = {
+SCHEDULERS: dict[str, Callable[[], SweepScheduler]] = {
     "fifo": FIFO,
     "asha": lambda: AsyncHyperBandScheduler(**TIME, max_t=9, reduction_factor=2),
     "promotion": lambda: PromotionASHA(**TIME, max_t=9, reduction_factor=2),
@@ -42,7 +42,9 @@ SCHEDULERS: dict[str, Callable[[], Scheduler]] = {
 }
 
 
-def _sweep(folder: Path, scheduler: Callable[[], Scheduler], *, num_slots: int = 2, outlives: bool = True) -> Sweep:
+def _sweep(
+    folder: Path, scheduler: Callable[[], SweepScheduler], *, num_slots: int = 2, outlives: bool = True
+) -> Sweep:
     return Sweep(
         folder=folder,
         world=world(1, num_slots, Rising(5), outlives_heads=outlives, checkpoint_every=2),

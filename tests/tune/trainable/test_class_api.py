@@ -10,7 +10,7 @@ import pytest
 
 from windlass.core.errors import PreconditionError, UsageError
 from windlass.tune.trainable import Checkpoint, Trainable
-from windlass.tune.trainable.abilities import can_save, check_trainable, is_class
+from windlass.tune.trainable.capabilities import can_save, check_trainable, is_class
 
 
 class Adder(Trainable):
@@ -142,7 +142,7 @@ def test_reset_begins_anew_only_where_the_class_can() -> None:
     assert (cannot.iteration, cannot.config) == (1, {})
 
 
-def test_abilities_are_known_before_anything_starts() -> None:
+def test_capabilities_are_known_before_anything_starts() -> None:
     assert [can_save(cls) for cls in (Adder, First, Silent)] == [True, True, False]
     assert can_save(lambda config: None)
     assert is_class(Adder)

@@ -13,7 +13,7 @@ import pytest
 from windlass.core.errors import UsageError
 from windlass.testing.sample_trainables import Counter, act
 from windlass.tune.trainable import get_checkpoint, get_context, report, session
-from windlass.tune.trainable.carrying import carry, load
+from windlass.tune.trainable.serialization import deserialize, serialize
 
 
 @pytest.mark.parametrize(
@@ -35,22 +35,22 @@ def module_function(config: dict[str, Any]) -> None:
 
 
 def test_what_is_importable_travels_by_name() -> None:
-    assert carry(act) == {"import": "windlass.testing.sample_trainables:act"}
-    assert load(carry(Counter)) is Counter
-    assert carry(module_function)["import"].endswith("test_session:module_function")
+    assert serialize(act) == {"import": "windlass.testing.sample_trainables:act"}
+    assert deserialize(serialize(Counter)) is Counter
+    assert serialize(module_function)["import"].endswith("test_session:module_function")
 
 
 def test_what_is_not_importable_travels_as_it_is() -> None:
     factor = 3
-    found: Any = load(json.loads(json.dumps(carry(lambda config: config["x"] * factor))))
+    found: Any = deserialize(json.loads(json.dumps(serialize(lambda config: config["x"] * factor))))
     assert found({"x": 2}) == 6
 
     class Local(Counter):
         pass
 
-    made: Any = load(carry(Local))
+    made: Any = deserialize(serialize(Local))
     assert made.__name__ == "Local"
-    partial: Any = load(carry(functools.partial(act, {"num": 0})))
+    partial: Any = deserialize(serialize(functools.partial(act, {"num": 0})))
     assert partial.func is act
 
 
@@ -58,14 +58,14 @@ def test_functions_of_scripts_travel_as_they_are(monkeypatch: pytest.MonkeyPatch
     names: dict[str, Any] = {"__name__": "__main__"}
     exec("def f(config): return helper(config)\ndef helper(config): return config['x'] + 1", names)
     monkeypatch.setitem(vars(sys.modules["__main__"]), "f", names["f"])
-    assert "pickle" in carry(names["f"])
-    found: Any = load(carry(names["f"]))
+    assert "pickle" in serialize(names["f"])
+    found: Any = deserialize(serialize(names["f"]))
     assert found({"x": 1}) == 2
 
 
 def test_what_cannot_travel_says_why(tmp_path: Path) -> None:
     with (tmp_path / "x").open("w") as file, pytest.raises(UsageError) as refused:
-        carry(lambda config: file.write("x"))
+        serialize(lambda config: file.write("x"))
     assert refused.value.code == "not-serialisable"
 
 

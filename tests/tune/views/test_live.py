@@ -208,7 +208,7 @@ class Head:
         copy = Journal()
         copy.records = self._journal.records[:num_records]
         history = copy.history
-        is_max = history.goal.is_max[:1] == (True,)
+        is_max = history.objectives.is_max[:1] == (True,)
         trials = {}
         for found in history.trials.values():
             values = [report.metrics.get("loss") for report in found.reports]

@@ -150,8 +150,8 @@ def best_lines(handle: SweepHandle, best: TrialHistory, metric: str) -> Iterator
     from windlass.tune.executors.runs import overrides_of, read_trial_template  # lazy: only this page
     from windlass.tune.sweep.record import RECORD, read_record
 
-    goal = handle.history.goal.metrics
-    name = metric or (goal[0] if goal else "")
+    metrics = handle.history.objectives.metrics
+    name = metric or (metrics[0] if metrics else "")
     value = (best.last or {}).get(name)
     shown = number(value) if isinstance(value, int | float) else value
     yield f"trial {best.id}  {name} {shown}  at iteration {best.iteration}"

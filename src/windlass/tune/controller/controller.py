@@ -52,8 +52,8 @@ from windlass.tune.executors.protocol import (
     Work,
 )
 from windlass.tune.folder import SweepFolder
-from windlass.tune.schedulers.protocol import Scheduler
-from windlass.tune.searchers.protocol import Searcher
+from windlass.tune.schedulers.protocol import SweepScheduler
+from windlass.tune.searchers.protocol import SearchAlgorithm
 from windlass.tune.stoppers.protocol import Stopper
 
 __all__ = ["Controller", "HeadOutcome"]
@@ -100,8 +100,8 @@ class Controller:
         *,
         settings: SweepSettings,
         space: Mapping[str, Any],
-        searcher: Searcher,
-        scheduler: Scheduler,
+        searcher: SearchAlgorithm,
+        scheduler: SweepScheduler,
         executor: Executor,
         work: Work,
         folder: Path | str,
@@ -228,13 +228,16 @@ class Controller:
     def _begin_with(self, beginning: SweepOrigin | None, extension: Extension) -> SweepSettings:
         """Open the searcher for the sweep as it is now; returns the settings with which it began."""
         original = self.settings
-        fill_in_metric(self._scheduler, original.goal if beginning is None else beginning.settings.goal)
+        fill_in_metric(self._scheduler, original.objectives if beginning is None else beginning.settings.objectives)
         if beginning is not None:
             beginning.check(self._scheduler, self._searcher)
             original = beginning.original
             self.settings = beginning.extended(extension)
         self._searcher.open(
-            space=self._space, goal=self.settings.goal, seed=self.settings.seed, num_samples=self.settings.num_samples
+            space=self._space,
+            objectives=self.settings.objectives,
+            seed=self.settings.seed,
+            num_samples=self.settings.num_samples,
         )
         return original
 

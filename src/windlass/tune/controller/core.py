@@ -41,15 +41,15 @@ from windlass.tune.executors.protocol import (
     SlotJoined,
     SlotLost,
 )
-from windlass.tune.schedulers.protocol import Decision, Scheduler, Verdict
-from windlass.tune.searchers.protocol import Searcher
+from windlass.tune.schedulers.protocol import SchedulerDecision, SweepScheduler, Verdict
+from windlass.tune.searchers.protocol import SearchAlgorithm
 from windlass.tune.stoppers.protocol import Stopper
 from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Trial, TrialStatus
 
 __all__ = ["Core"]
 
 Data = dict[str, Any]
-_CONTINUE, _RUNNING = Decision.CONTINUE, TrialStatus.RUNNING
+_CONTINUE, _RUNNING = SchedulerDecision.CONTINUE, TrialStatus.RUNNING
 _STOPPED = "the stop condition holds"
 
 
@@ -69,7 +69,12 @@ class Core:
     """
 
     def __init__(
-        self, settings: SweepSettings, *, searcher: Searcher, scheduler: Scheduler, stopper: Stopper | None = None
+        self,
+        settings: SweepSettings,
+        *,
+        searcher: SearchAlgorithm,
+        scheduler: SweepScheduler,
+        stopper: Stopper | None = None,
     ) -> None:
         self.settings = settings
         self.state = SweepState(settings)
@@ -325,10 +330,10 @@ class Core:
         is_running = trial.status is _RUNNING
         if decision is not _CONTINUE:
             data.update(decision=decision.value, by=by, why=verdict.why)
-            if decision is Decision.STOP and is_running:
+            if decision is SchedulerDecision.STOP and is_running:
                 self._stop(trial, verdict.why, halts=by != "trial")
                 return
-        if decision is Decision.PAUSE and is_running:
+        if decision is SchedulerDecision.PAUSE and is_running:
             self.state.pause(trial, verdict.why)
         elif is_running:
             self._answer(trial, open_attempt)
@@ -340,9 +345,9 @@ class Core:
         if self.stopper is not None:
             says = bool(self.stopper(trial.id, metrics))
             if (self.told.get("by") == "stopper") if self.told is not None else says:
-                return Verdict(Decision.STOP, _STOPPED), "stopper"
+                return Verdict(SchedulerDecision.STOP, _STOPPED), "stopper"
         if metrics.get("done"):
-            return Verdict(Decision.STOP, "it said that it is done"), "trial"
+            return Verdict(SchedulerDecision.STOP, "it said that it is done"), "trial"
         self.sweep.reporting = trial.id
         verdict = self.scheduler.on_result(self.sweep, trial, metrics)
         self.sweep.reporting = ""

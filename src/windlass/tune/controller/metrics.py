@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.errors import BadValueError
-from windlass.tune.schedulers.protocol import Scheduler
+from windlass.tune.schedulers.protocol import SweepScheduler
 from windlass.tune.stoppers.limits import metrics_of
 from windlass.tune.stoppers.protocol import Stopper
 from windlass.tune.trial import Metrics
@@ -14,19 +14,19 @@ from windlass.tune.trial import Metrics
 __all__ = ["check_metrics", "metric_of", "wanted_metrics"]
 
 
-def metric_of(settings: SweepSettings, scheduler: Scheduler) -> tuple[str, bool]:
+def metric_of(settings: SweepSettings, scheduler: SweepScheduler) -> tuple[str, bool]:
     """The first metric and whether more is better: the sweep's, else the scheduler's; `-` where nothing was named."""
-    if settings.goal.metrics:
-        return settings.goal.metrics[0], settings.goal.is_max[0]
+    if settings.objectives.metrics:
+        return settings.objectives.metrics[0], settings.objectives.is_max[0]
     return (scheduler.metric or "-"), scheduler.mode != "min"
 
 
 def wanted_metrics(
-    settings: SweepSettings, metric: str, scheduler: Scheduler | None = None, stopper: Stopper | None = None
+    settings: SweepSettings, metric: str, scheduler: SweepScheduler | None = None, stopper: Stopper | None = None
 ) -> tuple[str, ...]:
     """What the first report must hold: what the sweep is for, and what scheduler and stopper decide by."""
     names = (
-        *settings.goal.metrics,
+        *settings.objectives.metrics,
         settings.half.metric,
         metric,
         *getattr(scheduler, "times", ()),

@@ -115,7 +115,7 @@ def changed(settings: SweepSettings, facts: Mapping[str, Any]) -> SweepSettings:
     """
     facts = dict(facts)
     for name in facts:
-        if name in ("name", "goal", "seed") or name not in SweepSettings.__slots__:
+        if name in ("name", "objectives", "seed") or name not in SweepSettings.__slots__:
             raise UsageError(f"a sweep's `{name}` cannot be changed", code="unknown-setting")
     if "keep" in facts:
         facts["keep"] = RetentionPolicy(**facts["keep"])

@@ -12,11 +12,11 @@ from windlass.core.version import VERSION
 from windlass.record.frames import HEADER, Record, read_frames
 from windlass.tune.controller.journal import records
 from windlass.tune.controller.request_handler import changed
-from windlass.tune.controller.settings import SweepSettings, goal_to_data
+from windlass.tune.controller.settings import SweepSettings, objectives_to_data
 from windlass.tune.errors import BadValueError
 from windlass.tune.folder import SweepFolder
-from windlass.tune.schedulers.protocol import Scheduler
-from windlass.tune.searchers.protocol import Goal, Searcher
+from windlass.tune.schedulers.protocol import SweepScheduler
+from windlass.tune.searchers.protocol import Objectives, SearchAlgorithm
 
 __all__ = ["Extension", "SweepOrigin", "creation", "describe", "fill_in_metric", "read_origin"]
 
@@ -70,7 +70,7 @@ class SweepOrigin:
         words += ["this stop condition"] if extension.stopper is not None else []
         return f"{self.settings.name} has {' and '.join(words) or 'all of that'} already: nothing changes"
 
-    def check(self, scheduler: Scheduler, searcher: Searcher) -> None:
+    def check(self, scheduler: SweepScheduler, searcher: SearchAlgorithm) -> None:
         """Refuse to go on with other algorithms.
 
         Raises:
@@ -100,7 +100,7 @@ def read_origin(folder: SweepFolder, given: SweepSettings) -> SweepOrigin | None
     if not first or first[0].kind != records.SWEEP_CREATED:
         return None
     created = first[0].data
-    original = SweepSettings.from_data(created["name"], created["goal"], created["settings"])
+    original = SweepSettings.from_data(created["name"], created["objectives"], created["settings"])
     if isinstance(created["settings"]["resources"], str):
         original = replace(original, resources=given.resources)
     settings, space, stopper = original, created["space"], created["stopper"]
@@ -123,12 +123,16 @@ def _requests(content: bytes) -> Iterator[Record]:
 
 
 def creation(
-    settings: SweepSettings, scheduler: Scheduler, searcher: Searcher, stopper: Any, described: Mapping[str, Any]
+    settings: SweepSettings,
+    scheduler: SweepScheduler,
+    searcher: SearchAlgorithm,
+    stopper: Any,
+    described: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The facts of `sweep-created`."""
     return {
         "name": settings.name,
-        "goal": goal_to_data(settings.goal),
+        "objectives": objectives_to_data(settings.objectives),
         "settings": settings.to_data(),
         "space": described.get("space"),
         "scheduler": describe(scheduler),
@@ -146,15 +150,15 @@ def describe(part: Any) -> dict[str, Any]:
     return {"type": type(part).__name__, **found}
 
 
-def fill_in_metric(scheduler: Scheduler, goal: Goal) -> None:
+def fill_in_metric(scheduler: SweepScheduler, objectives: Objectives) -> None:
     """Give the scheduler the sweep's metric and mode.
 
     Raises:
         UsageError: it has others (`metric-named-twice`).
     """
-    if not goal.metrics:
+    if not objectives.metrics:
         return
-    metric, mode = goal.metrics[0], "max" if goal.is_max[0] else "min"
+    metric, mode = objectives.metrics[0], "max" if objectives.is_max[0] else "min"
     for name, own, wanted in (("metric", scheduler.metric, metric), ("mode", scheduler.mode, mode)):
         if own is not None and own != wanted:
             raise BadValueError(

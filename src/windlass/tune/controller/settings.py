@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from windlass.tune.searchers.protocol import Goal
+from windlass.tune.searchers.protocol import Objectives
 from windlass.tune.trial import ONE_CPU, Resources
 
 __all__ = ["Resume", "RetentionPolicy", "SweepSettings", "resources_from_data", "resources_to_data"]
@@ -57,7 +57,7 @@ class SweepSettings:
     """The settings of one sweep.
 
     Attributes:
-        half: of the goal, where only one of metric and mode was named.
+        half: of the objectives, where only one of metric and mode was named.
         num_samples: how often the space is sampled (times its grid); -1: until a limit.
         max_concurrent: trials that run at once; 0: as many as the executor has room for.
         max_trials: suggestions in all; 0: as many as the searcher has.
@@ -74,7 +74,7 @@ class SweepSettings:
     """
 
     name: str
-    goal: Goal = field(default_factory=Goal)
+    objectives: Objectives = field(default_factory=Objectives)
     half: PartialGoal = field(default_factory=PartialGoal)
     num_samples: int = 1
     max_concurrent: int = 0
@@ -119,24 +119,24 @@ class SweepSettings:
         }
 
     @classmethod
-    def from_data(cls, name: str, goal: Mapping[str, Any], data: Mapping[str, Any]) -> SweepSettings:
+    def from_data(cls, name: str, objectives: Mapping[str, Any], data: Mapping[str, Any]) -> SweepSettings:
         """Read back `to_data`; resources that were a function become one CPU, so give them again."""
         known = {key: value for key, value in data.items() if key in cls.__slots__}
         known["keep"] = RetentionPolicy(**data["keep"])
         known["half"] = PartialGoal(**data.get("half", {}))
         shape = data["resources"]
         known["resources"] = ONE_CPU if isinstance(shape, str) else resources_from_data(shape)
-        return cls(name=name, goal=goal_from_data(goal), **known)
+        return cls(name=name, objectives=objectives_from_data(objectives), **known)
 
 
-def goal_to_data(goal: Goal) -> dict[str, Any]:
-    """The JSON form of a goal."""
-    return {"metrics": list(goal.metrics), "modes": ["max" if is_max else "min" for is_max in goal.is_max]}
+def objectives_to_data(objectives: Objectives) -> dict[str, Any]:
+    """The JSON form of objectives."""
+    return {"metrics": list(objectives.metrics), "modes": ["max" if is_max else "min" for is_max in objectives.is_max]}
 
 
-def goal_from_data(data: Mapping[str, Any]) -> Goal:
-    """Read back `goal_to_data`."""
-    return Goal(metrics=tuple(data["metrics"]), is_max=tuple(mode == "max" for mode in data["modes"]))
+def objectives_from_data(data: Mapping[str, Any]) -> Objectives:
+    """Read back `objectives_to_data`."""
+    return Objectives(metrics=tuple(data["metrics"]), is_max=tuple(mode == "max" for mode in data["modes"]))
 
 
 def resources_to_data(resources: Resources) -> dict[str, Any]:

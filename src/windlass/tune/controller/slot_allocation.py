@@ -10,7 +10,7 @@ from windlass.core.errors import PreconditionError
 from windlass.tune.controller.core import Core
 from windlass.tune.controller.inputs import SearchEnded, TrialSuggested
 from windlass.tune.executors.protocol import Executor, Fit, Room
-from windlass.tune.searchers.protocol import Nothing, Suggestion
+from windlass.tune.searchers.protocol import NoSuggestion, Suggestion
 from windlass.tune.trial import Resources, Trial
 
 __all__ = ["SlotAllocation"]
@@ -81,7 +81,7 @@ class SlotAllocation:
     def _look_ahead(self, at: float) -> None:
         """Know at once that a searcher that does not learn has no more trials, for some schedulers wait for them."""
         core = self._core
-        if core.wants_trials() and not core.searcher.learns and self._peek() is Nothing.EVER:
+        if core.wants_trials() and not core.searcher.learns and self._peek() is NoSuggestion.FINISHED:
             core.apply(SearchEnded(why=_USED_UP), at)
 
     def _has_slot(self) -> bool:
@@ -125,8 +125,8 @@ class SlotAllocation:
         if isinstance(shape, Resources) and not self._fits(shape):
             return False
         found = self._peek()
-        if isinstance(found, Nothing):
-            if found is Nothing.EVER:
+        if isinstance(found, NoSuggestion):
+            if found is NoSuggestion.FINISHED:
                 core.apply(SearchEnded(why=_USED_UP), at)
             else:
                 self.why = "the searcher waits for results"
@@ -138,7 +138,7 @@ class SlotAllocation:
         core.apply(TrialSuggested(suggestion=found, resources=resources), at)
         return True
 
-    def _peek(self) -> Suggestion | Nothing:
+    def _peek(self) -> Suggestion | NoSuggestion:
         """The next suggestion; one that was asked for before the searcher learned something is asked for again."""
         core = self._core
         is_stale = core.searcher.learns and self._ahead_told != core.num_told

@@ -1,4 +1,4 @@
-"""What a scheduler sees of a sweep and may do to it: the `Sweep` of the schedulers' protocol over the core's state."""
+"""What a scheduler sees of a sweep and may do to it: the `ScheduledSweep` of the schedulers' protocol over the core's state."""
 
 from __future__ import annotations
 

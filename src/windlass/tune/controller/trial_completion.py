@@ -63,7 +63,9 @@ def with_a_report(event: AttemptEnded, trial: Trial, settings: SweepSettings, me
     Args:
         metric: what the scheduler compares by; `-` for none.
     """
-    named = next((name for name in (*settings.goal.metrics, settings.half.metric, metric) if name not in ("", "-")), "")
+    named = next(
+        (name for name in (*settings.objectives.metrics, settings.half.metric, metric) if name not in ("", "-")), ""
+    )
     if event.how is not AttemptOutcome.DONE or trial.last is not None or not named or not settings.is_strict:
         return event
     error = f"it ended and never reported `{named}`; call tune.report({{{named!r}: value}}), or return that dictionary"

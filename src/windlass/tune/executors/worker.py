@@ -18,7 +18,7 @@ from windlass.tune.executors.attempt import TrialAttempt
 from windlass.tune.executors.channel import ChannelClosed, WorkerChannel, from_message
 from windlass.tune.executors.protocol import AttemptOutcome, StartAttempt, Work
 from windlass.tune.storage import local_folder
-from windlass.tune.trainable.abilities import is_class
+from windlass.tune.trainable.capabilities import is_class
 from windlass.tune.trainable.class_api import Trainable
 from windlass.tune.trainable.metrics import flatten_metrics
 from windlass.tune.trainable.saving import load_state, save_state

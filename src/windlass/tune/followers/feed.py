@@ -7,7 +7,7 @@ from windlass.tune.controller.journal import records
 from windlass.tune.controller.journal.history import AttemptHistory, History, TrialHistory, TrialReport
 from windlass.tune.folder import SweepFolder
 from windlass.tune.followers.target import FollowedSweep, Target
-from windlass.tune.results.rows import Row, make_result
+from windlass.tune.results.rows import ResultRow, make_result
 
 __all__ = ["Feed"]
 
@@ -79,7 +79,9 @@ class Feed:
         if not is_new:
             return
         started = next((one for one in reversed(trial.attempts) if one.number == report.attempt), _NO_ATTEMPT)
-        self._target.reported(trial, make_result(trial, Row(report, started, before_s, restored_s)), number, record.at)
+        self._target.reported(
+            trial, make_result(trial, ResultRow(report, started, before_s, restored_s)), number, record.at
+        )
         if report.saved:
             self._target.saved(trial, report.saved)
 

@@ -19,7 +19,7 @@ from windlass.tune.pictures.canvas import (
     pick_evenly,
     score_colors,
 )
-from windlass.tune.pictures.points import Point, goal_of, is_log, points_of, tip_of
+from windlass.tune.pictures.points import PlottedTrial, is_log, objective_of, points_of, tip_of
 from windlass.tune.results.importance import importances
 from windlass.tune.results.why import format_value
 
@@ -41,25 +41,25 @@ class _Scale:
 
 def draw_parallel(history: History, metric: str = "", mode: str = "") -> Picture:
     """A line per trial through its parameters to its score; the better, the brighter and the more in front."""
-    goal = goal_of(history, metric, mode)
-    points = points_of(history, goal)
-    sign = 1.0 if goal.is_max else -1.0
-    shown: list[Point] = pick_evenly(sorted(points, key=lambda point: -sign * point.value), _MAX_LINES)[::-1]
+    objective = objective_of(history, metric, mode)
+    points = points_of(history, objective)
+    sign = 1.0 if objective.is_max else -1.0
+    shown: list[PlottedTrial] = pick_evenly(sorted(points, key=lambda point: -sign * point.value), _MAX_LINES)[::-1]
     names = list(dict.fromkeys(name for point in shown for name in point.values))
     names = [name for name in names if len({repr(point.values.get(name)) for point in shown}) > 1 or len(names) == 1]
     more = f" ({len(shown)} of {len(points)} trials)" if len(shown) < len(points) else ""
     scales = [_scale(name, [point.values.get(name) for point in shown]) for name in names[:_MAX_AXES]]
-    scales.append(_scale(goal.metric, [point.value for point in shown]))
-    picture = new_picture(f"{history.name}: parameters and {goal.metric}{more}", width=max(8.0, 1.5 * len(scales)))
+    scales.append(_scale(objective.metric, [point.value for point in shown]))
+    picture = new_picture(f"{history.name}: parameters and {objective.metric}{more}", width=max(8.0, 1.5 * len(scales)))
     axes = picture.figure.add_subplot()
-    colors = score_colors([point.value for point in shown], is_max=goal.is_max)
+    colors = score_colors([point.value for point in shown], is_max=objective.is_max)
     for place, (point, color) in enumerate(zip(shown, colors, strict=True)):
         gid = f"trial-{point.trial.id}"
         heights = [scale.places[place] for scale in scales]
         axes.plot(
             range(len(scales)), heights, color=color, linewidth=1.3, alpha=0.8, gid=gid, zorder=2 + place / len(shown)
         )
-        picture.tips[gid] = tip_of(point.trial, **{goal.metric: point.value})
+        picture.tips[gid] = tip_of(point.trial, **{objective.metric: point.value})
     for x, scale in enumerate(scales):
         axes.axvline(x, color=MUTED, linewidth=1.0, zorder=4)
         for y, label in scale.ticks:
@@ -122,9 +122,11 @@ def _by_name(name: str, values: Sequence[Any]) -> _Scale:
 
 def draw_importance(history: History, metric: str = "", mode: str = "") -> Picture:
     """A bar per parameter: its share of what the parameters explain of the score."""
-    goal = goal_of(history, metric, mode)
-    shares = list(importances(history, metric=goal.metric, mode=goal.mode).items())[:20][::-1]
-    picture = new_picture(f"{history.name}: what mattered for {goal.metric}", height=max(2.2, 1.2 + 0.36 * len(shares)))
+    objective = objective_of(history, metric, mode)
+    shares = list(importances(history, metric=objective.metric, mode=objective.mode).items())[:20][::-1]
+    picture = new_picture(
+        f"{history.name}: what mattered for {objective.metric}", height=max(2.2, 1.2 + 0.36 * len(shares))
+    )
     axes = axes_of(picture, "share of the explained differences between scores (%)", "")
     bars = axes.barh([name for name, _ in shares], [100 * share for _, share in shares], color=COLORS[0], height=0.65)
     for (name, share), bar in zip(shares, bars, strict=True):

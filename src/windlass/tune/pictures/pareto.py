@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from windlass.tune.controller.journal.history import History
 from windlass.tune.pictures.canvas import COLORS, Picture, add_legend, axes_of, new_picture
-from windlass.tune.pictures.points import goal_of, is_log, tip_of
+from windlass.tune.pictures.points import is_log, objective_of, tip_of
 from windlass.tune.results.errors import BestTrialError, MetricError
 from windlass.tune.results.pareto import front_of
 from windlass.tune.results.scores import metric_names, score
@@ -22,11 +22,11 @@ def draw_pareto(history: History, metrics: Sequence[str] = (), modes: Sequence[s
         MetricError: the sweep has one metric, and no second one is given (`sweep-metric`).
         BestTrialError: no trial has both (`sweep-no-best`).
     """
-    names = tuple(metrics) or history.goal.metrics
+    names = tuple(metrics) or history.objectives.metrics
     if len(names) < 2:
         known = ", ".join(metric_names(history.trials.values())) or "nothing"
         raise MetricError(f"a Pareto front needs two metrics, not {len(names)}", hint=f"reported: {known}")
-    own = [goal_of(history, name, mode).mode for name, mode in zip(names, [*modes, "", ""], strict=False)]
+    own = [objective_of(history, name, mode).mode for name, mode in zip(names, [*modes, "", ""], strict=False)]
     (x_name, y_name), ways = names[:2], own[:2]
     picture = new_picture(f"{history.name}: {x_name} and {y_name}")
     axes = axes_of(picture, _label(x_name, ways[0]), _label(y_name, ways[1]))

@@ -12,13 +12,13 @@ from windlass.tune.results.errors import BestTrialError, MetricError
 from windlass.tune.results.scores import check_mode, metric_names, score
 from windlass.tune.results.why import format_value
 
-__all__ = ["Goal", "Point", "goal_of", "is_log", "points_of", "tip_of"]
+__all__ = ["PlotObjective", "PlottedTrial", "is_log", "objective_of", "points_of", "tip_of"]
 
 _LOG_SPAN = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class PlotObjective:
     """The metric that a picture is about."""
 
     metric: str
@@ -35,7 +35,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PlottedTrial:
     """A trial and its finite score."""
 
     trial: TrialHistory
@@ -47,23 +47,23 @@ class Point:
         return self.trial.assigned or flatten(self.trial.config)
 
 
-def goal_of(history: History, metric: str = "", mode: str = "") -> Goal:
+def objective_of(history: History, metric: str = "", mode: str = "") -> PlotObjective:
     """The metric to draw: the one that is named, else the sweep's first, else the only one that was reported.
 
     Raises:
         MetricError: none of these (`sweep-metric`).
     """
     names = metric_names(history.trials.values())
-    own = dict(zip(history.goal.metrics, history.goal.is_max, strict=True))
+    own = dict(zip(history.objectives.metrics, history.objectives.is_max, strict=True))
     found = metric or next(iter(own), "") or history.half.metric or (names[0] if len(names) == 1 else "")
     if not found:
         raise MetricError(
             "the sweep has no metric, and none was given", hint=f"reported: {', '.join(names) or 'nothing'}"
         )
-    return Goal(found, check_mode(mode) == "max" if mode else own.get(found, history.half.mode == "max"))
+    return PlotObjective(found, check_mode(mode) == "max" if mode else own.get(found, history.half.mode == "max"))
 
 
-def points_of(history: History, goal: Goal, scope: str = "last") -> list[Point]:
+def points_of(history: History, objective: PlotObjective, scope: str = "last") -> list[PlottedTrial]:
     """Trials with a finite score, in order of their suggestion.
 
     Raises:
@@ -71,13 +71,14 @@ def points_of(history: History, goal: Goal, scope: str = "last") -> list[Point]:
     """
     points = []
     for trial in history.trials.values():
-        value = score(trial, goal.metric, goal.mode, history, scope)
+        value = score(trial, objective.metric, objective.mode, history, scope)
         if isinstance(value, int | float) and math.isfinite(value):
-            points.append(Point(trial, float(value)))
+            points.append(PlottedTrial(trial, float(value)))
     if not points:
         names = metric_names(history.trials.values())
         raise BestTrialError(
-            f"no trial reported a finite number as {goal.metric!r}", hint=f"reported: {', '.join(names) or 'nothing'}"
+            f"no trial reported a finite number as {objective.metric!r}",
+            hint=f"reported: {', '.join(names) or 'nothing'}",
         )
     return points
 

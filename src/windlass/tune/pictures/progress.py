@@ -15,7 +15,7 @@ from windlass.tune.pictures.canvas import (
     pick_evenly,
     score_colors,
 )
-from windlass.tune.pictures.points import Goal, Point, goal_of, is_log, points_of, tip_of
+from windlass.tune.pictures.points import PlotObjective, PlottedTrial, is_log, objective_of, points_of, tip_of
 from windlass.tune.results.rows import reports_of
 from windlass.tune.trial import TrialStatus
 
@@ -26,18 +26,18 @@ _MAX_CURVES = 150
 
 def draw_history(history: History, metric: str = "", mode: str = "") -> Picture:
     """Each trial's score in the order of suggestion, and the best so far."""
-    goal = goal_of(history, metric, mode)
-    points = points_of(history, goal)
-    picture = new_picture(f"{history.name}: {goal.metric} by trial")
-    axes = axes_of(picture, "trial, in order of suggestion", goal.metric)
+    objective = objective_of(history, metric, mode)
+    points = points_of(history, objective)
+    picture = new_picture(f"{history.name}: {objective.metric} by trial")
+    axes = axes_of(picture, "trial, in order of suggestion", objective.metric)
     for point in points:
         gid = f"trial-{point.trial.id}"
         axes.plot(point.trial.number, point.value, "o", color=COLORS[0], alpha=0.6, markersize=5, gid=gid)
-        picture.tips[gid] = tip_of(point.trial, **{goal.metric: point.value})
+        picture.tips[gid] = tip_of(point.trial, **{objective.metric: point.value})
     axes.plot([], [], "o", color=COLORS[0], alpha=0.6, label="a trial's newest value")
     best, steps = points[0].value, []
     for point in points:
-        best = goal.best(best, point.value)
+        best = objective.best(best, point.value)
         steps.append(best)
     axes.step(
         [point.trial.number for point in points], steps, where="post", color=COLORS[1], linewidth=2, label="best so far"
@@ -62,18 +62,18 @@ def draw_history(history: History, metric: str = "", mode: str = "") -> Picture:
 
 def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
     """The metric over training iterations, a line per trial; the best one is the thick one."""
-    goal = goal_of(history, metric, mode)
-    points = points_of(history, goal)
-    best = (max if goal.is_max else min)(points, key=lambda point: point.value)
+    objective = objective_of(history, metric, mode)
+    points = points_of(history, objective)
+    best = (max if objective.is_max else min)(points, key=lambda point: point.value)
     shown = pick_evenly(points, _MAX_CURVES)
     shown = shown if best in shown else [*shown, best]
     more = f" ({len(shown)} of {len(points)} trials)" if len(shown) < len(points) else ""
     picture = new_picture(f"{history.name}: learning curves{more}")
-    axes = axes_of(picture, "training iteration", goal.metric)
-    colors = score_colors([point.value for point in shown], is_max=goal.is_max)
+    axes = axes_of(picture, "training iteration", objective.metric)
+    colors = score_colors([point.value for point in shown], is_max=objective.is_max)
     values: list[float] = []
     for point, color in zip(shown, colors, strict=True):
-        x, y = _curve(point.trial, goal)
+        x, y = _curve(point.trial, objective)
         values += y
         gid = f"trial-{point.trial.id}"
         is_best = point is best
@@ -82,7 +82,7 @@ def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
             x, y, color=COLORS[1] if is_best else color, linewidth=width, marker=marker, zorder=3 if is_best else 2,
             alpha=1.0 if is_best else 0.75, gid=gid,
         )  # fmt: skip
-        picture.tips[gid] = tip_of(point.trial, **{goal.metric: point.value, "iteration": point.trial.iteration})
+        picture.tips[gid] = tip_of(point.trial, **{objective.metric: point.value, "iteration": point.trial.iteration})
     if is_log(values):
         axes.set_yscale("log")
     axes.plot([], [], color=COLORS[1], linewidth=3, label=f"best: trial {best.trial.id}")
@@ -93,17 +93,17 @@ def draw_curves(history: History, metric: str = "", mode: str = "") -> Picture:
     return picture
 
 
-def _curve(trial: TrialHistory, goal: Goal) -> tuple[list[int], list[float]]:
+def _curve(trial: TrialHistory, objective: PlotObjective) -> tuple[list[int], list[float]]:
     """Iterations and finite values; where a trial took over another's state, the line goes back as it did."""
     x, y = [], []
     for report in reports_of(trial):
-        value = report.metrics.get(goal.metric)
+        value = report.metrics.get(objective.metric)
         if isinstance(value, int | float) and math.isfinite(value):
             x.append(report.iteration)
             y.append(float(value))
     return x, y
 
 
-def best_of(points: list[Point], goal: Goal) -> Point:
+def best_of(points: list[PlottedTrial], objective: PlotObjective) -> PlottedTrial:
     """The point with the best value, the first of equal ones."""
-    return (max if goal.is_max else min)(points, key=lambda point: point.value)
+    return (max if objective.is_max else min)(points, key=lambda point: point.value)

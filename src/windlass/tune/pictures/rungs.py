@@ -6,7 +6,7 @@ from collections import Counter
 
 from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.pictures.canvas import INK, MUTED, Picture, axes_of, new_picture, pick_evenly, score_colors
-from windlass.tune.pictures.points import Point, goal_of, points_of, tip_of
+from windlass.tune.pictures.points import PlottedTrial, objective_of, points_of, tip_of
 from windlass.tune.trial import TrialStatus
 
 __all__ = ["draw_rungs", "rungs_of"]
@@ -18,17 +18,17 @@ _MARKS = {"stopped": "x", "paused": "|", "failed": "X", "done": "o", "running": 
 
 def draw_rungs(history: History, metric: str = "", mode: str = "") -> Picture:
     """A line per trial up to the iteration it reached, the longest first; dotted lines are rungs with their counts."""
-    goal = goal_of(history, metric, mode)
-    points = points_of(history, goal)
-    sign = -1.0 if goal.is_max else 1.0
+    objective = objective_of(history, metric, mode)
+    points = points_of(history, objective)
+    sign = -1.0 if objective.is_max else 1.0
     ranked = sorted(points, key=lambda point: (-point.trial.iteration, sign * point.value))
-    shown: list[Point] = pick_evenly(ranked, _MAX_TRIALS)
+    shown: list[PlottedTrial] = pick_evenly(ranked, _MAX_TRIALS)
     more = f" ({len(shown)} of {len(points)} trials)" if len(shown) < len(points) else ""
     picture = new_picture(
         f"{history.name}: how far trials got{more}", height=max(3.6, min(9.0, 1.6 + 0.12 * len(shown)))
     )
-    axes = axes_of(picture, "training iteration", f"trials, the longest and best in {goal.metric} first")
-    colors = score_colors([point.value for point in shown], is_max=goal.is_max)
+    axes = axes_of(picture, "training iteration", f"trials, the longest and best in {objective.metric} first")
+    colors = score_colors([point.value for point in shown], is_max=objective.is_max)
     for place, (point, color) in enumerate(zip(shown, colors, strict=True)):
         trial, gid = point.trial, f"trial-{point.trial.id}"
         axes.plot(
@@ -36,7 +36,7 @@ def draw_rungs(history: History, metric: str = "", mode: str = "") -> Picture:
         )
         axes.plot(trial.iteration, place, _MARKS[_end_of(trial)], color=color, markersize=6, markeredgewidth=1.8)
         picture.tips[gid] = tip_of(
-            trial, **{goal.metric: point.value, "iteration": trial.iteration, "now": _end_of(trial)}
+            trial, **{objective.metric: point.value, "iteration": trial.iteration, "now": _end_of(trial)}
         )
     top = max(point.trial.iteration for point in shown)
     rungs = [rung for rung in rungs_of(history) if rung <= top]

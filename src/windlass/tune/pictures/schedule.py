@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.pictures.canvas import COLORS, MUTED, Picture, add_legend, new_picture
-from windlass.tune.pictures.points import goal_of, is_log, points_of, tip_of
+from windlass.tune.pictures.points import is_log, objective_of, points_of, tip_of
 from windlass.tune.pictures.progress import best_of
 from windlass.tune.results.columns import flatten
 from windlass.tune.results.errors import BestTrialError
@@ -34,8 +34,8 @@ def draw_schedule(history: History, metric: str = "", mode: str = "") -> Picture
             hint="this picture is for population based training (PBT, PB2)",
             code="sweep-no-clones",
         )
-    goal = goal_of(history, metric, mode)
-    best = best_of(points_of(history, goal), goal).trial
+    objective = objective_of(history, metric, mode)
+    best = best_of(points_of(history, objective), objective).trial
     picture = new_picture(
         f"{history.name}: schedule, {len(exploits)} clones", height=1.0 + 2.4 * min(len(names), _MAX_PANELS)
     )

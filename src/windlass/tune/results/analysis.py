@@ -69,8 +69,10 @@ class ExperimentAnalysis:
     ) -> None:
         self.history = source if isinstance(source, History) else read_history(source)
         self._folder = str(folder) if isinstance(source, History) else str(source)
-        goal = self.history.goal
-        self._modes = {name: "max" if up else "min" for name, up in zip(goal.metrics, goal.is_max, strict=True)}
+        objectives = self.history.objectives
+        self._modes = {
+            name: "max" if up else "min" for name, up in zip(objectives.metrics, objectives.is_max, strict=True)
+        }
         half = self.history.half
         own = next(iter(self._modes), "") or half.metric or (ANONYMOUS_METRIC if half.mode else "")
         self.default_metric = default_metric or own or None

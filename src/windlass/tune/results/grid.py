@@ -89,9 +89,9 @@ class ResultGrid(Sequence[Result]):
         Raises:
             MetricError: fewer modes than metrics, or none at all (`sweep-metric`).
         """
-        goal = self.analysis.history.goal
-        names = tuple(metrics or goal.metrics)
-        own = () if metrics else tuple("max" if up else "min" for up in goal.is_max)
+        objectives = self.analysis.history.objectives
+        names = tuple(metrics or objectives.metrics)
+        own = () if metrics else tuple("max" if up else "min" for up in objectives.is_max)
         ways = tuple(modes or own)
         if not names or len(names) != len(ways):
             raise MetricError(

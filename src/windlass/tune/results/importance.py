@@ -65,11 +65,13 @@ def scored_points(
     Raises:
         MetricError: no metric is known (`sweep-metric`).
     """
-    goal = history.goal
-    name = metric or (goal.metrics[0] if goal.metrics else "")
+    objectives = history.objectives
+    name = metric or (objectives.metrics[0] if objectives.metrics else "")
     if not name:
         raise MetricError("the sweep has no metric, and none was given", hint=_reported(history))
-    own = dict(zip(goal.metrics, ("max" if up else "min" for up in goal.is_max), strict=True)).get(name, "min")
+    own = dict(zip(objectives.metrics, ("max" if up else "min" for up in objectives.is_max), strict=True)).get(
+        name, "min"
+    )
     way = mode or own
     points = []
     for trial in history.trials.values():

@@ -19,7 +19,7 @@ from windlass.tune.results.rows import exploits_of
 
 __all__ = ["Exploit", "lineage", "policy_rows", "write_policies"]
 
-Row = tuple[str, str, int, int, dict[str, Any], dict[str, Any]]
+ResultRow = tuple[str, str, int, int, dict[str, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def _exploit(history: History, trial: TrialHistory, made: DecisionMade) -> Explo
     )
 
 
-def policy_rows(history: History, trial: str | None = None) -> list[Row]:
+def policy_rows(history: History, trial: str | None = None) -> list[ResultRow]:
     """Exploits in Ray Tune's form: (target tag, clone tag, target iteration, clone iteration, old and new config).
 
     Args:
@@ -83,8 +83,8 @@ def policy_rows(history: History, trial: str | None = None) -> list[Row]:
     Source: Ray Tune's `PopulationBasedTraining`, parameter `log_config`; the tags are those of the first start, and
     the old configuration is that of the cloned trial.
     """
-    policies: dict[str, list[Row]] = {}
-    everything: list[Row] = []
+    policies: dict[str, list[ResultRow]] = {}
+    everything: list[ResultRow] = []
     for exploit in lineage(history):
         row = _row(history, exploit)
         everything.append(row)
@@ -93,7 +93,7 @@ def policy_rows(history: History, trial: str | None = None) -> list[Row]:
     return everything if trial is None else policies.get(trial, [])
 
 
-def _row(history: History, exploit: Exploit) -> Row:
+def _row(history: History, exploit: Exploit) -> ResultRow:
     target, clone = history.trials[exploit.trial], history.trials[exploit.source]
     return (
         _first_tag(target),

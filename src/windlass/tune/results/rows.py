@@ -16,14 +16,14 @@ from windlass.tune.controller.journal.history import AttemptHistory, DecisionMad
 from windlass.tune.results.columns import NestedMetrics, flatten, is_nan, tag_of
 from windlass.tune.trial import SavedState
 
-__all__ = ["Row", "best_report", "exploits_of", "last_result", "make_result", "reports_of", "rows_of", "tag_at"]
+__all__ = ["ResultRow", "best_report", "exploits_of", "last_result", "make_result", "reports_of", "rows_of", "tag_at"]
 
 _FIRST = ("training_iteration", "time_total_s", "done", "checkpoint_dir_name", "timestamp")
 _NO_ATTEMPT = AttemptHistory(number=0, chosen_at=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ResultRow:
     """A report and what else its row is made of.
 
     Attributes:
@@ -37,7 +37,7 @@ class Row:
     time_restored_s: float
 
 
-def make_result(trial: TrialHistory, row: Row) -> NestedMetrics:
+def make_result(trial: TrialHistory, row: ResultRow) -> NestedMetrics:
     """A report with everything that Ray Tune's results hold, `config` included (nested, as the trial had it)."""
     metrics, attempt = row.report.metrics, row.attempt
     total = float(metrics.get("time_total_s") or 0.0)
@@ -98,7 +98,7 @@ def reports_of(trial: TrialHistory) -> list[TrialReport]:
     return [report for report in trial.reports if report.at >= anew[-1]] if anew else trial.reports
 
 
-def _rows(trial: TrialHistory, history: History) -> Iterator[Row]:
+def _rows(trial: TrialHistory, history: History) -> Iterator[ResultRow]:
     attempts = {attempt.number: attempt for attempt in trial.attempts}
     restored_s: dict[int, float] = {}
     before: TrialReport | None = None
@@ -108,7 +108,7 @@ def _rows(trial: TrialHistory, history: History) -> Iterator[Row]:
             restored_s[report.attempt] = _time_at(history, attempt.restore)
             before = None
         time_before_s = before.metrics.get("time_total_s") if before else restored_s[report.attempt]
-        yield Row(report, attempt, time_before_s or 0.0, restored_s[report.attempt])
+        yield ResultRow(report, attempt, time_before_s or 0.0, restored_s[report.attempt])
         before = report
 
 

@@ -68,9 +68,9 @@ def explain(history: History, trial: str) -> list[str]:
 
 def _headline(history: History, trial: TrialHistory) -> str:
     reports = count(len(trial.reports), "report")
-    goal = history.goal.metrics[0] if history.goal.metrics else ""
-    value = (trial.last or {}).get(goal)
-    newest = f", {goal} {format_value(value)}" if value is not None else ""
+    objective = history.objectives.metrics[0] if history.objectives.metrics else ""
+    value = (trial.last or {}).get(objective)
+    newest = f", {objective} {format_value(value)}" if value is not None else ""
     kind = f" ({trial.kind})" if trial.status is TrialStatus.ERROR and trial.kind else ""
     return f"trial {trial.id}: {trial.status}{kind}, {reports}, iteration {trial.iteration}{newest}"
 

@@ -2,10 +2,10 @@
 
     from windlass.tune.schedulers import ASHA, FIFO, PopulationBasedTraining
 
-`Scheduler` is the protocol; subclass `FIFO` for an algorithm of your own.
+`SweepScheduler` is the protocol; subclass `FIFO` for an algorithm of your own.
 """
 
-from windlass.tune.schedulers.protocol import GO_ON, NO_ANSWER, Decision, Scheduler, Sweep, Verdict
+from windlass.tune.schedulers.protocol import CONTINUE, NOOP, ScheduledSweep, SchedulerDecision, SweepScheduler, Verdict
 
 # Looked up when first used: a sweep needs one of them, and some need numpy.
 _HOMES = {
@@ -32,13 +32,12 @@ _HOMES = {
 }
 __all__ = [
     "ASHA",
+    "CONTINUE",
     "FIFO",
-    "GO_ON",
-    "NO_ANSWER",
+    "NOOP",
     "PB2",
     "ASHAScheduler",
     "AsyncHyperBandScheduler",
-    "Decision",
     "DistributeResources",
     "DistributeResourcesToTopJob",
     "FIFOScheduler",
@@ -49,8 +48,9 @@ __all__ = [
     "PopulationBasedTrainingReplay",
     "PromotionASHA",
     "ResourceChangingScheduler",
-    "Scheduler",
-    "Sweep",
+    "ScheduledSweep",
+    "SchedulerDecision",
+    "SweepScheduler",
     "TrialScheduler",
     "Verdict",
     "check_pairing",

@@ -10,11 +10,11 @@ from windlass.tune.schedulers.population_based.policy import read_policy as read
 from windlass.tune.schedulers.population_based.replay import (
     PopulationBasedTrainingReplay as PopulationBasedTrainingReplay,
 )
-from windlass.tune.schedulers.protocol import GO_ON as GO_ON
-from windlass.tune.schedulers.protocol import NO_ANSWER as NO_ANSWER
-from windlass.tune.schedulers.protocol import Decision as Decision
-from windlass.tune.schedulers.protocol import Scheduler as Scheduler
-from windlass.tune.schedulers.protocol import Sweep as Sweep
+from windlass.tune.schedulers.protocol import CONTINUE as CONTINUE
+from windlass.tune.schedulers.protocol import NOOP as NOOP
+from windlass.tune.schedulers.protocol import ScheduledSweep as ScheduledSweep
+from windlass.tune.schedulers.protocol import SchedulerDecision as SchedulerDecision
+from windlass.tune.schedulers.protocol import SweepScheduler as SweepScheduler
 from windlass.tune.schedulers.protocol import Verdict as Verdict
 from windlass.tune.schedulers.registry import ASHA as ASHA
 from windlass.tune.schedulers.registry import check_pairing as check_pairing
@@ -30,13 +30,12 @@ TrialScheduler = FIFO
 
 __all__ = [
     "ASHA",
+    "CONTINUE",
     "FIFO",
-    "GO_ON",
-    "NO_ANSWER",
+    "NOOP",
     "PB2",
     "ASHAScheduler",
     "AsyncHyperBandScheduler",
-    "Decision",
     "DistributeResources",
     "DistributeResourcesToTopJob",
     "FIFOScheduler",
@@ -47,8 +46,9 @@ __all__ = [
     "PopulationBasedTrainingReplay",
     "PromotionASHA",
     "ResourceChangingScheduler",
-    "Scheduler",
-    "Sweep",
+    "ScheduledSweep",
+    "SchedulerDecision",
+    "SweepScheduler",
     "TrialScheduler",
     "Verdict",
     "check_pairing",

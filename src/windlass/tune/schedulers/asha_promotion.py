@@ -11,7 +11,7 @@ from heapq import heappop, heappush, heappushpop
 
 from windlass.tune.schedulers.async_hyperband import check_rungs, draw_bracket, milestones
 from windlass.tune.schedulers.fifo import FIFO, check_mode
-from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
+from windlass.tune.schedulers.protocol import CONTINUE, ScheduledSweep, SchedulerDecision, Verdict
 from windlass.tune.trial import Metrics, Trial
 
 __all__ = ["PromotionASHA"]
@@ -65,38 +65,40 @@ class PromotionASHA(FIFO):
         """What the first report of a sweep must hold: without its time a result would be passed over, for ever."""
         return (self.time_attr,)
 
-    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+    def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_add(sweep, trial)
         sizes = [len(rungs) for rungs in self._brackets]
         self._bracket_of.setdefault(trial.id, draw_bracket(sweep, trial, sizes))
         self._index_of.setdefault(trial.id, 0)
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         if self.time_attr not in result or self.metric_in(sweep) not in result:
-            return GO_ON
+            return CONTINUE
         time, score = result[self.time_attr], self.score(sweep, result)
         if time >= self.max_t:
             self._forget(trial)
-            return Verdict(Decision.STOP, f"it has run for {self.max_t:g} {self.time_attr}")
+            return Verdict(SchedulerDecision.STOP, f"it has run for {self.max_t:g} {self.time_attr}")
         rungs = self._brackets[self._bracket_of[trial.id]]
         while time >= (rung := rungs[self._index_of[trial.id]]).mark:
             if trial.id not in rung:
                 rung.add(trial, score)
             if self._next() is not trial:
                 why = f"its rung at {self.time_attr} {rung.mark:g}"
-                return Verdict(Decision.PAUSE, f"it waits at {why} until it is among the best 1/{rung.factor:g} there")
+                return Verdict(
+                    SchedulerDecision.PAUSE, f"it waits at {why} until it is among the best 1/{rung.factor:g} there"
+                )
             self._promote(trial)
-        return GO_ON
+        return CONTINUE
 
-    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+    def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         super().on_complete(sweep, trial, result)
         self._forget(trial)
 
-    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+    def on_remove(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_remove(sweep, trial)
         self._forget(trial)
 
-    def choose(self, sweep: Sweep) -> Trial | None:
+    def choose(self, sweep: ScheduledSweep) -> Trial | None:
         """What was interrupted, then the best promotable trial of the highest rung, then a new trial."""
         pending = [trial for trial in sweep.pending.values() if sweep.may_start(trial)]
         for trial in pending:
@@ -112,14 +114,14 @@ class PromotionASHA(FIFO):
                 self._forget(trial)
         return pending[0] if pending else None
 
-    def credit(self, sweep: Sweep, trial: Trial) -> int:
+    def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
         """Up to the next rung, where reports are counted as `time_attr` counts them."""
         if self.time_attr != "training_iteration" or trial.id not in self._bracket_of:
             return 1
         rung = self._brackets[self._bracket_of[trial.id]][self._index_of[trial.id]]
         return max(math.ceil(rung.mark) - trial.iteration, 1)
 
-    def _next(self, sweep: Sweep | None = None) -> Trial | None:
+    def _next(self, sweep: ScheduledSweep | None = None) -> Trial | None:
         """The trial to promote next; with a sweep only one that is paused and fits a free slot."""
         for rung in self._ladder:
             for trial in sorted(rung.promotable.values(), key=rung.rank, reverse=True) if rung.promotable else ():

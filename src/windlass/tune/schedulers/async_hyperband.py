@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
-from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
+from windlass.tune.schedulers.protocol import CONTINUE, ScheduledSweep, SchedulerDecision, Verdict
 from windlass.tune.schedulers.quantile import RunningQuantile
 from windlass.tune.trial import Metrics, Trial
 
@@ -63,28 +63,28 @@ class AsyncHyperBandScheduler(FIFO):
         """What the first report of a sweep must hold: without its time a result would be passed over, for ever."""
         return (self.time_attr,)
 
-    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+    def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_add(sweep, trial)
         self._bracket_of[trial.id] = draw_bracket(sweep, trial, [len(rungs) for rungs in self._rungs])
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         if self.time_attr not in result or self.metric_in(sweep) not in result:
-            return GO_ON
+            return CONTINUE
         if result[self.time_attr] >= self.max_t and self.stop_last_trials:
-            return Verdict(Decision.STOP, f"it has run for {self.max_t:g} {self.time_attr}")
+            return Verdict(SchedulerDecision.STOP, f"it has run for {self.max_t:g} {self.time_attr}")
         return self._judge(sweep, trial, result)
 
-    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+    def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         super().on_complete(sweep, trial, result)
         if self.time_attr in result and self.metric_in(sweep) in result and trial.id in self._bracket_of:
             self._judge(sweep, trial, result)
             del self._bracket_of[trial.id]
 
-    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+    def on_remove(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_remove(sweep, trial)
         self._bracket_of.pop(trial.id, None)
 
-    def credit(self, sweep: Sweep, trial: Trial) -> int:
+    def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
         """Up to the next milestone, where reports are counted as `time_attr` counts them."""
         if self.time_attr != "training_iteration" or trial.id not in self._bracket_of:
             return 1
@@ -100,27 +100,27 @@ class AsyncHyperBandScheduler(FIFO):
                 break
         return min(max(math.ceil(ahead) - trial.iteration, 1), ENDLESS) if ahead < math.inf else ENDLESS
 
-    def _judge(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def _judge(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         time, bracket = result[self.time_attr], self._bracket_of[trial.id]
         recorded = self._recorded.get(trial.id, 0)
         for index, milestone in enumerate(self._rungs[bracket]):
             is_recorded = recorded >> index & 1
             if is_recorded and time >= milestone and not self.stop_last_trials:
-                return GO_ON
+                return CONTINUE
             if not (is_recorded or time < milestone):
                 self._recorded[trial.id] = recorded | 1 << index
                 return self._record(bracket, index, self.score(sweep, result), self.sign_in(sweep))
-        return GO_ON
+        return CONTINUE
 
     def _record(self, bracket: int, index: int, score: float, sign: float) -> Verdict:
         quantile = self._cutoffs[bracket][index]
         cutoff = quantile.value
         quantile.add(score)
         if not score < cutoff:
-            return GO_ON
+            return CONTINUE
         at = f"at {self.time_attr} {self._rungs[bracket][index]:g}"
         side = "below" if sign > 0 else "above"
-        return Verdict(Decision.STOP, f"{sign * score:.6g} is {side} the cutoff {sign * cutoff:.6g} {at}")
+        return Verdict(SchedulerDecision.STOP, f"{sign * score:.6g} is {side} the cutoff {sign * cutoff:.6g} {at}")
 
 
 def check_rungs(max_t: float, grace_period: float, reduction_factor: float, brackets: int) -> None:
@@ -154,7 +154,7 @@ def milestones(max_t: float, grace_period: float, reduction_factor: float, brack
     return [grace_period * reduction_factor ** (k + bracket) for k in reversed(range(num))]
 
 
-def draw_bracket(sweep: Sweep, trial: Trial, sizes: list[int]) -> int:
+def draw_bracket(sweep: ScheduledSweep, trial: Trial, sizes: list[int]) -> int:
     """A bracket for a trial, with weights exp(number of milestones); the same one whenever the trial is added."""
     if len(sizes) == 1:
         return 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.core.errors import UsageError
 from windlass.tune.errors import BadValueError
-from windlass.tune.schedulers.protocol import GO_ON, Sweep, Verdict
+from windlass.tune.schedulers.protocol import CONTINUE, ScheduledSweep, Verdict
 from windlass.tune.schedulers.settings import settings_of
 from windlass.tune.trial import Metrics, Trial
 
@@ -45,33 +45,33 @@ class FIFO:
         self.metric, self.mode = self.metric or metric, self.mode or mode
         return True
 
-    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+    def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
         self._num_turns += 1
         self._turns[trial.id] = self._num_turns
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
-        return GO_ON
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
+        return CONTINUE
 
-    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+    def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         self._turns.pop(trial.id, None)
 
-    def on_error(self, sweep: Sweep, trial: Trial) -> None:
+    def on_error(self, sweep: ScheduledSweep, trial: Trial) -> None:
         self._turns.pop(trial.id, None)
 
-    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+    def on_remove(self, sweep: ScheduledSweep, trial: Trial) -> None:
         self._turns.pop(trial.id, None)
 
-    def choose(self, sweep: Sweep) -> Trial | None:
+    def choose(self, sweep: ScheduledSweep) -> Trial | None:
         """The first pending trial that fits, or else the paused one that was added first."""
         for trial in sweep.pending.values():
             if sweep.may_start(trial):
                 return trial
         return self.first(sweep, sweep.paused.values())
 
-    def credit(self, sweep: Sweep, trial: Trial) -> int:
+    def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
         return ENDLESS if type(self) is FIFO else 1
 
-    def first(self, sweep: Sweep, trials: Iterable[Trial]) -> Trial | None:
+    def first(self, sweep: ScheduledSweep, trials: Iterable[Trial]) -> Trial | None:
         """The one of these that fits and was added first; a trial that comes back after an error was added then."""
         fitting = (trial for trial in trials if sweep.may_start(trial))
         return min(fitting, key=self.turn, default=None)
@@ -80,16 +80,16 @@ class FIFO:
         """The place of a trial in the order in which trials were added."""
         return self._turns.get(trial.id, trial.number)
 
-    def metric_in(self, sweep: Sweep) -> str:
+    def metric_in(self, sweep: ScheduledSweep) -> str:
         """The name of the metric that counts."""
         return self.metric or sweep.metric
 
-    def sign_in(self, sweep: Sweep) -> float:
+    def sign_in(self, sweep: ScheduledSweep) -> float:
         """1 where more is better, -1 where less is."""
         is_max = self.mode == "max" if self.mode else sweep.is_max
         return 1.0 if is_max else -1.0
 
-    def score(self, sweep: Sweep, result: Metrics) -> float:
+    def score(self, sweep: ScheduledSweep, result: Metrics) -> float:
         """The metric of a result that has it; more is better.
 
         Raises:

@@ -6,7 +6,7 @@ Source: Falkner et al. 2018, "BOHB: robust and efficient hyperparameter optimiza
 from __future__ import annotations
 
 from windlass.tune.schedulers.hyperband import HyperBandScheduler
-from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
+from windlass.tune.schedulers.protocol import CONTINUE, ScheduledSweep, SchedulerDecision, Verdict
 from windlass.tune.trial import Metrics, Trial, TrialStatus
 
 __all__ = ["HyperBandForBOHB"]
@@ -20,15 +20,15 @@ class HyperBandForBOHB(HyperBandScheduler):
     they have.
     """
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         bracket = self._report(sweep, trial, result)
         if bracket.goes_on(trial):
-            return GO_ON
+            return CONTINUE
         result["hyperband_info/budget"] = bracket.milestone
         others = (one.trial for one in bracket.live.values() if one.trial is not trial)
         if not bracket.is_filled or any(other.status is not TrialStatus.PAUSED for other in others):
             what = "until its bracket is full and all have come"
-            return Verdict(Decision.PAUSE, f"it waits at {self.time_attr} {bracket.milestone} {what}")
+            return Verdict(SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {bracket.milestone} {what}")
         return self._process(sweep, bracket, trial)
 
     def _next_s(self, num_made: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
 from windlass.tune.schedulers.hyperband_bracket import Bracket
-from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
+from windlass.tune.schedulers.protocol import CONTINUE, ScheduledSweep, SchedulerDecision, Verdict
 from windlass.tune.trial import Metrics, Trial, TrialStatus
 
 __all__ = ["HyperBandScheduler"]
@@ -57,7 +57,7 @@ class HyperBandScheduler(FIFO):
         self._awaits_trials: Bracket | None = None  # all have come, and it is not full
         self._places: dict[str, tuple[Bracket, int, int]] = {}  # with the indexes of band and bracket
 
-    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+    def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_add(sweep, trial)
         bracket = self._open
         while bracket is None or bracket.is_filled or (sweep.is_searching and bracket.has_had_all):
@@ -69,20 +69,20 @@ class HyperBandScheduler(FIFO):
         bracket.add(trial)
         self._places[trial.id] = bracket, len(self._bands) - 1, len(self._bands[-1]) - 1
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         bracket = self._report(sweep, trial, result)
-        return GO_ON if bracket.goes_on(trial) else self._process(sweep, bracket, trial)
+        return CONTINUE if bracket.goes_on(trial) else self._process(sweep, bracket, trial)
 
-    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+    def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         self._leave(sweep, trial)
 
-    def on_error(self, sweep: Sweep, trial: Trial) -> None:
+    def on_error(self, sweep: ScheduledSweep, trial: Trial) -> None:
         self._leave(sweep, trial)
 
-    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+    def on_remove(self, sweep: ScheduledSweep, trial: Trial) -> None:
         self._leave(sweep, trial)
 
-    def choose(self, sweep: Sweep) -> Trial | None:
+    def choose(self, sweep: ScheduledSweep) -> Trial | None:
         """The least complete bracket's first trial; where nothing else can, brackets go on with what has come."""
         if not sweep.pending and not sweep.is_searching:
             awaits, self._awaits_trials = self._awaits_trials, None
@@ -93,7 +93,7 @@ class HyperBandScheduler(FIFO):
         fitting = (trial for trial in sweep.pending.values() if trial.id in self._places and sweep.may_start(trial))
         return min(fitting, key=self._rank, default=None)
 
-    def credit(self, sweep: Sweep, trial: Trial) -> int:
+    def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
         """Up to the milestone, where reports are counted as `time_attr` counts them."""
         if self.time_attr != "training_iteration" or trial.id not in self._places:
             return 1
@@ -117,7 +117,7 @@ class HyperBandScheduler(FIFO):
             size=size, milestone=milestone, max_t=self.max_t, eta=eta, halves=s, stops_last=self.stop_last_trials
         )
 
-    def _report(self, sweep: Sweep, trial: Trial, result: Metrics) -> Bracket:
+    def _report(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Bracket:
         if self.time_attr not in result:
             raise BadValueError(
                 f"trial {trial.id} reported no {self.time_attr!r}, which is the time of {type(self).__name__}",
@@ -129,19 +129,19 @@ class HyperBandScheduler(FIFO):
         bracket.report(trial, result[self.time_attr], score)
         return bracket
 
-    def _process(self, sweep: Sweep, bracket: Bracket, current: Trial | None = None) -> Verdict:
+    def _process(self, sweep: ScheduledSweep, bracket: Bracket, current: Trial | None = None) -> Verdict:
         """Halve a bracket if all its trials have come; what becomes of the one that just reported."""
         at = f"at {self.time_attr} {bracket.milestone}"
         if not bracket.is_done:
-            return Verdict(Decision.PAUSE, f"it waits {at} for {len(bracket.behind)} others of its bracket")
+            return Verdict(SchedulerDecision.PAUSE, f"it waits {at} for {len(bracket.behind)} others of its bracket")
         if sweep.is_searching and bracket is self._open and bracket.is_fresh and not bracket.has_had_all:
             self._awaits_trials = bracket
-            return Verdict(Decision.PAUSE, f"it waits {at} until its bracket has {bracket.size} trials")
+            return Verdict(SchedulerDecision.PAUSE, f"it waits {at} until its bracket has {bracket.size} trials")
         if bracket.is_finished:
             return self._finish(sweep, bracket, [one.trial for one in bracket.live.values()], current, at)
         return self._halve(sweep, bracket, current, at)
 
-    def _halve(self, sweep: Sweep, bracket: Bracket, current: Trial | None, at: str) -> Verdict:
+    def _halve(self, sweep: ScheduledSweep, bracket: Bracket, current: Trial | None, at: str) -> Verdict:
         num = len(bracket.live)
         good, bad = bracket.halve()
         verdict = self._end(sweep, bracket, bad, current, f"not among the best {len(good)} of {num} {at}")
@@ -149,25 +149,27 @@ class HyperBandScheduler(FIFO):
             if not bracket.goes_on(trial):
                 continue
             if trial is current:
-                verdict = GO_ON
+                verdict = CONTINUE
             elif trial.status is TrialStatus.PAUSED:
                 sweep.unpause(trial, f"among the best {len(good)} of {num} {at}")
         if bracket.is_finished:
             over = self._finish(sweep, bracket, good, current, at)
             return verdict or over
-        return verdict or Verdict(Decision.PAUSE, f"it is already beyond {self.time_attr} {bracket.milestone}")
+        return verdict or Verdict(SchedulerDecision.PAUSE, f"it is already beyond {self.time_attr} {bracket.milestone}")
 
-    def _finish(self, sweep: Sweep, bracket: Bracket, trials: list[Trial], current: Trial | None, at: str) -> Verdict:
+    def _finish(
+        self, sweep: ScheduledSweep, bracket: Bracket, trials: list[Trial], current: Trial | None, at: str
+    ) -> Verdict:
         ended = self._end(sweep, bracket, trials, current, f"its bracket ends {at}")
-        return ended or Verdict(Decision.STOP, f"its bracket ends {at}")
+        return ended or Verdict(SchedulerDecision.STOP, f"its bracket ends {at}")
 
     def _end(
-        self, sweep: Sweep, bracket: Bracket, trials: Iterable[Trial], current: Trial | None, why: str
+        self, sweep: ScheduledSweep, bracket: Bracket, trials: Iterable[Trial], current: Trial | None, why: str
     ) -> Verdict | None:
         verdict = None
         for trial in trials:
             if trial is current:
-                verdict = Verdict(Decision.STOP, why)
+                verdict = Verdict(SchedulerDecision.STOP, why)
             else:
                 sweep.stop(trial, why)
                 del self._places[trial.id]
@@ -175,7 +177,7 @@ class HyperBandScheduler(FIFO):
             bracket.remove(trial)
         return verdict
 
-    def _leave(self, sweep: Sweep, trial: Trial) -> None:
+    def _leave(self, sweep: ScheduledSweep, trial: Trial) -> None:
         self._turns.pop(trial.id, None)
         place = self._places.pop(trial.id, None)
         if place is None:
@@ -184,7 +186,7 @@ class HyperBandScheduler(FIFO):
         if not place[0].is_finished:
             self._process(sweep, place[0])
 
-    def _revive(self, sweep: Sweep) -> None:
+    def _revive(self, sweep: ScheduledSweep) -> None:
         """Nothing runs: go on with a bracket all of whose trials have come to a milestone, and that nobody halved."""
         for band in self._bands:
             for bracket in band:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from windlass.tune.errors import BadValueError
 from windlass.tune.trial import Trial
 
-__all__ = ["Bracket", "Standing"]
+__all__ = ["Bracket", "BracketTrial"]
 
 
 @dataclass(slots=True)
-class Standing:
+class BracketTrial:
     """A trial of a bracket with its newest result.
 
     Attributes:
@@ -38,7 +38,7 @@ class Bracket:
 
     def __init__(self, *, size: int, milestone: int, max_t: float, eta: float, halves: int, stops_last: bool) -> None:
         self.size, self.milestone, self.halves = size, milestone, halves
-        self.live: dict[str, Standing] = {}
+        self.live: dict[str, BracketTrial] = {}
         self._num_awaited = size
         self._num_halves = halves
         self.behind: set[str] = set()
@@ -82,7 +82,7 @@ class Bracket:
 
     def add(self, trial: Trial) -> None:
         """A trial enters; it has to come to the present milestone."""
-        self.live[trial.id] = Standing(trial)
+        self.live[trial.id] = BracketTrial(trial)
         self._num_awaited -= 1
         self._place(trial.id)
 
@@ -125,7 +125,7 @@ class Bracket:
             self.behind.add(name)
 
 
-def _score_of(standing: Standing) -> float:
+def _score_of(standing: BracketTrial) -> float:
     if standing.score is None:
         raise BadValueError(
             f"trial {standing.trial.id} has to be compared with others, and its newest result has no metric",

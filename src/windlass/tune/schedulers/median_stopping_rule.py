@@ -9,7 +9,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode
-from windlass.tune.schedulers.protocol import GO_ON, Decision, Sweep, Verdict
+from windlass.tune.schedulers.protocol import CONTINUE, ScheduledSweep, SchedulerDecision, Verdict
 from windlass.tune.schedulers.running_mean import RunningMean
 from windlass.tune.trial import Metrics, Trial
 
@@ -61,58 +61,58 @@ class MedianStoppingRule(FIFO):
         """What the first report of a sweep must hold: without its time a result would be passed over, for ever."""
         return (self.time_attr,)
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         if self.time_attr not in result or self.metric_in(sweep) not in result or trial.id in self._stopped:
-            return GO_ON
+            return CONTINUE
         time = result[self.time_attr]
         self._record(sweep, trial, result)
         if time < self.grace_period:
-            return GO_ON
+            return CONTINUE
         means = self._board.others(trial.id, time)
         if len(means) < self.min_samples_required:
             return self._give_way(sweep, trial, time)
         return self._compare(sweep, trial, means, time)
 
-    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+    def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         super().on_complete(sweep, trial, result)
         if self.time_attr in result and self.metric_in(sweep) in result:
             self._record(sweep, trial, result)
         self._best.pop(trial.id, None)
         self._paused_at.pop(trial.id, None)
 
-    def choose(self, sweep: Sweep) -> Trial | None:
+    def choose(self, sweep: ScheduledSweep) -> Trial | None:
         """New trials before paused ones."""
         return None if sweep.is_searching and not sweep.pending else super().choose(sweep)
 
-    def credit(self, sweep: Sweep, trial: Trial) -> int:
+    def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
         """Up to the end of the grace period, where reports are counted as `time_attr` counts them."""
         if self.time_attr != "training_iteration":
             return 1
         return min(max(math.ceil(self.grace_period) - trial.iteration, 1), ENDLESS)
 
-    def _record(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+    def _record(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         time, value = result[self.time_attr], self.score(sweep, result)
         best = self._best.get(trial.id)
         if best is None or value > best:
             self._best[trial.id] = value
         self._board.add(trial.id, time, value if time >= self.grace_period else None)
 
-    def _give_way(self, sweep: Sweep, trial: Trial, time: float) -> Verdict:
+    def _give_way(self, sweep: ScheduledSweep, trial: Trial, time: float) -> Verdict:
         waited = time - self._paused_at.get(trial.id, -math.inf)
         if not (waited > self.min_time_slice and (sweep.pending or sweep.paused or sweep.is_searching)):
-            return GO_ON
+            return CONTINUE
         self._paused_at[trial.id] = time
         why = f"too few trials have come to {self.time_attr} {time:g} for a median; others wait for a slot"
-        return Verdict(Decision.PAUSE, why)
+        return Verdict(SchedulerDecision.PAUSE, why)
 
-    def _compare(self, sweep: Sweep, trial: Trial, means: _Without, time: float) -> Verdict:
+    def _compare(self, sweep: ScheduledSweep, trial: Trial, means: _Without, time: float) -> Verdict:
         median, best = means.median(), self._best[trial.id]
         if max(median, best) == best:  # in this order: a best of NaN is worse than any median
-            return GO_ON
+            return CONTINUE
         self._stopped.add(trial.id)
         sign = self.sign_in(sweep)
         why = f"its best, {sign * best:.6g}, is worse than the median {sign * median:.6g} of {len(means)} others"
-        decision = Decision.STOP if self.hard_stop else Decision.PAUSE
+        decision = SchedulerDecision.STOP if self.hard_stop else SchedulerDecision.PAUSE
         return Verdict(decision, f"{why} at {self.time_attr} {time:g}")
 
 

@@ -18,7 +18,7 @@ from windlass.tune.schedulers.pbt import PopulationBasedTraining
 from windlass.tune.schedulers.population_based.explore import Config, flat
 from windlass.tune.schedulers.population_based.gaussian_process import TimeVaryingProcess, numpy_and_minimize
 from windlass.tune.schedulers.population_based.ranking import Member
-from windlass.tune.schedulers.protocol import Sweep
+from windlass.tune.schedulers.protocol import ScheduledSweep
 
 __all__ = ["PB2"]
 
@@ -102,7 +102,9 @@ class PB2(PopulationBasedTraining):
             return {key: self._drawn(below, rng) for key, below in source.items()}
         return rng.uniform(*source)
 
-    def _changed(self, sweep: Sweep, member: Member, source: Member, rng: Random) -> tuple[Config, dict[str, Any]]:
+    def _changed(
+        self, sweep: ScheduledSweep, member: Member, source: Member, rng: Random
+    ) -> tuple[Config, dict[str, Any]]:
         config = copy.deepcopy(source.trial.config)
         newest = max((row.time for row in self._rows), default=-math.inf)
         if newest > self._round_at:

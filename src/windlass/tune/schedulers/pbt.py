@@ -23,7 +23,7 @@ from windlass.tune.schedulers.population_based.explore import (
     tag_of,
 )
 from windlass.tune.schedulers.population_based.ranking import Member, Population
-from windlass.tune.schedulers.protocol import GO_ON, NO_ANSWER, Decision, Sweep, Verdict
+from windlass.tune.schedulers.protocol import CONTINUE, NOOP, ScheduledSweep, SchedulerDecision, Verdict
 from windlass.tune.schedulers.seeding import seeded
 from windlass.tune.trial import Metrics, Trial
 
@@ -95,35 +95,35 @@ class PopulationBasedTraining(FIFO):
         if not self.perturbation_factors:
             raise refuse("perturbation_factors is empty", "(1.2, 0.8) is the default")
 
-    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+    def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_add(sweep, trial)
         rng = sweep.draw("pbt-fill", trial.id)
         trial.assigned.update(flat(fill(trial.config, self.hyperparam_mutations, lambda one: self._drawn(one, rng))))
         self._population.add(trial)
         self._behind.add(trial.id)
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         if not self._has_attributes(sweep, trial, result):
-            return GO_ON
+            return CONTINUE
         time, member = result[self.time_attr], self._population.members[trial.id]
         if time < self.burn_in_period or time - member.perturbed_at < self.perturbation_interval:
-            return GO_ON
+            return CONTINUE
         self._record(member, time, self.score(sweep, result))
         return self._meet(sweep, member, time) if self.synch else self._perturb(sweep, member, time)
 
-    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+    def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         super().on_complete(sweep, trial, result)
         self._leave(trial)
 
-    def on_error(self, sweep: Sweep, trial: Trial) -> None:
+    def on_error(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_error(sweep, trial)
         self._leave(trial)
 
-    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+    def on_remove(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_remove(sweep, trial)
         self._leave(trial)
 
-    def choose(self, sweep: Sweep) -> Trial | None:
+    def choose(self, sweep: ScheduledSweep) -> Trial | None:
         """The waiting trial that is furthest behind; in step, only one that has not come to the barrier."""
         if sweep.is_searching and not sweep.pending:
             return None  # a new trial is furthest behind
@@ -135,7 +135,7 @@ class PopulationBasedTraining(FIFO):
         waiting.sort(key=lambda trial: (self._population.members[trial.id].trained_to, self.turn(trial)))
         return next((trial for trial in waiting if sweep.may_start(trial)), None)
 
-    def credit(self, sweep: Sweep, trial: Trial) -> int:
+    def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
         """Up to the next time it is considered, where reports are counted as `time_attr` counts them."""
         member = self._population.members.get(trial.id)
         if self.time_attr != "training_iteration" or member is None:
@@ -150,27 +150,29 @@ class PopulationBasedTraining(FIFO):
         if time >= self._barrier:
             self._behind.discard(member.trial.id)
 
-    def _perturb(self, sweep: Sweep, member: Member, time: float) -> Verdict:
+    def _perturb(self, sweep: ScheduledSweep, member: Member, time: float) -> Verdict:
         member.perturbed_at = time
         lower, upper = self._population.quantiles()
         others_wait = bool(sweep.pending or sweep.paused or sweep.is_searching)
         if self._save_or_exploit(sweep, member, lower, upper):
-            return NO_ANSWER
+            return NOOP
         if others_wait:
-            return Verdict(Decision.PAUSE, "it gives way to a trial that is further behind")
-        return GO_ON
+            return Verdict(SchedulerDecision.PAUSE, "it gives way to a trial that is further behind")
+        return CONTINUE
 
-    def _meet(self, sweep: Sweep, member: Member, time: float) -> Verdict:
+    def _meet(self, sweep: ScheduledSweep, member: Member, time: float) -> Verdict:
         if sweep.is_searching:
-            return Verdict(Decision.PAUSE, f"it waits at {self.time_attr} {time:g} for trials that are to come")
+            return Verdict(
+                SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {time:g} for trials that are to come"
+            )
         num_behind = len(self._behind) - (member.trial.id in self._behind)
         if num_behind:
-            return Verdict(Decision.PAUSE, f"it waits at {self.time_attr} {time:g} for {num_behind} others")
+            return Verdict(SchedulerDecision.PAUSE, f"it waits at {self.time_attr} {time:g} for {num_behind} others")
         if member in self._pass_barrier(sweep, time):
-            return NO_ANSWER
-        return Verdict(Decision.PAUSE, f"all trials came to {self.time_attr} {time:g}; they go on in turn")
+            return NOOP
+        return Verdict(SchedulerDecision.PAUSE, f"all trials came to {self.time_attr} {time:g}; they go on in turn")
 
-    def _pass_barrier(self, sweep: Sweep, time: float) -> list[Member]:
+    def _pass_barrier(self, sweep: ScheduledSweep, time: float) -> list[Member]:
         """Consider every member, the best first so that they have saved; returns those that became clones."""
         members = self._population.members
         lower, upper = self._population.quantiles()
@@ -183,7 +185,7 @@ class PopulationBasedTraining(FIFO):
         self._behind = {name for name, other in members.items() if other.trained_to < self._barrier}
         return exploited
 
-    def _save_or_exploit(self, sweep: Sweep, member: Member, lower: list[Member], upper: list[Member]) -> bool:
+    def _save_or_exploit(self, sweep: ScheduledSweep, member: Member, lower: list[Member], upper: list[Member]) -> bool:
         """Save one of the best, or make one of the worst a clone; whether it was."""
         member.saved = sweep.save(member.trial) if member in upper else None
         if member not in lower:
@@ -197,7 +199,7 @@ class PopulationBasedTraining(FIFO):
         self._exploit(sweep, member, source, rng)
         return True
 
-    def _exploit(self, sweep: Sweep, member: Member, source: Member, rng: Random) -> None:
+    def _exploit(self, sweep: ScheduledSweep, member: Member, source: Member, rng: Random) -> None:
         assert source.saved is not None
         trial, model = member.trial, source.trial
         config, done = self._changed(sweep, member, source, rng)
@@ -222,7 +224,9 @@ class PopulationBasedTraining(FIFO):
     def _drawn(self, source: Any, rng: Random) -> Any:
         return draw_value(source, rng)
 
-    def _changed(self, sweep: Sweep, member: Member, source: Member, rng: Random) -> tuple[Config, dict[str, Any]]:
+    def _changed(
+        self, sweep: ScheduledSweep, member: Member, source: Member, rng: Random
+    ) -> tuple[Config, dict[str, Any]]:
         return explore(
             source.trial.config,
             self.hyperparam_mutations,
@@ -235,7 +239,7 @@ class PopulationBasedTraining(FIFO):
         self._population.leave(trial)
         self._behind.discard(trial.id)
 
-    def _has_attributes(self, sweep: Sweep, trial: Trial, result: Metrics) -> bool:
+    def _has_attributes(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> bool:
         lacking = [name for name in (self.time_attr, self.metric_in(sweep)) if name not in result]
         if lacking and self.require_attrs:
             raise BadValueError(

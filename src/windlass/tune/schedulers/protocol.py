@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from windlass.tune.trial import Metrics, Resources, SavedState, Trial
 
-__all__ = ["GO_ON", "NO_ANSWER", "Decision", "Scheduler", "Sweep", "Verdict"]
+__all__ = ["CONTINUE", "NOOP", "ScheduledSweep", "SchedulerDecision", "SweepScheduler", "Verdict"]
 
 
-class Decision(Enum):
+class SchedulerDecision(Enum):
     """What becomes of the trial that reported."""
 
     CONTINUE = "continue"
@@ -30,15 +30,15 @@ class Decision(Enum):
 class Verdict:
     """A decision and, except for CONTINUE, its reason in one sentence as `sweep why` shows it."""
 
-    decision: Decision
+    decision: SchedulerDecision
     why: str = ""
 
 
-GO_ON = Verdict(Decision.CONTINUE)
-NO_ANSWER = Verdict(Decision.NOOP)
+CONTINUE = Verdict(SchedulerDecision.CONTINUE)
+NOOP = Verdict(SchedulerDecision.NOOP)
 
 
-class Sweep(Protocol):
+class ScheduledSweep(Protocol):
     """What a scheduler sees of the sweep, and what it may do to other trials than the one that reported."""
 
     @property
@@ -112,7 +112,7 @@ class Sweep(Protocol):
         """Pause a running trial; it goes on with other resources."""
 
 
-class Scheduler(Protocol):
+class SweepScheduler(Protocol):
     """One algorithm. Subclass `windlass.tune.schedulers.FIFO` to get every method with its plain meaning."""
 
     metric: str | None
@@ -126,40 +126,40 @@ class Scheduler(Protocol):
     def settings(self) -> Mapping[str, object]:
         """The JSON form of its arguments, for the journal; code (a custom explore) as its import path or name."""
 
-    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+    def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
         """A trial was suggested, or comes back after an error.
 
         May fill in what `trial.config` and `trial.assigned` lack (population based training draws it), so the trial is
         journalled after this call.
         """
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         """A trial reported; `trial.last` is this result already.
 
         Not called for a result that holds `done`, or by which a stopper ends the trial: that goes to `on_complete`
         alone. May add to `result` (`hyperband_info/budget`); the searcher is told after this call.
         """
 
-    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+    def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         """A running trial ended: by itself, by a stopper, from outside, or by this scheduler's own STOP.
 
         `result` is its last one; `trial.status` is TERMINATED already.
         """
 
-    def on_error(self, sweep: Sweep, trial: Trial) -> None:
+    def on_error(self, sweep: ScheduledSweep, trial: Trial) -> None:
         """A trial failed, and its failure budget is spent or it goes to the end of the queue."""
 
-    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+    def on_remove(self, sweep: ScheduledSweep, trial: Trial) -> None:
         """A trial that was not running was ended from outside; never called for `Sweep.stop`."""
 
-    def choose(self, sweep: Sweep) -> Trial | None:
+    def choose(self, sweep: ScheduledSweep) -> Trial | None:
         """Which trial gets a free slot; None leaves it free.
 
         A call that returns None and did not act through the sweep changed nothing, and need not be made again when a
         sweep is restored. HyperBand may end and unpause trials here when nothing runs.
         """
 
-    def credit(self, sweep: Sweep, trial: Trial) -> int:
+    def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
         """How many reports may come before an answer is needed, at least 1.
 
         All but the last of them get CONTINUE whatever they hold, so the worker may run ahead.

@@ -10,7 +10,7 @@ from typing import Any, cast
 from windlass.core.errors import PreconditionError
 from windlass.core.names import nearest
 from windlass.tune.errors import BadTypeError, BadValueError
-from windlass.tune.schedulers.protocol import Scheduler
+from windlass.tune.schedulers.protocol import SweepScheduler
 from windlass.tune.schedulers.settings import from_form, imported
 
 __all__ = ["ASHA", "check_pairing", "create_scheduler", "from_settings"]
@@ -47,7 +47,7 @@ _SHORT = {
 }
 
 
-def create_scheduler(scheduler: str, **kwargs: Any) -> Scheduler:
+def create_scheduler(scheduler: str, **kwargs: Any) -> SweepScheduler:
     """A scheduler by its short name, such as `asha` or `pbt`.
 
     An argument that this scheduler does not have is left out where another one has it, so that one set of arguments
@@ -71,10 +71,10 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> Scheduler:
             raise BadValueError(
                 f"the scheduler {name} has no argument `{argument}`", hint=hint, code="unknown-argument"
             )
-    return cast("Scheduler", kind(**{argument: value for argument, value in kwargs.items() if argument in known}))
+    return cast("SweepScheduler", kind(**{argument: value for argument, value in kwargs.items() if argument in known}))
 
 
-def ASHA(kind: str = "stop", **arguments: Any) -> Scheduler:  # noqa: N802 - a name that people type like a class
+def ASHA(kind: str = "stop", **arguments: Any) -> SweepScheduler:  # noqa: N802 - a name that people type like a class
     """Asynchronous successive halving: `stop` ends trials at milestones, `promote` pauses and promotes them.
 
     Raises:
@@ -89,7 +89,7 @@ def ASHA(kind: str = "stop", **arguments: Any) -> Scheduler:  # noqa: N802 - a n
             near = nearest(argument, known)
             hint = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
             raise BadTypeError(f"ASHA has no argument `{argument}`", hint=hint, code="unknown-argument")
-    return cast("Scheduler", made(**arguments))
+    return cast("SweepScheduler", made(**arguments))
 
 
 def from_settings(settings: Mapping[str, Any]) -> Any:
@@ -109,7 +109,7 @@ def from_settings(settings: Mapping[str, Any]) -> Any:
     return kind(**{key: from_form(value, from_settings) for key, value in settings.items() if key != "type"})
 
 
-def check_pairing(scheduler: Scheduler, *, searcher: str, learns: bool, metric: str | None) -> None:
+def check_pairing(scheduler: SweepScheduler, *, searcher: str, learns: bool, metric: str | None) -> None:
     """Refuse a scheduler that does not go with the rest of a sweep.
 
     Args:

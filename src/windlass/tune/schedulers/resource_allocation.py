@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import check_mode, refuse
-from windlass.tune.schedulers.protocol import Sweep
+from windlass.tune.schedulers.protocol import ScheduledSweep
 from windlass.tune.schedulers.settings import settings_of
 from windlass.tune.trial import Metrics, Resources, Trial
 
@@ -51,7 +51,7 @@ class DistributeResources:
         return settings_of(self)
 
     def __call__(
-        self, sweep: Sweep, trial: Trial, result: Metrics, scheduler: ResourceChangingScheduler
+        self, sweep: ScheduledSweep, trial: Trial, result: Metrics, scheduler: ResourceChangingScheduler
     ) -> Resources | None:
         """The trial's resources from now on; None leaves them."""
         base = scheduler.base_resources
@@ -66,7 +66,7 @@ class DistributeResources:
         return Resources(bundles=tuple(head + self._sum(bundles, added)), strategy=base.strategy)
 
     def _added(
-        self, sweep: Sweep, trial: Trial, scheduler: ResourceChangingScheduler, base: Bundles, total: Bundle
+        self, sweep: ScheduledSweep, trial: Trial, scheduler: ResourceChangingScheduler, base: Bundles, total: Bundle
     ) -> Bundles:
         """What the trial has from now on besides `base`."""
         unit, num = self._unit(base), len(sweep.live())
@@ -151,7 +151,7 @@ class DistributeResourcesToTopJob(DistributeResources):
         self.metric, self.mode = metric, mode
 
     def _added(
-        self, sweep: Sweep, trial: Trial, scheduler: ResourceChangingScheduler, base: Bundles, total: Bundle
+        self, sweep: ScheduledSweep, trial: Trial, scheduler: ResourceChangingScheduler, base: Bundles, total: Bundle
     ) -> Bundles:
         unit, free = self._unit(base), _free(sweep, total)
         added = self._difference(_split(trial.resources)[1], base)
@@ -160,7 +160,7 @@ class DistributeResourcesToTopJob(DistributeResources):
             return added
         return self._change(added, unit, free)
 
-    def _best(self, sweep: Sweep, scheduler: ResourceChangingScheduler, base: Bundles) -> Trial:
+    def _best(self, sweep: ScheduledSweep, scheduler: ResourceChangingScheduler, base: Bundles) -> Trial:
         metric = self.metric or scheduler.metric or sweep.metric
         if metric == "-":
             hint = "name it in the sweep, in its scheduler, or here: metric=..., mode=..."
@@ -191,7 +191,7 @@ def _split(resources: Resources) -> tuple[Bundles, Bundles]:
     return (bundles[:1], bundles[1:]) if not bundles[0] else ([], bundles)
 
 
-def _free(sweep: Sweep, total: Bundle) -> Bundle:
+def _free(sweep: ScheduledSweep, total: Bundle) -> Bundle:
     used = [trial.resources.total for trial in sweep.live()]
     return {name: amount - sum(one.get(name, 0.0) for one in used) for name, amount in total.items()}
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import FIFO
-from windlass.tune.schedulers.protocol import NO_ANSWER, Decision, Scheduler, Sweep, Verdict
+from windlass.tune.schedulers.protocol import NOOP, ScheduledSweep, SchedulerDecision, SweepScheduler, Verdict
 from windlass.tune.schedulers.resource_allocation import DistributeResources, DistributeResourcesToTopJob, tidy
 from windlass.tune.schedulers.settings import settings_of
 from windlass.tune.trial import ONE_CPU, Metrics, Resources, Trial
 
 __all__ = ["DistributeResources", "DistributeResourcesToTopJob", "ResourceChangingScheduler"]
 
-Allocate = Callable[[Sweep, Trial, Metrics, "ResourceChangingScheduler"], Any]
+Allocate = Callable[[ScheduledSweep, Trial, Metrics, "ResourceChangingScheduler"], Any]
 _EVERYBODY = DistributeResources()
 
 
@@ -31,10 +31,10 @@ class ResourceChangingScheduler:
 
     def __init__(
         self,
-        base_scheduler: Scheduler | None = None,
+        base_scheduler: SweepScheduler | None = None,
         resources_allocation_function: Allocate | None = _EVERYBODY,
     ) -> None:
-        self.base_scheduler: Scheduler = base_scheduler or FIFO()
+        self.base_scheduler: SweepScheduler = base_scheduler or FIFO()
         self.resources_allocation_function = resources_allocation_function
         self.base_resources: Resources = ONE_CPU
         self._has_base = False
@@ -75,7 +75,7 @@ class ResourceChangingScheduler:
         """A trial's newest result before the one that is being decided on, as Ray Tune compares them."""
         return self._newest.get(trial.id, {})
 
-    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+    def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
         if not self._has_base:
             self.base_resources, self._has_base = trial.resources, True
         elif trial.id not in self._reshaped and not _same(trial.resources, self.base_resources):
@@ -86,33 +86,33 @@ class ResourceChangingScheduler:
             )
         self.base_scheduler.on_add(sweep, trial)
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         verdict = self.base_scheduler.on_result(sweep, trial, result)
-        if verdict.decision is Decision.CONTINUE and self.resources_allocation_function is not None:
+        if verdict.decision is SchedulerDecision.CONTINUE and self.resources_allocation_function is not None:
             new = self.resources_allocation_function(sweep, trial, result, self)
             new = new.to_resources() if hasattr(new, "to_resources") else new
             if new is not None and not _same(new, trial.resources):
                 self._reshaped.add(trial.id)
                 sweep.reshape(trial, new, f"it gets {_shown(new)} instead of {_shown(trial.resources)}")
-                verdict = NO_ANSWER
+                verdict = NOOP
         self._newest[trial.id] = result
         return verdict
 
-    def on_complete(self, sweep: Sweep, trial: Trial, result: Metrics) -> None:
+    def on_complete(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> None:
         self._newest.pop(trial.id, None)
         self.base_scheduler.on_complete(sweep, trial, result)
 
-    def on_error(self, sweep: Sweep, trial: Trial) -> None:
+    def on_error(self, sweep: ScheduledSweep, trial: Trial) -> None:
         self.base_scheduler.on_error(sweep, trial)
 
-    def on_remove(self, sweep: Sweep, trial: Trial) -> None:
+    def on_remove(self, sweep: ScheduledSweep, trial: Trial) -> None:
         self._newest.pop(trial.id, None)
         self.base_scheduler.on_remove(sweep, trial)
 
-    def choose(self, sweep: Sweep) -> Trial | None:
+    def choose(self, sweep: ScheduledSweep) -> Trial | None:
         return self.base_scheduler.choose(sweep)
 
-    def credit(self, sweep: Sweep, trial: Trial) -> int:
+    def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
         return self.base_scheduler.credit(sweep, trial) if self.resources_allocation_function is None else 1
 
 

@@ -1,5 +1,5 @@
 """The repeater, where Ray Tune has it."""
 
-from windlass.tune.searchers.repeating import TRIAL_INDEX, Repeater
+from windlass.tune.searchers.repeater import TRIAL_INDEX, Repeater
 
 __all__ = ["TRIAL_INDEX", "Repeater"]

@@ -1,7 +1,7 @@
 """Searchers say which configuration to try next.
 
     searcher = BasicVariantGenerator()
-    searcher.open(space=param_space, goal=Goal(), seed=0, num_samples=20)
+    searcher.open(space=param_space, objectives=Objectives(), seed=0, num_samples=20)
     searcher.suggest(0)
 
 Names are looked up when they are first used: most sweeps need one of them.
@@ -10,11 +10,11 @@ Names are looked up when they are first used: most sweeps need one of them.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from windlass.tune.searchers.protocol import Goal, Nothing, Searcher, Suggestion, Suggestions
+from windlass.tune.searchers.protocol import NoSuggestion, Objectives, SearchAlgorithm, Suggestion, Suggestions
 
 if TYPE_CHECKING:
     from windlass.tune.searchers.basic_variant import BasicVariantGenerator
-    from windlass.tune.searchers.limiting import ConcurrencyLimiter
+    from windlass.tune.searchers.concurrency_limiter import ConcurrencyLimiter
     from windlass.tune.searchers.optuna.bohb import BOHB
     from windlass.tune.searchers.optuna.optuna_search import OptunaSearch
     from windlass.tune.searchers.optuna.samplers import CMAES, GP, NSGA2, NSGA3, TPE
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from windlass.tune.searchers.registry import (
         as_searcher,
         create_searcher,
-        own_goal,
+        own_objectives,
         searcher_from,
         searcher_settings,
     )
-    from windlass.tune.searchers.repeating import Repeater
+    from windlass.tune.searchers.repeater import Repeater
 
 __all__ = [
     "BOHB",
@@ -38,23 +38,23 @@ __all__ = [
     "TPE",
     "BasicVariantGenerator",
     "ConcurrencyLimiter",
-    "Goal",
-    "Nothing",
+    "NoSuggestion",
+    "Objectives",
     "OptunaSearch",
     "QuasiRandom",
     "Repeater",
-    "Searcher",
+    "SearchAlgorithm",
     "Suggestion",
     "Suggestions",
     "TuneBOHB",
     "as_searcher",
     "create_searcher",
-    "own_goal",
+    "own_objectives",
     "searcher_from",
     "searcher_settings",
 ]
 
-_FUNCTIONS = frozenset({"as_searcher", "create_searcher", "own_goal", "searcher_from", "searcher_settings"})
+_FUNCTIONS = frozenset({"as_searcher", "create_searcher", "own_objectives", "searcher_from", "searcher_settings"})
 
 
 def __getattr__(name: str) -> Any:

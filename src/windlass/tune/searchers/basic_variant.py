@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from windlass.tune.searchers.defaults import SearcherDefaults, flat
-from windlass.tune.searchers.protocol import Goal, Nothing, Suggestion, Suggestions
+from windlass.tune.searchers.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
 
 __all__ = ["BasicVariantGenerator"]
 
@@ -40,10 +40,10 @@ class BasicVariantGenerator(SearcherDefaults):
         self.constant_grid_search = constant_grid_search
         self.random_state = random_state
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
         seed = seed if self.random_state is None else self.random_state
-        super().open(space=space, goal=goal, seed=seed, num_samples=num_samples)
+        super().open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
         self._ends = list(accumulate(preset.grid_size for preset in self._presets))
 
     def num_trials(self) -> float:
@@ -55,9 +55,9 @@ class BasicVariantGenerator(SearcherDefaults):
     def suggest(self, number: int) -> Suggestions:
         """See the protocol."""
         if not 0 <= number < self.num_trials():
-            return Nothing.EVER
+            return NoSuggestion.FINISHED
         if self.max_concurrent and len(self._live) >= self.max_concurrent:
-            return Nothing.NOW
+            return NoSuggestion.NOT_YET
         sample = bisect_right(self._ends, number)
         if sample < len(self._presets):
             space, grid_index = self._presets[sample], number - (self._ends[sample - 1] if sample else 0)

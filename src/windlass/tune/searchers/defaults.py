@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.core.phrases import count
 from windlass.tune.errors import BadTypeError, BadValueError
-from windlass.tune.searchers.protocol import Goal, Nothing, Suggestion, Suggestions
+from windlass.tune.searchers.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
 from windlass.tune.space import Space
 from windlass.tune.trial import Metrics
 
@@ -32,10 +32,10 @@ class SearcherDefaults:
         self.max_concurrent = max_concurrent
         self._live: set[int] = set()
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
         self.space = Space(space)
-        self.goal = goal
+        self.objectives = objectives
         self.seed = seed
         self.num_samples = num_samples
         self._presets = tuple(self.space.preset(point) for point in self.points)
@@ -43,9 +43,9 @@ class SearcherDefaults:
     def suggest(self, number: int) -> Suggestions:
         """See the protocol."""
         if not 0 <= number < self.num_trials():
-            return Nothing.EVER
+            return NoSuggestion.FINISHED
         if self.max_concurrent and len(self._live) >= self.max_concurrent:
-            return Nothing.NOW
+            return NoSuggestion.NOT_YET
         if number < len(self._presets):
             config, assigned = self._presets[number].draw(self.seed, number)
             return Suggestion(config=config, assigned={**flat(self.points[number]), **assigned})

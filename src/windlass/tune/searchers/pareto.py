@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.tune.searchers.protocol import Goal
+from windlass.tune.searchers.protocol import Objectives
 from windlass.tune.trial import Metrics
 
 __all__ = ["crowding", "fronts", "hypervolume", "is_better", "losses", "pareto_front"]
@@ -13,14 +13,14 @@ Losses = tuple[float, ...]
 """One number per goal; less is better in all."""
 
 
-def losses(goal: Goal, result: Metrics) -> Losses | None:
+def losses(objectives: Objectives, result: Metrics) -> Losses | None:
     """The goals' values in a result, turned so that less is better; None where one is missing or NaN."""
-    values = [result.get(name) for name in goal.metrics]
+    values = [result.get(name) for name in objectives.metrics]
     if not all(isinstance(value, (int, float)) and value == value for value in values):  # noqa: PLR0124 - NaN
         return None
     return tuple(
         -float(value) if is_max else float(value)
-        for value, is_max in zip(values, goal.is_max, strict=True)
+        for value, is_max in zip(values, objectives.is_max, strict=True)
         if value is not None
     )
 
@@ -68,12 +68,12 @@ def pareto_front(points: Sequence[Losses]) -> list[int]:
 def crowding(points: Sequence[Losses]) -> list[float]:
     """How lonely each point of a front is; infinite at its ends. Source: as for `fronts`, section III.B."""
     distances = [0.0] * len(points)
-    for goal in range(len(points[0]) if points else 0):
-        order = sorted(range(len(points)), key=[point[goal] for point in points].__getitem__)
+    for axis in range(len(points[0]) if points else 0):
+        order = sorted(range(len(points)), key=[point[axis] for point in points].__getitem__)
         distances[order[0]] = distances[order[-1]] = float("inf")
-        width = points[order[-1]][goal] - points[order[0]][goal]
+        width = points[order[-1]][axis] - points[order[0]][axis]
         for before, index, after in zip(order, order[1:], order[2:], strict=False):
-            distances[index] += (points[after][goal] - points[before][goal]) / width if width else 0.0
+            distances[index] += (points[after][axis] - points[before][axis]) / width if width else 0.0
     return distances
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 from windlass.core.errors import WindlassError
 from windlass.tune.errors import BadValueError
-from windlass.tune.searchers.protocol import Goal, Nothing, Suggestion, Suggestions
+from windlass.tune.searchers.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
 from windlass.tune.searchers.ray_space import is_of_ray, ray_space
 from windlass.tune.space import Domain, Space, import_name
 from windlass.tune.space.values import is_same, plain
 from windlass.tune.trial import Metrics
 
-__all__ = ["Adapted", "Searcher"]
+__all__ = ["AdaptedSearcher", "Searcher"]
 
 
 class Searcher:
@@ -60,7 +60,7 @@ class Searcher:
         raise NotImplementedError
 
 
-class Adapted:
+class AdaptedSearcher:
     """A plug-in as a searcher of windlass.
 
     A plug-in keeps its own state, so it is asked once per trial and never ahead. A restored sweep asks it again for
@@ -75,20 +75,20 @@ class Adapted:
         self._answers: dict[int, Any] = {}
         self._strangers: dict[int, dict[str, Any]] = {}
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol.
 
         Raises:
             UsageError: the plug-in has a space of its own and this one draws too, or it refuses this space.
         """
         del seed
-        self.goal = goal
+        self.objectives = objectives
         self.num_samples = num_samples
         self._space: Mapping[str, Any] = space
         if self._is_told(space):
             return
         own = Space(space)
-        is_one = len(goal.metrics) <= 1
+        is_one = len(objectives.metrics) <= 1
         if not own.is_fixed:
             taking = getattr(self.plugin, "set_search_properties", None)
             if taking is not None and is_one and getattr(self.plugin, "metric", None) is not None:
@@ -110,9 +110,9 @@ class Adapted:
         taking = getattr(self.plugin, "set_search_properties", None)
         if taking is None:
             return False
-        modes = ["max" if is_max else "min" for is_max in self.goal.is_max]
+        modes = ["max" if is_max else "min" for is_max in self.objectives.is_max]
         metric, mode = (
-            values[0] if len(values) == 1 else values or None for values in (list(self.goal.metrics), modes)
+            values[0] if len(values) == 1 else values or None for values in (list(self.objectives.metrics), modes)
         )
         given = ray_space(space) if is_of_ray(self.plugin) else dict(space)
         options = {"num_samples": self.num_samples} if _takes_options(taking) else {}
@@ -134,18 +134,18 @@ class Adapted:
     def settings(self) -> Mapping[str, object]:
         """Its import path; its arguments are not known, so it must be given again to restore the sweep."""
         kind = type(self.plugin)
-        return {"type": "Adapted", "plugin": import_name(kind) or kind.__qualname__}
+        return {"type": "AdaptedSearcher", "plugin": import_name(kind) or kind.__qualname__}
 
     def suggest(self, number: int) -> Suggestions:
         """See the protocol."""
         if number >= self.num_samples >= 0:
-            return Nothing.EVER
+            return NoSuggestion.FINISHED
         if number not in self._answers:
             answer = self.plugin.suggest(_id(number))
             if answer is None:
-                return Nothing.NOW
+                return NoSuggestion.NOT_YET
             if answer == Searcher.FINISHED:
-                return Nothing.EVER
+                return NoSuggestion.FINISHED
             if not isinstance(answer, Mapping):
                 raise BadValueError(
                     f"{self._name}.suggest returned {answer!r:.80}, no configuration",
@@ -183,7 +183,7 @@ class Adapted:
         """See the protocol; a plug-in that can not be told them is not."""
         adding = getattr(self.plugin, "add_evaluated_point", None)
         for config, result in zip(configs, results, strict=True):
-            values = [result.get(name) for name in self.goal.metrics]
+            values = [result.get(name) for name in self.objectives.metrics]
             if adding is not None and values:
                 with contextlib.suppress(NotImplementedError):
                     adding(config, values[0] if len(values) == 1 else values)

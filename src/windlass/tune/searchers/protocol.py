@@ -13,14 +13,14 @@ from typing import Any, Protocol
 
 from windlass.tune.trial import Metrics
 
-__all__ = ["Goal", "Nothing", "Searcher", "Suggestion", "Suggestions"]
+__all__ = ["NoSuggestion", "Objectives", "SearchAlgorithm", "Suggestion", "Suggestions"]
 
 
-class Nothing(Enum):
+class NoSuggestion(Enum):
     """Why there is no suggestion."""
 
-    NOW = "now"  # ask again when a trial has reported or ended
-    EVER = "ever"  # the space, or the number of samples, is used up
+    NOT_YET = "now"  # ask again when a trial has reported or ended
+    FINISHED = "ever"  # the space, or the number of samples, is used up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,25 +38,25 @@ class Suggestion:
     note: Any = None
 
 
-Suggestions = Suggestion | Nothing
+Suggestions = Suggestion | NoSuggestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class Objectives:
     """What the sweep is for: names of metrics, best first, and whether more of each is better."""
 
     metrics: tuple[str, ...] = ()
     is_max: tuple[bool, ...] = ()
 
 
-class Searcher(Protocol):
+class SearchAlgorithm(Protocol):
     """One algorithm of search."""
 
     @property
     def learns(self) -> bool:
         """Whether what it was told changes what it suggests; what was asked ahead is thrown away then."""
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """Begin. Called once, before anything else; `num_samples` -1 is unbounded.
 
         Raises:

@@ -12,10 +12,10 @@ from windlass.tune.errors import BadValueError
 from windlass.tune.rng import draw_int
 from windlass.tune.searchers.defaults import SearcherDefaults
 from windlass.tune.searchers.missing import library
-from windlass.tune.searchers.protocol import Goal, Suggestion
+from windlass.tune.searchers.protocol import Objectives, Suggestion
 from windlass.tune.space import Computed
 from windlass.tune.space.domains import NUM_BITS
-from windlass.tune.space.tree import Leaf, Pick
+from windlass.tune.space.tree import DomainNode, Pick
 
 __all__ = ["QuasiRandom"]
 
@@ -47,9 +47,9 @@ class QuasiRandom(SearcherDefaults):
         super().__init__(points=points_to_evaluate or (), max_concurrent=max_concurrent)
         self.sequence = sequence
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
-        super().open(space=space, goal=goal, seed=seed, num_samples=num_samples)
+        super().open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
         drawn = [node for node in self.space.parameters if not _is_apart(node)]
         self._dimensions = {node.key: number for number, node in enumerate(drawn)}
         self._sobol = _Sobol(len(drawn), seed) if self.sequence == "sobol" and drawn else None
@@ -114,7 +114,7 @@ class _Sobol:
         return int(share * float(1 << NUM_BITS))
 
 
-def _is_apart(node: Leaf | Pick) -> bool:
+def _is_apart(node: DomainNode | Pick) -> bool:
     """Whether a parameter has no coordinate: grids are walked, functions draw for themselves."""
     return node.is_grid if isinstance(node, Pick) else isinstance(node.domain, Computed)
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.tune.space import Categorical, Computed, Domain, Float, Integer, Normal
+from windlass.tune.space import Categorical, Computed, Domain, Float, Integer, NormalFloat
 
 __all__ = ["is_of_ray", "ray_space"]
 
@@ -37,7 +37,7 @@ def _domain(domain: Domain) -> Any:
         return {"grid_search": categories} if domain.is_grid else tune.choice(categories)
     if isinstance(domain, Computed):
         return tune.sample_from(domain.func) if callable(domain.func) else {"eval": domain.func}
-    if isinstance(domain, Normal):
+    if isinstance(domain, NormalFloat):
         made = tune.randn(domain.mean, domain.sd)
         return made if domain.step is None else tune.qrandn(domain.mean, domain.sd, domain.step)
     if isinstance(domain, (Float, Integer)):

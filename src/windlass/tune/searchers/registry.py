@@ -11,8 +11,8 @@ from typing import Any
 from windlass.core.errors import PreconditionError
 from windlass.core.phrases import count
 from windlass.tune.errors import BadValueError
-from windlass.tune.searchers.plugin import Adapted
-from windlass.tune.searchers.protocol import Goal, Searcher
+from windlass.tune.searchers.plugin import AdaptedSearcher
+from windlass.tune.searchers.protocol import Objectives, SearchAlgorithm
 from windlass.tune.space import SpaceError, from_json, import_name, imported, to_json
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "as_searcher",
     "create_searcher",
     "elsewhere",
-    "own_goal",
     "own_names",
+    "own_objectives",
     "searcher_from",
     "searcher_settings",
 ]
@@ -31,13 +31,13 @@ _CLASSES = {
     "BOHB": f"{_HERE}.optuna.bohb",
     "BasicVariantGenerator": f"{_HERE}.basic_variant",
     "CMAES": f"{_HERE}.optuna.samplers",
-    "ConcurrencyLimiter": f"{_HERE}.limiting",
+    "ConcurrencyLimiter": f"{_HERE}.concurrency_limiter",
     "GP": f"{_HERE}.optuna.samplers",
     "NSGA2": f"{_HERE}.optuna.samplers",
     "NSGA3": f"{_HERE}.optuna.samplers",
     "OptunaSearch": f"{_HERE}.optuna.optuna_search",
     "QuasiRandom": f"{_HERE}.quasi_random",
-    "Repeater": f"{_HERE}.repeating",
+    "Repeater": f"{_HERE}.repeater",
     "TPE": f"{_HERE}.optuna.samplers",
     "TuneBOHB": f"{_HERE}.optuna.tune_bohb",
 }
@@ -66,7 +66,7 @@ _ELSEWHERE = {
 }
 
 
-def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
+def create_searcher(search_alg: str, **kwargs: Any) -> SearchAlgorithm:
     """The searcher with a short name; `metric` and `mode` are passed on to those that take them.
 
     Raises:
@@ -96,11 +96,11 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher:
                 hint=f"did you mean `{near[0]}`?" if near else f"it has {', '.join(parameters)}",
                 code="searcher-option",
             )
-    made: Searcher = kind(**kwargs)
+    made: SearchAlgorithm = kind(**kwargs)
     return made
 
 
-def as_searcher(given: Any) -> Searcher:
+def as_searcher(given: Any) -> SearchAlgorithm:
     """A searcher of whatever was given as `search_alg`; None is random and grid search.
 
     Args:
@@ -120,10 +120,10 @@ def as_searcher(given: Any) -> Searcher:
             code="unknown-name",
         )
     if all(hasattr(given, name) for name in ("open", "suggest", "on_suggested", "on_complete")):
-        found: Searcher = given
+        found: SearchAlgorithm = given
         return found
     if all(hasattr(given, name) for name in ("suggest", "on_trial_complete")):
-        return Adapted(given)
+        return AdaptedSearcher(given)
     raise BadValueError(
         f"search_alg is {given!r}, which suggests nothing",
         hint="give a searcher, such as tune.TPE()",
@@ -143,7 +143,7 @@ def own_names(searcher: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return metric, mode
 
 
-def own_goal(searcher: Any) -> Goal | None:
+def own_objectives(searcher: Any) -> Objectives | None:
     """Metric and mode as they were given to the searcher itself; None where they were not."""
     metrics, modes = own_names(searcher)
     if not metrics or not modes:
@@ -154,7 +154,7 @@ def own_goal(searcher: Any) -> Goal | None:
             hint="give one mode per metric",
             code="searcher-goals",
         )
-    return Goal(metrics=metrics, is_max=tuple(one == "max" for one in modes))
+    return Objectives(metrics=metrics, is_max=tuple(one == "max" for one in modes))
 
 
 def class_named(name: str) -> Any:
@@ -162,7 +162,7 @@ def class_named(name: str) -> Any:
     return getattr(importlib.import_module(_CLASSES[name]), name)
 
 
-def searcher_settings(searcher: Searcher) -> dict[str, Any]:
+def searcher_settings(searcher: SearchAlgorithm) -> dict[str, Any]:
     """The JSON form: `{"type": ..., **arguments}`; for others than ours the import path, and its own settings."""
     found = dict(getattr(searcher, "settings", dict)() or {})
     kind = type(searcher)
@@ -170,7 +170,7 @@ def searcher_settings(searcher: Searcher) -> dict[str, Any]:
     return settings
 
 
-def searcher_from(settings: Mapping[str, Any]) -> Searcher:
+def searcher_from(settings: Mapping[str, Any]) -> SearchAlgorithm:
     """Read back `searcher_settings`; open it, and tell it what the journal holds.
 
     Raises:
@@ -178,12 +178,14 @@ def searcher_from(settings: Mapping[str, Any]) -> Searcher:
     """
     kind = settings["type"]
     arguments = {name: from_json(value) for name, value in settings.items() if name != "type"}
-    if kind == "Adapted" or any(isinstance(value, Mapping) and "$object" in value for value in arguments.values()):
+    if kind == "AdaptedSearcher" or any(
+        isinstance(value, Mapping) and "$object" in value for value in arguments.values()
+    ):
         raise _needs_code(arguments.get("plugin", kind), "it was made with objects that the journal does not hold")
     if "searcher" in arguments:
         arguments["searcher"] = searcher_from(arguments["searcher"])
     try:
-        made: Searcher = (class_named(kind) if kind in _CLASSES else imported(kind))(**arguments)
+        made: SearchAlgorithm = (class_named(kind) if kind in _CLASSES else imported(kind))(**arguments)
     except (SpaceError, TypeError) as error:
         raise _needs_code(kind, str(error)) from error
     return made

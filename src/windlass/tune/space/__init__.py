@@ -7,7 +7,7 @@
 """
 
 from windlass.tune.space.computed import Computed
-from windlass.tune.space.domains import Categorical, Domain, Float, Integer, Normal
+from windlass.tune.space.domains import Categorical, Domain, Float, Integer, NormalFloat
 from windlass.tune.space.errors import RecursiveDependencyError, SpaceError
 from windlass.tune.space.grammar import describe, read_space
 from windlass.tune.space.primitives import (
@@ -37,7 +37,7 @@ __all__ = [
     "Domain",
     "Float",
     "Integer",
-    "Normal",
+    "NormalFloat",
     "RecursiveDependencyError",
     "Space",
     "SpaceError",

@@ -14,10 +14,10 @@ from windlass.tune.space.domains import Domain, RandomState, bits_from
 from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.values import plain
 
-__all__ = ["Computed", "ListView", "View"]
+__all__ = ["Computed", "ConfigView", "ListView"]
 
 
-class View(Mapping[str, Any]):
+class ConfigView(Mapping[str, Any]):
     """A configuration whose values are made when they are looked at; reads as a mapping and by attributes.
 
     `config` is the configuration itself at its top, for functions that were written as `lambda spec: spec.config.x`.
@@ -86,7 +86,7 @@ class Computed(Domain):
         self._takes_config = isinstance(func, str) or _takes_one(func)
 
     def at(self, bits: int) -> Any:
-        return self.compute(View((), _nothing, is_top=True), bits)
+        return self.compute(ConfigView((), _nothing, is_top=True), bits)
 
     def sample(self, config: Any = None, size: int = 1, random_state: RandomState = None) -> Any:
         source = random.Random(random_state) if isinstance(random_state, int) else random_state

@@ -17,7 +17,7 @@ from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.samplers import Sampler, sampler_of
 from windlass.tune.space.values import is_same
 
-__all__ = ["NUM_BITS", "Categorical", "Domain", "Float", "Integer", "Normal", "bits_from", "unit"]
+__all__ = ["NUM_BITS", "Categorical", "Domain", "Float", "Integer", "NormalFloat", "bits_from", "unit"]
 
 NUM_BITS = 64
 _TO_UNIT = 2.0**-53
@@ -120,9 +120,9 @@ class Float(Domain):
         _check_range(self, self.lower, self.upper)
         return Float(self.lower, self.upper, is_log=True, step=self.step)
 
-    def normal(self, mean: float = 0.0, sd: float = 1.0) -> Normal:
+    def normal(self, mean: float = 0.0, sd: float = 1.0) -> NormalFloat:
         """A normal distribution, which has no bounds."""
-        return Normal(float(mean), float(sd), step=self.step)
+        return NormalFloat(float(mean), float(sd), step=self.step)
 
     def quantized(self, q: float) -> Float:
         """The same in multiples of `q`; the bounds must be some."""
@@ -155,7 +155,7 @@ class Float(Domain):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Normal(Domain):
+class NormalFloat(Domain):
     """Floats of a normal distribution, rounded to multiples of a step if there is one."""
 
     mean: float = 0.0
@@ -182,9 +182,9 @@ class Normal(Domain):
         """Refused, likewise."""
         raise _second_sampler(self, "loguniform")
 
-    def quantized(self, q: float) -> Normal:
+    def quantized(self, q: float) -> NormalFloat:
         """The same, rounded to multiples of `q`."""
-        return Normal(self.mean, self.sd, step=float(q))
+        return NormalFloat(self.mean, self.sd, step=float(q))
 
     def at_share(self, share: float) -> float:
         """The value below which this share of all draws lies, 0 < share < 1."""

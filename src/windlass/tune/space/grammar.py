@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.tune.space.computed import Computed
-from windlass.tune.space.domains import Categorical, Domain, Float, Integer, Normal
+from windlass.tune.space.domains import Categorical, Domain, Float, Integer, NormalFloat
 from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.primitives import PRIMITIVES, grid_search, sample_from
 from windlass.tune.space.values import from_json, import_name, imported, to_json
@@ -74,7 +74,7 @@ def _described(value: Any, place: str) -> Any:
 
 def _call_of(domain: Domain, place: str) -> tuple[str, list[Any]]:
     """The primitive that makes the domain, and its arguments."""
-    if isinstance(domain, Normal):
+    if isinstance(domain, NormalFloat):
         step = [] if domain.step is None else [domain.step]
         return f"{'q' if step else ''}randn", [domain.mean, domain.sd, *step]
     if isinstance(domain, (Float, Integer)):

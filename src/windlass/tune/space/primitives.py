@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from windlass.tune.space.computed import Computed
-from windlass.tune.space.domains import Categorical, Float, Integer, Normal
+from windlass.tune.space.domains import Categorical, Float, Integer, NormalFloat
 from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.values import plain
 
@@ -54,14 +54,14 @@ def qloguniform(lower: float, upper: float, q: float, base: float | None = None)
     return Float(_float(lower), _float(upper), is_log=True, step=_float(q))
 
 
-def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
+def randn(mean: float = 0.0, sd: float = 1.0) -> NormalFloat:
     """A float of the normal distribution with this mean and standard deviation."""
-    return Normal(_float(mean), _float(sd))
+    return NormalFloat(_float(mean), _float(sd))
 
 
-def qrandn(mean: float, sd: float, q: float) -> Normal:
+def qrandn(mean: float, sd: float, q: float) -> NormalFloat:
     """A multiple of `q`, rounded from a normal draw."""
-    return Normal(_float(mean), _float(sd), step=_float(q))
+    return NormalFloat(_float(mean), _float(sd), step=_float(q))
 
 
 def randint(lower: int, upper: int) -> Integer:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from windlass.tune.space.computed import Computed, ListView, View
+from windlass.tune.space.computed import Computed, ConfigView, ListView
 from windlass.tune.space.errors import RecursiveDependencyError, SpaceError
-from windlass.tune.space.tree import Fixed, Leaf, Node, Path, Pick, copied
+from windlass.tune.space.tree import DomainNode, Fixed, Node, Path, Pick, copied
 
 __all__ = ["Draw", "resolve"]
 
-Draw = Callable[[Leaf | Pick], Any]
+Draw = Callable[[DomainNode | Pick], Any]
 """Says the value of a leaf, the number of the option of a pick, the 64 bits of a computed value."""
 
 
@@ -41,7 +41,7 @@ class _Making:
             self._root = node
         if isinstance(node, Fixed):
             return copied(node.value)
-        if isinstance(node, Leaf):
+        if isinstance(node, DomainNode):
             return copied(self._leaf(node))
         if isinstance(node, Pick):
             return self.value(self._option(node), path)
@@ -54,7 +54,7 @@ class _Making:
         """What a function sees of the node: containers are made as far as it looks into them."""
         if isinstance(node, Pick):
             return self._look(self._option(node), path)
-        if isinstance(node, Leaf):
+        if isinstance(node, DomainNode):
             return _plain_view(self._leaf(node))
         if isinstance(node, Fixed):
             return _plain_view(node.value)
@@ -64,7 +64,7 @@ class _Making:
             return self._look(children[name], (*path, name))
 
         if issubclass(node.kind, dict):
-            return View(tuple(children), look, is_top=not path)
+            return ConfigView(tuple(children), look, is_top=not path)
         return ListView(len(children), look)
 
     def _option(self, node: Pick) -> Node:
@@ -74,14 +74,14 @@ class _Making:
             self.assigned[node.name] = node.labels[index]
         return node.options[int(self._known[node.key])]
 
-    def _leaf(self, leaf: Leaf) -> Any:
+    def _leaf(self, leaf: DomainNode) -> Any:
         if leaf.key not in self._known:
             value = self._draw(leaf)
             self._known[leaf.key] = self._compute(leaf, leaf.domain, value) if _is_computed(leaf) else value
             self.assigned[leaf.name] = self._known[leaf.key]
         return self._known[leaf.key]
 
-    def _compute(self, leaf: Leaf, domain: Any, bits: int) -> Any:
+    def _compute(self, leaf: DomainNode, domain: Any, bits: int) -> Any:
         if leaf.name in self._open:
             circle = " -> ".join([*self._open[self._open.index(leaf.name) :], leaf.name])
             raise RecursiveDependencyError(
@@ -104,12 +104,12 @@ class _Making:
         return value
 
 
-def _is_computed(leaf: Leaf) -> bool:
+def _is_computed(leaf: DomainNode) -> bool:
     return isinstance(leaf.domain, Computed)
 
 
 def _plain_view(value: Any) -> Any:
     """A finished value; mappings read by attributes too."""
     if isinstance(value, dict):
-        return View(tuple(value), lambda name: _plain_view(value[name]))
+        return ConfigView(tuple(value), lambda name: _plain_view(value[name]))
     return value

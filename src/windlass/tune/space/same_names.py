@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.space import Space
-from windlass.tune.space.tree import Branch, Fixed, Node
+from windlass.tune.space.tree import ContainerNode, Fixed, Node
 
 __all__ = ["check_same_names"]
 
@@ -38,13 +38,13 @@ def _check_names(old: Node, new: Node, place: str) -> None:
 
 
 def _is_mapping(node: Node) -> bool:
-    if isinstance(node, Branch):
+    if isinstance(node, ContainerNode):
         return issubclass(node.kind, dict)
     return isinstance(node, Fixed) and isinstance(node.value, Mapping)
 
 
 def _children(node: Node) -> dict[str | int, Node]:
-    if isinstance(node, Branch):
+    if isinstance(node, ContainerNode):
         return node.children
     value = node.value if isinstance(node, Fixed) else {}
     if isinstance(value, Mapping):

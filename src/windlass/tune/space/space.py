@@ -13,7 +13,7 @@ from windlass.tune.space.computed import Computed
 from windlass.tune.space.domains import NUM_BITS
 from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.resolution import Draw, resolve
-from windlass.tune.space.tree import Branch, Fixed, Leaf, Node, Pick, name_of, parse, walk
+from windlass.tune.space.tree import ContainerNode, DomainNode, Fixed, Node, Pick, name_of, parse, walk
 from windlass.tune.space.values import is_same
 
 __all__ = ["Bits", "Space"]
@@ -42,7 +42,7 @@ class Space:
         return made
 
     @cached_property
-    def parameters(self) -> tuple[Leaf | Pick, ...]:
+    def parameters(self) -> tuple[DomainNode | Pick, ...]:
         """Everything that is drawn, chosen or computed, top down, also what only some choices have."""
         return tuple(walk(self.root, inside_picks=True))
 
@@ -85,7 +85,7 @@ class Space:
         """
         grid = self.grid_point(grid_index)
 
-        def draw(node: Leaf | Pick) -> Any:
+        def draw(node: DomainNode | Pick) -> Any:
             if isinstance(node, Pick):
                 return grid[node.key] if node.is_grid else (bits(node.key) * len(node.options)) >> NUM_BITS
             return bits(node.key) if isinstance(node.domain, Computed) else node.domain.at(bits(node.key))
@@ -119,7 +119,7 @@ class Space:
 
 
 def _size(node: Node) -> int:
-    if isinstance(node, Branch):
+    if isinstance(node, ContainerNode):
         return prod(_size(child) for child in node.children.values())
     if isinstance(node, Pick) and node.is_grid:
         return sum(_size(option) for option in node.options)
@@ -141,9 +141,9 @@ def _place(node: Node, index: int, chosen: dict[str, int]) -> None:
 
 
 def _fixed_at(node: Node, value: Any, path: tuple[str | int, ...]) -> Node:
-    if isinstance(value, Mapping) and isinstance(node, (Branch, Pick)):
+    if isinstance(value, Mapping) and isinstance(node, (ContainerNode, Pick)):
         for candidate in node.options if isinstance(node, Pick) else (node,):
-            if isinstance(candidate, Branch) and issubclass(candidate.kind, dict):
+            if isinstance(candidate, ContainerNode) and issubclass(candidate.kind, dict):
                 if isinstance(node, Pick) and not _agrees(candidate, value):
                     continue
                 return _fixed_in(candidate, value, path)
@@ -152,7 +152,7 @@ def _fixed_at(node: Node, value: Any, path: tuple[str | int, ...]) -> Node:
     return parse(value, path)
 
 
-def _fixed_in(branch: Branch, point: Mapping[str, Any], path: tuple[str | int, ...]) -> Branch:
+def _fixed_in(branch: ContainerNode, point: Mapping[str, Any], path: tuple[str | int, ...]) -> ContainerNode:
     children = dict(branch.children)
     for name, value in point.items():
         if name not in children:
@@ -163,10 +163,10 @@ def _fixed_in(branch: Branch, point: Mapping[str, Any], path: tuple[str | int, .
                 code="preset-unknown",
             )
         children[name] = _fixed_at(children[name], value, (*path, name))
-    return Branch(branch.kind, children)
+    return ContainerNode(branch.kind, children)
 
 
-def _agrees(option: Branch, point: Mapping[str, Any]) -> bool:
+def _agrees(option: ContainerNode, point: Mapping[str, Any]) -> bool:
     """Whether an option of a choice can be what the point means: its names, and equal fixed values."""
     return all(
         name in option.children and not (isinstance(child := option.children[name], Fixed) and child.value != value)
@@ -177,7 +177,7 @@ def _agrees(option: Branch, point: Mapping[str, Any]) -> bool:
 def _located(node: Node, value: Any, found: dict[str, Any]) -> bool:
     if isinstance(node, Fixed):
         return is_same(node.value, value)
-    if isinstance(node, Leaf):
+    if isinstance(node, DomainNode):
         found[node.key] = value
         return node.domain.is_valid(value)
     if isinstance(node, Pick):
@@ -192,7 +192,7 @@ def _located(node: Node, value: Any, found: dict[str, Any]) -> bool:
     ) == len(node.children)
 
 
-def _pairs(branch: Branch, value: Any) -> Iterator[tuple[Node, bool, Any]]:
+def _pairs(branch: ContainerNode, value: Any) -> Iterator[tuple[Node, bool, Any]]:
     wants_mapping = issubclass(branch.kind, dict)
     if isinstance(value, Mapping) is not wants_mapping or not hasattr(value, "__getitem__"):
         yield Fixed(None), False, None

@@ -10,7 +10,7 @@ from windlass.tune.space.computed import Computed
 from windlass.tune.space.domains import Categorical, Domain
 from windlass.tune.space.errors import SpaceError
 
-__all__ = ["Branch", "Fixed", "Leaf", "Node", "Path", "Pick", "copied", "name_of", "parse", "walk"]
+__all__ = ["ContainerNode", "DomainNode", "Fixed", "Node", "Path", "Pick", "copied", "name_of", "parse", "walk"]
 
 Path = tuple[str | int, ...]
 """Keys and list indexes from the top to a value."""
@@ -24,7 +24,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class DomainNode:
     """A value that is drawn, or computed, by itself.
 
     Attributes:
@@ -54,14 +54,14 @@ class Pick:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class ContainerNode:
     """A mapping, list or tuple with something to draw in it; children by key or index."""
 
     kind: type
     children: dict[str | int, Node]
 
 
-Node = Fixed | Leaf | Pick | Branch
+Node = Fixed | DomainNode | Pick | ContainerNode
 
 
 def name_of(path: Path) -> str:
@@ -80,7 +80,7 @@ def parse(value: Any, path: Path = (), key: str = "") -> Node:
     if isinstance(found, Categorical):
         return _pick(found, path, key)
     if found is not None:
-        return Leaf(name_of(path), key, found)
+        return DomainNode(name_of(path), key, found)
     if isinstance(value, Mapping):
         children = {name: parse(below, (*path, name), _below(key, name)) for name, below in value.items()}
     elif isinstance(value, (list, tuple)):
@@ -89,12 +89,12 @@ def parse(value: Any, path: Path = (), key: str = "") -> Node:
         return Fixed(value)
     if all(isinstance(child, Fixed) for child in children.values()):
         return Fixed(value)
-    return Branch(type(value), children)
+    return ContainerNode(type(value), children)
 
 
-def walk(node: Node, *, inside_picks: bool = False) -> Iterator[Leaf | Pick]:
+def walk(node: Node, *, inside_picks: bool = False) -> Iterator[DomainNode | Pick]:
     """All leaves and picks, top down, in order; those within options of picks only if asked for."""
-    if isinstance(node, Branch):
+    if isinstance(node, ContainerNode):
         for child in node.children.values():
             yield from walk(child, inside_picks=inside_picks)
     elif not isinstance(node, Fixed):
@@ -135,7 +135,7 @@ def _pick(domain: Categorical, path: Path, key: str) -> Node:
     options = tuple(parse(value, path, f"{key}={index}") for index, value in enumerate(domain.categories))
     if not domain.is_grid:
         if all(isinstance(option, Fixed) for option in options):
-            return Leaf(name_of(path), key, domain)
+            return DomainNode(name_of(path), key, domain)
         for option in options:
             if any(isinstance(below, Pick) and below.is_grid for below in walk(option, inside_picks=True)):
                 raise SpaceError(
@@ -155,7 +155,7 @@ def _label(option: Node, index: int) -> Any:
         return option.value
     if isinstance(option, Fixed):
         words = [f"{name}={value}" for name, value in option.value.items()]
-    elif isinstance(option, Branch):
+    elif isinstance(option, ContainerNode):
         words = [f"{name}={child.value}" for name, child in option.children.items() if isinstance(child, Fixed)]
     else:
         words = []

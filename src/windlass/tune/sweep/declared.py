@@ -15,9 +15,9 @@ from windlass.spec import Sweep
 from windlass.tune import searchers
 from windlass.tune.arguments import check_known
 from windlass.tune.executors.runs import check_name
-from windlass.tune.schedulers.protocol import Scheduler
+from windlass.tune.schedulers.protocol import SweepScheduler
 from windlass.tune.schedulers.registry import create_scheduler
-from windlass.tune.searchers.protocol import Searcher
+from windlass.tune.searchers.protocol import SearchAlgorithm
 from windlass.tune.space import Space, read_space
 from windlass.tune.stoppers import MetricStopper
 from windlass.tune.tuner.configs import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
@@ -131,13 +131,13 @@ def declared_run(sweep: Sweep, name: str, storage: Path, origins: Origins = NO_O
     )
 
 
-def awaited_metrics(sweep: Sweep, scheduler: Scheduler) -> list[str]:
+def awaited_metrics(sweep: Sweep, scheduler: SweepScheduler) -> list[str]:
     """What a run must have logged before that is a report: the goal, and the scheduler's time if the code counts it."""
     time = getattr(getattr(scheduler, "base_scheduler", scheduler), "time_attr", "")
     return [*sweep.metric, *([time] if time and time not in (*_COUNTED, *sweep.metric) else [])]
 
 
-def make_scheduler(written: str | Mapping[str, Any]) -> Scheduler:
+def make_scheduler(written: str | Mapping[str, Any]) -> SweepScheduler:
     """`asha`, or `{asha: {max_t: 81}}`; a setting that it does not have is refused, whatever others have."""
     name, arguments = _called(written)
     made = create_scheduler(name, **arguments)
@@ -145,7 +145,7 @@ def make_scheduler(written: str | Mapping[str, Any]) -> Scheduler:
     return made
 
 
-def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, Any], ...] = ()) -> Searcher:
+def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, Any], ...] = ()) -> SearchAlgorithm:
     """`tpe`, or `{tpe: {multivariate: true}}`, with the points that come first."""
     name, arguments = _called(written)
     if first:

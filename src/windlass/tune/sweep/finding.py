@@ -150,8 +150,8 @@ class SweepWatch:
 def _row(folder: Path, history: History) -> SweepRow:
     if history.settings is None:
         return SweepRow(name=folder.name, folder=folder, state="", counts={}, created_at=folder.stat().st_mtime)
-    goal = history.goal
-    metric, is_max = (goal.metrics[0], goal.is_max[0]) if goal.metrics else ("", False)
+    objectives = history.objectives
+    metric, is_max = (objectives.metrics[0], objectives.is_max[0]) if objectives.metrics else ("", False)
     best = None
     best_trial = ""
     for trial in history.trials.values():

@@ -78,7 +78,7 @@ class SweepHandle:
                 a metric (`metric-missing`).
         """
         history = self.history
-        modes = dict(zip(history.goal.metrics, history.goal.is_max, strict=True))
+        modes = dict(zip(history.objectives.metrics, history.objectives.is_max, strict=True))
         metric = metric or next(iter(modes), "")
         reported = sorted({name for trial in history.trials.values() for name in trial.last or {}})
         known = f"reported are: {', '.join(reported)}" if reported else "no trial has reported yet"

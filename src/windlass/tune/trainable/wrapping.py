@@ -10,13 +10,13 @@ from windlass.tune.errors import BadValueError
 from windlass.tune.trainable.parameters import Parameters
 from windlass.tune.trainable.shape import PlacementGroupFactory, Shape, read_shape
 
-__all__ = ["PlacementGroupFactory", "Wrapped", "unwrap", "with_parameters", "with_resources"]
+__all__ = ["PlacementGroupFactory", "WrappedTrainable", "unwrap", "with_parameters", "with_resources"]
 
 Trainable = type | Callable[..., Any]
 ShapeOf = Callable[[dict[str, Any]], Any]
 
 
-class Wrapped:
+class WrappedTrainable:
     """A trainable and what goes with it; it can be called like the trainable.
 
     Attributes:
@@ -58,7 +58,7 @@ class FunctionWith:
         return self.function(config, **self.parameters.values())
 
 
-def with_parameters(trainable: Any, **parameters: Any) -> Wrapped:
+def with_parameters(trainable: Any, **parameters: Any) -> WrappedTrainable:
     """Give a trainable big objects: a function as keyword arguments, a class as those of `setup`.
 
     The objects are written to a file once, when the first worker is made; workers of one machine share its pages. They
@@ -71,10 +71,10 @@ def with_parameters(trainable: Any, **parameters: Any) -> Wrapped:
     if not parameters:
         return wrapped
     held = wrapped.parameters.values() if wrapped.parameters is not None else {}
-    return Wrapped(wrapped.inner, parameters=Parameters({**held, **parameters}), shape=wrapped.shape)
+    return WrappedTrainable(wrapped.inner, parameters=Parameters({**held, **parameters}), shape=wrapped.shape)
 
 
-def with_resources(trainable: Any, resources: Any) -> Wrapped:
+def with_resources(trainable: Any, resources: Any) -> WrappedTrainable:
     """Say what each trial needs: `{"cpu": 2, "gpu": 0.5}`, bundles, or a function of the configuration.
 
     Raises:
@@ -82,25 +82,25 @@ def with_resources(trainable: Any, resources: Any) -> Wrapped:
     """
     wrapped = _as_wrapped(trainable, "with_resources")
     shape = resources if callable(resources) else read_shape(resources)
-    return Wrapped(wrapped.inner, parameters=wrapped.parameters, shape=shape)
+    return WrappedTrainable(wrapped.inner, parameters=wrapped.parameters, shape=shape)
 
 
 def unwrap(trainable: Any) -> tuple[Trainable, Shape | ShapeOf | None]:
     """What a worker runs, and the shape that was asked for."""
-    if isinstance(trainable, Wrapped):
+    if isinstance(trainable, WrappedTrainable):
         return trainable.trainable, trainable.shape
     return trainable, getattr(trainable, "_resources", None)
 
 
-def _as_wrapped(trainable: Any, what: str) -> Wrapped:
-    if isinstance(trainable, Wrapped):
+def _as_wrapped(trainable: Any, what: str) -> WrappedTrainable:
+    if isinstance(trainable, WrappedTrainable):
         return trainable
     if not callable(trainable):
         hint = "pass a function of the configuration, or a subclass of tune.Trainable"
         raise BadValueError(
             f"{what} cannot wrap a {type(trainable).__name__}: {trainable!r}", hint=hint, code="bad-value"
         )
-    return Wrapped(trainable)
+    return WrappedTrainable(trainable)
 
 
 def _class_with(inner: type, parameters: Parameters) -> type:

@@ -10,15 +10,15 @@ from typing import Any
 from windlass.core.names import nearest
 from windlass.tune.errors import BadValueError
 from windlass.tune.executors.protocol import Executor
-from windlass.tune.schedulers.protocol import Scheduler
-from windlass.tune.searchers.protocol import Searcher
+from windlass.tune.schedulers.protocol import SweepScheduler
+from windlass.tune.searchers.protocol import SearchAlgorithm
 
 __all__ = ["EXECUTORS", "make_executor", "make_scheduler", "make_searcher"]
 
 EXECUTORS = ("local", "in-process", "ray")
 
 
-def make_scheduler(choice: Any) -> Scheduler:
+def make_scheduler(choice: Any) -> SweepScheduler:
     """First in, first out unless something else is chosen; a copy, so that one object may serve several sweeps.
 
     Raises:
@@ -33,11 +33,11 @@ def make_scheduler(choice: Any) -> Scheduler:
 
         return create_scheduler(choice)
     methods = ("on_result", "choose", "settings")
-    found: Scheduler = copy.deepcopy(_checked(choice, "scheduler", methods, "windlass.tune.schedulers"))
+    found: SweepScheduler = copy.deepcopy(_checked(choice, "scheduler", methods, "windlass.tune.schedulers"))
     return found
 
 
-def make_searcher(choice: Any) -> Searcher:
+def make_searcher(choice: Any) -> SearchAlgorithm:
     """Random and grid unless something else is chosen; a copy, as above.
 
     Raises:

@@ -11,17 +11,17 @@ from typing import Any
 
 from windlass.tune.controller.settings import PartialGoal
 from windlass.tune.errors import BadValueError
-from windlass.tune.searchers.protocol import Goal
+from windlass.tune.searchers.protocol import Objectives
 from windlass.tune.trial import ANONYMOUS_METRIC
 from windlass.tune.tuner.configs import TuneConfig
 
-__all__ = ["resolve_goal"]
+__all__ = ["resolve_objectives"]
 
 Place = tuple[str, tuple[str, ...], tuple[str, ...]]
 """Who names metrics, their names, their modes."""
 
 
-def resolve_goal(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Goal, PartialGoal]:
+def resolve_objectives(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Objectives, PartialGoal]:
     """What the sweep is for; an empty goal where nothing, or only a half that decides nothing, is named.
 
     Raises:
@@ -43,8 +43,8 @@ def resolve_goal(config: TuneConfig, scheduler: Any, searcher: Any) -> tuple[Goa
     if modes and decides and not metrics:
         metrics = (ANONYMOUS_METRIC,)
     if not (metrics and modes):
-        return Goal(), PartialGoal(metric=next(iter(metrics), ""), mode=next(iter(modes), ""))
-    return _goal(metrics, modes), PartialGoal()
+        return Objectives(), PartialGoal(metric=next(iter(metrics), ""), mode=next(iter(modes), ""))
+    return _objectives(metrics, modes), PartialGoal()
 
 
 def _check_apart(place: Place, other: Place, *, may_repeat: bool) -> None:
@@ -59,9 +59,9 @@ def _twice(first: Place, other: Place) -> BadValueError:
     return BadValueError(f"two places name the metric: {names}", hint=hint, code="metric-named-twice")
 
 
-def _goal(metrics: Sequence[str], modes: Sequence[str]) -> Goal:
+def _objectives(metrics: Sequence[str], modes: Sequence[str]) -> Objectives:
     each = modes if len(modes) == len(metrics) else [modes[0]] * len(metrics)
-    return Goal(metrics=tuple(metrics), is_max=tuple(mode == "max" for mode in each))
+    return Objectives(metrics=tuple(metrics), is_max=tuple(mode == "max" for mode in each))
 
 
 def _decides(scheduler: Any, searcher: Any) -> str:

@@ -18,7 +18,7 @@ from windlass.tune.registry import resolve_trainable
 from windlass.tune.space import SpaceError, check_same_names, describe, read_space
 from windlass.tune.stoppers import as_stopper, stopper_from, stopper_settings
 from windlass.tune.stoppers.registry import without_timeouts
-from windlass.tune.trainable.abilities import check_trainable, name_of
+from windlass.tune.trainable.capabilities import check_trainable, name_of
 from windlass.tune.trainable.wrapping import unwrap
 from windlass.tune.tuner.choices import make_scheduler, make_searcher
 from windlass.tune.tuner.configs import ResumeConfig, RunConfig, TuneConfig
@@ -76,7 +76,10 @@ def make_restored(
     if stopper is None and beginning.stopper is not None:
         stopper = stopper_from(beginning.stopper)
     settings = SweepSettings(
-        name=beginning.settings.name, goal=beginning.settings.goal, resources=resources, time_budget_s=timeout_s
+        name=beginning.settings.name,
+        objectives=beginning.settings.objectives,
+        resources=resources,
+        time_budget_s=timeout_s,
     )
     described = {"trainable": created["trainable"], "space": created["space"], "stopper": created.get("stopper")}
     return Setup(
@@ -134,11 +137,11 @@ def _check_same_code(created: Mapping[str, Any], code: Any) -> None:
 def _check_same_settings(beginning: SweepOrigin, tuning: TuneConfig, run: RunConfig) -> None:
     """Refuse a setting that would be ignored; one that says what the journal has, or nothing, is none."""
     now, told = beginning.settings, beginning.created["trainable"]
-    modes = tuple("max" if is_max else "min" for is_max in now.goal.is_max)
+    modes = tuple("max" if is_max else "min" for is_max in now.objectives.is_max)
     keep = now.keep
     has: tuple[tuple[object, str, object], ...] = (
         (tuning, "num_samples", now.num_samples),
-        (tuning, "metrics", now.goal.metrics),
+        (tuning, "metrics", now.objectives.metrics),
         (tuning, "modes", modes[: len(tuning.modes)]),  # one may stand for all
         (tuning, "max_concurrent_trials", now.max_concurrent),
         (tuning, "max_trials", now.max_trials),

@@ -13,12 +13,12 @@ from windlass.tune.errors import BadValueError
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.registry import resolve_trainable
-from windlass.tune.schedulers.protocol import Scheduler
-from windlass.tune.searchers.protocol import Goal, Searcher
+from windlass.tune.schedulers.protocol import SweepScheduler
+from windlass.tune.searchers.protocol import Objectives, SearchAlgorithm
 from windlass.tune.space import Categorical, Computed, Domain, describe
 from windlass.tune.stoppers import Stopper, as_stopper, stopper_settings
 from windlass.tune.stoppers.registry import without_timeouts
-from windlass.tune.trainable.abilities import can_save, check_trainable, is_class, name_of
+from windlass.tune.trainable.capabilities import can_save, check_trainable, is_class, name_of
 from windlass.tune.trainable.class_api import Trainable
 from windlass.tune.trainable.metrics import to_json_value
 from windlass.tune.trainable.shape import resource_name, resources_of
@@ -26,7 +26,7 @@ from windlass.tune.trainable.wrapping import unwrap
 from windlass.tune.trial import Resources
 from windlass.tune.tuner.choices import make_scheduler, make_searcher
 from windlass.tune.tuner.configs import RunConfig, TuneConfig
-from windlass.tune.tuner.objectives import resolve_goal
+from windlass.tune.tuner.objectives import resolve_objectives
 
 __all__ = ["Setup", "default_storage", "make_setup", "place_of", "shape_of", "work_options"]
 
@@ -45,8 +45,8 @@ class Setup:
     settings: SweepSettings
     space: Mapping[str, Any]
     described: Mapping[str, Any]
-    searcher: Searcher
-    scheduler: Scheduler
+    searcher: SearchAlgorithm
+    scheduler: SweepScheduler
     stopper: Stopper | None
     work: Work
     folder: SweepFolder
@@ -66,8 +66,8 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
     check_trainable(code)
     space = _read_space(param_space)
     scheduler, searcher = make_scheduler(tuning.scheduler), _limited(make_searcher(tuning.search_alg), tuning)
-    goal, half = resolve_goal(tuning, scheduler, searcher)
-    _check_together(code, scheduler, searcher, goal, run)
+    objectives, half = resolve_objectives(tuning, scheduler, searcher)
+    _check_together(code, scheduler, searcher, objectives, run)
     if hasattr(inner := getattr(searcher, "searcher", searcher), "check_options"):
         inner.check_options()
     if run.progress_reporter is not None:
@@ -77,7 +77,7 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
     stopper, timeout_s = without_timeouts(as_stopper(run.stop))
     name = run.name or _fresh_name(name_of(code))
     folder, storage = place_of(name, run)
-    settings = replace(_settings(name, goal, tuning, run, code, shape), half=half)
+    settings = replace(_settings(name, objectives, tuning, run, code, shape), half=half)
     if timeout_s:
         settings = replace(settings, time_budget_s=min(timeout_s, settings.time_budget_s or timeout_s))
     _check_prices(settings)
@@ -110,10 +110,12 @@ def make_setup(trainable: Any, param_space: Mapping[str, Any] | None, tuning: Tu
     )
 
 
-def _settings(name: str, goal: Goal, tuning: TuneConfig, run: RunConfig, code: Any, shape: Any) -> SweepSettings:
+def _settings(
+    name: str, objectives: Objectives, tuning: TuneConfig, run: RunConfig, code: Any, shape: Any
+) -> SweepSettings:
     return SweepSettings(
         name=name,
-        goal=goal,
+        objectives=objectives,
         num_samples=tuning.num_samples,
         max_concurrent=tuning.max_concurrent_trials or 0,
         max_trials=tuning.max_trials or 0,
@@ -214,7 +216,7 @@ def _check_choices(space: Any, path: tuple[str, ...]) -> None:
                 to_json_value(value, f"a choice of `{'/'.join(path)}`", hint)
 
 
-def _limited(searcher: Searcher, tuning: TuneConfig) -> Searcher:
+def _limited(searcher: SearchAlgorithm, tuning: TuneConfig) -> SearchAlgorithm:
     limit = getattr(searcher, "max_concurrent", 0) or 0
     if tuning.max_concurrent_trials and limit and limit != tuning.max_concurrent_trials:
         message = f"max_concurrent_trials={tuning.max_concurrent_trials}, and {type(searcher).__name__} says {limit}"
@@ -223,7 +225,7 @@ def _limited(searcher: Searcher, tuning: TuneConfig) -> Searcher:
     return searcher
 
 
-def _check_together(code: Any, scheduler: Any, searcher: Any, goal: Goal, run: RunConfig) -> None:
+def _check_together(code: Any, scheduler: Any, searcher: Any, objectives: Objectives, run: RunConfig) -> None:
     name = type(scheduler).__name__
     if scheduler.needs_saving and not can_save(code):
         hint = "override save_checkpoint and load_checkpoint"
@@ -233,7 +235,7 @@ def _check_together(code: Any, scheduler: Any, searcher: Any, goal: Goal, run: R
     if name != "FIFO":
         from windlass.tune.schedulers.registry import check_pairing  # lazy: first in, first out goes with everything
 
-        metric = goal.metrics[0] if goal.metrics else None
+        metric = objectives.metrics[0] if objectives.metrics else None
         check_pairing(scheduler, searcher=type(searcher).__name__, learns=searcher.learns, metric=metric)
     if run.checkpoints.checkpoint_frequency or run.checkpoints.checkpoint_at_end:
         setting = "checkpoint_frequency" if run.checkpoints.checkpoint_frequency else "checkpoint_at_end"

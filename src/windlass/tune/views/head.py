@@ -110,10 +110,10 @@ class HeadView:
         """Take up a sweep: everything from the controller's tables, once."""
         progress, core = self.view.progress, controller.core
         settings, table = core.settings, core.state.table
-        goal = settings.goal
+        objectives = settings.objectives
         progress.name, progress.began_at = settings.name, core.at - core.state.usage.seconds
-        progress.metric = progress.metric or next(iter(goal.metrics), "")
-        progress.mode = progress.mode or ("max" if goal.is_max[:1] == (True,) else "min")
+        progress.metric = progress.metric or next(iter(objectives.metrics), "")
+        progress.mode = progress.mode or ("max" if objectives.is_max[:1] == (True,) else "min")
         progress.total = progress.total or settings.max_trials
         progress.counts = dict(table.counts)
         over = (trial for trial in table.trials.values() if trial.status.is_over)

@@ -114,10 +114,10 @@ class SweepProgress:
     # --------------------------------------------------------------------------------------------------- the sweep
 
     def _created(self, data: Data, at: float) -> None:
-        goal, settings = data.get("goal") or {}, data.get("settings") or {}
+        objectives, settings = data.get("objectives") or {}, data.get("settings") or {}
         self.name = str(data.get("name", ""))
-        self.metric = self.metric or next(iter(goal.get("metrics") or ()), "")
-        self.mode = self.mode or next(iter(goal.get("modes") or ()), "min")
+        self.metric = self.metric or next(iter(objectives.get("metrics") or ()), "")
+        self.mode = self.mode or next(iter(objectives.get("modes") or ()), "min")
         self.total = self.total or max(int(settings.get("max_trials") or 0), 0)
 
     def _opened(self, data: Data, at: float) -> None:

@@ -24,14 +24,14 @@ from windlass.tune.schedulers import (
     HyperBandScheduler,
     MedianStoppingRule,
     PopulationBasedTraining,
-    Scheduler,
+    SweepScheduler,
 )
 from windlass.tune.searchers.basic_variant import BasicVariantGenerator
 from windlass.tune.space.primitives import uniform
 from windlass.tune.stoppers import as_stopper
 
 TIME: dict[str, Any] = {"time_attr": "training_iteration"}
-SCHEDULERS: dict[str, Callable[[], Scheduler]] = {
+SCHEDULERS: dict[str, Callable[[], SweepScheduler]] = {
     "fifo": FIFO,
     "asha": lambda: AsyncHyperBandScheduler(**TIME, max_t=9, reduction_factor=2),
     "hyperband": lambda: HyperBandScheduler(**TIME, max_t=9),
@@ -42,7 +42,7 @@ SCHEDULERS: dict[str, Callable[[], Scheduler]] = {
 }
 
 
-def _swept(folder: Path, scheduler: Callable[[], Scheduler], monkeypatch: Any, stop: Any = None) -> Sweep:
+def _swept(folder: Path, scheduler: Callable[[], SweepScheduler], monkeypatch: Any, stop: Any = None) -> Sweep:
     """A sweep with checkpoints, failures, and a head that was killed with its workers."""
     sweep = Sweep(
         folder=folder,
@@ -57,7 +57,7 @@ def _swept(folder: Path, scheduler: Callable[[], Scheduler], monkeypatch: Any, s
 
 def _replayed(sweep: Sweep, found: list[Record]) -> tuple[Core, Replay]:
     searcher = BasicVariantGenerator()
-    searcher.open(space=SPACE, goal=sweep.settings.goal, seed=0, num_samples=8)
+    searcher.open(space=SPACE, objectives=sweep.settings.objectives, seed=0, num_samples=8)
     scheduler = sweep.scheduler()
     scheduler.metric, scheduler.mode = "score", "max"
     core = Core(sweep.settings, searcher=searcher, scheduler=scheduler, stopper=sweep.stopper())

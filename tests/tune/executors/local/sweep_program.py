@@ -19,7 +19,7 @@ from windlass.tune.executors.local import Local
 from windlass.tune.executors.protocol import Work
 from windlass.tune.schedulers.fifo import FIFO
 from windlass.tune.searchers.basic_variant import BasicVariantGenerator
-from windlass.tune.searchers.protocol import Goal
+from windlass.tune.searchers.protocol import Objectives
 
 
 def controller(
@@ -43,7 +43,10 @@ def controller(
     make = Controller.restore if (folder / "journal").exists() else Controller
     return make(
         settings=SweepSettings(
-            name="kills", goal=Goal(metrics=("value",), is_max=(True,)), num_samples=num_trials, max_interruptions=1000
+            name="kills",
+            objectives=Objectives(metrics=("value",), is_max=(True,)),
+            num_samples=num_trials,
+            max_interruptions=1000,
         ),
         space={"num": num_steps, "by": space.randint(1, 100), "seconds": 0.003},
         searcher=BasicVariantGenerator(),

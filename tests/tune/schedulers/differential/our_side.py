@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.tune.schedulers.fake_sweep import FakeSweep
-from windlass.tune.schedulers import Scheduler
+from windlass.tune.schedulers import SweepScheduler
 from windlass.tune.schedulers.resource_allocation import tidy
 from windlass.tune.trial import Resources, TrialStatus
 
@@ -21,7 +21,7 @@ LETTERS = {
 class OurSide:
     """A scheduler of ours with its trials; the methods are events, each returns what was decided."""
 
-    def __init__(self, scheduler: Scheduler, *, seed: int = 0, cpus: float = 0, gpus: float = 0) -> None:
+    def __init__(self, scheduler: SweepScheduler, *, seed: int = 0, cpus: float = 0, gpus: float = 0) -> None:
         self.scheduler = scheduler
         self.sweep = FakeSweep(metric=scheduler.metric or "-", is_max=scheduler.mode != "min", seed=seed)
         self.sweep.is_searching = False  # Ray Tune adds trials before there is room for them

@@ -12,7 +12,7 @@ from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import NotFoundError, UsageError
 from windlass.record.frames import Record, encode
 from windlass.tune.folder import SweepFolder
-from windlass.tune.schedulers import Decision, PopulationBasedTrainingReplay, read_policy
+from windlass.tune.schedulers import PopulationBasedTrainingReplay, SchedulerDecision, read_policy
 from windlass.tune.schedulers.population_based.policy import schedule_of
 
 
@@ -92,7 +92,7 @@ def test_the_trial_changes_its_configuration_at_the_same_iterations(sweep_folder
             assert replay.choose(sweep) is trial
             sweep.start(trial)
         verdict = sweep.report(replay, trial, {"training_iteration": iteration})
-        if verdict.decision is Decision.NOOP:
+        if verdict.decision is SchedulerDecision.NOOP:
             assert trial.restore_from is not None
             assert (trial.restore_from.trial, trial.restore_from.iteration) == (trial.id, iteration)
             seen.append(trial.config["lr"])

@@ -17,7 +17,7 @@ from windlass.tune.controller.journal.records import STATUS_AFTER
 from windlass.tune.controller.journal.stream import JournalStream, no_sweep
 from windlass.tune.controller.settings import PartialGoal, SweepSettings, resources_from_data
 from windlass.tune.folder import SweepFolder
-from windlass.tune.searchers.protocol import Goal
+from windlass.tune.searchers.protocol import Objectives
 from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, TrialStatus
 
 __all__ = ["AttemptHistory", "DecisionMade", "History", "TrialHistory", "TrialReport", "read_history"]
@@ -156,9 +156,9 @@ class History:
     num_reports: int = 0
 
     @property
-    def goal(self) -> Goal:
+    def objectives(self) -> Objectives:
         """Metrics and modes of the sweep."""
-        return self.settings.goal if self.settings is not None else Goal()
+        return self.settings.objectives if self.settings is not None else Objectives()
 
     @property
     def half(self) -> PartialGoal:
@@ -195,7 +195,7 @@ Data = dict[str, Any]
 
 def _created(history: History, record: Record, data: Data) -> None:
     history.name, history.created_at = data["name"], record.at
-    history.settings = SweepSettings.from_data(data["name"], data["goal"], data["settings"])
+    history.settings = SweepSettings.from_data(data["name"], data["objectives"], data["settings"])
     history.space, history.version = data["space"], data["version"]
     history.scheduler, history.searcher = data["scheduler"], data["searcher"]
     history.stopper, history.trainable = data["stopper"], data["trainable"]
@@ -213,8 +213,11 @@ def _asked(history: History, record: Record, data: Data) -> None:
         history.search_ended = history.limit = history.ended_why = ""
     if what == "extend" and history.settings is not None:
         settings = {**history.settings.to_data(), **data["settings"]}
-        goal = {"metrics": history.goal.metrics, "modes": ["max" if up else "min" for up in history.goal.is_max]}
-        history.settings = SweepSettings.from_data(history.name, goal, settings)
+        objectives = {
+            "metrics": history.objectives.metrics,
+            "modes": ["max" if up else "min" for up in history.objectives.is_max],
+        }
+        history.settings = SweepSettings.from_data(history.name, objectives, settings)
         history.space = data["space"] if data["space"] is not None else history.space
         history.stopper = data["stopper"] if data["stopper"] is not None else history.stopper
     _acts(history, record, data, by="user", cause="")

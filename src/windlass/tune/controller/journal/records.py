@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 SWEEP_CREATED = "sweep-created"
-"""name, goal, settings, space, scheduler, searcher, stopper, trainable (each `{"type": ..., **settings}`), version"""
+"""name, objectives, settings, space, scheduler, searcher, stopper, trainable (each `{"type": ..., **settings}`), version"""
 SWEEP_OPENED = "sweep-opened"
 """head {host, pid}, number (1: the first head)"""
 SWEEP_REQUESTED = "sweep-requested"

@@ -11,7 +11,7 @@ from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, refuse
 from windlass.tune.schedulers.population_based.explore import flat, tag_of
 from windlass.tune.schedulers.population_based.policy import read_policy, schedule_of
-from windlass.tune.schedulers.protocol import GO_ON, NO_ANSWER, Sweep, Verdict
+from windlass.tune.schedulers.protocol import CONTINUE, NOOP, ScheduledSweep, Verdict
 from windlass.tune.trial import Metrics, Trial
 
 __all__ = ["PopulationBasedTrainingReplay"]
@@ -61,7 +61,7 @@ class PopulationBasedTrainingReplay(FIFO):
         changes = [[step, new] for step, new in self.changes]
         return {"type": type(self).__name__, "config": self.config, "changes": changes}
 
-    def on_add(self, sweep: Sweep, trial: Trial) -> None:
+    def on_add(self, sweep: ScheduledSweep, trial: Trial) -> None:
         super().on_add(sweep, trial)
         if self._replayed == trial.id:
             return
@@ -78,13 +78,13 @@ class PopulationBasedTrainingReplay(FIFO):
         if self.config is not None:
             trial.config, trial.assigned = copy.deepcopy(dict(self.config)), flat(self.config)
 
-    def on_result(self, sweep: Sweep, trial: Trial, result: Metrics) -> Verdict:
+    def on_result(self, sweep: ScheduledSweep, trial: Trial, result: Metrics) -> Verdict:
         if self._next == len(self.changes) or _TIME not in result or result[_TIME] < self.changes[self._next][0]:
-            return GO_ON
+            return CONTINUE
         step, config = self.changes[self._next]
         saved = sweep.save(trial)
         if saved is None:
-            return GO_ON
+            return CONTINUE
         self._next += 1
         sweep.exploit(
             trial,
@@ -94,9 +94,9 @@ class PopulationBasedTrainingReplay(FIFO):
             why=f"the schedule changes the configuration at iteration {step}",
             assigned=flat(config),
         )
-        return NO_ANSWER
+        return NOOP
 
-    def credit(self, sweep: Sweep, trial: Trial) -> int:
+    def credit(self, sweep: ScheduledSweep, trial: Trial) -> int:
         """Up to the next change."""
         if self._next == len(self.changes):
             return ENDLESS

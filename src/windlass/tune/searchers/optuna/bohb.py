@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.tune.errors import BadValueError
 from windlass.tune.rng import draw
 from windlass.tune.searchers.optuna.searcher import OptunaSearcher
-from windlass.tune.searchers.protocol import Goal, Suggestion
+from windlass.tune.searchers.protocol import Objectives, Suggestion
 from windlass.tune.space.tree import Pick
 from windlass.tune.trial import Metrics
 
@@ -62,18 +62,18 @@ class BOHB(OptunaSearcher):
         self.num_samples_in_model = num_samples
         self.random_fraction = random_fraction
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
-        if len(goal.metrics) > 1:
+        if len(objectives.metrics) > 1:
             raise BadValueError(
-                f"BOHB has one goal, not {len(goal.metrics)}: {', '.join(goal.metrics)}",
+                f"BOHB optimizes one metric, not {len(objectives.metrics)}: {', '.join(objectives.metrics)}",
                 hint="use TPE or NSGA2 for several",
                 code="searcher-goals",
             )
         self._models: dict[float, Model] = {}
         self._params: dict[int, dict[str, Any]] = {}
         self._told: dict[int, set[float]] = {}
-        super().open(space=space, goal=goal, seed=seed, num_samples=num_samples)
+        super().open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
         self._min_points = self.min_points_in_model or len(self._distributions) + 1
 
     def make_sampler(self, seed: int) -> BaseSampler:
@@ -152,7 +152,7 @@ class BOHB(OptunaSearcher):
             return
         told.add(budget)
         if budget not in self._models:
-            self._models[budget] = self._lib.Model(["maximize" if self.goal.is_max[0] else "minimize"])
+            self._models[budget] = self._lib.Model(["maximize" if self.objectives.is_max[0] else "minimize"])
         model = self._models[budget]
         model.tell(model.add(self._params[number], self._distributions), values)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.optuna.given import Steps
-from windlass.tune.space import Categorical, Computed, Float, Integer, Normal
-from windlass.tune.space.tree import Leaf, Pick
+from windlass.tune.space import Categorical, Computed, Float, Integer, NormalFloat
+from windlass.tune.space.tree import DomainNode, Pick
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -21,7 +21,7 @@ __all__ = ["check_searchable", "distribution_of", "plain_distribution", "to_para
 _LEAST_SHARE = 2.0**-30
 
 
-def check_searchable(node: Leaf | Pick, who: str) -> None:
+def check_searchable(node: DomainNode | Pick, who: str) -> None:
     """Refuse what a model can not search.
 
     Raises:
@@ -35,7 +35,7 @@ def check_searchable(node: Leaf | Pick, who: str) -> None:
         )
 
 
-def distribution_of(node: Leaf | Pick) -> BaseDistribution | None:
+def distribution_of(node: DomainNode | Pick) -> BaseDistribution | None:
     """What the sampler draws for a node; None for a computed value."""
     from optuna import distributions  # lazy: costs 0.2 s
 
@@ -50,7 +50,7 @@ def distribution_of(node: Leaf | Pick) -> BaseDistribution | None:
         return distributions.IntDistribution(domain.first, domain.last, log=domain.is_log)
     if isinstance(domain, Steps):
         return domain.distribution
-    if isinstance(domain, Normal):
+    if isinstance(domain, NormalFloat):
         return distributions.FloatDistribution(_LEAST_SHARE, 1 - _LEAST_SHARE)
     assert isinstance(domain, Float)
     if domain.step is not None and not domain.is_log:
@@ -59,7 +59,7 @@ def distribution_of(node: Leaf | Pick) -> BaseDistribution | None:
     return distributions.FloatDistribution(domain.lower, domain.upper, log=domain.is_log)
 
 
-def plain_distribution(node: Leaf | Pick) -> BaseDistribution:
+def plain_distribution(node: DomainNode | Pick) -> BaseDistribution:
     """The distribution of a domain's own values, as people write it for Optuna.
 
     Raises:
@@ -83,7 +83,7 @@ def plain_distribution(node: Leaf | Pick) -> BaseDistribution:
     )
 
 
-def to_value(node: Leaf | Pick, param: Any) -> Any:
+def to_value(node: DomainNode | Pick, param: Any) -> Any:
     """The value, or the number of the option, that a drawn parameter means."""
     if isinstance(node, Pick):
         return param
@@ -94,7 +94,7 @@ def to_value(node: Leaf | Pick, param: Any) -> Any:
         return param * domain.step
     if isinstance(domain, Steps):
         return param
-    if isinstance(domain, Normal):
+    if isinstance(domain, NormalFloat):
         return domain.at_share(param)
     assert isinstance(domain, Float)
     if domain.step is not None and not domain.is_log:
@@ -102,7 +102,7 @@ def to_value(node: Leaf | Pick, param: Any) -> Any:
     return domain.nearest(param)
 
 
-def to_param(node: Leaf | Pick, value: Any) -> Any:
+def to_param(node: DomainNode | Pick, value: Any) -> Any:
     """The parameter that means a value of the domain."""
     if isinstance(node, Pick):
         return value
@@ -113,7 +113,7 @@ def to_param(node: Leaf | Pick, value: Any) -> Any:
         return min(max(round(value / domain.step), domain.first), domain.last)
     if isinstance(domain, Steps):
         return value
-    if isinstance(domain, Normal):
+    if isinstance(domain, NormalFloat):
         return min(max(domain.share_of(value), _LEAST_SHARE), 1 - _LEAST_SHARE)
     assert isinstance(domain, Float)
     if domain.step is not None and not domain.is_log:

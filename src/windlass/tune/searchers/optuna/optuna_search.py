@@ -11,7 +11,7 @@ from windlass.tune.errors import BadTypeError, BadValueError
 from windlass.tune.searchers.optuna.distributions import check_searchable, plain_distribution
 from windlass.tune.searchers.optuna.given import as_space
 from windlass.tune.searchers.optuna.searcher import OptunaSearcher
-from windlass.tune.searchers.protocol import Goal, Suggestion
+from windlass.tune.searchers.protocol import Objectives, Suggestion
 from windlass.tune.space import Space
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class OptunaSearch(OptunaSearcher):
         self.study_name = study_name
         self._known = list(zip(points, rewards or (), strict=False))
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
         self._by_run: DefineByRun | None = None
         if self.own_space is not None:
@@ -98,11 +98,11 @@ class OptunaSearch(OptunaSearcher):
                 self._by_run = self.own_space
             else:
                 space = {**space, **as_space(self.own_space)}
-        super().open(space=space, goal=goal, seed=seed, num_samples=num_samples)
+        super().open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
         if self._known:
             configs = [dict(point) for point, _ in self._known]
             rewards = [list(value) if isinstance(value, Sequence) else [value] for _, value in self._known]
-            self.add_known(configs, [dict(zip(goal.metrics, values, strict=True)) for values in rewards])
+            self.add_known(configs, [dict(zip(objectives.metrics, values, strict=True)) for values in rewards])
 
     @staticmethod
     def convert_search_space(space: Mapping[str, Any], prefix: str = "") -> dict[str, BaseDistribution]:

@@ -68,7 +68,7 @@ class TPE(_Named):
     def more(self) -> dict[str, Any]:
         """`group` where parameters are conditional."""
         has_conditions = any(isinstance(node, Pick) for node in self.space.parameters)
-        may_group = has_conditions and len(self.goal.metrics) == 1 and self.options.get("multivariate", True)
+        may_group = has_conditions and len(self.objectives.metrics) == 1 and self.options.get("multivariate", True)
         return {"constant_liar": True, **({"group": True, "multivariate": True} if may_group else {})}
 
 
@@ -103,9 +103,9 @@ class CMAES(_Named):
     def make_sampler(self, seed: int) -> BaseSampler:
         """See above."""
         library("cmaes", self.name)
-        if len(self.goal.metrics) > 1:
+        if len(self.objectives.metrics) > 1:
             raise BadValueError(
-                f"CMAES has one goal, not {len(self.goal.metrics)}: {', '.join(self.goal.metrics)}",
+                f"CMAES optimizes one metric, not {len(self.objectives.metrics)}: {', '.join(self.objectives.metrics)}",
                 hint="use NSGA2 or TPE for several",
                 code="searcher-goals",
             )

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from windlass.tune.errors import BadValueError
 from windlass.tune.rng import draw_int
-from windlass.tune.searchers.by_hand import DrivenByHand
 from windlass.tune.searchers.defaults import SearcherDefaults, flat
 from windlass.tune.searchers.missing import library
 from windlass.tune.searchers.optuna.distributions import check_searchable, distribution_of, to_param, to_value
-from windlass.tune.searchers.protocol import Goal, Nothing, Suggestion, Suggestions
-from windlass.tune.space.tree import Leaf, Pick
+from windlass.tune.searchers.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
+from windlass.tune.searchers.standalone import StandaloneSearcher
+from windlass.tune.space.tree import DomainNode, Pick
 from windlass.tune.space.values import is_same
 from windlass.tune.trial import Metrics
 
@@ -38,7 +38,7 @@ class _Held:
     study_attrs: dict[str, Any]
 
 
-class OptunaSearcher(DrivenByHand, SearcherDefaults):
+class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
     """Asks a sampler for configurations and tells it their results; subclasses say which sampler.
 
     Attributes:
@@ -68,12 +68,12 @@ class OptunaSearcher(DrivenByHand, SearcherDefaults):
 
     # ------------------------------------------------------------------------------------------------- what it asks
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
-        from windlass.tune.searchers.registry import own_goal  # lazy: the registry is above
+        from windlass.tune.searchers.registry import own_objectives  # lazy: the registry is above
 
-        goal = goal if goal.metrics else own_goal(self) or goal
-        if not goal.metrics:
+        objectives = objectives if objectives.metrics else own_objectives(self) or objectives
+        if not objectives.metrics:
             raise BadValueError(
                 f"{self.name} learns from results, and no metric is named",
                 hint='TuneConfig(metric="loss", mode="min", ...)',
@@ -83,7 +83,10 @@ class OptunaSearcher(DrivenByHand, SearcherDefaults):
         from windlass.tune.searchers.optuna import model  # lazy: costs 0.4 s
 
         super().open(
-            space=space, goal=goal, seed=seed if self.own_seed is None else self.own_seed, num_samples=num_samples
+            space=space,
+            objectives=objectives,
+            seed=seed if self.own_seed is None else self.own_seed,
+            num_samples=num_samples,
         )
         for node in self.space.parameters:
             check_searchable(node, self.name)
@@ -95,7 +98,7 @@ class OptunaSearcher(DrivenByHand, SearcherDefaults):
             if (distribution := distribution_of(node)) is not None
         }
         self._model = model.Model(
-            ["maximize" if is_max else "minimize" for is_max in goal.is_max], name=self.study_name or "windlass"
+            ["maximize" if is_max else "minimize" for is_max in objectives.is_max], name=self.study_name or "windlass"
         )
         self._fixed_params = self._params_by_name(self.fixed)
         self._held: list[_Held] = []
@@ -130,16 +133,16 @@ class OptunaSearcher(DrivenByHand, SearcherDefaults):
     def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
         """See the protocol; with an id as text it is driven by hand."""
         if isinstance(number, str):
-            return self.suggest_by_hand(number)
+            return self.suggest_standalone(number)
         for held in self._held:
             if held.number == number:
                 return held.suggestion
         if self._held and number < self._held[-1].number:
             self._drop()
         if not 0 <= number < self.num_trials():
-            return Nothing.EVER
+            return NoSuggestion.FINISHED
         if self.max_concurrent and len(self._live) + len(self._held) >= self.max_concurrent:
-            return Nothing.NOW
+            return NoSuggestion.NOT_YET
         attrs = self._model.study_attrs()
         if number < len(self._presets):
             config, assigned = self._presets[number].draw(self.seed, number)
@@ -170,7 +173,7 @@ class OptunaSearcher(DrivenByHand, SearcherDefaults):
     def configure(self, number: int, trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
         """The configuration that a trial of the sampler's means."""
 
-        def draw(node: Leaf | Pick) -> Any:
+        def draw(node: DomainNode | Pick) -> Any:
             distribution = self._distributions.get(node.key)
             if distribution is None:
                 return draw_int(self.seed, "space", number, node.key)
@@ -249,7 +252,7 @@ class OptunaSearcher(DrivenByHand, SearcherDefaults):
         return {key: to_param(self._nodes[key], value) for key, value in found.items() if key in self._distributions}
 
     def _values(self, result: Metrics) -> list[float]:
-        values = [result.get(name) for name in self.goal.metrics]
+        values = [result.get(name) for name in self.objectives.metrics]
         return [float("nan") if not isinstance(value, (int, float)) else float(value) for value in values]
 
     def _params_by_name(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.tune.errors import BadValueError
 from windlass.tune.searchers.optuna.bohb import BOHB
-from windlass.tune.searchers.protocol import Goal
+from windlass.tune.searchers.protocol import Objectives
 from windlass.tune.space import describe, read_space
 
 __all__ = ["TuneBOHB"]
@@ -64,9 +64,14 @@ class TuneBOHB(BOHB):
         self.metric = metric
         self.mode = mode
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
-        super().open(space={**space, **read_space(self.own_space or {})}, goal=goal, seed=seed, num_samples=num_samples)
+        super().open(
+            space={**space, **read_space(self.own_space or {})},
+            objectives=objectives,
+            seed=seed,
+            num_samples=num_samples,
+        )
 
     def settings(self) -> Mapping[str, object]:
         """See the protocol."""

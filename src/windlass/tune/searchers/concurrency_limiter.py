@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from windlass.tune.errors import BadValueError
-from windlass.tune.searchers.by_hand import DrivenByHand
-from windlass.tune.searchers.protocol import Goal, Nothing, Searcher, Suggestion, Suggestions
+from windlass.tune.searchers.protocol import NoSuggestion, Objectives, SearchAlgorithm, Suggestion, Suggestions
+from windlass.tune.searchers.standalone import StandaloneSearcher
 from windlass.tune.trial import Metrics
 
 __all__ = ["ConcurrencyLimiter"]
 
 
-class ConcurrencyLimiter(DrivenByHand):
+class ConcurrencyLimiter(StandaloneSearcher):
     """Passes everything on, but says `NOW` while enough trials are alive.
 
     Attributes:
         batch: the results of a batch are told together, when all of it is over, and only then comes the next.
     """
 
-    def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
+    def __init__(self, searcher: SearchAlgorithm, max_concurrent: int, batch: bool = False) -> None:
         """Wrap a searcher.
 
         Raises:
@@ -44,9 +44,9 @@ class ConcurrencyLimiter(DrivenByHand):
         """As the searcher within."""
         return self.searcher.learns
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
-        self.searcher.open(space=space, goal=goal, seed=seed, num_samples=num_samples)
+        self.searcher.open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
 
     def settings(self) -> Mapping[str, object]:
         """See the protocol."""
@@ -68,9 +68,9 @@ class ConcurrencyLimiter(DrivenByHand):
     def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
         """See the protocol; what was asked ahead counts as alive. With an id as text it is driven by hand."""
         if isinstance(number, str):
-            return self.suggest_by_hand(number)
+            return self.suggest_standalone(number)
         if number not in self._asked and len(self._live) + len(self._asked) >= self.max_concurrent:
-            return Nothing.NOW
+            return NoSuggestion.NOT_YET
         suggestion = self.searcher.suggest(number)
         if isinstance(suggestion, Suggestion):
             self._asked.add(number)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.tune.errors import BadValueError
-from windlass.tune.searchers.protocol import Goal, Searcher, Suggestion, Suggestions
+from windlass.tune.searchers.protocol import Objectives, SearchAlgorithm, Suggestion, Suggestions
 from windlass.tune.trial import Metrics
 
 __all__ = ["TRIAL_INDEX", "Repeater"]
@@ -21,7 +21,7 @@ class Repeater:
     `num_samples` counts trials. The repeats of a last group that is not full are run, and their result is not told.
     """
 
-    def __init__(self, searcher: Searcher, repeat: int = 1, set_index: bool = True) -> None:
+    def __init__(self, searcher: SearchAlgorithm, repeat: int = 1, set_index: bool = True) -> None:
         """Wrap a searcher.
 
         Raises:
@@ -42,11 +42,11 @@ class Repeater:
         """As the searcher within."""
         return self.searcher.learns
 
-    def open(self, *, space: Mapping[str, Any], goal: Goal, seed: int, num_samples: int) -> None:
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
         """See the protocol."""
-        self.goal = goal
+        self.objectives = objectives
         groups = num_samples if num_samples < 0 else -(-num_samples // self.repeat)
-        self.searcher.open(space=space, goal=goal, seed=seed, num_samples=groups)
+        self.searcher.open(space=space, objectives=objectives, seed=seed, num_samples=groups)
         self._num_trials = float("inf") if num_samples < 0 else num_samples
 
     def settings(self) -> Mapping[str, object]:
@@ -97,7 +97,7 @@ class Repeater:
     def _mean(self, results: Sequence[Metrics | None]) -> Metrics | None:
         """The goals' means over the repeats that have them; None where no repeat does."""
         means: Metrics = {}
-        for name in self.goal.metrics:
+        for name in self.objectives.metrics:
             values = [result[name] for result in results if result is not None and _is_number(result.get(name))]
             if not values:
                 return None

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from windlass.tune.errors import BadValueError
-from windlass.tune.searchers.protocol import Goal, Nothing, Searcher, Suggestion
+from windlass.tune.searchers.protocol import NoSuggestion, Objectives, SearchAlgorithm, Suggestion
 from windlass.tune.trial import Metrics
 
-__all__ = ["DrivenByHand"]
+__all__ = ["StandaloneSearcher"]
 
 
-class DrivenByHand:
+class StandaloneSearcher:
     """The methods of Ray Tune's `Searcher`, on top of those that a sweep calls."""
 
     _hand: _Hand | None = None
@@ -28,10 +28,10 @@ class DrivenByHand:
         del spec
         if self._hand is not None or getattr(self, "own_space", None) is not None:
             return False
-        self._hand = _Hand(self, config, _goal_of(metric, mode))  # type: ignore[arg-type]
+        self._hand = _Hand(self, config, _objectives_of(metric, mode))  # type: ignore[arg-type]
         return True
 
-    def suggest_by_hand(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest_standalone(self, trial_id: str) -> dict[str, Any] | str | None:
         """What `suggest` answers for an id: a configuration, None (not now), or `FINISHED`."""
         if self._hand is None:
             self._hand = _Hand(self, {}, None)  # type: ignore[arg-type]
@@ -51,8 +51,8 @@ class DrivenByHand:
 class _Hand:
     """A copy of a searcher that was opened without a sweep, and the numbers of the trials that live, by id."""
 
-    def __init__(self, searcher: Searcher, space: Mapping[str, Any], goal: Goal | None) -> None:
-        from windlass.tune.searchers.registry import own_goal  # lazy: the registry is above
+    def __init__(self, searcher: SearchAlgorithm, space: Mapping[str, Any], objectives: Objectives | None) -> None:
+        from windlass.tune.searchers.registry import own_objectives  # lazy: the registry is above
 
         inner = searcher
         while hasattr(inner, "searcher"):
@@ -67,7 +67,9 @@ class _Hand:
         self.searcher = copy.deepcopy(searcher)  # the searcher itself stays as it was given, for a sweep
         self.numbers: dict[str, int] = {}
         self._next = 0
-        self.searcher.open(space=space, goal=goal or own_goal(searcher) or Goal(), seed=0, num_samples=-1)
+        self.searcher.open(
+            space=space, objectives=objectives or own_objectives(searcher) or Objectives(), seed=0, num_samples=-1
+        )
 
     def __deepcopy__(self, memo: object) -> None:
         """A sweep's copy of the searcher begins anew."""
@@ -75,15 +77,15 @@ class _Hand:
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         suggestion = self.searcher.suggest(self._next)
         if not isinstance(suggestion, Suggestion):
-            return None if suggestion is Nothing.NOW else "FINISHED"
+            return None if suggestion is NoSuggestion.NOT_YET else "FINISHED"
         self.numbers[trial_id] = self._next
         self.searcher.on_suggested(self._next, suggestion)
         self._next += 1
         return suggestion.config
 
 
-def _goal_of(metric: Any, mode: Any) -> Goal | None:
+def _objectives_of(metric: Any, mode: Any) -> Objectives | None:
     if not (metric and mode):
         return None
     metrics, modes = ((said,) if isinstance(said, str) else tuple(said) for said in (metric, mode))
-    return Goal(metrics=metrics, is_max=tuple(one == "max" for one in modes))
+    return Objectives(metrics=metrics, is_max=tuple(one == "max" for one in modes))

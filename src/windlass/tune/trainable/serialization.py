@@ -12,12 +12,12 @@ from typing import Any
 from windlass.core.errors import PreconditionError
 from windlass.tune.errors import BadValueError
 
-__all__ = ["carry", "load"]
+__all__ = ["deserialize", "serialize"]
 
 Code = type | Callable[..., Any]
 
 
-def carry(trainable: Code) -> dict[str, str]:
+def serialize(trainable: Code) -> dict[str, str]:
     """A trainable as JSON: `{"import": "package.module:name"}` or `{"pickle": base64}`.
 
     Raises:
@@ -70,16 +70,16 @@ def _pickle(trainable: Code) -> bytes:
         ) from error
 
 
-def load(carried: dict[str, str]) -> Code:
-    """The trainable that `carry` described; only what this sweep's own head wrote is loaded.
+def deserialize(serialized: dict[str, str]) -> Code:
+    """The trainable that `serialize` described; only what this sweep's own head wrote is loaded.
 
     Raises:
         ImportError, AttributeError: its module is not here, or is another one.
     """
-    if "import" in carried:
-        module, _, name = carried["import"].partition(":")
+    if "import" in serialized:
+        module, _, name = serialized["import"].partition(":")
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
         return found  # type: ignore[no-any-return]
-    return pickle.loads(base64.b64decode(carried["pickle"]))  # type: ignore[no-any-return]  # noqa: S301 - see above
+    return pickle.loads(base64.b64decode(serialized["pickle"]))  # type: ignore[no-any-return]  # noqa: S301 - see above
