@@ -132,7 +132,7 @@ git config branch.main.remote origin && git config branch.main.merge refs/heads/
     assert "asking the registry example.org for the digest of `example.org/base:1`\n" in done.err
 
 
-class Engine:
+class ImageEngine:
     """An engine that has some images."""
 
     kind = "docker"
@@ -150,9 +150,9 @@ class Engine:
 def test_whether_the_image_is_there(windlass: Windlass, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = f"sha256:{'1' * 64}"
     words = ("plan", "e.yaml", "--on", "docker", f"env.image=example.org/base@{digest}")
-    monkeypatch.setattr(image, "_engine", lambda site: Engine(digest))
+    monkeypatch.setattr(image, "_engine", lambda site: ImageEngine(digest))
     assert f"image        example.org/base@{digest}\n             in docker on this machine\n" in windlass(*words).out
-    monkeypatch.setattr(image, "_engine", lambda site: Engine())
+    monkeypatch.setattr(image, "_engine", lambda site: ImageEngine())
     assert "             not in docker yet: the launch has it pulled\n" in windlass(*words).out
     monkeypatch.setattr(pinning, "fetch_digest", lambda reference: digest)
     built = windlass("plan", "e.yaml", "--on", "docker", "env.image=Dockerfile")

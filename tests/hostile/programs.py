@@ -32,7 +32,7 @@ from windlass.pin.environment.locked import locked_packages
 from windlass.pin.environment.project import read_toml
 from windlass.pin.image import registry
 from windlass.pin.image.credentials import find_login
-from windlass.pin.image.engine import Engine
+from windlass.pin.image.engine import ImageEngine
 from windlass.pin.image.naming import parse_reference
 from windlass.runs.home import Home
 from windlass.sites.profile import Profile
@@ -125,7 +125,7 @@ def _hub(folder: Path, content: bytes) -> None:
         assert file.blob.size_bytes >= -1
 
 
-class _Engine(Engine):
+class _Engine(ImageEngine):
     """Says what it is told to say."""
 
     def call(self, *arguments: str, **_: Any) -> Completed:

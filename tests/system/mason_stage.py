@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.system.stage import PYTHON
 from windlass.compat.mason import KnownAccount, read_command_line
-from windlass.compat.mason.launch import prepare_elsewhere
+from windlass.compat.mason.launch import prepare_at_site
 from windlass.launch import Run
 from windlass.runs.home import Home
 
@@ -134,7 +134,7 @@ class MasonProject:
         words = [*own, "--allow-dirty", "--env", f"PATH={path}", *line.split()]
         account = KnownAccount(name="jo", secret_names=())
         launch = read_command_line(words, environ={"PATH": path}, account=account, folder=str(self.folder))
-        return prepare_elsewhere(launch, home=self.home, environ={}).launch()
+        return prepare_at_site(launch, home=self.home, environ={}).launch()
 
     def said(self, run: Run) -> Any:
         """What a training left in its output folder."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.backends.beaker.sample_jobs import plain_spec
 from windlass.backends.beaker import client, following
-from windlass.backends.beaker.following import LogFile, follow_all, keep_all, log_name
+from windlass.backends.beaker.following import BeakerLogFile, follow_all, keep_all, log_name
 from windlass.backends.beaker.service import BeakerService
 from windlass.backends.beaker.values import BeakerJob, BeakerLogLine
 from windlass.core.errors import NotFoundError, UnreachableError
@@ -32,37 +32,37 @@ def test_the_name_of_a_log_stays_in_its_folder(task: str, name: str) -> None:
 
 def test_a_log_file_goes_on_where_it_was(tmp_path: Path) -> None:
     path = tmp_path / "main-0.1.log"
-    file = LogFile(path)
+    file = BeakerLogFile(path)
     for one in (line(1, "a"), line(2, "b"), line(2, "c\n")):
         file.add(one)
     file.close()
     assert path.read_text() == "a\nb\nc\n"
-    again = LogFile(path)
+    again = BeakerLogFile(path)
     assert again.position == (2, 2)
     again.add(line(2, "d"))
     again.close()
-    assert LogFile(path).position == (2, 3)
+    assert BeakerLogFile(path).position == (2, 3)
     assert path.read_text() == "a\nb\nc\nd\n"
 
 
 def test_what_was_written_behind_the_note_is_fetched_again(tmp_path: Path) -> None:
     path = tmp_path / "main-0.1.log"
-    file = LogFile(path)
+    file = BeakerLogFile(path)
     file.add(line(1, "a"))
     file.close()
     with path.open("a") as torn:
         torn.write("half of a li")
-    assert LogFile(path).position == (1, 1)
+    assert BeakerLogFile(path).position == (1, 1)
     assert path.read_text() == "a\n"
 
 
 def test_a_log_that_was_cut_short_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "main-0.1.log"
-    file = LogFile(path)
+    file = BeakerLogFile(path)
     file.add(line(1, "abc"))
     file.close()
     path.write_text("a")
-    assert LogFile(path).position == (0, 0)
+    assert BeakerLogFile(path).position == (0, 0)
     assert path.read_text() == ""
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from windlass.backends.beaker.values import BeakerExperiment, BeakerJob, BeakerLogLine
-from windlass.compat.gantry.following import Following, follow
+from windlass.compat.gantry.following import FollowOptions, follow
 from windlass.core.clock import FakeClock
 from windlass.core.errors import UnreachableError, UsageError, WaitTimeoutError
 
-FOREVER = Following.of(show_logs=True)
+FOREVER = FollowOptions.of(show_logs=True)
 
 
 def job(attempt: int, **facts: object) -> BeakerJob:
@@ -63,7 +63,7 @@ class Script:
 
 
 def watch(
-    script: Script, following: Following = FOREVER, on_pause: Callable[[float], None] | None = None
+    script: Script, following: FollowOptions = FOREVER, on_pause: Callable[[float], None] | None = None
 ) -> tuple[BeakerJob | None, list[str], bytes]:
     told: list[str] = []
     printed: list[bytes] = []
@@ -132,19 +132,19 @@ def test_limits_end_the_watch(limits: dict[str, float], jobs: list[BeakerJob], w
     for is_canceled in (False, True):
         script = Script([(jobs, "running")])
         with pytest.raises(WaitTimeoutError) as ended:
-            watch(script, Following.of(**limits, is_canceled_with_us=is_canceled))  # type: ignore[arg-type]
+            watch(script, FollowOptions.of(**limits, is_canceled_with_us=is_canceled))  # type: ignore[arg-type]
         assert ended.value.message == words
         assert script.canceled == ([words] if is_canceled else [])
 
 
 def test_a_limit_on_starting_does_not_hold_for_what_runs() -> None:
     scenes = [([running(1)], "running")] * 20 + [([over(1, status="succeeded")], "succeeded")]
-    assert watch(Script(scenes), Following.of(show_logs=True, start_timeout_s=5))[0] is not None
+    assert watch(Script(scenes), FollowOptions.of(show_logs=True, start_timeout_s=5))[0] is not None
 
 
 def test_silence_is_warned_of_once_an_hour() -> None:
     scenes = [([running(1)], "running")] * 4000 + [([over(1, status="succeeded")], "succeeded")]
-    told = watch(Script(scenes), Following.of(show_logs=True, inactive_soft_timeout_s=10))[1]
+    told = watch(Script(scenes), FollowOptions.of(show_logs=True, inactive_soft_timeout_s=10))[1]
     assert told[1:] == ["warning: it has printed nothing for 11 s", "warning: it has printed nothing for 3612 s"]
 
 
@@ -153,11 +153,11 @@ def test_an_experiment_that_never_got_a_job_ends_too() -> None:
 
 
 def test_defaults_are_gantrys() -> None:
-    assert not Following.of().is_wanted
-    assert Following.of(timeout_s=-1) == Following(show_logs=True, timeout_s=None)
-    assert Following.of(show_logs=False, timeout_s=9) == Following(show_logs=False, timeout_s=9)
+    assert not FollowOptions.of().is_wanted
+    assert FollowOptions.of(timeout_s=-1) == FollowOptions(show_logs=True, timeout_s=None)
+    assert FollowOptions.of(show_logs=False, timeout_s=9) == FollowOptions(show_logs=False, timeout_s=9)
     with pytest.raises(UsageError):
-        Following.of(show_logs=True, timeout_s=0)
+        FollowOptions.of(show_logs=True, timeout_s=0)
 
 
 def test_a_long_wait_is_not_asked_about_every_second() -> None:

@@ -14,7 +14,7 @@ import yaml
 from tests.compat.gantry.conftest import Pushed, make_pushed
 from windlass.backends.beaker.service import BeakerService
 from windlass.compat.gantry import Checkout, Recipe, prepare
-from windlass.compat.gantry.online import BeakerAccount
+from windlass.compat.gantry.online import OnlineAccount
 from windlass.compat.gantry.options import SECTIONS, names
 from windlass.core.errors import WindlassError
 from windlass.testing.beaker import FakeBeaker
@@ -180,7 +180,7 @@ def our_spec(project: Pushed, settings: dict[str, Any]) -> dict[str, Any]:
     service = BeakerService()
     try:
         recipe = Recipe(["train.py", "--a", "b c"], name="run", git_repo=here, **settings)
-        return dict(prepare(recipe, account=BeakerAccount(service)).spec)
+        return dict(prepare(recipe, account=OnlineAccount(service)).spec)
     finally:
         service.close()
 

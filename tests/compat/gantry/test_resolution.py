@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from windlass.compat.gantry import Checkout, Recipe, Request, prepare
-from windlass.compat.gantry.account import Cluster
+from windlass.compat.gantry import Checkout, GantryRequest, Recipe, prepare
+from windlass.compat.gantry.account import GantryCluster
 from windlass.core.errors import WindlassError
 
 HERE = Checkout(repo="a/b", url="https://github.com/a/b", ref="0" * 40, files=frozenset(), is_public=True)
 
 
-class Account:
+class GantryAccount:
     """An account that counts what is written."""
 
     workspace, user, organization = "lab/main", "me", "lab"
@@ -26,15 +26,15 @@ class Account:
     def has_budget(self) -> bool:
         return bool(self.facts["budget"])
 
-    def clusters(self) -> list[Cluster]:
+    def clusters(self) -> list[GantryCluster]:
         return [
-            Cluster(organization="lab", name="one", tags=("a", "b")),
-            Cluster(organization="lab", name="two", aliases=("second",), tags=("a",)),
-            Cluster(organization="lab", name="sessions", takes_batch_jobs=False),
-            Cluster(organization="other", name="one"),
+            GantryCluster(organization="lab", name="one", tags=("a", "b")),
+            GantryCluster(organization="lab", name="two", aliases=("second",), tags=("a",)),
+            GantryCluster(organization="lab", name="sessions", takes_batch_jobs=False),
+            GantryCluster(organization="other", name="one"),
         ]
 
-    def gpu_type(self, cluster: Cluster) -> str:
+    def gpu_type(self, cluster: GantryCluster) -> str:
         return {"lab/one": "NVIDIA H100", "lab/two": "NVIDIA A100 80GB"}.get(cluster.full_name, "")
 
     def secrets(self) -> tuple[str, ...]:
@@ -64,8 +64,10 @@ class Account:
         return "id"
 
 
-def resolved(account: Account | None = None, environ: dict[str, str] | None = None, **settings: Any) -> Request:
-    account = account or Account()
+def resolved(
+    account: GantryAccount | None = None, environ: dict[str, str] | None = None, **settings: Any
+) -> GantryRequest:
+    account = account or GantryAccount()
     recipe = Recipe(["x"], **{"name": "n", "git_repo": HERE, **settings})
     request = prepare(recipe, account=account, environ=environ or {})
     assert account.writes == []
@@ -103,9 +105,9 @@ def test_what_is_written_is_said_first() -> None:
 
 
 def test_a_free_name_is_found_in_a_few_steps() -> None:
-    assert resolved(Account(experiments=("n", "n-2"))).name == "n-3"
+    assert resolved(GantryAccount(experiments=("n", "n-2"))).name == "n-3"
     taken = {"n", *(f"n-{number}" for number in range(2, 500))}
-    assert resolved(Account(experiments=taken)).name == "n-549"
+    assert resolved(GantryAccount(experiments=taken)).name == "n-549"
 
 
 def test_ports_differ_by_name() -> None:
@@ -148,6 +150,6 @@ def test_what_is_not_there_is_refused(settings: dict[str, Any], code: str, hint:
 
 def test_somebody_must_pay() -> None:
     with pytest.raises(WindlassError) as refused:
-        resolved(Account(budget=False))
+        resolved(GantryAccount(budget=False))
     assert refused.value.code == "no-budget"
-    assert resolved(Account(budget=False), budget="lab/b").spec["budget"] == "lab/b"
+    assert resolved(GantryAccount(budget=False), budget="lab/b").spec["budget"] == "lab/b"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from windlass.compat.mason import KnownAccount, MasonLaunch, read_command_line
-from windlass.compat.mason.launch import bring, cache_datasets, destination, elsewhere_account, prepare_elsewhere
+from windlass.compat.mason.launch import bring, cache_datasets, destination, prepare_at_site, site_account
 from windlass.core.errors import AccessError, PreconditionError, SpecError, UsageError
 from windlass.runs.home import Home
 
@@ -31,7 +31,7 @@ def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def read(line: str, home: Home, *, folder: str = "/code") -> MasonLaunch:
-    account = elsewhere_account(home, asked=("MINE",))
+    account = site_account(home, asked=("MINE",))
     return read_command_line(
         ["--cluster", "ai2/jupiter", *shlex.split(line)], environ={}, account=account, folder=folder
     )
@@ -77,12 +77,12 @@ def test_options_of_windlass(place: Home) -> None:
     ],
 )
 def test_refusals(place: Home, line: str, error: type[Exception], code: str) -> None:
-    def brought() -> None:
+    def converted() -> None:
         launch = read(line, place)
         bring(launch, destination(launch, place))
 
     with pytest.raises(error) as caught:
-        brought()
+        converted()
     assert getattr(caught.value, "code", "") == code
 
 
@@ -90,7 +90,7 @@ def test_a_plan_holds_the_notes_and_starts_nothing(place: Home, tmp_path: Path) 
     (tmp_path / "t.py").write_text("")
     asked = "--set tasks.main.compat=beaker"
     launch = read(f"--on local --allow-dirty --budget a/b {asked} -- python t.py", place, folder=str(tmp_path))
-    prepared = prepare_elsewhere(launch, is_dry=True, home=place)
+    prepared = prepare_at_site(launch, is_dry=True, home=place)
     assert "--budget a/b is Beaker's, and has no meaning there" in prepared.plan.notes
     (task,) = prepared.plan.tasks
     assert task.argv == ("python", "t.py")
@@ -101,7 +101,7 @@ def test_a_plan_holds_the_notes_and_starts_nothing(place: Home, tmp_path: Path) 
 def test_a_secret_that_the_vault_lacks_is_named(place: Home, tmp_path: Path) -> None:
     launch = read("--on local --allow-dirty --secret A=MINE -- true", place, folder=str(tmp_path))
     with pytest.raises(AccessError, match="`MINE`"):
-        prepare_elsewhere(launch, is_dry=True, home=place)
+        prepare_at_site(launch, is_dry=True, home=place)
 
 
 def test_a_cache_that_fails_here_ends_the_launch(place: Home, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_cache_that_fails_here_ends_the_launch(place: Home, tmp_path: Path) ->
     line = "--on local --allow-dirty --cache here -- python open_instruct/finetune.py"
     launch = read(line, place, folder=str(tmp_path))
     with pytest.raises(PreconditionError, match="nothing was submitted"):
-        prepare_elsewhere(launch, home=place, environ={"PATH": str(tmp_path)})
+        prepare_at_site(launch, home=place, environ={"PATH": str(tmp_path)})
     assert cache_datasets(read("--cache none -- python open_instruct/finetune.py", place), environ={}) == 0
     assert cache_datasets(read("--no_auto_dataset_cache -- python open_instruct/dpo.py", place), environ={}) == 0
 
@@ -123,7 +123,7 @@ def test_what_is_refused_is_refused_before_anything_is_cached(
     monkeypatch.setattr("windlass.compat.mason.launch.cache_datasets", lambda launch, **_: cached.append(launch))
     line = "--on local --allow-dirty --cache here --secret A=MINE -- python open_instruct/finetune.py"
     with pytest.raises(AccessError, match="`MINE`"):
-        prepare_elsewhere(read(line, place, folder=str(tmp_path)), home=place)
+        prepare_at_site(read(line, place, folder=str(tmp_path)), home=place)
     assert cached == []
 
 

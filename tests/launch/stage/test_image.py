@@ -13,7 +13,7 @@ from windlass.launch.stage.image import ensure_run_image, find_image, pin_image,
 from windlass.launch.stage.stage import _image_facts
 from windlass.launch.submit import BILL
 from windlass.pin.code import NO_CODE
-from windlass.pin.image import NO_IMAGE, BuiltImage, Engine, ImagePin, ImageRecord, pinning
+from windlass.pin.image import NO_IMAGE, BuiltImage, ImageEngine, ImagePin, ImageRecord, pinning
 from windlass.pin.image.engine import ImageFacts
 from windlass.pin.image.records import write_record
 from windlass.plan import Pins, Plan, Site
@@ -49,7 +49,7 @@ def test_an_image_that_this_machine_alone_has_is_not_started_elsewhere(
 ) -> None:
     """Its id is no digest that a registry knows, so a job at a site could never get it."""
 
-    class Local(Engine):
+    class Local(ImageEngine):
         def find(self, name: str) -> ImageFacts | None:
             return ImageFacts(image_id=DIGEST)
 

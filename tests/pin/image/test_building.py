@@ -6,24 +6,24 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import PreconditionError, UnreachableError
-from windlass.pin.image.building import Builder, Recipe, build_command, build_failure, num_cached
-from windlass.pin.image.engine import Engine
+from windlass.pin.image.building import Builder, ImageRecipe, build_command, build_failure, num_cached
+from windlass.pin.image.engine import ImageEngine
 
-DOCKER = Engine(kind="docker", program="docker")
-PODMAN = Engine(kind="podman", program="podman")
+DOCKER = ImageEngine(kind="docker", program="docker")
+PODMAN = ImageEngine(kind="podman", program="podman")
 
 
-def recipe(**changes: object) -> Recipe:
+def recipe(**changes: object) -> ImageRecipe:
     given: dict[str, object] = {
         "context": Path("/c"),
         "dockerfile": Path("/d"),
         "tag": "n:k",
         "platform": "linux/amd64",
     }
-    return Recipe(**(given | changes))  # type: ignore[arg-type]
+    return ImageRecipe(**(given | changes))  # type: ignore[arg-type]
 
 
-def arguments(engine: Engine, builder: Builder, **changes: object) -> list[str]:
+def arguments(engine: ImageEngine, builder: Builder, **changes: object) -> list[str]:
     return build_command(engine, builder, recipe(**changes))[0]
 
 

@@ -13,10 +13,10 @@ from windlass.core.errors import InternalError, PreconditionError, WindlassError
 if TYPE_CHECKING:
     from windlass.backends.beaker.client import BeakerClient
 
-__all__ = ["Connection"]
+__all__ = ["BeakerConnection"]
 
 
-class Connection:
+class BeakerConnection:
     """What the parts of the service share.
 
     Args:

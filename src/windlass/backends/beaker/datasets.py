@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote
 
-from windlass.backends.beaker.connection import Connection
+from windlass.backends.beaker.connection import BeakerConnection
 from windlass.backends.beaker.values import BeakerFile
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
 
@@ -27,7 +27,7 @@ _NUM_ROUNDS = 3
 _CHUNK = 1 << 20
 
 
-class Datasets(Connection):
+class Datasets(BeakerConnection):
     """The part of the service that speaks of datasets."""
 
     def create_dataset(self, name: str, folder: Path, *, workspace: str = "", description: str = "") -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windlass.backends.beaker.connection import Connection
+from windlass.backends.beaker.connection import BeakerConnection
 from windlass.backends.beaker.explain import reasons_of, slots_in_use
 from windlass.backends.beaker.render import fresh_name, work_of
 from windlass.backends.beaker.values import BeakerEvent, BeakerExperiment, BeakerJob, ExperimentRef
@@ -28,7 +28,7 @@ _LONGEST_PAUSE_S = 5.0
 _CANCEL_S = 300.0
 
 
-class Experiments(Connection):
+class Experiments(BeakerConnection):
     """The part of the service that speaks of experiments and their jobs."""
 
     def create(

@@ -19,7 +19,7 @@ from windlass.core.errors import UnreachableError, WindlassError
 from windlass.core.files import write_atomic
 from windlass.core.json_text import read_json
 
-__all__ = ["PATIENCE_S", "Away", "LogFile", "Tail", "follow_all", "keep_all", "log_name"]
+__all__ = ["PATIENCE_S", "Away", "BeakerLogFile", "Tail", "follow_all", "keep_all", "log_name"]
 
 _LOOK_S = 2.0
 _MAX_TASK = 100
@@ -80,10 +80,10 @@ def keep_all(
         The files.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    files: dict[str, LogFile] = {}
+    files: dict[str, BeakerLogFile] = {}
 
     def position(job: BeakerJob) -> tuple[int, int]:
-        files[job.id] = LogFile(folder / log_name(job))
+        files[job.id] = BeakerLogFile(folder / log_name(job))
         return files[job.id].position
 
     def keep(job: BeakerJob, line: BeakerLogLine) -> None:
@@ -98,7 +98,7 @@ def keep_all(
     return tuple(file.path for file in files.values())
 
 
-class LogFile:
+class BeakerLogFile:
     """A log on disk that knows how far it is; beside it `.NAME.position` says so.
 
     What was written behind the last note of the position (the machine died) is cut off and fetched again.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from windlass.backends.beaker.connection import Connection
+from windlass.backends.beaker.connection import BeakerConnection
 from windlass.backends.beaker.values import BeakerLogLine
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def advanced(position: tuple[int, int], line: BeakerLogLine) -> tuple[int, int]:
     return (line.at_ns, 1) if line.at_ns > at_ns else position
 
 
-class Logs(Connection):
+class Logs(BeakerConnection):
     """The part of the service that reads logs."""
 
     def logs(
@@ -63,7 +63,7 @@ class Logs(Connection):
 class _Reader:
     """Reads one job's log; knows how far it is."""
 
-    def __init__(self, connection: Connection, job: str, since_ns: int, num_known: int) -> None:
+    def __init__(self, connection: BeakerConnection, job: str, since_ns: int, num_known: int) -> None:
         self._connection = connection
         self._job = job
         self._at_ns = since_ns

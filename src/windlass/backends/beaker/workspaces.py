@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from windlass.backends.beaker.connection import Connection
+from windlass.backends.beaker.connection import BeakerConnection
 from windlass.backends.beaker.values import BeakerGroup, BeakerImage, BeakerWorkspace
 from windlass.core.errors import NotFoundError, UsageError
 
@@ -18,7 +18,7 @@ __all__ = ["Workspaces"]
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
-class Workspaces(Connection):
+class Workspaces(BeakerConnection):
     """The part of the service that speaks of accounts, workspaces, secrets, groups and images."""
 
     def user(self) -> str:

@@ -8,11 +8,11 @@ from typing import Protocol
 
 from windlass.core.dataclass import dataclass
 
-__all__ = ["Account", "Cluster"]
+__all__ = ["GantryAccount", "GantryCluster"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class GantryCluster:
     """A cluster that takes batch jobs: `organization/name`, other names of it, tags."""
 
     organization: str
@@ -27,7 +27,7 @@ class Cluster:
         return f"{self.organization}/{self.name}"
 
 
-class Account(Protocol):
+class GantryAccount(Protocol):
     """A user's Beaker in one workspace. Every call may block for a round trip and raises WindlassError."""
 
     @property
@@ -49,11 +49,11 @@ class Account(Protocol):
         """Whether the workspace has a budget of its own."""
         ...
 
-    def clusters(self) -> Sequence[Cluster]:
+    def clusters(self) -> Sequence[GantryCluster]:
         """All clusters, in Beaker's order."""
         ...
 
-    def gpu_type(self, cluster: Cluster) -> str:
+    def gpu_type(self, cluster: GantryCluster) -> str:
         """GPU type of a cluster, such as `NVIDIA H100`; empty where it is not known."""
         ...
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from windlass.compat.gantry.options import Option, names
+from windlass.compat.gantry.options import GantryOption, names
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 from windlass.core.names import nearest
 
-__all__ = ["CommandLine", "read_words"]
+__all__ = ["GantryCommandLine", "read_words"]
 
 Value = str | int | float | bool | tuple[str, ...]
 _BY_NAME = {name: (option, is_on) for name, option, is_on in names()}
@@ -17,7 +17,7 @@ PROGRAM = "windlass gantry run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
+class GantryCommandLine:
     """What was written: values by field (only those given), the command, and what is accepted without effect."""
 
     values: Mapping[str, Value]
@@ -25,7 +25,7 @@ class CommandLine:
     notes: tuple[str, ...]
 
 
-def read_words(argv: Sequence[str]) -> CommandLine:
+def read_words(argv: Sequence[str]) -> GantryCommandLine:
     """Read a command line; of an option that takes one value the last one counts, and a note says so.
 
     Raises:
@@ -47,7 +47,7 @@ def read_words(argv: Sequence[str]) -> CommandLine:
             values[option.field] = value
         if option.note and (note := f"{option.name}: {option.note}") not in notes:
             notes.append(note)
-    return CommandLine(values=values, command=command, notes=tuple(notes))
+    return GantryCommandLine(values=values, command=command, notes=tuple(notes))
 
 
 def _split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -62,7 +62,7 @@ def _split(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
     return words[:at], command
 
 
-def _next(words: list[str]) -> tuple[Option, Value]:
+def _next(words: list[str]) -> tuple[GantryOption, Value]:
     """The next option with its value; takes their words away."""
     word = words.pop(0)
     if not word.startswith("-") or word == "-":
@@ -81,7 +81,7 @@ def _next(words: list[str]) -> tuple[Option, Value]:
     return option, _value(option, name, is_on, None, words)
 
 
-def _find(name: str) -> tuple[Option, bool]:
+def _find(name: str) -> tuple[GantryOption, bool]:
     found = _BY_NAME.get(name)
     if found is None:
         close = nearest(name, _BY_NAME)
@@ -90,7 +90,7 @@ def _find(name: str) -> tuple[Option, bool]:
     return found
 
 
-def _value(option: Option, name: str, is_on: bool, given: str | None, words: list[str]) -> Value:
+def _value(option: GantryOption, name: str, is_on: bool, given: str | None, words: list[str]) -> Value:
     if option.kind in ("flag", "switch"):
         if given is not None:
             hint = f"write `{name}` alone" + (f", or `{option.off_names[0]}`" if option.off_names and is_on else "")
@@ -107,7 +107,7 @@ def _value(option: Option, name: str, is_on: bool, given: str | None, words: lis
     return given if option.kind in ("text", "many") else _number(option, name, given)
 
 
-def _number(option: Option, name: str, given: str) -> int | float:
+def _number(option: GantryOption, name: str, given: str) -> int | float:
     try:
         number = int(given) if option.kind == "whole" else float(given)
     except ValueError:

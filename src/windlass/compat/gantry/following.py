@@ -13,7 +13,7 @@ from windlass.core.errors import UnreachableError, UsageError, WaitTimeoutError
 if TYPE_CHECKING:
     from windlass.backends.beaker.values import BeakerExperiment, BeakerJob, BeakerLogLine
 
-__all__ = ["Following", "Watched", "follow"]
+__all__ = ["FollowOptions", "FollowService", "follow"]
 
 _POLL_S = 1.0
 _EXPLAIN_S = 15.0
@@ -22,7 +22,7 @@ _WARN_AGAIN_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Following:
+class FollowOptions:
     """How a launch is watched.
 
     Attributes:
@@ -52,7 +52,7 @@ class Following:
         inactive_timeout_s: float | None = None,
         inactive_soft_timeout_s: float | None = None,
         is_canceled_with_us: bool = False,
-    ) -> Following:
+    ) -> FollowOptions:
         """With gantry's defaults: logs wait for ever, waiting shows logs, -1 is for ever.
 
         Raises:
@@ -79,7 +79,7 @@ class Following:
         )
 
 
-class Watched(Protocol):
+class FollowService(Protocol):
     """What watching asks of Beaker; `BeakerService` has it."""
 
     def observe(self, ids: Sequence[str]) -> Mapping[str, BeakerExperiment]:
@@ -104,9 +104,9 @@ class Watched(Protocol):
 
 
 def follow(
-    service: Watched,
+    service: FollowService,
     experiment: str,
-    following: Following,
+    following: FollowOptions,
     *,
     tell: Callable[[str], None],
     emit: Callable[[bytes], None],
@@ -135,9 +135,9 @@ def follow(
 class _Watch:
     def __init__(
         self,
-        service: Watched,
+        service: FollowService,
         experiment: str,
-        following: Following,
+        following: FollowOptions,
         tell: Callable[[str], None],
         emit: Callable[[bytes], None],
         clock: Clock,

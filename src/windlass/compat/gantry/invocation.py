@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.compat.gantry.command_line import read_words
 from windlass.compat.gantry.durations import to_seconds
-from windlass.compat.gantry.following import Following
+from windlass.compat.gantry.following import FollowOptions
 from windlass.compat.gantry.recipe import Recipe
 from windlass.compat.gantry.settings import read_settings
 from windlass.core.dataclass import dataclass
@@ -35,7 +35,7 @@ class Invocation:
     """
 
     recipe: Recipe
-    following: Following
+    following: FollowOptions
     emit: str = ""
     on: str = ""
     is_dry: bool = False
@@ -105,7 +105,7 @@ def _what(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"emit": emit, "on": on, "is_dry": is_dry, "is_online": bool(given.get("is_online"))}
 
 
-def _following(given: Mapping[str, Any]) -> Following:
+def _following(given: Mapping[str, Any]) -> FollowOptions:
     timeout: float | None = None
     if (text := given.get("timeout")) is not None:
         timeout = -1.0 if text.strip() == "-1" else to_seconds("--timeout", text)
@@ -114,4 +114,4 @@ def _following(given: Mapping[str, Any]) -> Following:
         f"{key}_s": None if value is None else to_seconds(f"--{key.replace('_', '-')}", value)
         for key, value in times.items()
     }
-    return Following.of(show_logs=given.get("show_logs"), timeout_s=timeout, **limits, is_canceled_with_us=True)
+    return FollowOptions.of(show_logs=given.get("show_logs"), timeout_s=timeout, **limits, is_canceled_with_us=True)

@@ -10,13 +10,13 @@ from windlass.compat.gantry.recipe import Pair, Recipe
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
-__all__ = ["Inputs", "Mount", "SecretVariable", "read_inputs"]
+__all__ = ["GantryMount", "Inputs", "SecretVariable", "read_inputs"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class GantryMount:
     """A source, the part of it that is wanted, and the path where the job sees it."""
 
     source: str
@@ -36,11 +36,11 @@ class SecretVariable:
 class Inputs:
     """All of a recipe's inputs, read and checked; nothing is looked up."""
 
-    datasets: tuple[Mount, ...]
-    secrets: tuple[Mount, ...]
-    mounts: tuple[Mount, ...]
-    weka: tuple[Mount, ...]
-    uploads: tuple[Mount, ...]
+    datasets: tuple[GantryMount, ...]
+    secrets: tuple[GantryMount, ...]
+    mounts: tuple[GantryMount, ...]
+    weka: tuple[GantryMount, ...]
+    uploads: tuple[GantryMount, ...]
     variables: tuple[tuple[str, str], ...]
     secret_variables: tuple[SecretVariable, ...]
 
@@ -65,24 +65,24 @@ def read_inputs(recipe: Recipe, environ: Mapping[str, str]) -> Inputs:
     return inputs
 
 
-def _dataset(text: str) -> Mount:
+def _dataset(text: str) -> GantryMount:
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(parts):
         hint = "--dataset NAME:/MOUNT or --dataset NAME:SUB/PATH:/MOUNT"
         raise UsageError(f"`--dataset {text}` is no dataset", hint=hint, code="bad-mount")
     sub_path = parts[1] if len(parts) == 3 else None
-    return Mount(source=parts[0], sub_path=sub_path, path=_absolute("--dataset", text, parts[-1]))
+    return GantryMount(source=parts[0], sub_path=sub_path, path=_absolute("--dataset", text, parts[-1]))
 
 
-def _mount(option: str, pair: Pair, form: str) -> Mount:
+def _mount(option: str, pair: Pair, form: str) -> GantryMount:
     text = pair if isinstance(pair, str) else ":".join(pair)
     source, _, path = text.partition(":") if isinstance(pair, str) else (pair[0], ":", pair[1])
     if not source or not path:
         raise UsageError(f"`{option} {text}` says not what or not where", hint=f"{option} {form}", code="bad-mount")
-    return Mount(source=source, path=_absolute(option, text, path))
+    return GantryMount(source=source, path=_absolute(option, text, path))
 
 
-def _upload(pair: Pair) -> Mount:
+def _upload(pair: Pair) -> GantryMount:
     mount = _mount("--upload", pair, "PATH:/MOUNT")
     if PurePosixPath(mount.path).suffix:
         message = f"`--upload {mount.source}:{mount.path}` looks like a file, and a dataset is mounted as a folder"
@@ -98,8 +98,8 @@ def _absolute(option: str, text: str, path: str) -> str:
     return path
 
 
-def _check_paths(mounts: Sequence[Mount]) -> None:
-    seen: dict[str, Mount] = {}
+def _check_paths(mounts: Sequence[GantryMount]) -> None:
+    seen: dict[str, GantryMount] = {}
     for mount in mounts:
         plain = str(PurePosixPath(mount.path)).lower()  # Beaker refuses paths that differ by case alone
         if plain in seen:

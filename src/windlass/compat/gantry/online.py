@@ -9,15 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windlass.compat.gantry.account import Cluster
+from windlass.compat.gantry.account import GantryCluster
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
 
-__all__ = ["BeakerAccount"]
+__all__ = ["OnlineAccount"]
 
 
-class BeakerAccount:
+class OnlineAccount:
     """One user's Beaker in one workspace; see `account.Account`.
 
     Args:
@@ -56,10 +56,10 @@ class BeakerAccount:
         return self._workspace[1]
 
     @cached_property
-    def _clusters(self) -> tuple[Cluster, ...]:
+    def _clusters(self) -> tuple[GantryCluster, ...]:
         with self.service.asking("listing clusters") as client:
             return tuple(
-                Cluster(
+                GantryCluster(
                     organization=each.organization_name,
                     name=each.name,
                     aliases=tuple(each.aliases),
@@ -71,11 +71,11 @@ class BeakerAccount:
                 for each in client.cluster.list()
             )
 
-    def clusters(self) -> Sequence[Cluster]:
+    def clusters(self) -> Sequence[GantryCluster]:
         """All clusters, in Beaker's order."""
         return self._clusters
 
-    def gpu_type(self, cluster: Cluster) -> str:
+    def gpu_type(self, cluster: GantryCluster) -> str:
         """GPU type of a cluster's first node, such as `NVIDIA H100`."""
         with self.service.asking(f"looking at the nodes of {cluster.full_name}") as client:
             from beaker.types import BeakerGpuType  # lazy: the client costs half a second

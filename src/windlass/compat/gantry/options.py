@@ -10,13 +10,13 @@ from typing import Literal
 
 from windlass.core.dataclass import dataclass
 
-__all__ = ["OPTIONS", "SECTIONS", "Kind", "Option", "names"]
+__all__ = ["OPTIONS", "SECTIONS", "GantryOption", "Kind", "names"]
 
 Kind = Literal["text", "whole", "number", "many", "flag", "switch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class GantryOption:
     """One option: `names` turn it on or take a value, `off_names` turn it off; `note` is said where it is not honoured."""
 
     names: tuple[str, ...]
@@ -34,32 +34,32 @@ class Option:
         return next((name for name in self.names if name.startswith("--")), "") or self.off_names[0]
 
 
-def _text(names: str, field: str, help: str, metavar: str = "TEXT", *choices: str, note: str = "") -> Option:  # noqa: A002
-    return Option(
+def _text(names: str, field: str, help: str, metavar: str = "TEXT", *choices: str, note: str = "") -> GantryOption:  # noqa: A002
+    return GantryOption(
         names=tuple(names.split()), field=field, kind="text", help=help, metavar=metavar, choices=choices, note=note
     )
 
 
-def _many(names: str, field: str, help: str, metavar: str = "TEXT", note: str = "") -> Option:  # noqa: A002
-    return Option(names=tuple(names.split()), field=field, kind="many", help=help, metavar=metavar, note=note)
+def _many(names: str, field: str, help: str, metavar: str = "TEXT", note: str = "") -> GantryOption:  # noqa: A002
+    return GantryOption(names=tuple(names.split()), field=field, kind="many", help=help, metavar=metavar, note=note)
 
 
-def _whole(names: str, field: str, help: str) -> Option:  # noqa: A002
-    return Option(names=tuple(names.split()), field=field, kind="whole", help=help, metavar="N")
+def _whole(names: str, field: str, help: str) -> GantryOption:  # noqa: A002
+    return GantryOption(names=tuple(names.split()), field=field, kind="whole", help=help, metavar="N")
 
 
-def _flag(names: str, field: str, help: str, note: str = "") -> Option:  # noqa: A002
-    return Option(names=tuple(names.split()), field=field, kind="flag", help=help, note=note)
+def _flag(names: str, field: str, help: str, note: str = "") -> GantryOption:  # noqa: A002
+    return GantryOption(names=tuple(names.split()), field=field, kind="flag", help=help, note=note)
 
 
-def _switch(on: str, off: str, field: str, help: str) -> Option:  # noqa: A002
-    return Option(names=tuple(on.split()), off_names=tuple(off.split()), field=field, kind="switch", help=help)
+def _switch(on: str, off: str, field: str, help: str) -> GantryOption:  # noqa: A002
+    return GantryOption(names=tuple(on.split()), off_names=tuple(off.split()), field=field, kind="switch", help=help)
 
 
 _FOLLOWING = "works while the launch is followed; windlass does not run it: watch with `windlass beaker logs`"
 _NO_CALLBACKS = "callbacks of gantry are not run; what a job says of itself is in `windlass beaker show`"
 
-SECTIONS: dict[str, tuple[Option, ...]] = {
+SECTIONS: dict[str, tuple[GantryOption, ...]] = {
     "Workload": (
         _text("-n --name", "name", "Name of the experiment. Default: made from the repository and the command."),
         _text("-d --description", "description", "What it is for."),
@@ -91,7 +91,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         _many("--hostname", "hostnames", "Only these hosts; not together with the others."),
     ),
     "Resources (of each replica)": (
-        Option(names=("--cpus",), field="cpus", kind="number", help="CPU cores.", metavar="N"),
+        GantryOption(names=("--cpus",), field="cpus", kind="number", help="CPU cores.", metavar="N"),
         _whole("--gpus", "gpus", "GPUs."),
         _text("--memory", "memory", "Memory, such as 2.5GiB.", "SIZE"),
         _text("--shared-memory", "shared_memory", "Size of /dev/shm.", "SIZE"),
@@ -120,7 +120,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         _text("--priority", "priority", "Priority.", "LEVEL", "low", "normal", "high", "urgent", "immediate"),
         _text("--task-timeout", "task_timeout", "Longest run time of a job.", "TIME"),
         _text("--min-runtime", "min_runtime", "Time before which nobody may take the nodes.", "TIME"),
-        Option(
+        GantryOption(
             names=(),
             off_names=("--no-auto-resume",),
             field="auto_resume",
@@ -169,10 +169,10 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
 }  # fmt: skip
 """Options in the order of the help page."""
 
-OPTIONS: tuple[Option, ...] = tuple(option for options in SECTIONS.values() for option in options)
+OPTIONS: tuple[GantryOption, ...] = tuple(option for options in SECTIONS.values() for option in options)
 
 
-def names() -> Iterator[tuple[str, Option, bool]]:
+def names() -> Iterator[tuple[str, GantryOption, bool]]:
     """Every name with its option, and whether it turns it on."""
     for option in OPTIONS:
         yield from ((name, option, True) for name in option.names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
-from windlass.compat.gantry.account import Account, Cluster
+from windlass.compat.gantry.account import GantryAccount, GantryCluster
 from windlass.compat.gantry.recipe import Recipe
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import NotFoundError
@@ -48,7 +48,7 @@ def wishes_of(recipe: Recipe) -> Wishes:
     return Wishes(patterns=tuple(recipe.clusters or ()), tags=tuple(tags), gpu_types=tuple(recipe.gpu_types or ()))
 
 
-def place(wishes: Wishes, account: Account) -> tuple[str, ...]:
+def place(wishes: Wishes, account: GantryAccount) -> tuple[str, ...]:
     """Names of the clusters that fulfil every wish, in Beaker's order.
 
     Raises:
@@ -60,7 +60,7 @@ def place(wishes: Wishes, account: Account) -> tuple[str, ...]:
             close = nearest(pattern, [cluster.full_name for cluster in known])
             hint = f"did you mean `{close}`?" if close else "`windlass beaker` shows what there is; globs need `*`"
             raise NotFoundError(f"no cluster is called `{pattern}`", hint=hint, code="no-cluster")
-    checks: list[tuple[Sequence[str], Callable[[Cluster], bool]]] = [
+    checks: list[tuple[Sequence[str], Callable[[GantryCluster], bool]]] = [
         (wishes.patterns, lambda each: any(_is_named(each, one, account.organization) for one in wishes.patterns)),
         (wishes.tags, lambda each: set(wishes.tags) <= set(each.tags)),
         (wishes.gpu_types, lambda each: _has_gpu(account.gpu_type(each), wishes.gpu_types)),
@@ -73,7 +73,7 @@ def place(wishes: Wishes, account: Account) -> tuple[str, ...]:
     return tuple(cluster.full_name for cluster in known)
 
 
-def _is_named(cluster: Cluster, pattern: str, organization: str) -> bool:
+def _is_named(cluster: GantryCluster, pattern: str, organization: str) -> bool:
     """Whether a name, or a pattern with `*`, means this cluster; a name without organization is of the user's."""
     wanted, has_organization, name = pattern.partition("/")
     if not has_organization:

@@ -12,9 +12,9 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from windlass.compat.gantry.account import Account
+    from windlass.compat.gantry.account import GantryAccount
     from windlass.compat.gantry.checkout import Checkout
-    from windlass.compat.gantry.request import Launched, Request
+    from windlass.compat.gantry.request import GantryRequest, Launched
 
 __all__ = ["DEFAULT_TOKEN_SECRET", "Pair", "Recipe", "python_version"]
 
@@ -142,7 +142,7 @@ class Recipe:
             skip_nccl_setup=skip_nccl_setup,
         )
 
-    def dry_run(self, account: Account | None = None) -> Request:
+    def dry_run(self, account: GantryAccount | None = None) -> GantryRequest:
         """What a launch would send; asks `account` for names where there is one, writes nothing."""
         from windlass.compat.gantry.request import prepare  # lazy: git and Beaker only when it is used
 
@@ -162,10 +162,10 @@ class Recipe:
         Raises:
             WindlassError: what `prepare` and `windlass.compat.gantry.request.launch` raise.
         """
-        from windlass.compat.gantry.following import Following  # lazy: git and Beaker only when it is used
+        from windlass.compat.gantry.following import FollowOptions  # lazy: git and Beaker only when it is used
         from windlass.compat.gantry.request import launch
 
-        following = Following.of(
+        following = FollowOptions.of(
             show_logs=show_logs,
             timeout_s=timeout,
             start_timeout_s=start_timeout,

@@ -13,12 +13,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windlass.compat.gantry.account import Account
+from windlass.compat.gantry.account import GantryAccount
 from windlass.compat.gantry.checkout import Checkout, checkout_of, is_public, read_remote
-from windlass.compat.gantry.following import Following, follow
-from windlass.compat.gantry.mounts import Inputs, Mount, read_inputs
+from windlass.compat.gantry.following import FollowOptions, follow
+from windlass.compat.gantry.mounts import GantryMount, Inputs, read_inputs
 from windlass.compat.gantry.recipe import Recipe
-from windlass.compat.gantry.resolution import Resolved, resolve
+from windlass.compat.gantry.resolution import ResolvedRecipe, resolve
 from windlass.compat.gantry.spec import build_spec
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
     from windlass.backends.beaker.values import BeakerJob, ExperimentRef
 
-__all__ = ["Launched", "Request", "launch", "prepare", "submit", "yaml_of"]
+__all__ = ["GantryRequest", "Launched", "launch", "prepare", "submit", "yaml_of"]
 
 _LONGEST_NAME = 100
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class GantryRequest:
     """What would be sent: the spec and its name, with everything it was made from."""
 
     recipe: Recipe
     inputs: Inputs
     checkout: Checkout
-    resolved: Resolved
+    resolved: ResolvedRecipe
     name: str
     spec: Mapping[str, Any]
     notes: tuple[str, ...]
@@ -50,7 +50,7 @@ class Request:
 class Launched:
     """What was sent, the experiment, and the first replica's last job where its end was waited for."""
 
-    request: Request
+    request: GantryRequest
     workload: ExperimentRef
     job: BeakerJob | None = None
 
@@ -58,10 +58,10 @@ class Launched:
 def prepare(
     recipe: Recipe,
     *,
-    account: Account | None = None,
+    account: GantryAccount | None = None,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
-) -> Request:
+) -> GantryRequest:
     """Everything a launch decides. Without an account nothing is asked but git here; with one, names are resolved.
 
     Raises:
@@ -81,7 +81,7 @@ def prepare(
     if checkout.is_dirty:
         notes.append("changes that are not committed do not come along")
     spec = build_spec(recipe, inputs, checkout, resolved, name=name)
-    return Request(
+    return GantryRequest(
         recipe=recipe,
         inputs=inputs,
         checkout=checkout,
@@ -92,7 +92,7 @@ def prepare(
     )
 
 
-def submit(request: Request, account: Account, service: BeakerService) -> ExperimentRef:
+def submit(request: GantryRequest, account: GantryAccount, service: BeakerService) -> ExperimentRef:
     """Write what the request needs, then send it, once whatever happens to the reply.
 
     Raises:
@@ -107,7 +107,7 @@ def submit(request: Request, account: Account, service: BeakerService) -> Experi
         else:
             ids[write.name] = account.create_dataset(write.name, Path(write.value))
     uploads = tuple(
-        Mount(source=ids.get(each.source, each.source), path=each.path) for each in request.resolved.uploads
+        GantryMount(source=ids.get(each.source, each.source), path=each.path) for each in request.resolved.uploads
     )
     resolved = replace(request.resolved, uploads=uploads)
     spec = build_spec(request.recipe, request.inputs, request.checkout, resolved, name=request.name)
@@ -117,13 +117,13 @@ def submit(request: Request, account: Account, service: BeakerService) -> Experi
 def launch(
     recipe: Recipe,
     *,
-    following: Following | None = None,
+    following: FollowOptions | None = None,
     service: BeakerService | None = None,
     tell: Callable[[str], None] | None = None,
     emit: Callable[[bytes], None] | None = None,
     on_line: Callable[[bytes, float], None] | None = None,
     on_pause: Callable[[float], None] | None = None,
-    on_made: Callable[[Request, ExperimentRef], None] | None = None,
+    on_made: Callable[[GantryRequest, ExperimentRef], None] | None = None,
 ) -> Launched:
     """Send a recipe to Beaker and watch it as `following` says.
 
@@ -136,7 +136,7 @@ def launch(
     Raises:
         WindlassError: of `prepare`, of the service, and WaitTimeoutError where a limit is over.
     """
-    from windlass.compat.gantry.online import BeakerAccount  # lazy: only a launch talks to Beaker
+    from windlass.compat.gantry.online import OnlineAccount  # lazy: only a launch talks to Beaker
 
     if service is None:
         from windlass.backends.beaker.service import BeakerService  # lazy: as above
@@ -153,7 +153,7 @@ def launch(
                 on_made=on_made,
             )
     say = tell or _tell
-    account = BeakerAccount(service, recipe.workspace or "")
+    account = OnlineAccount(service, recipe.workspace or "")
     request = prepare(recipe, account=account)
     if recipe.save_spec:
         save_spec(request, Path(recipe.save_spec), may_overwrite=bool(recipe.yes))
@@ -169,7 +169,7 @@ def launch(
     return Launched(request=request, workload=workload, job=job)
 
 
-def save_spec(request: Request, path: Path, *, may_overwrite: bool) -> None:
+def save_spec(request: GantryRequest, path: Path, *, may_overwrite: bool) -> None:
     """Write the spec as YAML.
 
     Raises:
@@ -218,7 +218,7 @@ def _default_name(recipe: Recipe, checkout: Checkout) -> str:
     return f"{_UNFIT.sub('-', words).strip('-.')[: _LONGEST_NAME - 9]}-{digest[:8]}"
 
 
-def _free_name(account: Account, name: str) -> str:
+def _free_name(account: GantryAccount, name: str) -> str:
     """The name, or with a number from 2 on that is free."""
     number, free = 1, name
     while account.has_experiment(free):

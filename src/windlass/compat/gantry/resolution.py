@@ -6,16 +6,16 @@ import hashlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from windlass.compat.gantry.account import Account
+from windlass.compat.gantry.account import GantryAccount
 from windlass.compat.gantry.checkout import Checkout
-from windlass.compat.gantry.mounts import Inputs, Mount, SecretVariable
+from windlass.compat.gantry.mounts import GantryMount, Inputs, SecretVariable
 from windlass.compat.gantry.placement import place, wishes_of
 from windlass.compat.gantry.recipe import Recipe
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UsageError
 from windlass.core.names import nearest
 
-__all__ = ["DEFAULT_IMAGE", "GANTRY_VERSION", "Resolved", "Write", "resolve"]
+__all__ = ["DEFAULT_IMAGE", "GANTRY_VERSION", "ResolvedRecipe", "Write", "resolve"]
 
 GANTRY_VERSION = "3.7.0"
 """The gantry whose behaviour this is."""
@@ -43,14 +43,14 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class ResolvedRecipe:
     """What the spec is made of beyond the recipe itself, what to write first, and what was not looked up."""
 
     image: Mapping[str, str]
     clusters: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    datasets: tuple[Mount, ...] = ()
-    uploads: tuple[Mount, ...] = ()
+    datasets: tuple[GantryMount, ...] = ()
+    uploads: tuple[GantryMount, ...] = ()
     secret_variables: tuple[tuple[str, str], ...] = ()
     token_secret: str | None = None
     writes: tuple[Write, ...] = ()
@@ -58,8 +58,8 @@ class Resolved:
 
 
 def resolve(
-    recipe: Recipe, inputs: Inputs, checkout: Checkout, *, account: Account | None, environ: Mapping[str, str]
-) -> Resolved:
+    recipe: Recipe, inputs: Inputs, checkout: Checkout, *, account: GantryAccount | None, environ: Mapping[str, str]
+) -> ResolvedRecipe:
     """Make names definite; reads from `account`, writes nothing.
 
     Raises:
@@ -68,7 +68,7 @@ def resolve(
         PreconditionError: nobody pays: no budget.
     """
     found = _Resolution(recipe, account, environ)
-    return Resolved(
+    return ResolvedRecipe(
         image=found.image(),
         clusters=found.clusters(),
         groups=tuple(found.group(name) for name in recipe.group_names or ()),
@@ -84,7 +84,7 @@ def resolve(
 class _Resolution:
     """One resolution under way: collects notes and writes."""
 
-    def __init__(self, recipe: Recipe, account: Account | None, environ: Mapping[str, str]) -> None:
+    def __init__(self, recipe: Recipe, account: GantryAccount | None, environ: Mapping[str, str]) -> None:
         self.recipe = recipe
         self.account = account
         self.environ = environ
@@ -140,7 +140,7 @@ class _Resolution:
         self.writes.append(Write(kind="group", name=own))
         return f"{self.account.user}/{own}"
 
-    def dataset(self, mount: Mount) -> Mount:
+    def dataset(self, mount: GantryMount) -> GantryMount:
         if self.account is None:
             self.notes.append(f"the dataset {mount.source} is looked up when it is sent")
             return mount
@@ -149,12 +149,12 @@ class _Resolution:
             raise NotFoundError(
                 f"Beaker has no dataset `{mount.source}`", hint="check its name", code="beaker-not-found"
             )
-        return Mount(source=found, path=mount.path, sub_path=mount.sub_path)
+        return GantryMount(source=found, path=mount.path, sub_path=mount.sub_path)
 
-    def upload(self, mount: Mount) -> Mount:
+    def upload(self, mount: GantryMount) -> GantryMount:
         name = _name_of_upload(Path(mount.source))
         self.writes.append(Write(kind="dataset", name=name, value=mount.source))
-        return Mount(source=name, path=mount.path)
+        return GantryMount(source=name, path=mount.path)
 
     def token(self, checkout: Checkout, inputs: Inputs) -> str | None:
         names = {variable.name for variable in inputs.secret_variables} | {name for name, _ in inputs.variables}

@@ -9,7 +9,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, PreconditionError
 from windlass.core.names import nearest
 
-__all__ = ["Settings", "read_settings"]
+__all__ = ["GantrySettings", "read_settings"]
 
 _TEXTS = ("workspace", "budget", "gh_token_secret")
 _SILENT = ("log_level", "quiet")
@@ -17,7 +17,7 @@ _SILENT = ("log_level", "quiet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class GantrySettings:
     """Defaults of a project; empty where it says nothing."""
 
     workspace: str = ""
@@ -26,7 +26,7 @@ class Settings:
     notes: tuple[str, ...] = ()
 
 
-def read_settings(folder: Path) -> Settings:
+def read_settings(folder: Path) -> GantrySettings:
     """The settings of the project in `folder`; none where it has no pyproject.toml.
 
     Raises:
@@ -36,7 +36,7 @@ def read_settings(folder: Path) -> Settings:
     try:
         table = load_toml(path.read_text(encoding="utf-8")).get("tool", {}).get("gantry", {})
     except (FileNotFoundError, NotADirectoryError):
-        return Settings()
+        return GantrySettings()
     except (ValueError, AttributeError, OSError) as error:
         hint = "it is TOML: https://toml.io"
         raise PreconditionError(f"{path} cannot be read: {error}", hint=hint, code="bad-settings") from error
@@ -49,7 +49,7 @@ def read_settings(folder: Path) -> Settings:
         if not isinstance(table.get(key, ""), str):
             message = f"`{key}` is `{table[key]}`, not a text"
             raise PreconditionError(message, hint=f'{key} = "..."', code="bad-settings", place=place)
-    return Settings(**{key: table[key] for key in _TEXTS if key in table}, notes=tuple(_notes(table)))
+    return GantrySettings(**{key: table[key] for key in _TEXTS if key in table}, notes=tuple(_notes(table)))
 
 
 def _notes(table: dict[str, object]) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 from windlass.compat.gantry.checkout import Checkout
 from windlass.compat.gantry.durations import to_nanoseconds
 from windlass.compat.gantry.environment import python_variables
-from windlass.compat.gantry.mounts import Inputs, Mount
+from windlass.compat.gantry.mounts import GantryMount, Inputs
 from windlass.compat.gantry.recipe import Recipe
-from windlass.compat.gantry.resolution import GANTRY_VERSION, Resolved
+from windlass.compat.gantry.resolution import GANTRY_VERSION, ResolvedRecipe
 from windlass.compat.gantry.script import command
 
 __all__ = ["build_spec", "rendezvous_of"]
@@ -19,7 +19,9 @@ __all__ = ["build_spec", "rendezvous_of"]
 _FIRST_PORT, _NUM_PORTS, _NUM_IDS = 29_000, 1_000, 1_000
 
 
-def build_spec(recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: Resolved, *, name: str) -> dict[str, Any]:
+def build_spec(
+    recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedRecipe, *, name: str
+) -> dict[str, Any]:
     """The spec of a run called `name`.
 
     Raises:
@@ -43,7 +45,7 @@ def rendezvous_of(name: str) -> tuple[str, str]:
     return str(number % _NUM_IDS), str(_FIRST_PORT + port % _NUM_PORTS)
 
 
-def _task(recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: Resolved, name: str) -> dict[str, Any]:
+def _task(recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedRecipe, name: str) -> dict[str, Any]:
     constraints = _given(cluster=list(resolved.clusters) or None, hostname=list(recipe.hostnames or ()) or None)
     return {
         "name": recipe.task_name,
@@ -92,7 +94,7 @@ def _gang(recipe: Recipe) -> dict[str, Any]:
 
 
 def _variables(
-    recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: Resolved, name: str
+    recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedRecipe, name: str
 ) -> list[dict[str, str]]:
     """Variables in gantry's order; a later one of the same name takes the place of an earlier."""
     variables: dict[str, dict[str, str]] = {}
@@ -105,7 +107,7 @@ def _variables(
     return list(variables.values())
 
 
-def _own_variables(recipe: Recipe, checkout: Checkout, resolved: Resolved, name: str) -> Iterator[dict[str, str]]:
+def _own_variables(recipe: Recipe, checkout: Checkout, resolved: ResolvedRecipe, name: str) -> Iterator[dict[str, str]]:
     values: list[tuple[str, str | None]] = [
         ("GANTRY_VERSION", f"{GANTRY_VERSION}+windlass"),
         ("GITHUB_REPO", checkout.repo),
@@ -140,16 +142,20 @@ def _valued(values: Iterable[tuple[str, str | None]]) -> Iterator[dict[str, str]
     return ({"name": name, "value": value} for name, value in values if value is not None)
 
 
-def _mounts(inputs: Inputs, resolved: Resolved) -> dict[str, Any]:
+def _mounts(inputs: Inputs, resolved: ResolvedRecipe) -> dict[str, Any]:
     """Mounts in gantry's order, where there is any."""
-    kinds: Mapping[str, Sequence[Mount]] = {"secret": inputs.secrets, "hostPath": inputs.mounts, "weka": inputs.weka}
+    kinds: Mapping[str, Sequence[GantryMount]] = {
+        "secret": inputs.secrets,
+        "hostPath": inputs.mounts,
+        "weka": inputs.weka,
+    }
     mounts = [_mounted("beaker", mount) for mount in resolved.datasets]
     mounts += [_mounted(kind, mount) for kind, given in kinds.items() for mount in given]
     mounts += [_mounted("beaker", mount) for mount in resolved.uploads]
     return {"datasets": mounts} if mounts else {}
 
 
-def _mounted(kind: str, mount: Mount) -> dict[str, Any]:
+def _mounted(kind: str, mount: GantryMount) -> dict[str, Any]:
     return {"source": {kind: mount.source}, "mountPath": mount.path, **_given(subPath=mount.sub_path)}
 
 

@@ -1,7 +1,15 @@
 """mason's command line, taken as it is: to Beaker's specification, or to an experiment for any place."""
 
-from windlass.compat.mason.account import Account, KnownAccount
+from windlass.compat.mason.account import KnownAccount, MasonAccount
 from windlass.compat.mason.options import MasonOptions, OwnOptions
 from windlass.compat.mason.reading import MasonCommand, MasonLaunch, read_command_line
 
-__all__ = ["Account", "KnownAccount", "MasonCommand", "MasonLaunch", "MasonOptions", "OwnOptions", "read_command_line"]
+__all__ = [
+    "KnownAccount",
+    "MasonAccount",
+    "MasonCommand",
+    "MasonLaunch",
+    "MasonOptions",
+    "OwnOptions",
+    "read_command_line",
+]

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from windlass.core.dataclass import dataclass
 
-__all__ = ["Account", "KnownAccount", "has_beaker"]
+__all__ = ["KnownAccount", "MasonAccount", "has_beaker"]
 
 
-class Account(Protocol):
+class MasonAccount(Protocol):
     """What a launch must know of Beaker; either method may ask it, and raise what its backend raises."""
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from windlass.compat.mason.flags import FLAGS, OWN, RETIRED, Flag, Takes
+from windlass.compat.mason.flags import FLAGS, OWN, RETIRED, MasonFlag, Takes
 from windlass.compat.mason.options import MasonOptions, OwnOptions
 from windlass.compat.mason.values import CACHES, PRIORITIES
 from windlass.core.dataclass import dataclass
@@ -133,7 +133,7 @@ def _is_flag(word: str) -> bool:
     return not _NEGATIVE.fullmatch(word) and " " not in word
 
 
-def _is_full(flag: Flag, count: int) -> bool:
+def _is_full(flag: MasonFlag, count: int) -> bool:
     limit = {Takes.NONE: 0, Takes.ONE: 1, Takes.EACH: 1}.get(flag.takes)
     return limit is not None and count >= limit
 
@@ -142,7 +142,7 @@ def _matches(name: str) -> list[str]:
     return [full for full in _SHORTENED if name.startswith("--") and len(name) > 2 and full.startswith(name)]
 
 
-def _flag(word: str) -> tuple[Flag, str | None]:
+def _flag(word: str) -> tuple[MasonFlag, str | None]:
     """The option that a word names, cut short or not, and what stands behind its `=`."""
     name, equals, given = word.partition("=")
     value = given if equals else None
@@ -178,7 +178,7 @@ def _stray(word: str, before: Sequence[str]) -> UsageError:
     return UsageError(f"`{word}` stands where an option is expected{behind}", hint=hint, code="mason-usage")
 
 
-def _keep(found: _Found, flag: Flag, texts: Sequence[str], *, has_equals: bool, after: str) -> None:
+def _keep(found: _Found, flag: MasonFlag, texts: Sequence[str], *, has_equals: bool, after: str) -> None:
     if flag.takes is Takes.NONE:
         if has_equals:
             raise UsageError(f"`{flag.name}` takes no value", hint=f"write `{flag.name}`", code="bad-value")
@@ -196,7 +196,7 @@ def _keep(found: _Found, flag: Flag, texts: Sequence[str], *, has_equals: bool, 
     before.extend(values)
 
 
-def _value(flag: Flag, text: str) -> Any:
+def _value(flag: MasonFlag, text: str) -> Any:
     try:
         return flag.read(text)
     except ValueError as error:
@@ -210,7 +210,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-def _words_of(flag: Flag) -> tuple[str, ...]:
+def _words_of(flag: MasonFlag) -> tuple[str, ...]:
     """The words an option takes, where it takes certain ones."""
     return {"priority": PRIORITIES, "cache": CACHES}.get(flag.field, ())
 

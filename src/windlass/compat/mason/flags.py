@@ -9,7 +9,7 @@ from typing import Any
 from windlass.compat.mason import values
 from windlass.core.dataclass import dataclass
 
-__all__ = ["FLAGS", "OWN", "RETIRED", "Flag", "Takes"]
+__all__ = ["FLAGS", "OWN", "RETIRED", "MasonFlag", "Takes"]
 
 
 class Takes(Enum):
@@ -27,7 +27,7 @@ def _text(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class MasonFlag:
     """One option: how it is written, what it takes, where its value goes, what it is for."""
 
     name: str
@@ -44,13 +44,13 @@ class Flag:
     """Whether it may be cut short; what mason got after August 2026 may not, or old scripts would mean something else."""
 
 
-def _switch(name: str, help_line: str, *, field: str = "", note: str = "") -> Flag:
+def _switch(name: str, help_line: str, *, field: str = "", note: str = "") -> MasonFlag:
     field = field or ("" if note else name.lstrip("-").replace("-", "_"))
-    return Flag(name=name, field=field, takes=Takes.NONE, metavar="", help=help_line, note=note)
+    return MasonFlag(name=name, field=field, takes=Takes.NONE, metavar="", help=help_line, note=note)
 
 
-FLAGS: tuple[Flag, ...] = (
-    Flag(
+FLAGS: tuple[MasonFlag, ...] = (
+    MasonFlag(
         name="--cluster",
         field="cluster",
         takes=Takes.SOME,
@@ -58,7 +58,7 @@ FLAGS: tuple[Flag, ...] = (
         read=values.listed,
         help="Clusters on which the job may run; given again, they add up. Required.",
     ),
-    Flag(
+    MasonFlag(
         name="--hostname",
         field="hostname",
         takes=Takes.SOME,
@@ -66,26 +66,26 @@ FLAGS: tuple[Flag, ...] = (
         read=values.listed,
         help="Hosts on which the job may run; they take the place of the clusters.",
     ),
-    Flag(
+    MasonFlag(
         name="--max_retries",
         field="max_retries",
         metavar="N",
         read=values.retries,
         help="How often Beaker tries a failed task again. [0]",
     ),
-    Flag(name="--budget", field="budget", metavar="ORG/NAME", help="The budget. [the workspace's]"),
-    Flag(name="--gpus", field="gpus", metavar="N", read=values.natural, help="GPUs of a node. [0]"),
-    Flag(
+    MasonFlag(name="--budget", field="budget", metavar="ORG/NAME", help="The budget. [the workspace's]"),
+    MasonFlag(name="--gpus", field="gpus", metavar="N", read=values.natural, help="GPUs of a node. [0]"),
+    MasonFlag(
         name="--shared_memory",
         field="shared_memory",
         metavar="SIZE",
         read=values.size,
         help="Size of /dev/shm. [10.24gb]",
     ),
-    Flag(name="--num_nodes", field="num_nodes", metavar="N", read=values.count, help="Nodes of a task. [1]"),
-    Flag(name="--image", field="image", metavar="IMAGE", read=values.filled, help="Beaker image to run in."),
-    Flag(name="--workspace", field="workspace", metavar="ORG/NAME", help="The workspace. [yours, by your config]"),
-    Flag(
+    MasonFlag(name="--num_nodes", field="num_nodes", metavar="N", read=values.count, help="Nodes of a task. [1]"),
+    MasonFlag(name="--image", field="image", metavar="IMAGE", read=values.filled, help="Beaker image to run in."),
+    MasonFlag(name="--workspace", field="workspace", metavar="ORG/NAME", help="The workspace. [yours, by your config]"),
+    MasonFlag(
         name="--beaker_datasets",
         field="beaker_datasets",
         takes=Takes.ANY,
@@ -93,7 +93,7 @@ FLAGS: tuple[Flag, ...] = (
         read=values.dataset_mount,
         help="Datasets of Beaker and where jobs see them; given again, they add up.",
     ),
-    Flag(
+    MasonFlag(
         name="--extra_weka_buckets",
         field="extra_weka_buckets",
         takes=Takes.SOME,
@@ -102,19 +102,19 @@ FLAGS: tuple[Flag, ...] = (
         help="More buckets of Weka, each seen at /weka/BUCKET where the clusters have Weka.",
         may_be_cut=False,
     ),
-    Flag(
+    MasonFlag(
         name="--description",
         field="description",
         help="What the experiment is. [the variable RUN_NAME, or `Beaker-Mason job.`]",
     ),
-    Flag(
+    MasonFlag(
         name="--task_name",
         field="task_name",
         metavar="NAME",
         read=values.filled,
         help="Name of the tasks. [beaker_mason]",
     ),
-    Flag(
+    MasonFlag(
         name="--priority",
         field="priority",
         metavar="WORD",
@@ -122,14 +122,14 @@ FLAGS: tuple[Flag, ...] = (
         help=f"{', '.join(values.PRIORITIES)}. [normal]",
     ),
     _switch("--preemptible", "Let Beaker preempt the job. Deprecated there: --min_runtime 0 says the same."),
-    Flag(
+    MasonFlag(
         name="--min_runtime",
         field="min_runtime_ns",
         metavar="TIME",
         read=values.duration_ns,
         help="How long a job is safe from preemption, such as 30m.",
     ),
-    Flag(
+    MasonFlag(
         name="--no_auto_resume",
         field="no_auto_resume",
         takes=Takes.NONE,
@@ -143,25 +143,25 @@ FLAGS: tuple[Flag, ...] = (
     _switch("--no_mount_nfs", "Does nothing any more.", note="--no_mount_nfs does nothing any more"),
     _switch("--non_resumable", "Give a run that could be resumed no run id for the tracker."),
     _switch("--no_auto_dataset_cache", "Do not prepare the dataset before the launch."),
-    Flag(
+    MasonFlag(
         name="--auto_output_dir_path",
         field="auto_output_dir_path",
         metavar="PATH",
         help="Where --output_dir of a training is moved to on Weka clusters; empty: leave it.",
     ),
-    Flag(
+    MasonFlag(
         name="--auto_checkpoint_state_dir",
         field="auto_checkpoint_state_dir",
         metavar="PATH",
         help="Where --checkpoint_state_dir of a GRPO training is moved to; empty: leave it.",
     ),
-    Flag(
+    MasonFlag(
         name="--artifact_ttl",
         field="artifact_ttl",
         metavar="TIME",
         help="Adds a last folder `tmp-TIME` to both, which a cleaner may remove after that time.",
     ),
-    Flag(
+    MasonFlag(
         name="--env",
         field="env",
         takes=Takes.EACH,
@@ -169,7 +169,7 @@ FLAGS: tuple[Flag, ...] = (
         read=values.variable,
         help="A variable of the job; may be given again.",
     ),
-    Flag(
+    MasonFlag(
         name="--secret",
         field="secret",
         takes=Takes.EACH,
@@ -178,7 +178,7 @@ FLAGS: tuple[Flag, ...] = (
         help="A variable that holds a secret of the workspace; may be given again.",
     ),
     _switch("--no-host-networking", "Do not use the host's network."),
-    Flag(
+    MasonFlag(
         name="--timeout",
         field="timeout_ns",
         metavar="TIME",
@@ -188,8 +188,8 @@ FLAGS: tuple[Flag, ...] = (
 )
 """mason's options, in its order; they may be cut short as long as one is meant."""
 
-RETIRED: tuple[Flag, ...] = (
-    Flag(
+RETIRED: tuple[MasonFlag, ...] = (
+    MasonFlag(
         name="--gs_model_name",
         metavar="NAME",
         help="Retired.",
@@ -199,36 +199,36 @@ RETIRED: tuple[Flag, ...] = (
 )
 """Options of older versions: taken with a note, so that old scripts go on working."""
 
-OWN: tuple[Flag, ...] = (
-    Flag(
+OWN: tuple[MasonFlag, ...] = (
+    MasonFlag(
         name="--emit",
         field="emit",
         metavar="spec|beaker|plan",
         read=values.filled,
         help="Print windlass's experiment, Beaker's spec, or what would happen; submit nothing.",
     ),
-    Flag(
+    MasonFlag(
         name="--on",
         field="on",
         metavar="SITE[/PARTITION]",
         read=values.filled,
         help="Run it there instead of on Beaker.",
     ),
-    Flag(
+    MasonFlag(
         name="--run-id",
         field="run_id",
         metavar="ID",
         read=values.run_id,
         help="Go on with that run: its checkpoints, its page of the tracker; `auto`: one for each command line.",
     ),
-    Flag(
+    MasonFlag(
         name="--user",
         field="user",
         metavar="NAME",
         read=values.filled,
         help="Your name on Beaker, instead of asking it.",
     ),
-    Flag(
+    MasonFlag(
         name="--has-secret",
         field="has_secret",
         takes=Takes.EACH,
@@ -237,14 +237,14 @@ OWN: tuple[Flag, ...] = (
     ),
     _switch("--offline", "Ask Beaker nothing (with --emit).", field="is_offline"),
     _switch("--yes", "Ask nothing; say yes.", field="has_agreed"),
-    Flag(
+    MasonFlag(
         name="--set",
         field="overrides",
         takes=Takes.EACH,
         metavar="KEY=VALUE",
         help="With --on: change the experiment, such as tasks.main.gpus=4; may be given again.",
     ),
-    Flag(
+    MasonFlag(
         name="--map",
         field="paths",
         takes=Takes.EACH,
@@ -252,17 +252,17 @@ OWN: tuple[Flag, ...] = (
         read=values.variable,
         help="With --on: where a folder of Beaker's storage is there; may be given again.",
     ),
-    Flag(name="--env-uv", field="env_uv", metavar="DIR", help="With --on: project folder with the lock file."),
-    Flag(name="--env-python", field="env_python", metavar="PATH", help="With --on: interpreter, used as it is."),
-    Flag(name="--env-image", field="env_image", metavar="IMAGE", help="With --on: container image."),
-    Flag(
+    MasonFlag(name="--env-uv", field="env_uv", metavar="DIR", help="With --on: project folder with the lock file."),
+    MasonFlag(name="--env-python", field="env_python", metavar="PATH", help="With --on: interpreter, used as it is."),
+    MasonFlag(name="--env-image", field="env_image", metavar="IMAGE", help="With --on: container image."),
+    MasonFlag(
         name="--cache",
         field="cache",
         metavar="here|there|none",
         read=values.cache,
         help="Where a training's dataset is cached: here before, or there as a step of the run (with --on).",
     ),
-    Flag(name="--name", field="name", metavar="NAME", help="With --on: name of the experiment."),
+    MasonFlag(name="--name", field="name", metavar="NAME", help="With --on: name of the experiment."),
     _switch(
         "--split-learners",
         "With --on: split --num_learners_per_node to fit the place's nodes, such as `8` to `4 4`.",

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windlass import config
-from windlass.compat.elsewhere.destination import Destination, destination_at, is_this_machine
-from windlass.compat.elsewhere.findings import Brought, with_options
 from windlass.compat.mason.account import KnownAccount
 from windlass.compat.mason.reading import MasonLaunch
 from windlass.compat.mason.to_experiment.experiment import to_experiment
+from windlass.compat.to_experiment.destination import Destination, destination_at, is_this_machine
+from windlass.compat.to_experiment.diagnostics import ConvertedExperiment, with_options
 from windlass.core.errors import SpecError, UsageError
 from windlass.spec import Env, Experiment, Image
 
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from windlass.runs.home import Home
     from windlass.sites import Profile
 
-__all__ = ["beaker_profile", "bring", "cache_datasets", "destination", "elsewhere_account", "prepare_elsewhere"]
+__all__ = ["beaker_profile", "bring", "cache_datasets", "destination", "prepare_at_site", "site_account"]
 
 
-def elsewhere_account(
-    home: Home, *, asked: Iterable[str] = (), environ: Mapping[str, str] = os.environ
-) -> KnownAccount:
+def site_account(home: Home, *, asked: Iterable[str] = (), environ: Mapping[str, str] = os.environ) -> KnownAccount:
     """Whose launch it is where Beaker is not asked: this machine's user, and the secrets of windlass's vault.
 
     Args:
@@ -67,7 +65,7 @@ def destination(launch: MasonLaunch, home: Home) -> Destination:
     return destination_at(launch.own.on or "local", home.path, paths=dict(launch.own.paths), present=here)
 
 
-def bring(launch: MasonLaunch, place: Destination) -> Brought:
+def bring(launch: MasonLaunch, place: Destination) -> ConvertedExperiment:
     """The experiment of a command line at a place, with the changes of `--set`. Pure.
 
     Raises:
@@ -75,15 +73,15 @@ def bring(launch: MasonLaunch, place: Destination) -> Brought:
         SpecError: the experiment is refused, or a change.
     """
     own = launch.own
-    brought = to_experiment(launch, place, env=_env(launch), caches=_cache(launch) == "there", name=own.name)
+    converted = to_experiment(launch, place, env=_env(launch), caches=_cache(launch) == "there", name=own.name)
     if not own.overrides:
-        return brought
-    text = config.to_yaml(brought.experiment)
+        return converted
+    text = config.to_yaml(converted.experiment)
     changed = config.load(Experiment, text, source="windlass mason", overrides=own.overrides).value
-    return replace(brought, experiment=changed)
+    return replace(converted, experiment=changed)
 
 
-def prepare_elsewhere(
+def prepare_at_site(
     launch: MasonLaunch,
     *,
     is_dry: bool = False,
@@ -103,9 +101,9 @@ def prepare_elsewhere(
 
     home, own = home or Home.default(), launch.own
     place = destination(launch, home)
-    brought = bring(launch, place)
+    converted = bring(launch, place)
     options = Options(
-        on="" if len(brought.experiment.where) > 1 else brought.experiment.where[0],
+        on="" if len(converted.experiment.where) > 1 else converted.experiment.where[0],
         snapshot=own.is_snapshot,
         allow_dirty=own.is_allow_dirty,
         best_effort=own.is_best_effort,
@@ -113,13 +111,13 @@ def prepare_elsewhere(
     )
     try:
         prepared = prepare(
-            brought.experiment, Path(launch.folder), options, overrides=own.overrides, home=home, log=log
+            converted.experiment, Path(launch.folder), options, overrides=own.overrides, home=home, log=log
         )
     except SpecError as error:
         raise with_options(error, {"nodes": "--num_nodes", "gpus": "--gpus"}, other="--set") from error
     if _cache(launch) == "here" and not is_dry:  # last: what is refused is refused before minutes of caching
         cache_datasets(launch, environ=environ, log=log)
-    return replace(prepared, plan=replace(prepared.plan, notes=(*brought.notes, *prepared.plan.notes)))
+    return replace(prepared, plan=replace(prepared.plan, notes=(*converted.notes, *prepared.plan.notes)))
 
 
 def cache_datasets(

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
-from windlass.compat.elsewhere.bash_line import BashLine, Called, Flag
-from windlass.compat.elsewhere.relocation import escaped
+from windlass.compat.to_experiment.bash_line import BashCommand, BashFlag, BashLine
+from windlass.compat.to_experiment.relocation import escaped
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem, SpecError
 
-__all__ = ["Asked", "Started", "start_line"]
+__all__ = ["LaunchedLine", "RequestedNodes", "start_line"]
 
 _RAY_SETUP = re.compile(r"(?:.*/)?ray_node_setup[A-Za-z0-9_.-]*\Z")
 _RAY_VARIABLES = {"PYTHONPATH": "${code}", "REPO_PATH": "${code}", "NCCL_CUMEM_ENABLE": "0"}
@@ -43,7 +43,7 @@ _GPUS = "$WINDLASS_NUM_GPUS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestedNodes:
     """The nodes that a line was written for, and GPUs of each; `there` of a node at the place, None: not known."""
 
     nodes: int
@@ -59,7 +59,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class LaunchedLine:
     """A line, what starts it over the nodes, and the variables that this needs.
 
     Attributes:
@@ -74,7 +74,7 @@ class Started:
     notes: tuple[str, ...] = ()
 
 
-def start_line(line: BashLine, asked: Asked) -> Started:
+def start_line(line: BashLine, asked: RequestedNodes) -> LaunchedLine:
     """Find what starts a line, and take out what windlass does itself.
 
     Raises:
@@ -91,10 +91,10 @@ def start_line(line: BashLine, asked: Asked) -> Started:
         is_whole = len(spots) == 1 and spot.word == 0 and line.argv is not None
         if is_whole:
             line = _with_procs(line, spot, procs)
-            return Started(line=line, cluster=spot.launcher, is_placed=True, notes=notes)
+            return LaunchedLine(line=line, cluster=spot.launcher, is_placed=True, notes=notes)
         words = _FILLED[spot.launcher].format(procs=procs or (_GPUS if asked.gpus else 1))
         line = line.insert(line.commands[spot.index].words[spot.last].end, words)
-    return Started(line=line, is_placed=bool(spots), notes=notes)
+    return LaunchedLine(line=line, is_placed=bool(spots), notes=notes)
 
 
 # --- Ray ----------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def _ray_setups(line: BashLine) -> Iterator[int]:
             yield index
 
 
-def _start_ray(line: BashLine, index: int, asked: Asked) -> Started:
+def _start_ray(line: BashLine, index: int, asked: RequestedNodes) -> LaunchedLine:
     script = line.commands[index].value(1)
     is_followed = index + 1 < len(line.commands) and line.joint(index) in ("&&", ";", "")
     if not is_followed:
@@ -122,10 +122,10 @@ def _start_ray(line: BashLine, index: int, asked: Asked) -> Started:
     line, split = _fit_ray_sizes(line.without_command(index), asked)
     notes += split
     variables = {**_RAY_VARIABLES, **lifted}
-    return Started(line=line, cluster="ray", is_placed=True, vars=variables, notes=tuple(notes))
+    return LaunchedLine(line=line, cluster="ray", is_placed=True, vars=variables, notes=tuple(notes))
 
 
-def _fit_ray_sizes(line: BashLine, asked: Asked) -> tuple[BashLine, list[str]]:
+def _fit_ray_sizes(line: BashLine, asked: RequestedNodes) -> tuple[BashLine, list[str]]:
     """The line with learners that fit the nodes, and notes.
 
     Raises:
@@ -164,7 +164,7 @@ class _Sizes:
     end: int = 0
 
 
-def _sizes(called: Called, name: str) -> _Sizes:
+def _sizes(called: BashCommand, name: str) -> _Sizes:
     for index, word in enumerate(called.words):
         flag, equals, value = word.value.partition("=")
         if flag.replace("_", "-") != f"--{name}":
@@ -212,7 +212,7 @@ def _spot(line: BashLine, index: int) -> _Spot | None:
     return None
 
 
-def _stripped(line: BashLine, spot: _Spot, asked: Asked) -> tuple[BashLine, int, tuple[str, ...]]:
+def _stripped(line: BashLine, spot: _Spot, asked: RequestedNodes) -> tuple[BashLine, int, tuple[str, ...]]:
     """The line without what windlass fills in, the processes of a node where they are not one per GPU, and notes."""
     called = line.commands[spot.index]
     start = spot.last + 1
@@ -233,7 +233,7 @@ def _stripped(line: BashLine, spot: _Spot, asked: Asked) -> tuple[BashLine, int,
     return line.without([*owned, *counts]), 0 if procs == asked.gpus else procs, notes
 
 
-def _procs_of(launcher: str, count: Flag, owned: list[Flag], asked: Asked) -> int:
+def _procs_of(launcher: str, count: BashFlag, owned: list[BashFlag], asked: RequestedNodes) -> int:
     """Processes of one node; accelerate's own count is that of all nodes once it is told of several machines."""
     number = int(count.value)
     machines = next((flag.value for flag in owned if flag.name == "num-machines"), "")
@@ -249,7 +249,7 @@ def _procs_of(launcher: str, count: Flag, owned: list[Flag], asked: Asked) -> in
     return number
 
 
-def _check_nodes(launcher: str, owned: list[Flag], asked: Asked) -> None:
+def _check_nodes(launcher: str, owned: list[BashFlag], asked: RequestedNodes) -> None:
     name = "nnodes" if launcher == "torchrun" else "num-machines"
     for flag in owned:
         lowest = flag.value.partition(":")[0]

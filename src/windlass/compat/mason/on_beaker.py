@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.compat.elsewhere.destination import Destination
 from windlass.compat.mason.options import MasonOptions
 from windlass.compat.mason.reading import MasonLaunch
+from windlass.compat.to_experiment.destination import Destination
 
 __all__ = ["asked_of_beaker", "clusters_note"]
 

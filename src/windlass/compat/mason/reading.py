@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from windlass.compat.mason.account import Account
+from windlass.compat.mason.account import MasonAccount
 from windlass.compat.mason.arguments import Arguments, read_arguments
 from windlass.compat.mason.clusters import Clusters, known_clusters
 from windlass.compat.mason.emit import experiment_spec, task_spec
@@ -67,7 +67,7 @@ def read_command_line(
     argv: Sequence[str],
     *,
     environ: Mapping[str, str],
-    account: Account,
+    account: MasonAccount,
     folder: str = "",
     random: Random = random_letters,
     clusters: Clusters | None = None,
@@ -103,7 +103,7 @@ def _here() -> str:
 class _Reader:
     arguments: Arguments
     environ: Mapping[str, str]
-    account: Account
+    account: MasonAccount
     folder: str
     clusters: Clusters
 

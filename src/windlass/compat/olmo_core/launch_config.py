@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from windlass.compat.gantry.following import Following
+from windlass.compat.gantry.following import FollowOptions
 from windlass.compat.gantry.recipe import Recipe
 from windlass.compat.olmo_core.config_base import Base
 from windlass.compat.olmo_core.git_state import GitRepoState
@@ -22,8 +22,8 @@ from windlass.core.errors import AccessError, PreconditionError, UsageError, Win
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.values import ExperimentRef
-    from windlass.compat.gantry.account import Account
-    from windlass.compat.gantry.request import Request
+    from windlass.compat.gantry.account import GantryAccount
+    from windlass.compat.gantry.request import GantryRequest
 
 __all__ = ["BeakerEnvSecret", "BeakerEnvVar", "BeakerLaunchConfig", "BeakerWekaBucket"]
 
@@ -120,7 +120,7 @@ class BeakerLaunchConfig(Base):
 
     def build_recipe(
         self,
-        account: Account | None = None,
+        account: GantryAccount | None = None,
         *,
         follow: bool | None = None,
         slack_notifications: bool | None = None,
@@ -150,7 +150,7 @@ class BeakerLaunchConfig(Base):
             self._check_unfollowed(slack=slack, watching=watching)
         return self._ganged(self._on_one_node(account, torchrun)), watching
 
-    def _on_one_node(self, account: Account | None, torchrun: bool | None) -> Recipe:
+    def _on_one_node(self, account: GantryAccount | None, torchrun: bool | None) -> Recipe:
         """The recipe but for what several nodes add."""
         torchrun = _first(torchrun, self.torchrun)
         if torchrun is None:
@@ -188,7 +188,7 @@ class BeakerLaunchConfig(Base):
             retries=self.retries,
         )
 
-    def dry_run(self, account: Account | None = None, **settings: Any) -> Request:
+    def dry_run(self, account: GantryAccount | None = None, **settings: Any) -> GantryRequest:
         """Print the spec that `launch` with the same settings would send; without an account nothing is asked."""
         from windlass.compat.gantry.request import prepare, yaml_of  # lazy: git only now
 
@@ -206,13 +206,13 @@ class BeakerLaunchConfig(Base):
             WindlassError: refused, or `experiment-failed` where it was watched and did not succeed.
         """
         from windlass.backends.beaker.service import BeakerService  # lazy: the client costs half a second
-        from windlass.compat.gantry.online import BeakerAccount
+        from windlass.compat.gantry.online import OnlineAccount
         from windlass.compat.gantry.request import launch
         from windlass.compat.olmo_core.steps import StepWatch, Stuck
 
         service = BeakerService()
         try:
-            recipe, watching = self.build_recipe(BeakerAccount(service, self.workspace or ""), **settings)
+            recipe, watching = self.build_recipe(OnlineAccount(service, self.workspace or ""), **settings)
             for note in _notes(self, settings):
                 _tell(f"note: {note}")
             steps = StepWatch(
@@ -222,7 +222,7 @@ class BeakerLaunchConfig(Base):
             try:
                 launched = launch(
                     recipe,
-                    following=Following.of(
+                    following=FollowOptions.of(
                         **{key if key == "show_logs" else f"{key}_s": value for key, value in watching.items()}
                     ),
                     service=service,
@@ -269,7 +269,7 @@ class BeakerLaunchConfig(Base):
         names = {name for name, _ in given}
         return given + [(name, value) for name, value in self.default_env_vars if name not in names]
 
-    def _secrets(self, account: Account | None) -> list[tuple[str, str]]:
+    def _secrets(self, account: GantryAccount | None) -> list[tuple[str, str]]:
         if account is None or is_running_in_beaker_batch_job():  # every rank builds this: ask nothing there
             return [(each.name, each.secret) for each in self.env_secrets]
         known = {name.lower() for name in account.secrets()} if self.env_secrets else set()
@@ -285,7 +285,7 @@ class BeakerLaunchConfig(Base):
                 _tell(f"note: the workspace {account.workspace} has no secret `{each.secret}`; {each.name} is not set")
         return found
 
-    def _image(self, account: Account | None) -> str:
+    def _image(self, account: GantryAccount | None) -> str:
         image = str(self.beaker_image)
         if account is None:
             return image

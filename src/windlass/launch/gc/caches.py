@@ -27,7 +27,7 @@ from windlass.runs.index import Index
 from windlass.runs.store import RunFolder
 
 if TYPE_CHECKING:
-    from windlass.pin.image import Engine, ImageRecord
+    from windlass.pin.image import ImageEngine, ImageRecord
 
 __all__ = [
     "Needs",
@@ -156,7 +156,7 @@ def remove_image(removal: Removal, home: Home) -> bool:
     return False
 
 
-def _own_names(record: ImageRecord, engine: Engine) -> Iterator[str]:
+def _own_names(record: ImageRecord, engine: ImageEngine) -> Iterator[str]:
     """The names that windlass gave an image: by commit, by key, and at its registry; an engine keeps it for each of them."""
     yield from record.tags
     facts = engine.find(record.image_id)

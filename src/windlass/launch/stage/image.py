@@ -16,7 +16,7 @@ from windlass.plan import Plan, Site
 from windlass.runs.home import Home
 
 if TYPE_CHECKING:
-    from windlass.pin.image import Engine, ImageRecord, ImageSource
+    from windlass.pin.image import ImageEngine, ImageRecord, ImageSource
     from windlass.runs.store import RunFolder
 
 __all__ = ["build_image", "ensure_run_image", "find_image", "image_presence", "pin_image", "reference_at", "runs_of"]
@@ -155,7 +155,7 @@ def _address(name: str) -> str:
     return f"docker://{parse_reference(name).full_name}"
 
 
-def _engine(site: Site) -> Engine | None:
+def _engine(site: Site) -> ImageEngine | None:
     """The engine whose images a plan looks at first; None where there is none, and registries are asked."""
     from windlass.pin.image import find_engine  # lazy: most experiments have no image
 

@@ -11,7 +11,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
 from windlass.core.phrases import count
-from windlass.pin.environment.project import Manifest, normalize, read_manifest, read_toml
+from windlass.pin.environment.project import ProjectManifest, normalize, read_manifest, read_toml
 from windlass.pin.environment.uv_tool import run_uv
 
 __all__ = ["LockFile", "check_is_current", "find_lock_file"]
@@ -94,7 +94,7 @@ def check_is_current(lock: LockFile, python: str) -> None:
     raise PreconditionError(f"{lock.path} does not match {manifest}\n{said}", hint=again, code="lock-stale")
 
 
-def _find_uv_lock(folder: Path, manifest: Manifest | None) -> Path | None:
+def _find_uv_lock(folder: Path, manifest: ProjectManifest | None) -> Path | None:
     if (folder / "uv.lock").is_file():
         return folder / "uv.lock"
     if manifest is None:
@@ -108,7 +108,7 @@ def _find_uv_lock(folder: Path, manifest: Manifest | None) -> Path | None:
     return None
 
 
-def _check_text(path: Path, folder: Path, manifest: Manifest | None) -> None:
+def _check_text(path: Path, folder: Path, manifest: ProjectManifest | None) -> None:
     if manifest is None:
         raise PreconditionError(
             f"{path} has no pyproject.toml beside it", hint="add the project's pyproject.toml", code="manifest-missing"
@@ -145,7 +145,7 @@ def _check_pylock(path: Path) -> set[str]:
     return names
 
 
-def _check_requirements(path: Path, manifest: Manifest | None) -> set[str]:
+def _check_requirements(path: Path, manifest: ProjectManifest | None) -> set[str]:
     """Names of the packages of a requirements file in which every line is pinned and hashed."""
     text = re.sub(r"\\\r?\n", " ", path.read_text(encoding="utf-8", errors="replace"))
     lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.split("\n")]
@@ -180,7 +180,7 @@ def _check_requirements(path: Path, manifest: Manifest | None) -> set[str]:
     return names
 
 
-def _check_names(locked: set[str], path: Path, manifest: Manifest | None) -> None:
+def _check_names(locked: set[str], path: Path, manifest: ProjectManifest | None) -> None:
     """Raise when the manifest asks for a package that is not locked: the one cheap sign of a stale lock file."""
     wanted = manifest.table("project").get("dependencies", []) if manifest is not None else []
     missing = []

@@ -15,7 +15,7 @@ from windlass.core.errors import PreconditionError
 from windlass.core.names import nearest
 from windlass.pin.environment.pinned import LocalPackage
 
-__all__ = ["Manifest", "check_choices", "describe_package", "normalize", "read_manifest", "read_toml"]
+__all__ = ["ProjectManifest", "check_choices", "describe_package", "normalize", "read_manifest", "read_toml"]
 
 _COMPILING_BACKENDS = (
     "maturin",
@@ -34,7 +34,7 @@ _COMPILING_WORDS = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class ProjectManifest:
     """A pyproject.toml as read."""
 
     path: Path
@@ -77,15 +77,15 @@ def read_toml(path: Path, *, code: str, hint: str) -> dict[str, object]:
         raise PreconditionError(f"{path} is not valid TOML: {error}", hint=hint, code=code) from error
 
 
-def read_manifest(folder: Path) -> Manifest | None:
+def read_manifest(folder: Path) -> ProjectManifest | None:
     """The project's pyproject.toml, or None when the folder has none."""
     path = folder / "pyproject.toml"
     if not path.is_file():
         return None
-    return Manifest(path=path, tables=read_toml(path, code="manifest-broken", hint="correct that line"))
+    return ProjectManifest(path=path, tables=read_toml(path, code="manifest-broken", hint="correct that line"))
 
 
-def check_choices(manifest: Manifest, extras: Iterable[str], groups: Iterable[str]) -> None:
+def check_choices(manifest: ProjectManifest, extras: Iterable[str], groups: Iterable[str]) -> None:
     """Raise for an extra or a dependency group that the project does not declare."""
     declared = {
         "extra": manifest.table("project", "optional-dependencies"),
@@ -118,7 +118,7 @@ def describe_package(folder: Path, base: Path) -> LocalPackage | None:
     return LocalPackage(name=normalize(name), path=os.path.relpath(folder, base), must_be_installed=must_be_installed)
 
 
-def _must_be_installed(manifest: Manifest, folder: Path) -> bool:
+def _must_be_installed(manifest: ProjectManifest, folder: Path) -> bool:
     project = manifest.table("project")
     if any(manifest.table("project", each) for each in ("scripts", "gui-scripts", "entry-points")):
         return True
@@ -129,7 +129,7 @@ def _must_be_installed(manifest: Manifest, folder: Path) -> bool:
     )
 
 
-def _compiles(manifest: Manifest, folder: Path) -> bool:
+def _compiles(manifest: ProjectManifest, folder: Path) -> bool:
     backend = str(manifest.table("build-system").get("build-backend", ""))
     if backend.startswith(_COMPILING_BACKENDS) or any((folder / name).exists() for name in _COMPILING_FILES):
         return True
@@ -139,7 +139,7 @@ def _compiles(manifest: Manifest, folder: Path) -> bool:
     return setup.is_file() and _COMPILING_WORDS.search(setup.read_text(encoding="utf-8", errors="replace")) is not None
 
 
-def _generates_files(manifest: Manifest) -> bool:
+def _generates_files(manifest: ProjectManifest) -> bool:
     """Whether a build writes files that the source does not hold, such as `_version.py`."""
     scm = manifest.table("tool", "setuptools_scm")
     return bool(scm.get("version_file") or scm.get("write_to") or manifest.table("tool", "hatch", "build", "hooks"))

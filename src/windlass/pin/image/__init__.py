@@ -8,7 +8,7 @@ from windlass.core.lazy import lazy_names
 from windlass.pin.image.pinned import NO_IMAGE, BuiltImage, ImagePin
 
 if TYPE_CHECKING:
-    from windlass.pin.image.engine import Engine, find_engine
+    from windlass.pin.image.engine import ImageEngine, find_engine
     from windlass.pin.image.ensuring import ImageMaker, ensure_image, has_image
     from windlass.pin.image.pinning import ImageSource, pin_built, pin_named
     from windlass.pin.image.records import ImageRecord, find_record, list_records
@@ -16,7 +16,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "windlass.pin.image.engine": ("Engine", "find_engine"),
+            "windlass.pin.image.engine": ("ImageEngine", "find_engine"),
             "windlass.pin.image.ensuring": ("ImageMaker", "ensure_image", "has_image"),
             "windlass.pin.image.pinning": ("ImageSource", "pin_built", "pin_named"),
             "windlass.pin.image.records": ("ImageRecord", "find_record", "list_records"),
@@ -26,7 +26,7 @@ else:
 __all__ = [
     "NO_IMAGE",
     "BuiltImage",
-    "Engine",
+    "ImageEngine",
     "ImageMaker",
     "ImagePin",
     "ImageRecord",

@@ -15,10 +15,10 @@ from typing import Literal
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WindlassError
-from windlass.pin.image.engine import Engine
+from windlass.pin.image.engine import ImageEngine
 from windlass.pin.image.faults import explain_fault
 
-__all__ = ["Builder", "Recipe", "build", "build_command", "build_failure", "find_builder", "num_cached"]
+__all__ = ["Builder", "ImageRecipe", "build", "build_command", "build_failure", "find_builder", "num_cached"]
 
 _TIMEOUT_S = 12 * 3600.0
 _NUM_LINES = 12
@@ -54,7 +54,7 @@ class Builder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class ImageRecipe:
     """One image to build.
 
     Attributes:
@@ -75,7 +75,7 @@ class Recipe:
     platform: str = ""
 
 
-def find_builder(engine: Engine) -> Builder:
+def find_builder(engine: ImageEngine) -> Builder:
     """The best builder of an engine: buildx, else BuildKit, else the classic one. A few short calls."""
     if engine.kind != "docker":
         return Builder(flavour="buildah")
@@ -91,7 +91,7 @@ def find_builder(engine: Engine) -> Builder:
     return Builder(flavour="buildkit" if has_buildkit else "classic", needs_host_network=needs_host)
 
 
-def build_command(engine: Engine, builder: Builder, recipe: Recipe) -> tuple[list[str], dict[str, str]]:
+def build_command(engine: ImageEngine, builder: Builder, recipe: ImageRecipe) -> tuple[list[str], dict[str, str]]:
     """Arguments and variables of the build; pure.
 
     Raises:
@@ -122,7 +122,7 @@ def build_command(engine: Engine, builder: Builder, recipe: Recipe) -> tuple[lis
     return arguments, variables
 
 
-def _cache_arguments(builder: Builder, recipe: Recipe) -> list[str]:
+def _cache_arguments(builder: Builder, recipe: ImageRecipe) -> list[str]:
     if builder.flavour == "buildah":
         repository = recipe.cache.rpartition(":")[0]
         return [f"--cache-from={repository}", f"--cache-to={repository}"] if repository else []
@@ -138,7 +138,7 @@ def _cache_arguments(builder: Builder, recipe: Recipe) -> list[str]:
     return [*inline, f"--cache-from={recipe.cache}"] if recipe.cache else []
 
 
-def build(engine: Engine, builder: Builder, recipe: Recipe, log: Path, secrets: Mapping[str, bytes]) -> None:
+def build(engine: ImageEngine, builder: Builder, recipe: ImageRecipe, log: Path, secrets: Mapping[str, bytes]) -> None:
     """Build, and name the image by its tag in the same moment; what is printed goes to `log`. Blocking.
 
     Raises:

@@ -14,14 +14,14 @@ from windlass.core.names import nearest
 from windlass.pin.code.reading import TreeFile, TreeReader
 from windlass.pin.image.ignore import ignoring
 
-__all__ = ["Context", "read_context", "read_dockerfile", "write_context"]
+__all__ = ["BuildContext", "read_context", "read_dockerfile", "write_context"]
 
 _IGNORE = ".dockerignore"
 _SUBMODULE = "160000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class BuildContext:
     """Files that the builder gets.
 
     Attributes:
@@ -54,7 +54,7 @@ def read_dockerfile(tree: TreeReader, path: str) -> str:
     return text
 
 
-def read_context(tree: TreeReader, folder: str, dockerfile: str) -> Context:
+def read_context(tree: TreeReader, folder: str, dockerfile: str) -> BuildContext:
     """The files below `folder` of the pinned tree that no ignore file leaves out, as one digest.
 
     Args:
@@ -76,7 +76,7 @@ def read_context(tree: TreeReader, folder: str, dockerfile: str) -> Context:
     digest = hashlib.sha256()
     for file in kept:
         digest.update(f"{file.mode} {file.object_id} ".encode() + os.fsencode(file.path) + b"\0")
-    return Context(sha256=digest.hexdigest(), num_files=len(kept), ignore=text)
+    return BuildContext(sha256=digest.hexdigest(), num_files=len(kept), ignore=text)
 
 
 def write_context(source: Path, destination: Path, ignore: str) -> None:

@@ -19,7 +19,7 @@ from windlass.core.json_text import decode_json
 from windlass.core.process import Completed, run
 from windlass.pin.image.faults import explain_fault, is_passing
 
-__all__ = ["Engine", "ImageFacts", "find_engine"]
+__all__ = ["ImageEngine", "ImageFacts", "find_engine"]
 
 _LOOK_TIMEOUT_S = 60.0
 _MOVE_TIMEOUT_S = 6 * 3600.0
@@ -55,7 +55,7 @@ class ImageFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class ImageEngine:
     """An engine by its program.
 
     Attributes:
@@ -169,7 +169,7 @@ class Engine:
             )
 
 
-def find_engine(kind: str = "") -> Engine:
+def find_engine(kind: str = "") -> ImageEngine:
     """The engine of a place (`docker`, `podman`), or without a name the first one whose program is there.
 
     Raises:
@@ -178,7 +178,7 @@ def find_engine(kind: str = "") -> Engine:
     for each in (kind,) if kind else ("docker", "podman", "buildah"):
         program = os.environ.get(_VARIABLES[each]) or each
         if shutil.which(program) is not None:
-            return Engine(kind=each, program=program)
+            return ImageEngine(kind=each, program=program)
     wanted = kind or "docker, podman or buildah"
     raise PreconditionError(
         f"{wanted} is not installed or not on the PATH",

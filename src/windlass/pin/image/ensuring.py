@@ -14,10 +14,10 @@ from windlass.core.errors import NotFoundError, PreconditionError, WindlassError
 from windlass.core.files import is_locked, lock, sha256_file
 from windlass.core.version import VERSION
 from windlass.pin.code import CodePin, checkout
-from windlass.pin.image.building import Recipe, build, find_builder
+from windlass.pin.image.building import ImageRecipe, build, find_builder
 from windlass.pin.image.context import write_context
 from windlass.pin.image.dockerfile import parse_dockerfile
-from windlass.pin.image.engine import Engine, ImageFacts
+from windlass.pin.image.engine import ImageEngine, ImageFacts
 from windlass.pin.image.naming import CACHE_PREFIX, commit_tag, key_tag, parse_reference, sanitised
 from windlass.pin.image.packages import SBOM_SUFFIX, list_packages, write_sbom
 from windlass.pin.image.pinned import BuiltImage, ImagePin
@@ -49,7 +49,7 @@ class ImageMaker:
         has_packages: list what is installed; a few seconds, once for each image.
     """
 
-    engine: Engine
+    engine: ImageEngine
     code: CodePin
     folder: Path
     cache: Path
@@ -96,7 +96,7 @@ def name_of(pin: ImagePin) -> str:
     return parse_reference(pin.name).at(pin.digest) if pin.digest else pin.name
 
 
-def has_image(pin: ImagePin, engine: Engine) -> bool:
+def has_image(pin: ImagePin, engine: ImageEngine) -> bool:
     """Whether the engine has the image of a pin already; one or two calls of it.
 
     Raises:
@@ -256,7 +256,7 @@ def _working(place: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> Recipe:
+def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> ImageRecipe:
     """Lay out what the builder gets: the pinned tree without what is ignored, and a Dockerfile with its bases by digest."""
     from windlass.pin.code.reading import read_tree  # lazy: a hit reads no tree
     from windlass.pin.image.context import read_context, read_dockerfile  # lazy: as above
@@ -274,7 +274,7 @@ def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> Recipe:
         if _is_by_digest(name, digest, maker)
     }
     (place / "Dockerfile").write_text(parsed.pinned(pinned))
-    return Recipe(
+    return ImageRecipe(
         context=place / "context",
         dockerfile=place / "Dockerfile",
         tag=_unfinished(pin),

@@ -10,7 +10,7 @@ from windlass.core.errors import WindlassError
 from windlass.core.files import write_atomic
 from windlass.core.names import new_token
 from windlass.core.process import run
-from windlass.pin.image.engine import Engine
+from windlass.pin.image.engine import ImageEngine
 
 __all__ = ["SBOM_SUFFIX", "list_packages", "write_sbom"]
 
@@ -33,7 +33,7 @@ done
 """
 
 
-def list_packages(engine: Engine, image: str) -> tuple[str, ...]:
+def list_packages(engine: ImageEngine, image: str) -> tuple[str, ...]:
     """Python distributions (`name==version`) and the system's packages (`deb:name=version`), sorted. Blocks for seconds.
 
     Empty for an image without a shell, which has nobody to ask, and for buildah, which is asked for no container.
@@ -60,7 +60,7 @@ def list_packages(engine: Engine, image: str) -> tuple[str, ...]:
     return tuple(sorted({line.strip() for line in done.stdout.splitlines() if _LINE.match(line.strip())}))
 
 
-def write_sbom(engine: Engine, image: str, path: Path) -> Path | None:
+def write_sbom(engine: ImageEngine, image: str, path: Path) -> Path | None:
     """The image's bill of materials (SPDX, JSON), where syft or docker's `sbom` is there; None otherwise."""
     if shutil.which("syft") is not None:
         argv = ["syft", "scan", f"{engine.kind}:{image}", "-o", "spdx-json", "-q"]

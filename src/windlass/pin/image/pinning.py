@@ -16,7 +16,7 @@ from windlass.pin.code.reading import read_tree
 from windlass.pin.image.catalogue import expand
 from windlass.pin.image.context import read_context, read_dockerfile
 from windlass.pin.image.dockerfile import parse_dockerfile
-from windlass.pin.image.engine import Engine, ImageFacts
+from windlass.pin.image.engine import ImageEngine, ImageFacts
 from windlass.pin.image.naming import built_name, parse_reference
 from windlass.pin.image.pinned import ImagePin
 from windlass.pin.image.registry import fetch_digest
@@ -44,7 +44,7 @@ class ImageSource:
 def pin_named(
     name: str,
     *,
-    engine: Engine | None,
+    engine: ImageEngine | None,
     has_own_code: bool,
     network: str,
     platform: str = "",
@@ -80,7 +80,7 @@ def pin_built(
     code: CodePin,
     folder: Path,
     *,
-    engine: Engine | None,
+    engine: ImageEngine | None,
     has_own_code: bool,
     network: str,
     store: Path | None = None,
@@ -160,7 +160,7 @@ def content_key(
 
 def resolve_digests(
     names: Iterable[str],
-    engine: Engine | None,
+    engine: ImageEngine | None,
     *,
     is_elsewhere: bool = False,
     log: Callable[[str], None] = lambda line: None,
@@ -179,7 +179,7 @@ def resolve_digests(
     return found
 
 
-def _of_engine(name: str, engine: Engine | None) -> ImageFacts | None:
+def _of_engine(name: str, engine: ImageEngine | None) -> ImageFacts | None:
     if engine is None:
         return None
     try:
@@ -188,7 +188,7 @@ def _of_engine(name: str, engine: Engine | None) -> ImageFacts | None:
         return None  # a plan needs no engine where the registry answers
 
 
-def _of_registry(name: str, engine: Engine | None, *, is_here: bool, log: Callable[[str], None]) -> str:
+def _of_registry(name: str, engine: ImageEngine | None, *, is_here: bool, log: Callable[[str], None]) -> str:
     reference = parse_reference(name)
     log(f"asking the registry {reference.registry} for the digest of `{name}`")
     try:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.compat.gantry.conftest import Pushed
 from windlass.cli.program import main
-from windlass.compat.elsewhere.destination import Destination
 from windlass.compat.gantry import prepare, read_command_line
-from windlass.compat.gantry.to_experiment.experiment import Brought, to_experiment
+from windlass.compat.gantry.to_experiment.experiment import ConvertedExperiment, to_experiment
+from windlass.compat.to_experiment.destination import Destination
 from windlass.core.errors import SpecError
 from windlass.spec import Env, Gpus, Image, SecretUse
 
@@ -35,7 +35,7 @@ def inside(standing: Pushed, monkeypatch: pytest.MonkeyPatch, clean_environment:
     monkeypatch.chdir(standing.folder)
 
 
-def bring(*words: str, place: Destination = LOCAL) -> Brought:
+def bring(*words: str, place: Destination = LOCAL) -> ConvertedExperiment:
     argv = [*words] if "--" in words else [*words, "--", "python", "train.py"]
     return to_experiment(prepare(read_command_line(argv).recipe), place, folder=Path.cwd())
 
@@ -47,13 +47,13 @@ def refused(*words: str, place: Destination = LOCAL) -> list[str]:
 
 
 def test_what_has_a_place(standing: Pushed) -> None:
-    brought = bring(
+    converted = bring(
         *("--name", "My Run", "-d", "why", "-t", "fit", "--gpus", "4", "--cpus", "8", "--memory", "16GiB"),
         *("--task-timeout", "2h", "--retries", "3", "--priority", "high", "--group", "g", "--env", "A=1"),
         *("--env-secret", "TOKEN=my_TOKEN", "--env-secret", "KEY", "--cluster", "ai2/jupiter"),
         place=CLUSTER,
     )
-    found = brought.experiment
+    found = converted.experiment
     [(name, task)] = found.tasks.items()
     assert (found.name, found.why, found.where, name) == ("my-run", "why", ("cluster/big",), "fit")
     assert (task.run, task.gpus, task.cpus, task.memory) == (("python", "train.py"), Gpus(count=4), 8.0, 16 << 30)
@@ -62,7 +62,10 @@ def test_what_has_a_place(standing: Pushed) -> None:
     commit = standing.git("rev-parse", "HEAD")
     assert found.env.vars == {"A": "1", "GITHUB_REPO": "lab/project", "GIT_REF": commit, "GIT_BRANCH": "main"}
     assert (task.compat, task.vars) == ((), {"RESULTS_DIR": "${out}"})
-    assert brought.notes == ("there is no Python project: the task runs in the environment that the place has", UNTOLD)
+    assert converted.notes == (
+        "there is no Python project: the task runs in the environment that the place has",
+        UNTOLD,
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,9 +80,9 @@ def test_what_has_a_place(standing: Pushed) -> None:
     ],
 )
 def test_code_takes_itself_for_a_beaker_job_only_where_it_asks(words: list[str], is_told: bool) -> None:
-    brought = bring("--no-python", *words)
-    task = brought.experiment.tasks["main"]
-    assert (task.compat, UNTOLD in brought.notes) == ((("beaker",), False) if is_told else ((), True))
+    converted = bring("--no-python", *words)
+    task = converted.experiment.tasks["main"]
+    assert (task.compat, UNTOLD in converted.notes) == ((("beaker",), False) if is_told else ((), True))
     assert task.vars == ({} if is_told else {"RESULTS_DIR": "${out}"})
     assert bring("--no-python", *words, place=BEAKER).experiment.tasks["main"].compat == ("beaker",)
 
@@ -106,11 +109,11 @@ def test_torchrun_is_windlasss_own(command: list[str], run: tuple[str, ...]) -> 
 def test_paths_are_those_of_the_place() -> None:
     words = ["--weka", "bucket:/weka/data", "-m", "/host:/inside", "--env", "D=/weka/data/x", "--no-python"]
     command = ["x", "--in=/weka/data/set", "/inside/y", "/results/out", "${NOT_OURS}"]
-    brought = bring(*words, "--", *command, place=CLUSTER)
+    converted = bring(*words, "--", *command, place=CLUSTER)
     run = ("x", "--in=/scratch/data/set", "/host/y", "${out}/out", "$${NOT_OURS}")
-    assert brought.experiment.tasks["main"].run == run
-    assert brought.experiment.env.vars["D"] == "/scratch/data/x"
-    assert brought.notes == ("--mount /host:/inside: the task uses /host itself", UNTOLD)
+    assert converted.experiment.tasks["main"].run == run
+    assert converted.experiment.env.vars["D"] == "/scratch/data/x"
+    assert converted.notes == ("--mount /host:/inside: the task uses /host itself", UNTOLD)
 
 
 def test_an_upload_is_used_in_place_here(standing: Pushed) -> None:
@@ -137,9 +140,9 @@ BEAKER = Destination(name="b", kind="beaker", gpus={"ai2/jupiter": 8})
 
 
 def test_a_site_that_is_beaker_is_charged_and_says_its_own_workspace() -> None:
-    brought = bring("-b", "lab/b", "-w", "lab/w", "--no-python", place=BEAKER)
-    assert brought.experiment.context.account == "lab/b"
-    assert brought.notes[0] == "--workspace lab/w: the run is made in the workspace of the profile of `b`"
+    converted = bring("-b", "lab/b", "-w", "lab/w", "--no-python", place=BEAKER)
+    assert converted.experiment.context.account == "lab/b"
+    assert converted.notes[0] == "--workspace lab/w: the run is made in the workspace of the profile of `b`"
     assert not bring("-b", "lab/b", "--no-python").experiment.context.account
 
 
@@ -191,12 +194,12 @@ def test_environments(pushed: Pushed) -> None:
 
 
 def test_what_only_beaker_has_is_said() -> None:
-    brought = bring(
+    converted = bring(
         *("-w", "lab/w", "-b", "lab/b", "--tag", "x", "--gpu-type", "h100", "--min-runtime", "1h", "--cluster", "c"),
         *("--shared-memory", "1GiB", "--priority", "immediate", "--no-python"),
         place=Destination(name="cluster", kind="slurm"),
     )
-    assert [note.partition(" is ")[0].partition(":")[0] for note in brought.notes] == [
+    assert [note.partition(" is ")[0].partition(":")[0] for note in converted.notes] == [
         "--workspace lab/w",
         "--budget lab/b",
         "--cluster c",
@@ -219,8 +222,8 @@ def test_what_the_job_does_another_way_is_said() -> None:
 
 @pytest.mark.parametrize("place", [LOCAL, BEAKER], ids=["local", "beaker"])
 def test_replicas_are_one_gang_everywhere_and_it_is_said(place: Destination) -> None:
-    brought = bring("--no-python", "--replicas", "2", "--no-propagate-failure", place=place)
-    assert "the replicas are one gang there: one that ends in error ends them all" in brought.notes
+    converted = bring("--no-python", "--replicas", "2", "--no-propagate-failure", place=place)
+    assert "the replicas are one gang there: one that ends in error ends them all" in converted.notes
 
 
 def test_groups_go_along_to_beaker() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from windlass import config
-from windlass.compat.elsewhere.destination import Destination
 from windlass.compat.mason import KnownAccount, read_command_line
-from windlass.compat.mason.to_experiment.experiment import Brought, to_experiment
+from windlass.compat.mason.to_experiment.experiment import ConvertedExperiment, to_experiment
+from windlass.compat.to_experiment.destination import Destination
 from windlass.core.errors import SpecError
 from windlass.spec import Env, Experiment, Task
 
@@ -28,7 +28,7 @@ SETUP = "source configs/beaker_configs/ray_node_setup.sh"
 
 def bring(
     line: str, place: Destination = LOCAL, *, cluster: str = "ai2/x", secrets: str = "", **options: Any
-) -> Brought:
+) -> ConvertedExperiment:
     """The experiment of a command line; the cluster has no Weka unless it is named."""
     words = ["--cluster", *cluster.split(), "--pure_docker_mode", *shlex.split(line)]
     account = KnownAccount(name="jo", secret_names=tuple(secrets.split()))
@@ -36,8 +36,8 @@ def bring(
     return to_experiment(read_command_line(words, environ=environ, account=account, folder="/code"), place, **options)
 
 
-def task(brought: Brought) -> Task:
-    (only,) = brought.experiment.tasks.values()
+def task(converted: ConvertedExperiment) -> Task:
+    (only,) = converted.experiment.tasks.values()
     return only
 
 
@@ -158,10 +158,10 @@ def test_what_starts_a_command(row: tuple[str, str, object]) -> None:
     ],
 )
 def test_code_takes_itself_for_a_beaker_job_only_where_it_asks(line: str, is_told: bool) -> None:
-    brought = bring(line)
-    assert task(brought).compat == (("beaker",) if is_told else ())
+    converted = bring(line)
+    assert task(converted).compat == (("beaker",) if is_told else ())
     said = "BEAKER_* variables are not set, so that code does not take this for Beaker"
-    assert any(note.startswith(said) for note in brought.notes) is not is_told
+    assert any(note.startswith(said) for note in converted.notes) is not is_told
     assert task(bring(line, Destination(name="b", kind="beaker"))).compat == ("beaker",)
 
 
@@ -182,10 +182,10 @@ def test_shape(line: str, place: Destination, shape: tuple[int | None, int, int 
 
 
 def test_a_cluster_that_the_profile_maps_is_a_partition() -> None:
-    brought = bring("--gpus 8 -- python t.py", FOUR, cluster="ai2/titan")
-    assert brought.experiment.where == ("lab/big",)
-    assert task(brought).num_gpus == 8
-    assert not [note for note in brought.notes if "chooses by itself" in note]
+    converted = bring("--gpus 8 -- python t.py", FOUR, cluster="ai2/titan")
+    assert converted.experiment.where == ("lab/big",)
+    assert task(converted).num_gpus == 8
+    assert not [note for note in converted.notes if "chooses by itself" in note]
 
 
 def test_a_partition_of_the_command_line_wins() -> None:
@@ -231,18 +231,18 @@ def test_a_name_is_found(words: str, name: str) -> None:
 
 
 def test_folders_that_mason_chose_are_those_of_the_run() -> None:
-    brought = bring("-- python open_instruct/grpo_fast.py", cluster="ai2/jupiter", caches=False)
-    run = task(brought).run
+    converted = bring("-- python open_instruct/grpo_fast.py", cluster="ai2/jupiter", caches=False)
+    run = task(converted).run
     assert run[-4:] == ("--checkpoint_state_dir", "${checkpoints}", "--output_dir", "${out}")
-    assert task(brought).vars == {"WANDB_RUN_ID": "${run}", "CHECKPOINT_OUTPUT_DIR": "${checkpoints}"}
-    assert brought.experiment.env.vars["WANDB_RESUME"] == "allow"
-    assert "HF_HOME" not in brought.experiment.env.vars
-    assert any(note.startswith("left out, for they speak of Beaker's storage") for note in brought.notes)
+    assert task(converted).vars == {"WANDB_RUN_ID": "${run}", "CHECKPOINT_OUTPUT_DIR": "${checkpoints}"}
+    assert converted.experiment.env.vars["WANDB_RESUME"] == "allow"
+    assert "HF_HOME" not in converted.experiment.env.vars
+    assert any(note.startswith("left out, for they speak of Beaker's storage") for note in converted.notes)
 
 
 def test_a_run_that_goes_on_keeps_its_id() -> None:
-    brought = bring("--run-id abc12345 -- python open_instruct/grpo_fast.py", caches=False)
-    assert task(brought).vars["WANDB_RUN_ID"] == "abc12345"
+    converted = bring("--run-id abc12345 -- python open_instruct/grpo_fast.py", caches=False)
+    assert task(converted).vars["WANDB_RUN_ID"] == "abc12345"
 
 
 def test_paths_follow_the_profile() -> None:
@@ -255,15 +255,15 @@ def test_paths_follow_the_profile() -> None:
 
 
 def test_the_code_of_the_image_is_the_code_of_the_run() -> None:
-    brought = bring("--env REPO_PATH=/stage -- python t.py --config /stage/c.yaml --no /stages")
-    assert task(brought).run == ("python", "t.py", "--config", "${code}/c.yaml", "--no", "/stages")
-    assert brought.experiment.env.vars["REPO_PATH"] == "${code}"
+    converted = bring("--env REPO_PATH=/stage -- python t.py --config /stage/c.yaml --no /stages")
+    assert task(converted).run == ("python", "t.py", "--config", "${code}/c.yaml", "--no", "/stages")
+    assert converted.experiment.env.vars["REPO_PATH"] == "${code}"
 
 
 def test_torchrun_without_nodes_is_joined_and_says_so() -> None:
-    brought = bring("--num_nodes 2 --gpus 8 -- torchrun --nproc_per_node=8 t.py")
-    assert task(brought).cluster == "torchrun"
-    assert [note for note in brought.notes if "the 2 nodes train together" in note]
+    converted = bring("--num_nodes 2 --gpus 8 -- torchrun --nproc_per_node=8 t.py")
+    assert task(converted).cluster == "torchrun"
+    assert [note for note in converted.notes if "the 2 nodes train together" in note]
 
 
 def test_a_path_that_is_the_same_there_stays() -> None:
@@ -280,13 +280,13 @@ def test_each_command_is_a_task_with_an_id_of_its_own() -> None:
 
 def test_caching_is_a_step_before() -> None:
     line = "--gpus 8 -- accelerate launch --num_processes 8 open_instruct/finetune.py --exp_name e --with_tracking"
-    brought = bring(f"{line} --mix a 1.0 --output_dir /output --dataset_local_cache_dir mine")
-    data = brought.experiment.data["cache"]
+    converted = bring(f"{line} --mix a 1.0 --output_dir /output --dataset_local_cache_dir mine")
+    data = converted.experiment.data["cache"]
     assert data.build is not None
     assert data.build[:2] == ("python", "open_instruct/finetune.py")
     assert data.build[2:5] == ("--mix", "a", "1.0")
     assert data.build[-3:] == ("--cache_dataset_only", "--dataset_local_cache_dir", "${out}")
-    run = task(brought).run
+    run = task(converted).run
     assert run[-2:] == ("--dataset_local_cache_dir", "${data.cache}")
     assert run.count("--dataset_local_cache_dir") == 1
     assert not bring(f"--no_auto_dataset_cache {line}").experiment.data
@@ -294,23 +294,23 @@ def test_caching_is_a_step_before() -> None:
 
 
 def test_caching_of_a_line_for_the_shell() -> None:
-    brought = bring(f"-- {SETUP} '&&' export A=1 '&&' python open_instruct/grpo_fast.py --url '$URL/x'")
-    assert brought.experiment.data["cache"].build == (
+    converted = bring(f"-- {SETUP} '&&' export A=1 '&&' python open_instruct/grpo_fast.py --url '$URL/x'")
+    assert converted.experiment.data["cache"].build == (
         "python", "open_instruct/grpo_fast.py", "--url", "$URL/x",
         "--cache_dataset_only", "--dataset_local_cache_dir", "${out}",
     )  # fmt: skip
-    assert task(brought).run[2].endswith('--dataset_local_cache_dir "$DATASET_CACHE"')
-    assert task(brought).vars["DATASET_CACHE"] == "${data.cache}"
+    assert task(converted).run[2].endswith('--dataset_local_cache_dir "$DATASET_CACHE"')
+    assert task(converted).vars["DATASET_CACHE"] == "${data.cache}"
 
 
 def test_what_runs_the_tasks() -> None:
     docker = bring("--image jo/train --shared_memory 2GiB --no-host-networking -- python t.py", DOCKER).experiment
     assert (docker.env.image.name, docker.env.image.code, docker.env.image.network) == ("jo/train", "image", "private")
-    assert task(Brought(experiment=docker, notes=())).shared_memory == 2 << 30
+    assert task(ConvertedExperiment(experiment=docker, notes=())).shared_memory == 2 << 30
     assert bring("-- python t.py", LOCAL, env=Env(uv=".")).experiment.env.uv == "."
-    brought = bring("--image jo/train -- python t.py", FOUR)
-    assert brought.experiment.env.image.name == ""
-    assert any("jo/train is Beaker's" in note for note in brought.notes)
+    converted = bring("--image jo/train -- python t.py", FOUR)
+    assert converted.experiment.env.image.name == ""
+    assert any("jo/train is Beaker's" in note for note in converted.notes)
 
 
 @pytest.mark.parametrize(
@@ -363,14 +363,14 @@ def test_learners_are_shared_out_in_the_hint() -> None:
 
 
 def test_learners_are_split_when_asked_for() -> None:
-    brought = bring(
+    converted = bring(
         f"--gpus 8 --on local --split-learners -- {SETUP} '&&' python t.py --num_learners_per_node 8 6 --lr 1", FOUR
     )
-    task = brought.experiment.tasks["main"]
+    task = converted.experiment.tasks["main"]
     assert task.run == ("python", "t.py", "--num_learners_per_node", "4", "4", "4", "2", "--lr", "1")
     assert task.total_gpus == 8
     said = "`--num_learners_per_node 8 6` is `--num_learners_per_node 4 4 4 2` there (--split-learners)"
-    assert said in brought.notes
+    assert said in converted.notes
 
 
 def test_learners_with_an_equals_sign_are_split_too() -> None:
@@ -415,8 +415,8 @@ def test_a_beaker_site_is_asked_for_what_mason_asks() -> None:
     gpus = {"ai2/jupiter": None, "ai2/ceres": None}
     place = Destination(name="mine", kind="beaker", gpus=gpus, present=("/weka/oe-adapt-default",))
     line = "--budget lab/main --priority immediate --min_runtime 30m --image jo/train --gpus 8 --num_nodes 2 --env A=/weka/oe-adapt-default/x"
-    brought = bring(f"{line} --beaker_datasets /models:01A -- python t.py", place, cluster="ai2/jupiter ai2/ceres")
-    found = task(brought)
+    converted = bring(f"{line} --beaker_datasets /models:01A -- python t.py", place, cluster="ai2/jupiter ai2/ceres")
+    found = task(converted)
     assert found.beaker == {
         "constraints": {"cluster": ["ai2/jupiter", "ai2/ceres"]},
         "context": {"priority": "immediate", "minRuntime": 1_800_000_000_000},
@@ -425,7 +425,7 @@ def test_a_beaker_site_is_asked_for_what_mason_asks() -> None:
             {"source": {"beaker": "01A"}, "mountPath": "/models"},
         ],
     }
-    experiment = brought.experiment
+    experiment = converted.experiment
     assert (experiment.context.account, experiment.env.image.name) == ("lab/main", "beaker:jo/train")
     assert experiment.env.vars["NCCL_IB_HCA"] == "^=mlx5_bond_0"
     assert (found.nodes, found.num_gpus, found.shared_memory) == (2, 8, 10_240_000_000)
@@ -438,10 +438,10 @@ def test_a_beaker_site_is_asked_for_what_mason_asks() -> None:
 
 def test_what_mason_adds_on_google_cloud_stays_there() -> None:
     line = "-- python open_instruct/finetune.py --model_name_or_path gs://b/models/m/ --x 1"
-    brought = bring(line, cluster="ai2/augusta", caches=False)
-    run = task(brought).run
+    converted = bring(line, cluster="ai2/augusta", caches=False)
+    run = task(converted).run
     assert run[:6] == ("python", "open_instruct/finetune.py", "--model_name_or_path", "gs://b/models/m", "--x", "1")
     assert "--gs_bucket_path" not in run
-    assert [note for note in brought.notes if "gs://b/models/m is not copied first" in note]
+    assert [note for note in converted.notes if "gs://b/models/m is not copied first" in note]
     alone = bring("-- python open_instruct/finetune.py --gs_bucket_path gs://mine", cluster="ai2/augusta", caches=False)
     assert "gs://mine" in task(alone).run

@@ -18,7 +18,7 @@ from windlass.core.errors import UsageError, WindlassError
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
     from windlass.backends.beaker.values import ExperimentRef
-    from windlass.compat.gantry import Invocation, Launched, Request
+    from windlass.compat.gantry import GantryRequest, Invocation, Launched
 
 __all__ = ["gantry_command"]
 
@@ -120,9 +120,9 @@ def run_command(words: tuple[str, ...]) -> int:
     for note in invocation.notes:
         tell(f"note: {note}")
     if invocation.on or invocation.emit in ("spec", "plan"):
-        from windlass.cli.compat.gantry_elsewhere import run_elsewhere  # lazy: planning, only where it is asked for
+        from windlass.cli.compat.gantry_to_experiment import run_at_site  # lazy: planning, only where it is asked for
 
-        return run_elsewhere(invocation)
+        return run_at_site(invocation)
     if invocation.emit or invocation.is_dry:
         return _show(invocation)
     return _launch(invocation)
@@ -135,9 +135,9 @@ def _show(invocation: Invocation) -> int:
     with _asking(invocation) as service:
         account = None
         if service is not None:
-            from windlass.compat.gantry.online import BeakerAccount  # lazy: only with --online
+            from windlass.compat.gantry.online import OnlineAccount  # lazy: only with --online
 
-            account = BeakerAccount(service, invocation.recipe.workspace or "")
+            account = OnlineAccount(service, invocation.recipe.workspace or "")
         request = prepare(invocation.recipe, account=account)
     _explain(request, is_dry=invocation.is_dry)
     emit(yaml_of(request.spec).rstrip("\n"))
@@ -146,7 +146,7 @@ def _show(invocation: Invocation) -> int:
     return 0
 
 
-def _explain(request: Request, *, is_dry: bool) -> None:
+def _explain(request: GantryRequest, *, is_dry: bool) -> None:
     for note in request.notes:
         tell(f"note: {note}")
     for write in request.resolved.writes if is_dry else ():
@@ -154,7 +154,7 @@ def _explain(request: Request, *, is_dry: bool) -> None:
     tell(f"name: {request.name}  commit: {request.checkout.repo} {request.checkout.ref[:12]}")
 
 
-def _save(request: Request) -> None:
+def _save(request: GantryRequest) -> None:
     from pathlib import Path  # lazy: only with --save-spec
 
     from windlass.compat.gantry.request import save_spec
@@ -185,7 +185,7 @@ def _launch(invocation: Invocation) -> int:
     service = BeakerService()
     made: list[ExperimentRef] = []
 
-    def note_made(request: Request, workload: ExperimentRef) -> None:
+    def note_made(request: GantryRequest, workload: ExperimentRef) -> None:
         made.append(workload)
         if not invocation.following.is_wanted:
             emit(workload.id)  # else the logs are the output

@@ -15,9 +15,9 @@ from windlass.core.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
-    from windlass.compat.mason import Account, MasonLaunch
+    from windlass.compat.mason import MasonAccount, MasonLaunch
     from windlass.compat.mason.arguments import Arguments
-    from windlass.compat.mason.flags import Flag
+    from windlass.compat.mason.flags import MasonFlag
 
 __all__ = ["mason_command"]
 
@@ -66,12 +66,12 @@ class _Mason(click.Command):
                 formatter.write_dl([*(_row(flag) for flag in flags), *(_COMMON if flags is OWN else ())], col_max=34)
 
 
-def _values(flag: Flag) -> tuple[str, ...]:
+def _values(flag: MasonFlag) -> tuple[str, ...]:
     """The values of `spec|beaker|plan`; none where they are free."""
     return tuple(flag.metavar.split("|")) if "|" in flag.metavar else ()
 
 
-def _row(flag: Flag) -> tuple[str, str]:
+def _row(flag: MasonFlag) -> tuple[str, str]:
     return f"{flag.name} {flag.metavar}".rstrip(), flag.help
 
 
@@ -107,7 +107,7 @@ def mason_command(words: tuple[str, ...]) -> int:
     return _submit(words, arguments)
 
 
-def _read(words: tuple[str, ...], account: Account) -> MasonLaunch:
+def _read(words: tuple[str, ...], account: MasonAccount) -> MasonLaunch:
     from windlass.compat.mason import read_command_line  # lazy: as above
 
     launch = read_command_line(words, environ=os.environ, account=account)
@@ -118,12 +118,12 @@ def _read(words: tuple[str, ...], account: Account) -> MasonLaunch:
 
 def _elsewhere(words: tuple[str, ...], arguments: Arguments) -> int:
     """The launch as an experiment of windlass: printed, planned, or run where `--on` says."""
-    from windlass.cli.compat.mason_elsewhere import account_of, run_elsewhere  # lazy: only for these options
+    from windlass.cli.compat.mason_to_experiment import account_of, run_at_site  # lazy: only for these options
 
-    return run_elsewhere(_read(words, _known(arguments) or account_of(arguments)))
+    return run_at_site(_read(words, _known(arguments) or account_of(arguments)))
 
 
-def _known(arguments: Arguments) -> Account | None:
+def _known(arguments: Arguments) -> MasonAccount | None:
     """The account that the command line gives, or that of nobody; None where Beaker is to be asked."""
     from windlass.compat.mason import KnownAccount  # lazy: as above
 

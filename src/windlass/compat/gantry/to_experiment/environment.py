@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windlass.compat.elsewhere.destination import Destination
-from windlass.compat.elsewhere.findings import Findings
-from windlass.compat.elsewhere.relocation import Relocation, escaped
 from windlass.compat.gantry.environment import CONDA_FILES, PROJECT_FILES, manager_of
 from windlass.compat.gantry.recipe import Recipe
-from windlass.compat.gantry.request import Request
+from windlass.compat.gantry.request import GantryRequest
+from windlass.compat.to_experiment.destination import Destination
+from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
+from windlass.compat.to_experiment.relocation import Relocation, escaped
 from windlass.config.foreign_text import load_toml
 from windlass.spec import Env, Image, SecretUse
 
@@ -18,10 +18,14 @@ __all__ = ["env_there"]
 _LOCKS = ("uv.lock", "pylock.toml")
 
 
-def env_there(request: Request, place: Destination, paths: Relocation, folder: Path, findings: Findings) -> Env:
+def env_there(
+    request: GantryRequest, place: Destination, paths: Relocation, folder: Path, diagnostics: ConversionDiagnostics
+) -> Env:
     """The environment of the task there; reads only pyproject.toml in `folder`."""
     recipe, checkout = request.recipe, request.checkout
-    secrets = [SecretUse(name=name, from_="" if name == held else held) for name, held in _secrets(request, findings)]
+    secrets = [
+        SecretUse(name=name, from_="" if name == held else held) for name, held in _secrets(request, diagnostics)
+    ]
     variables = {"GITHUB_REPO": checkout.repo, "GIT_REF": checkout.ref}
     if checkout.branch:
         variables["GIT_BRANCH"] = escaped(checkout.branch)
@@ -31,61 +35,63 @@ def env_there(request: Request, place: Destination, paths: Relocation, folder: P
     if recipe.uv_venv:
         python = paths.value(recipe.uv_venv)
     elif not recipe.no_python and not recipe.system_python:
-        python, uv, extras = _made(request, paths, folder, findings)
-    image = _image(recipe, place, findings, is_used=not (python or uv))
+        python, uv, extras = _made(request, paths, folder, diagnostics)
+    image = _image(recipe, place, diagnostics, is_used=not (python or uv))
     return Env(image=image, uv=uv, python=python, extras=extras, vars=variables, secrets=tuple(secrets))
 
 
-def _made(request: Request, paths: Relocation, folder: Path, findings: Findings) -> tuple[str, str, tuple[str, ...]]:
+def _made(
+    request: GantryRequest, paths: Relocation, folder: Path, diagnostics: ConversionDiagnostics
+) -> tuple[str, str, tuple[str, ...]]:
     """Interpreter, uv project and extras of an environment that gantry would make in the job."""
     recipe, checkout = request.recipe, request.checkout
     if manager_of(recipe, checkout) == "conda":
         if recipe.conda_env and "/" in recipe.conda_env:
             return paths.value(f"{recipe.conda_env}/bin/python"), "", ()
         what = recipe.conda_env or recipe.conda_file or next(name for name in CONDA_FILES if checkout.has(name))
-        findings.refuse(f"windlass makes no environment of conda (`{what}`)", "`--conda-env /PATH`, or `uv lock`")
+        diagnostics.refuse(f"windlass makes no environment of conda (`{what}`)", "`--conda-env /PATH`, or `uv lock`")
     elif checkout.has(*_LOCKS):
-        return "", ".", _extras(recipe, folder, findings)
+        return "", ".", _extras(recipe, folder, diagnostics)
     elif checkout.has("requirements.txt", *PROJECT_FILES):
-        findings.refuse("the project has no lock file, so nobody knows what it installs", "uv lock; git add uv.lock")
+        diagnostics.refuse("the project has no lock file, so nobody knows what it installs", "uv lock; git add uv.lock")
     else:
-        findings.note("there is no Python project: the task runs in the environment that the place has")
+        diagnostics.note("there is no Python project: the task runs in the environment that the place has")
     return "", "", ()
 
 
-def _extras(recipe: Recipe, folder: Path, findings: Findings) -> tuple[str, ...]:
+def _extras(recipe: Recipe, folder: Path, diagnostics: ConversionDiagnostics) -> tuple[str, ...]:
     if recipe.uv_torch_backend:
-        findings.note(f"--uv-torch-backend {recipe.uv_torch_backend}: the lock file says which builds")
+        diagnostics.note(f"--uv-torch-backend {recipe.uv_torch_backend}: the lock file says which builds")
     if recipe.uv_extras or recipe.uv_all_extras is False:
         return tuple(recipe.uv_extras or ())
     try:
         project = load_toml((folder / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
         return tuple(project.get("optional-dependencies", {}))
     except (OSError, ValueError, AttributeError) as error:
-        findings.refuse(f"pyproject.toml cannot be read: {error}", "name the extras: `--uv-extra NAME`")
+        diagnostics.refuse(f"pyproject.toml cannot be read: {error}", "name the extras: `--uv-extra NAME`")
         return ()
 
 
-def _image(recipe: Recipe, place: Destination, findings: Findings, *, is_used: bool) -> Image:
+def _image(recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, is_used: bool) -> Image:
     name = f"beaker:{recipe.beaker_image}" if recipe.beaker_image else recipe.docker_image
     if not name:
         return Image()
     if not is_used:
-        findings.note(f"the image {name} is not used: windlass makes the Python environment itself")
+        diagnostics.note(f"the image {name} is not used: windlass makes the Python environment itself")
     elif recipe.docker_image or place.kind == "beaker":
         if place.kind != "local":
             return Image(name=name)
-        findings.note(f"the image {name} is not used at `local`; `--on docker` runs in it")
+        diagnostics.note(f"the image {name} is not used at `local`; `--on docker` runs in it")
     else:
-        findings.note(f"the image {name} is Beaker's: the task runs in the environment that the place has")
+        diagnostics.note(f"the image {name} is Beaker's: the task runs in the environment that the place has")
     return Image()
 
 
-def _secrets(request: Request, findings: Findings) -> list[tuple[str, str]]:
+def _secrets(request: GantryRequest, diagnostics: ConversionDiagnostics) -> list[tuple[str, str]]:
     recipe = request.recipe
     found = [(each.name, each.secret or each.name) for each in request.inputs.secret_variables]
     for option in ("aws_config_secret", "aws_credentials_secret", "google_credentials_secret"):
         if getattr(recipe, option):
             flag = "--" + option.replace("_", "-")
-            findings.refuse(f"`{flag} {getattr(recipe, option)}`: no file is made of it there", "use `--env-secret`")
+            diagnostics.refuse(f"`{flag} {getattr(recipe, option)}`: no file is made of it there", "use `--env-secret`")
     return found

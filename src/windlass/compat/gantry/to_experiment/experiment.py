@@ -6,65 +6,65 @@ import re
 from pathlib import Path
 from typing import Any
 
-from windlass.compat.elsewhere.destination import Destination
-from windlass.compat.elsewhere.findings import Brought, Findings
-from windlass.compat.elsewhere.relocation import OUT, Relocation
-from windlass.compat.elsewhere.wishes import compat_there, priority_there, retry_there, size_there
 from windlass.compat.gantry.durations import to_seconds
 from windlass.compat.gantry.recipe import Recipe
-from windlass.compat.gantry.request import Request
+from windlass.compat.gantry.request import GantryRequest
 from windlass.compat.gantry.to_experiment.environment import env_there
 from windlass.compat.gantry.to_experiment.inputs import paths_there
 from windlass.compat.gantry.to_experiment.unsupported_options import check_at_beaker, note_on_beaker, note_on_job
+from windlass.compat.to_experiment.constraints import beaker_compat, priority_at, retry_policy, size_bytes_of
+from windlass.compat.to_experiment.destination import Destination
+from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics, ConvertedExperiment
+from windlass.compat.to_experiment.relocation import OUT, Relocation
 from windlass.core.dataclass import dataclass
 from windlass.core.names import as_name
 from windlass.spec import Context, Experiment, Gpus, Limit, Task
 
-__all__ = ["Brought", "to_experiment"]
+__all__ = ["ConvertedExperiment", "to_experiment"]
 
 _SETUP = 'set -e\n{steps}\nexec "$@"'
 
 
-def to_experiment(request: Request, place: Destination, *, folder: Path) -> Brought:
+def to_experiment(request: GantryRequest, place: Destination, *, folder: Path) -> ConvertedExperiment:
     """What `windlass gantry run --on PLACE` runs there; reads only pyproject.toml in `folder`.
 
     Raises:
         SpecError: inputs that are not there, an environment that windlass cannot make; holds all problems.
     """
-    return _Conversion(request, place, folder, Findings(code="gantry-elsewhere")).run()
+    return _Conversion(request, place, folder, ConversionDiagnostics(code="gantry-elsewhere")).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Conversion:
     """One conversion; collects notes and problems on the way."""
 
-    request: Request
+    request: GantryRequest
     place: Destination
     folder: Path
-    findings: Findings
+    diagnostics: ConversionDiagnostics
 
     @property
     def recipe(self) -> Recipe:
         """What gantry was asked for."""
         return self.request.recipe
 
-    def run(self) -> Brought:
+    def run(self) -> ConvertedExperiment:
         """The whole experiment."""
-        recipe, findings = self.recipe, self.findings
+        recipe, diagnostics = self.recipe, self.diagnostics
         if recipe.remote or (recipe.ref and not self._is_here()):
             message = "`--on` runs the commit that is checked out here"
-            findings.refuse(message, "git clone, git switch --detach COMMIT")
-        paths = paths_there(self.request, self.place, self.folder, findings)
+            diagnostics.refuse(message, "git clone, git switch --detach COMMIT")
+        paths = paths_there(self.request, self.place, self.folder, diagnostics)
         partitions = self.place.partitions(tuple(recipe.clusters or ()))
         if self.place.kind == "beaker":
-            check_at_beaker(recipe, self.place, findings, has_partition=bool(partitions))
+            check_at_beaker(recipe, self.place, diagnostics, has_partition=bool(partitions))
         else:
-            note_on_beaker(recipe, self.place, findings, has_partitions=bool(partitions))
-        note_on_job(recipe, findings)
-        env = env_there(self.request, self.place, paths, self.folder, findings)
+            note_on_beaker(recipe, self.place, diagnostics, has_partitions=bool(partitions))
+        note_on_job(recipe, diagnostics)
+        env = env_there(self.request, self.place, paths, self.folder, diagnostics)
         task = self._task(paths)
-        findings.check()
-        return findings.brought(
+        diagnostics.check()
+        return diagnostics.converted(
             Experiment(
                 name=as_name(recipe.name or "") or as_name(self.request.name) or "gantry",
                 why=recipe.description or "",
@@ -73,7 +73,7 @@ class _Conversion:
                 where=self.place.where(partitions),
                 context=self._context(),
                 limit=Limit(time=_seconds("--task-timeout", recipe.task_timeout)),
-                retry=retry_there(recipe.retries or 0, is_resumed=recipe.auto_resume is not False),
+                retry=retry_policy(recipe.retries or 0, is_resumed=recipe.auto_resume is not False),
                 beaker=self._groups(),
             )
         )
@@ -87,10 +87,10 @@ class _Conversion:
         recipe = self.recipe
         start = _seconds("--synchronized-start-timeout", recipe.synchronized_start_timeout)
         run, given = self._command(paths), dict(self.request.inputs.variables)
-        compat = compat_there(
+        compat = beaker_compat(
             (*run, *given.values()),
             self.place,
-            self.findings,
+            self.diagnostics,
             finds_others=bool(recipe.num_replicas) and not recipe.torchrun,
             how="`compat: beaker` in the file of `--emit spec`",
         )
@@ -100,7 +100,7 @@ class _Conversion:
             nodes=recipe.num_replicas,
             gpus=Gpus(count=recipe.gpus) if recipe.gpus else None,
             cpus=recipe.cpus or None,
-            memory=size_there("--memory", recipe.memory, self.findings),
+            memory=size_bytes_of("--memory", recipe.memory, self.diagnostics),
             shared_memory=self._shared_memory(),
             cluster="torchrun" if recipe.torchrun else "none",
             ready_timeout=start or 600.0,
@@ -120,7 +120,7 @@ class _Conversion:
         steps = [step for step in (recipe.pre_setup, recipe.install, recipe.post_setup) if step]
         if steps and recipe.torchrun:
             message = "setup steps with `--torchrun`: there they would run in every process"
-            self.findings.refuse(
+            self.diagnostics.refuse(
                 message, "put them into a script that the command starts with, or into the environment"
             )
         elif steps:
@@ -151,14 +151,14 @@ class _Conversion:
     def _shared_memory(self) -> int | None:
         text = self.recipe.shared_memory
         if text and self.place.kind not in ("docker", "beaker"):
-            self.findings.note(f"--shared-memory {text}: shared memory there has the size that its nodes give it")
+            self.diagnostics.note(f"--shared-memory {text}: shared memory there has the size that its nodes give it")
             return None
-        return size_there("--shared-memory", text, self.findings)
+        return size_bytes_of("--shared-memory", text, self.diagnostics)
 
     def _context(self) -> Context:
         recipe = self.recipe
         return Context(
-            priority=priority_there(recipe.priority or "normal", self.place, self.findings),
+            priority=priority_at(recipe.priority or "normal", self.place, self.diagnostics),
             preemptible=bool(recipe.preemptible or recipe.auto_resume),
             group=next(iter(recipe.group_names or ()), ""),
             account=(recipe.budget or "") if self.place.kind == "beaker" else "",

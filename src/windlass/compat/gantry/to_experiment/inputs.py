@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from windlass.compat.elsewhere.destination import Destination
-from windlass.compat.elsewhere.findings import Findings
-from windlass.compat.elsewhere.relocation import OUT, Relocation
-from windlass.compat.gantry.mounts import Mount
-from windlass.compat.gantry.request import Request
+from windlass.compat.gantry.mounts import GantryMount
+from windlass.compat.gantry.request import GantryRequest
+from windlass.compat.to_experiment.destination import Destination
+from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
+from windlass.compat.to_experiment.relocation import OUT, Relocation
 
 __all__ = ["paths_there"]
 
 
-def paths_there(request: Request, place: Destination, folder: Path, findings: Findings) -> Relocation:
+def paths_there(
+    request: GantryRequest, place: Destination, folder: Path, diagnostics: ConversionDiagnostics
+) -> Relocation:
     """What the paths of the job become; inputs that are nowhere there are refused.
 
     Args:
@@ -24,25 +26,25 @@ def paths_there(request: Request, place: Destination, folder: Path, findings: Fi
     if place.kind == "beaker":  # its jobs get the mounts themselves
         for mount in inputs.uploads:
             hint = "put it on storage that the site mounts, or commit it"
-            findings.refuse(f"`--upload {mount.source}:{mount.path}`: with `--on` nothing is uploaded", hint)
+            diagnostics.refuse(f"`--upload {mount.source}:{mount.path}`: with `--on` nothing is uploaded", hint)
         return Relocation(paths=paths, present=place.present)
     known = _Known(paths, place.present, request.recipe.results)
     for mount in inputs.mounts:
         if mount not in known:
             paths[mount.path] = mount.source
-            findings.note(f"--mount {mount.source}:{mount.path}: the task uses {mount.source} itself")
+            diagnostics.note(f"--mount {mount.source}:{mount.path}: the task uses {mount.source} itself")
     for mount in inputs.uploads:
         if place.kind == "local":
             paths[mount.path] = str((folder / mount.source).resolve())
         elif mount not in known:
-            _refuse("--upload", mount, findings)
+            _refuse("--upload", mount, diagnostics)
     for option, mounts in (("--dataset", inputs.datasets), ("--weka", inputs.weka)):
         for mount in mounts:
             if mount not in known:
-                _refuse(option, mount, findings)
+                _refuse(option, mount, diagnostics)
     for mount in inputs.secrets:
         hint = f"`--env-secret NAME={mount.source}`, and read the variable"
-        findings.refuse(f"`--dataset-secret {mount.source}:{mount.path}`: a secret is no file there", hint)
+        diagnostics.refuse(f"`--dataset-secret {mount.source}:{mount.path}`: a secret is no file there", hint)
     return Relocation(paths=paths, present=place.present)
 
 
@@ -52,11 +54,11 @@ class _Known:
     def __init__(self, paths: dict[str, str], present: tuple[str, ...], results: str) -> None:
         self._paths, self._present, self._results = paths, present, results
 
-    def __contains__(self, mount: Mount) -> bool:
+    def __contains__(self, mount: GantryMount) -> bool:
         known = (*(path for path in self._paths if path != self._results), *self._present)
         return any(mount.path == each or mount.path.startswith(each.rstrip("/") + "/") for each in known)
 
 
-def _refuse(option: str, mount: Mount, findings: Findings) -> None:
+def _refuse(option: str, mount: GantryMount, diagnostics: ConversionDiagnostics) -> None:
     hint = f"say where it is in the site's profile: `brought: {{paths: {{{mount.path}: /FOLDER}}}}`"
-    findings.refuse(f"`{option} {mount.source}:{mount.path}` is Beaker's, and nothing is known of it there", hint)
+    diagnostics.refuse(f"`{option} {mount.source}:{mount.path}` is Beaker's, and nothing is known of it there", hint)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from windlass.compat.elsewhere.destination import Destination
-from windlass.compat.elsewhere.findings import Findings
 from windlass.compat.gantry.placement import wishes_of
 from windlass.compat.gantry.recipe import Recipe
+from windlass.compat.to_experiment.destination import Destination
+from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
 
 __all__ = ["check_at_beaker", "note_on_beaker", "note_on_job"]
 
 
-def note_on_job(recipe: Recipe, findings: Findings) -> None:
+def note_on_job(recipe: Recipe, diagnostics: ConversionDiagnostics) -> None:
     """What gantry's own job does, and windlass's does another way at every place."""
     given = {
         "--no-host-networking": recipe.host_networking is False and "tasks use the network of their host there",
@@ -21,26 +21,32 @@ def note_on_job(recipe: Recipe, findings: Findings) -> None:
         "--skip-nccl-setup": recipe.skip_nccl_setup and "windlass sets no variables of NCCL",
         "--runtime-dir": recipe.runtime_dir != "/gantry-runtime" and "the code is where the place keeps it",
     }
-    findings.note(*(f"{option}: {said}" for option, said in given.items() if said))
+    diagnostics.note(*(f"{option}: {said}" for option, said in given.items() if said))
     if recipe.num_replicas and (recipe.propagate_failure is False or recipe.propagate_preemption is False):
-        findings.note("the replicas are one gang there: one that ends in error ends them all")
+        diagnostics.note("the replicas are one gang there: one that ends in error ends them all")
 
 
-def check_at_beaker(recipe: Recipe, place: Destination, findings: Findings, *, has_partition: bool) -> None:
+def check_at_beaker(
+    recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, has_partition: bool
+) -> None:
     """What the profile of a Beaker site says instead, and wishes that only a plain launch turns into clusters."""
     if recipe.workspace:
         said = f"the run is made in the workspace of the profile of `{place.name}`"
-        findings.note(f"--workspace {recipe.workspace}: {said}")
+        diagnostics.note(f"--workspace {recipe.workspace}: {said}")
     wishes = wishes_of(replace(recipe, weka=None, clusters=None if has_partition else recipe.clusters))
     if wishes.needs_beaker:
         hint = "name clusters in full: `--cluster ORGANIZATION/NAME`; or leave it out, and the profile names them"
-        findings.refuse(f"`--on` asks Beaker for no clusters with: {wishes}", hint)
+        diagnostics.refuse(f"`--on` asks Beaker for no clusters with: {wishes}", hint)
     for name in recipe.group_names or ():
         if "/" not in name:
-            findings.refuse(f"`--group {name}`: `--on` does not ask Beaker whose group it is", f"--group OWNER/{name}")
+            diagnostics.refuse(
+                f"`--group {name}`: `--on` does not ask Beaker whose group it is", f"--group OWNER/{name}"
+            )
 
 
-def note_on_beaker(recipe: Recipe, place: Destination, findings: Findings, *, has_partitions: bool) -> None:
+def note_on_beaker(
+    recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, has_partitions: bool
+) -> None:
     """What only Beaker knows, in a sentence each."""
     clusters: Sequence[str] | None = None if has_partitions else recipe.clusters
     given = {
@@ -57,4 +63,4 @@ def note_on_beaker(recipe: Recipe, place: Destination, findings: Findings, *, ha
     for option, value in given.items():
         if value:
             shown = value if isinstance(value, str) else " ".join(value)
-            findings.note(f"{option} {shown} is Beaker's, and has no meaning at `{place.name}`")
+            diagnostics.note(f"{option} {shown} is Beaker's, and has no meaning at `{place.name}`")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from windlass.compat.elsewhere.bash_line import BashLine
-from windlass.compat.elsewhere.destination import Destination
-from windlass.compat.elsewhere.findings import Findings
-from windlass.compat.elsewhere.relocation import CACHE, CHECKPOINTS, OUT, Relocation, escaped
 from windlass.compat.mason.caching import CACHE_FOLDER_FLAG, build_words
-from windlass.compat.mason.launchers import Asked, Started, start_line
+from windlass.compat.mason.launchers import LaunchedLine, RequestedNodes, start_line
 from windlass.compat.mason.quoting import join_words
 from windlass.compat.mason.reading import MasonCommand
 from windlass.compat.mason.rewriting import without
 from windlass.compat.mason.to_experiment.job_env import kept_path_note, unknown_path
+from windlass.compat.to_experiment.bash_line import BashLine
+from windlass.compat.to_experiment.destination import Destination
+from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
+from windlass.compat.to_experiment.relocation import CACHE, CHECKPOINTS, OUT, Relocation, escaped
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import SpecError
 from windlass.plan.tokens.shell import is_assignment
@@ -25,12 +25,18 @@ __all__ = ["Moved", "move"]
 class Moved:
     """A command as the place starts it; `build` makes its dataset cache, and is empty where nothing does."""
 
-    started: Started
+    started: LaunchedLine
     build: tuple[str, ...] = ()
 
 
 def move(
-    command: MasonCommand, asked: Asked, place: Destination, paths: Relocation, findings: Findings, *, caches: bool
+    command: MasonCommand,
+    asked: RequestedNodes,
+    place: Destination,
+    paths: Relocation,
+    diagnostics: ConversionDiagnostics,
+    *,
+    caches: bool,
 ) -> Moved:
     """What becomes of a command there.
 
@@ -38,53 +44,53 @@ def move(
         asked: the nodes it was written for.
         caches: whether a step of prepared data may cache its dataset.
     """
-    words = _own_folders(command, place, findings)
+    words = _own_folders(command, place, diagnostics)
     lifted = [word for word in words[:3] if is_assignment(word) and word.startswith("WANDB_")]
     text = join_words(words[len(lifted) :])
-    findings.note(*(kept_path_note(path, "the command", place) for path in paths.kept(text)))
+    diagnostics.note(*(kept_path_note(path, "the command", place) for path in paths.kept(text)))
     line = BashLine.read(paths.line(text))
-    findings.add(unknown_path(path, "the command", place) for path in paths.strangers(line.text))
-    build = _build(line, findings) if caches and command.training else ()
+    diagnostics.add(unknown_path(path, "the command", place) for path in paths.strangers(line.text))
+    build = _build(line, diagnostics) if caches and command.training else ()
     if build:
         line = _with_cache_folder(line)
     try:
         started = start_line(line, asked)
     except SpecError as error:
-        findings.add(error.problems)
-        return Moved(started=Started(line=line), build=build)
-    findings.note(*started.notes)
+        diagnostics.add(error.problems)
+        return Moved(started=LaunchedLine(line=line), build=build)
+    diagnostics.note(*started.notes)
     variables = {name: escaped(value) for name, _, value in (word.partition("=") for word in lifted)}
     return Moved(started=replace(started, vars={**variables, **started.vars}), build=build)
 
 
-def _own_folders(command: MasonCommand, place: Destination, findings: Findings) -> list[str]:
+def _own_folders(command: MasonCommand, place: Destination, diagnostics: ConversionDiagnostics) -> list[str]:
     """The words, with folders that mason chose on Beaker's storage turned into those of the run."""
-    words = list(command.words) if place.kind == "beaker" else _without_bucket(command, findings)
+    words = list(command.words) if place.kind == "beaker" else _without_bucket(command, diagnostics)
     for flag, mark in (("--output_dir", OUT), ("--checkpoint_state_dir", CHECKPOINTS)):
         for at in (index + 1 for index, word in enumerate(words[:-1]) if word == flag):
             if words[at] not in command.given:
-                findings.note(f"`{flag} {words[at]}`, which mason chose, is {mark.token} there")
+                diagnostics.note(f"`{flag} {words[at]}`, which mason chose, is {mark.token} there")
                 words[at] = mark.text
     return words
 
 
-def _without_bucket(command: MasonCommand, findings: Findings) -> list[str]:
+def _without_bucket(command: MasonCommand, diagnostics: ConversionDiagnostics) -> list[str]:
     """The words without what mason adds on Google Cloud: a copy of the model, and where results go."""
     words, given = list(command.words), command.given
     if "gsutil" in words and "gsutil" not in given:
         source, copy = words[words.index("gsutil") + 4], words[2]
         words = [source if word == copy else word for word in words[words.index("&&", words.index("gsutil")) + 1 :]]
-        findings.note(f"{source} is not copied first, as mason does on Google Cloud")
+        diagnostics.note(f"{source} is not copied first, as mason does on Google Cloud")
     return words if "--gs_bucket_path" in given else without(words, "--gs_bucket_path")
 
 
-def _build(line: BashLine, findings: Findings) -> tuple[str, ...]:
+def _build(line: BashLine, diagnostics: ConversionDiagnostics) -> tuple[str, ...]:
     """The command that leaves the dataset cache in ${out}; empty, with a note, where the line does not show it."""
     for called in line.commands:
         found = build_words([word.value for word in called.words])
         if found:
             return tuple(word if word == OUT.token else escaped(word) for word in found)
-    findings.note("the dataset is cached by the training itself: only its shell knows how it is called")
+    diagnostics.note("the dataset is cached by the training itself: only its shell knows how it is called")
     return ()
 
 

@@ -9,11 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from windlass.compat.elsewhere.destination import Destination
-from windlass.compat.elsewhere.findings import Brought, Findings
-from windlass.compat.elsewhere.relocation import CACHE, command_of
-from windlass.compat.elsewhere.wishes import compat_there, retry_there
-from windlass.compat.mason.launchers import Asked
+from windlass.compat.mason.launchers import RequestedNodes
 from windlass.compat.mason.on_beaker import asked_of_beaker
 from windlass.compat.mason.options import MasonOptions
 from windlass.compat.mason.reading import MasonCommand, MasonLaunch
@@ -27,16 +23,20 @@ from windlass.compat.mason.to_experiment.unsupported_options import (
     shared_memory_there,
     time_there,
 )
+from windlass.compat.to_experiment.constraints import beaker_compat, retry_policy
+from windlass.compat.to_experiment.destination import Destination
+from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics, ConvertedExperiment
+from windlass.compat.to_experiment.relocation import CACHE, command_of
 from windlass.core.dataclass import dataclass
 from windlass.core.names import as_name
 from windlass.spec import DataSource, Env, Experiment, Gpus, Limit, Task
 
-__all__ = ["Brought", "to_experiment"]
+__all__ = ["ConvertedExperiment", "to_experiment"]
 
 
 def to_experiment(
     launch: MasonLaunch, place: Destination, *, env: Env | None = None, caches: bool = True, name: str = ""
-) -> Brought:
+) -> ConvertedExperiment:
     """What `windlass mason --on PLACE` runs there. Pure: nothing is looked up, run or written.
 
     Args:
@@ -49,7 +49,7 @@ def to_experiment(
             holds all problems.
     """
     caches = caches and not launch.options.no_auto_dataset_cache
-    return _Conversion(launch, place, env or Env(), caches, Findings(code="bad-value")).run(name)
+    return _Conversion(launch, place, env or Env(), caches, ConversionDiagnostics(code="bad-value")).run(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +60,26 @@ class _Conversion:
     place: Destination
     env: Env
     caches: bool
-    findings: Findings
+    diagnostics: ConversionDiagnostics
 
     @property
     def options(self) -> MasonOptions:
         """What mason was asked for."""
         return self.launch.options
 
-    def run(self, name: str) -> Brought:
+    def run(self, name: str) -> ConvertedExperiment:
         """The whole experiment."""
-        options, findings = self.options, self.findings
+        options, diagnostics = self.options, self.diagnostics
         partitions = self.place.partitions(options.cluster)
         around = surroundings_of(self.launch, self.place)
-        findings.note(*self.launch.notes, *around.notes)
-        note_on_place(options, self.place, partitions, findings)
-        findings.add(around.problems)
+        diagnostics.note(*self.launch.notes, *around.notes)
+        note_on_place(options, self.place, partitions, diagnostics)
+        diagnostics.add(around.problems)
         tasks, data = self._tasks(around, partitions)
-        env = env_there(options, self.env, self.place, around, findings)
-        context, time = context_there(options, self.place, findings), time_there(options, findings)
-        findings.check()
-        return findings.brought(
+        env = env_there(options, self.env, self.place, around, diagnostics)
+        context, time = context_there(options, self.place, diagnostics), time_there(options, diagnostics)
+        diagnostics.check()
+        return diagnostics.converted(
             Experiment(
                 name=name or _name(self.launch),
                 why=options.description if options.description != DEFAULTS.description else "",
@@ -89,7 +89,7 @@ class _Conversion:
                 where=self.place.where(partitions),
                 context=context,
                 limit=Limit(time=time),
-                retry=retry_there(options.max_retries, is_resumed=not options.no_auto_resume),
+                retry=retry_policy(options.max_retries, is_resumed=not options.no_auto_resume),
             )
         )
 
@@ -98,7 +98,7 @@ class _Conversion:
     ) -> tuple[dict[str, Task], dict[str, DataSource]]:
         """A task for each command, and the caches of their datasets."""
         options = self.options
-        asked = Asked(
+        asked = RequestedNodes(
             nodes=options.num_nodes,
             gpus=options.gpus,
             there=self.place.gpus_per_node(partitions),
@@ -108,7 +108,7 @@ class _Conversion:
         data: dict[str, DataSource] = {}
         names = self._names()
         for name, command in zip(names, self.launch.commands, strict=True):
-            moved = move(command, asked, self.place, around.paths, self.findings, caches=self.caches)
+            moved = move(command, asked, self.place, around.paths, self.diagnostics, caches=self.caches)
             key = "cache" if len(names) == 1 else f"cache-{name}"
             if moved.build:
                 data[key] = DataSource(build=moved.build)
@@ -125,7 +125,7 @@ class _Conversion:
     def _task(
         self,
         moved: Moved,
-        asked: Asked,
+        asked: RequestedNodes,
         command: MasonCommand,
         around: Surroundings,
         partitions: tuple[str, ...],
@@ -140,19 +140,21 @@ class _Conversion:
         total = asked.nodes * asked.gpus
         name = "main" if len(self.launch.commands) == 1 else "TASK"
         if asked.is_reshaped:
-            self.findings.note(f"{asked.nodes} x {asked.gpus} GPUs are {total} on nodes of {asked.there} (total_gpus)")
+            self.diagnostics.note(
+                f"{asked.nodes} x {asked.gpus} GPUs are {total} on nodes of {asked.there} (total_gpus)"
+            )
         return Task(
             run=run,
             nodes=None if asked.is_reshaped or asked.nodes == 1 else asked.nodes,
             gpus=Gpus(count=asked.gpus) if asked.gpus and not asked.is_reshaped else None,
             total_gpus=total if asked.is_reshaped else None,
-            shared_memory=shared_memory_there(self.options, self.place, self.findings),
+            shared_memory=shared_memory_there(self.options, self.place, self.diagnostics),
             cluster=started.cluster,  # type: ignore[arg-type]  # one of the names that `Task` knows
             vars=variables,
-            compat=compat_there(
+            compat=beaker_compat(
                 (started.line.text, *variables.values(), *around.variables.values()),
                 self.place,
-                self.findings,
+                self.diagnostics,
                 finds_others=asked.nodes > 1 and not started.is_placed,
                 how=f"--set tasks.{name}.compat=beaker",
             ),

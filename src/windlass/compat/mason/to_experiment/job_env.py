@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
-from windlass.compat.elsewhere.destination import Destination
-from windlass.compat.elsewhere.relocation import CHECKPOINTS, CODE, OUT, Relocation
 from windlass.compat.mason.reading import MasonCommand, MasonLaunch
+from windlass.compat.to_experiment.destination import Destination
+from windlass.compat.to_experiment.relocation import CHECKPOINTS, CODE, OUT, Relocation
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem
 from windlass.spec import SecretUse

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from windlass.compat.elsewhere.destination import Destination
-from windlass.compat.elsewhere.findings import Findings
-from windlass.compat.elsewhere.wishes import priority_there, size_there
 from windlass.compat.mason.on_beaker import clusters_note
 from windlass.compat.mason.options import MasonOptions
 from windlass.compat.mason.to_experiment.job_env import Surroundings
+from windlass.compat.to_experiment.constraints import priority_at, size_bytes_of
+from windlass.compat.to_experiment.destination import Destination
+from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
 from windlass.spec import Context, Env, Image
 
 __all__ = ["DEFAULTS", "context_there", "env_there", "note_on_place", "shared_memory_there", "time_there"]
@@ -21,28 +21,30 @@ DEFAULTS = MasonOptions(cluster=())
 _NS = 1_000_000_000
 
 
-def shared_memory_there(options: MasonOptions, place: Destination, findings: Findings) -> int | None:
+def shared_memory_there(options: MasonOptions, place: Destination, diagnostics: ConversionDiagnostics) -> int | None:
     """Bytes of /dev/shm, where the place can give a task its own."""
     text = options.shared_memory
     if place.kind in ("docker", "beaker"):
-        return size_there("--shared_memory", text, findings)
+        return size_bytes_of("--shared_memory", text, diagnostics)
     if text != DEFAULTS.shared_memory:
-        findings.note(f"--shared_memory {text}: shared memory there has the size that its nodes give it")
+        diagnostics.note(f"--shared_memory {text}: shared memory there has the size that its nodes give it")
     return None
 
 
-def env_there(options: MasonOptions, chosen: Env, place: Destination, around: Surroundings, findings: Findings) -> Env:
+def env_there(
+    options: MasonOptions, chosen: Env, place: Destination, around: Surroundings, diagnostics: ConversionDiagnostics
+) -> Env:
     """The environment of the tasks: the chosen one, or mason's image where the place can run in it."""
     if place.kind == "docker" and not chosen.image:
         whose: Literal["", "image"] = "image" if options.pure_docker_mode else ""
         network: Literal["private", "host"] = "private" if options.no_host_networking else "host"
         chosen = Env(image=Image(name=options.image, code=whose, network=network))
-        findings.note(f"--image {options.image} is taken from this machine's engine or its registry")
+        diagnostics.note(f"--image {options.image} is taken from this machine's engine or its registry")
     elif place.kind == "beaker" and not chosen.image:
         chosen = Env(image=Image(name=f"beaker:{options.image}"))
     elif not chosen.image:
         other = "--env-uv DIR, --env-python PATH or --env-image NAME choose another"
-        findings.note(f"--image {options.image} is Beaker's: tasks run in {_environment(chosen)} ({other})")
+        diagnostics.note(f"--image {options.image} is Beaker's: tasks run in {_environment(chosen)} ({other})")
     return Env(
         image=chosen.image,
         uv=chosen.uv,
@@ -60,41 +62,45 @@ def _environment(env: Env) -> str:
     return env.python or "the environment that the place has"
 
 
-def context_there(options: MasonOptions, place: Destination, findings: Findings) -> Context:
+def context_there(options: MasonOptions, place: Destination, diagnostics: ConversionDiagnostics) -> Context:
     """Priority, preemption, and at Beaker the budget."""
     return Context(
-        priority=priority_there(options.priority, place, findings),
+        priority=priority_at(options.priority, place, diagnostics),
         preemptible=options.preemptible or options.min_runtime_ns == 0,
         account=(options.budget or "") if place.kind == "beaker" else "",
     )
 
 
-def time_there(options: MasonOptions, findings: Findings) -> float | None:
+def time_there(options: MasonOptions, diagnostics: ConversionDiagnostics) -> float | None:
     """Seconds that the whole may take."""
     if options.timeout_ns is None:
         return None
     if options.max_retries:
-        findings.note("--timeout counts all attempts together there, and each by itself on Beaker")
+        diagnostics.note("--timeout counts all attempts together there, and each by itself on Beaker")
     return max(1.0, options.timeout_ns / _NS)
 
 
-def note_on_place(options: MasonOptions, place: Destination, partitions: tuple[str, ...], findings: Findings) -> None:
+def note_on_place(
+    options: MasonOptions, place: Destination, partitions: tuple[str, ...], diagnostics: ConversionDiagnostics
+) -> None:
     """What only Beaker knows, in a sentence each."""
     if place.kind == "beaker":
-        findings.note(*clusters_note(options, place))
+        diagnostics.note(*clusters_note(options, place))
         return
     if not partitions:
-        findings.note(f"--cluster {' '.join(options.cluster)}: clusters of Beaker; `{place.name}` chooses by itself")
+        diagnostics.note(f"--cluster {' '.join(options.cluster)}: clusters of Beaker; `{place.name}` chooses by itself")
     given: Mapping[str, object] = {
         "--budget": options.budget,
         "--workspace": options.workspace,
         "--hostname": " ".join(options.hostname),
         "--extra_weka_buckets": " ".join(options.extra_weka_buckets),
     }
-    findings.note(*(f"{flag} {value} is Beaker's, and has no meaning there" for flag, value in given.items() if value))
+    diagnostics.note(
+        *(f"{flag} {value} is Beaker's, and has no meaning there" for flag, value in given.items() if value)
+    )
     if options.min_runtime_ns:
-        findings.note("--min_runtime is Beaker's: how long others must wait there is the place's own rule")
+        diagnostics.note("--min_runtime is Beaker's: how long others must wait there is the place's own rule")
     if options.mount_docker_socket and place.kind != "local":
-        findings.note("--mount_docker_socket: no Docker of the host is shown to tasks there")
+        diagnostics.note("--mount_docker_socket: no Docker of the host is shown to tasks there")
     if options.no_host_networking and place.kind != "docker":
-        findings.note("--no-host-networking: tasks use the network of their host there")
+        diagnostics.note("--no-host-networking: tasks use the network of their host there")

@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import field
 
-from windlass.compat.elsewhere.bash_line import BashLine
+from windlass.compat.to_experiment.bash_line import BashLine
 from windlass.core.dataclass import dataclass
 from windlass.plan.tokens.shell import Quote, ShellScanner, quote_value
 from windlass.spec import Command
 
-__all__ = ["CACHE", "CHECKPOINTS", "CODE", "OUT", "Mark", "Relocation", "command_of", "escaped"]
+__all__ = ["CACHE", "CHECKPOINTS", "CODE", "OUT", "Relocation", "RunFolderMark", "command_of", "escaped"]
 
 _ABSOLUTE = re.compile(r"(?<![\w./:@$}~*-])/[\w.@%+-]+(?:/[\w.@%+-]+)+")
 _EVERYWHERE = re.compile(r"/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|tmp|usr)/")
@@ -23,7 +23,7 @@ _EVERYWHERE = re.compile(r"/(?:bin|dev|etc|lib|lib64|proc|run|sbin|sys|tmp|usr)/
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class RunFolderMark:
     """A folder of the run: the mark in a line, the token that it is, and the variable that holds the same."""
 
     text: str
@@ -31,10 +31,10 @@ class Mark:
     variable: str
 
 
-OUT = Mark(text="@windlass.out@", token="${out}", variable="WINDLASS_OUT")  # noqa: S106 - no password
-CHECKPOINTS = Mark(text="@windlass.ckpt@", token="${checkpoints}", variable="WINDLASS_CHECKPOINTS")  # noqa: S106
-CODE = Mark(text="@windlass.code@", token="${code}", variable="WINDLASS_CODE")  # noqa: S106
-CACHE = Mark(text="@windlass.cache@", token="${data.cache}", variable="DATASET_CACHE")  # noqa: S106
+OUT = RunFolderMark(text="@windlass.out@", token="${out}", variable="WINDLASS_OUT")  # noqa: S106 - no password
+CHECKPOINTS = RunFolderMark(text="@windlass.ckpt@", token="${checkpoints}", variable="WINDLASS_CHECKPOINTS")  # noqa: S106
+CODE = RunFolderMark(text="@windlass.code@", token="${code}", variable="WINDLASS_CODE")  # noqa: S106
+CACHE = RunFolderMark(text="@windlass.cache@", token="${data.cache}", variable="DATASET_CACHE")  # noqa: S106
 _MARKS = {mark.text: mark for mark in (OUT, CHECKPOINTS, CODE, CACHE)}
 _ANY_MARK = re.compile("|".join(map(re.escape, _MARKS)))
 
@@ -128,7 +128,7 @@ def command_of(line: BashLine) -> Command:
     return ("bash", "-c", done + escaped(line.text[position:]))
 
 
-def _inserted(mark: Mark, quote: Quote) -> str:
+def _inserted(mark: RunFolderMark, quote: Quote) -> str:
     """The variable of a mark, in one piece for bash wherever it stands."""
     if quote is Quote.DOUBLE:
         return f"$${{{mark.variable}}}"

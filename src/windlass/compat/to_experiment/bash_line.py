@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from windlass.core.dataclass import dataclass
 from windlass.plan.tokens.shell import Word, is_assignment, plain_argv, simple_commands
 
-__all__ = ["BashLine", "Called", "Flag"]
+__all__ = ["BashCommand", "BashFlag", "BashLine"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class BashFlag:
     """A flag and its value, such as `--nnodes 4`; `start` and `end` are places in the line.
 
     Attributes:
@@ -29,7 +29,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class BashCommand:
     """One simple command of a line; `words` without the assignments in front of it."""
 
     words: tuple[Word, ...]
@@ -46,7 +46,7 @@ class Called:
 
     def flags(
         self, names: Iterable[str], *, switches: Iterable[str] = (), start: int = 0, until_script: bool = True
-    ) -> list[Flag]:
+    ) -> list[BashFlag]:
         """The flags of these names; of those of a launcher, the ones up to the script that it starts.
 
         Args:
@@ -66,7 +66,7 @@ class Called:
                     index += 1
                     last = self.words[index]
                     value = last.value
-                found.append(Flag(name=name, value=value, start=word.start, end=last.end))
+                found.append(BashFlag(name=name, value=value, start=word.start, end=last.end))
             index += 1
         return found
 
@@ -76,7 +76,7 @@ class BashLine:
     """A line and its simple commands; none where it cannot be read with certainty."""
 
     text: str
-    commands: tuple[Called, ...]
+    commands: tuple[BashCommand, ...]
 
     @classmethod
     def read(cls, text: str) -> BashLine:
@@ -94,7 +94,7 @@ class BashLine:
             return None
         return plain_argv(self.text.strip(), [self.text.strip()])
 
-    def without(self, flags: Sequence[Flag]) -> BashLine:
+    def without(self, flags: Sequence[BashFlag]) -> BashLine:
         """The line without these flags."""
         text = self.text
         for flag in sorted(flags, key=lambda flag: flag.start, reverse=True):
@@ -120,6 +120,6 @@ class BashLine:
         return BashLine.read(self.text[:start] + self.text[end:])
 
 
-def _called(words: tuple[Word, ...]) -> Called | None:
+def _called(words: tuple[Word, ...]) -> BashCommand | None:
     head = next((index for index, word in enumerate(words) if not is_assignment(word.text)), len(words))
-    return Called(words=words[head:], assignments=words[:head]) if head < len(words) else None
+    return BashCommand(words=words[head:], assignments=words[:head]) if head < len(words) else None

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass.compat.elsewhere.destination import Destination, destination_at
-from windlass.compat.elsewhere.findings import Findings
-from windlass.compat.elsewhere.wishes import priority_there, retry_there, size_there
+from windlass.compat.to_experiment.constraints import priority_at, retry_policy, size_bytes_of
+from windlass.compat.to_experiment.destination import Destination, destination_at
+from windlass.compat.to_experiment.diagnostics import ConversionDiagnostics
 from windlass.core.errors import SpecError, WindlassError
 
 _SITE = """
@@ -45,21 +45,21 @@ def test_a_site_brings_its_paths_and_the_command_line_wins(tmp_path: Path) -> No
     ],
 )
 def test_a_priority_is_what_the_place_has(wish: str, kind: str, there: str, notes: int) -> None:
-    findings = Findings(code="x")
+    diagnostics = ConversionDiagnostics(code="x")
     place = Destination(kind=kind, priorities=frozenset({"normal", "high"}))
-    assert (priority_there(wish, place, findings), len(findings.notes)) == (there, notes)
+    assert (priority_at(wish, place, diagnostics), len(diagnostics.notes)) == (there, notes)
 
 
 def test_what_is_refused_is_told_all_at_once() -> None:
-    findings = Findings(code="x")
-    assert size_there("--memory", "2GiB", findings) == 2 << 30
-    assert size_there("--memory", "many", findings) is None
-    assert size_there("--memory", None, findings) is None
-    findings.refuse("no", "yes")
+    diagnostics = ConversionDiagnostics(code="x")
+    assert size_bytes_of("--memory", "2GiB", diagnostics) == 2 << 30
+    assert size_bytes_of("--memory", "many", diagnostics) is None
+    assert size_bytes_of("--memory", None, diagnostics) is None
+    diagnostics.refuse("no", "yes")
     with pytest.raises(SpecError) as caught:
-        findings.check()
+        diagnostics.check()
     assert [problem.code for problem in caught.value.problems] == ["x", "x"]
 
 
 def test_what_beaker_must_not_resume_is_not_started_again() -> None:
-    assert (retry_there(2, is_resumed=True).failed, retry_there(2, is_resumed=False).interrupted) == (2, 0)
+    assert (retry_policy(2, is_resumed=True).failed, retry_policy(2, is_resumed=False).interrupted) == (2, 0)

@@ -7,8 +7,8 @@ import subprocess
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.compat.elsewhere.bash_line import BashLine
-from windlass.compat.elsewhere.relocation import OUT, Relocation, command_of
+from windlass.compat.to_experiment.bash_line import BashLine
+from windlass.compat.to_experiment.relocation import OUT, Relocation, command_of
 
 MOVED = {"/weka/d": "/there/a 'b'", "/output": "/run/out put"}
 PATHS = (*MOVED, "/weka/dd", "/weka", "/outputs", "/x/weka/d")

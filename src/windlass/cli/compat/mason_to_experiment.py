@@ -11,10 +11,10 @@ from windlass.runs.home import Home
 
 if TYPE_CHECKING:
     from windlass.backends.beaker.service import BeakerService
-    from windlass.compat.mason import Account, MasonLaunch
+    from windlass.compat.mason import MasonAccount, MasonLaunch
     from windlass.compat.mason.arguments import Arguments
 
-__all__ = ["account_of", "run_elsewhere"]
+__all__ = ["account_of", "run_at_site"]
 
 
 class _SiteAccount:
@@ -35,34 +35,34 @@ class _SiteAccount:
         return self._service.secrets(self._workspace)
 
 
-def account_of(arguments: Arguments) -> Account:
+def account_of(arguments: Arguments) -> MasonAccount:
     """Whose launch it is: this machine's user with the vault's secrets; at a site that is Beaker, Beaker is asked."""
-    from windlass.compat.mason.launch import beaker_profile, elsewhere_account  # lazy: only these options
+    from windlass.compat.mason.launch import beaker_profile, site_account  # lazy: only these options
 
     home = Home.default()
     profile = None if arguments.own.is_offline else beaker_profile(arguments.own.on, home)
     if profile is None:
-        return elsewhere_account(home, asked=dict(arguments.options.secret).values())
+        return site_account(home, asked=dict(arguments.options.secret).values())
     from windlass.backends.beaker.backend import service_of  # lazy: the client costs half a second
 
     return _SiteAccount(service_of(profile), profile.beaker.workspace)
 
 
-def run_elsewhere(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ) -> int:
+def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ) -> int:
     """What a command line with `--on` does; returns the exit code.
 
     `--emit spec` prints the experiment file, `--emit plan` the plan; neither starts anything.
     """
-    from windlass.compat.mason.launch import bring, destination, prepare_elsewhere  # lazy: brings the planner
+    from windlass.compat.mason.launch import bring, destination, prepare_at_site  # lazy: brings the planner
 
     if launch.own.emit == "spec":
         from windlass.config import to_yaml  # lazy: only this option
 
-        brought = bring(launch, destination(launch, Home.default()))
-        emit(to_yaml(brought.experiment).rstrip("\n"))
-        _tell_notes(brought.notes, launch)
+        converted = bring(launch, destination(launch, Home.default()))
+        emit(to_yaml(converted.experiment).rstrip("\n"))
+        _tell_notes(converted.notes, launch)
         return 0
-    prepared = prepare_elsewhere(launch, is_dry=launch.own.emit == "plan", environ=environ, log=tell)
+    prepared = prepare_at_site(launch, is_dry=launch.own.emit == "plan", environ=environ, log=tell)
     if launch.own.emit == "plan":
         from windlass.plan import page  # lazy: only this option
 

@@ -5,29 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from windlass.cli.screen import emit, emit_page, tell
-from windlass.compat.elsewhere.destination import destination_at
-from windlass.compat.elsewhere.findings import with_options
 from windlass.compat.gantry import Invocation, prepare
 from windlass.compat.gantry.to_experiment.experiment import to_experiment
+from windlass.compat.to_experiment.destination import destination_at
+from windlass.compat.to_experiment.diagnostics import with_options
 from windlass.core.errors import SpecError, UsageError
 from windlass.runs.home import Home
 
-__all__ = ["run_elsewhere"]
+__all__ = ["run_at_site"]
 
 _LIMITS = ("start_timeout_s", "inactive_timeout_s", "inactive_soft_timeout_s")
 
 
-def run_elsewhere(invocation: Invocation) -> int:
+def run_at_site(invocation: Invocation) -> int:
     """Print the experiment or its plan, or run it and follow it as the command line says."""
     folder = Path.cwd()
     on = invocation.on or "local"
-    brought = to_experiment(prepare(invocation.recipe), destination_at(on, Home.default().path), folder=folder)
-    for note in (*brought.notes, *_unused(invocation)):
+    converted = to_experiment(prepare(invocation.recipe), destination_at(on, Home.default().path), folder=folder)
+    for note in (*converted.notes, *_unused(invocation)):
         tell(f"note: {note}")
     if invocation.emit == "spec":
         from windlass.config import to_yaml  # lazy: only this option
 
-        emit(to_yaml(brought.experiment).rstrip("\n"))
+        emit(to_yaml(converted.experiment).rstrip("\n"))
         return 0
     from windlass.launch import Options  # lazy: planning costs 0.1 s to import
     from windlass.launch import prepare as plan
@@ -35,7 +35,7 @@ def run_elsewhere(invocation: Invocation) -> int:
     is_dry = invocation.emit == "plan" or invocation.is_dry
     options = Options(on=on, is_dry=is_dry, allow_dirty=invocation.recipe.allow_dirty)
     try:
-        prepared = plan(brought.experiment, folder, options, log=tell)
+        prepared = plan(converted.experiment, folder, options, log=tell)
     except SpecError as error:
         raise with_options(error, {"nodes": "--replicas", "gpus": "--gpus"}) from error
     if is_dry:

@@ -10,13 +10,13 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import Problem, SpecError
 from windlass.spec import Experiment, checked
 
-__all__ = ["Brought", "Findings", "with_options"]
+__all__ = ["ConversionDiagnostics", "ConvertedExperiment", "with_options"]
 
 _OVERRIDE = re.compile(r"~?\btasks\.main\.(?P<key>[a-z_]+)(?:=(?P<value>[^\s`]+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Brought:
+class ConvertedExperiment:
     """The experiment that a launch became, and what a user should be told, a sentence each."""
 
     experiment: Experiment
@@ -41,7 +41,7 @@ def with_options(error: SpecError, options: Mapping[str, str], *, other: str = "
 
 
 @dataclass(slots=True)
-class Findings:
+class ConversionDiagnostics:
     """Notes and problems in the order they came up.
 
     Attributes:
@@ -65,9 +65,9 @@ class Findings:
         if self.problems:
             raise SpecError(dict.fromkeys(self.problems))
 
-    def brought(self, experiment: Experiment) -> Brought:
+    def converted(self, experiment: Experiment) -> ConvertedExperiment:
         """The experiment, checked, with the notes, each once; raises SpecError."""
-        return Brought(experiment=checked(experiment), notes=tuple(dict.fromkeys(self.notes)))
+        return ConvertedExperiment(experiment=checked(experiment), notes=tuple(dict.fromkeys(self.notes)))
 
     def add(self, problems: Iterable[Problem]) -> None:
         """Keep problems that somebody else found."""

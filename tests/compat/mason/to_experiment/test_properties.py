@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.compat.mason.test_table import cases, launch_of
 from windlass import config
-from windlass.compat.elsewhere.destination import Destination
 from windlass.compat.mason import KnownAccount, read_command_line
 from windlass.compat.mason.to_experiment.experiment import to_experiment
+from windlass.compat.to_experiment.destination import Destination
 from windlass.core.errors import SpecError, WindlassError
 from windlass.spec import Experiment
 
