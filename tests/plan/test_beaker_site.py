@@ -11,7 +11,7 @@ from windlass.backends.beaker.render import experiment_spec
 from windlass.config import from_data
 from windlass.core.errors import SpecError
 from windlass.plan import Plan, RunPaths, choose_site, job_document
-from windlass.plan.page import page
+from windlass.plan.page import plan_page
 from windlass.sites import Profile
 from windlass.spec import Experiment
 from windlass.supervise.job import JobDocument
@@ -95,7 +95,7 @@ def test_the_place_is_not_in_the_hash() -> None:
 
 
 def test_the_page_says_what_is_asked_for() -> None:
-    text = page(beaker_plan(GANG))
+    text = plan_page(beaker_plan(GANG))
     assert "queue        workspace lab/main, budget lab/money, cluster lab/alpha or lab/beta, priority normal" in text
     assert "one, that Beaker starts again after a preemption, at most 51 times in all" in text
 

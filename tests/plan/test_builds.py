@@ -13,7 +13,7 @@ from tests.plan.sample import BIG, PINS
 from windlass import config
 from windlass.core.errors import SpecError
 from windlass.pin.builds import BuildPin
-from windlass.plan import Pins, Plan, RunPaths, Site, job_document, make_plan, page
+from windlass.plan import Pins, Plan, RunPaths, Site, job_document, make_plan, plan_page
 from windlass.plan.builds import pin_builds
 from windlass.plan.diagnostics import Diagnostics
 from windlass.spec import Experiment
@@ -107,7 +107,7 @@ def test_a_variable_of_a_task_names_data_too() -> None:
 
 
 def test_the_page_says_hit_or_miss_and_the_size() -> None:
-    text = page(plan_of(BASE, hits=("tokens",)))
+    text = plan_page(plan_of(BASE, hits=("tokens",)))
     key = builds_of(BASE)["tokens"].key[:12]
     assert f"data         tokens: key {key}  hit: sha256:eeeeeeeeeeee  2.0 KiB, 3 files" in text
     assert "miss: task data.packed builds it first" in text

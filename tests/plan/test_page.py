@@ -5,7 +5,7 @@ import dataclasses
 from tests.plan.sample import FULL, PINS, plan_of
 from windlass.pin.code import CodePin
 from windlass.pin.environment.pinned import EnvironmentPin
-from windlass.plan import Pins, page
+from windlass.plan import Pins, plan_page
 
 PAGE = """\
 experiment   grpo
@@ -61,12 +61,12 @@ notes
 
 
 def test_the_page() -> None:
-    assert page(plan_of(FULL, overrides=["tasks.score.vars.A=b c"], is_debug=True)) == PAGE
+    assert plan_page(plan_of(FULL, overrides=["tasks.score.vars.A=b c"], is_debug=True)) == PAGE
 
 
 def test_what_is_not_pinned_is_said() -> None:
     def head(code: CodePin) -> str:
-        return page(plan_of("{name: x, run: f}", pins=Pins(code=code)))
+        return plan_page(plan_of("{name: x, run: f}", pins=Pins(code=code)))
 
     in_place = head(CodePin(kind="in-place", commit="a" * 40, is_dirty=True, dirty_files=("a.py", "b.py")))
     assert "code         runs in place and is not pinned; it sits on commit aaaaaaaaaaaa, edited:\n" in in_place
@@ -81,7 +81,7 @@ def test_what_is_not_pinned_is_said() -> None:
 
 def test_environments() -> None:
     def line(environment: EnvironmentPin) -> str:
-        text = page(plan_of("{name: x, run: f}", pins=Pins(environment=environment)))
+        text = plan_page(plan_of("{name: x, run: f}", pins=Pins(environment=environment)))
         return next(line for line in text.splitlines() if line.startswith("environment"))
 
     uv = dataclasses.replace(PINS.environment, groups=("dev",), unhashed=("torch==2.13.0",))
@@ -92,7 +92,7 @@ def test_environments() -> None:
 
 
 def test_secrets_by_name_and_arguments_as_they_could_be_typed() -> None:
-    text = page(
+    text = plan_page(
         plan_of("{name: x, run: [f, 'a b', '${out}/x', '', \"it's\"], env: {secrets: [A, {name: B, as: file}]}}")
     )
     assert "  command      f 'a b' ${out}/x '' 'it'\"'\"'s'\n" in text

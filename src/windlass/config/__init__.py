@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windlass.config.annotations import (
+    Diagnostic,
     Doc,
     DurationText,
     JsonValue,
@@ -20,20 +21,19 @@ from windlass.config.annotations import (
     ScalarText,
     SizeText,
 )
-from windlass.config.decode import Diagnostic
-from windlass.config.encode import to_data
-from windlass.config.json_schema import json_schema
-from windlass.config.load import LoadedConfig, from_data, load
-from windlass.config.override import parse_override
 from windlass.config.path import join_path, split_path
-from windlass.config.yaml_reader.text import decode_text, too_large
 from windlass.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from windlass.config.completion import override_paths
     from windlass.config.difference import ABSENT, Absent, Change, diff
     from windlass.config.emit import to_yaml
+    from windlass.config.encode import to_data
+    from windlass.config.loading import LoadedConfig, from_data, load
+    from windlass.config.override import parse_override
+    from windlass.config.schema_export import json_schema
     from windlass.config.value import with_overrides
+    from windlass.config.yaml_reader.text import decode_text, too_large
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -41,7 +41,12 @@ else:
             "windlass.config.completion": ("override_paths",),
             "windlass.config.difference": ("ABSENT", "Absent", "Change", "diff"),
             "windlass.config.emit": ("to_yaml",),
+            "windlass.config.encode": ("to_data",),
+            "windlass.config.loading": ("LoadedConfig", "from_data", "load"),
+            "windlass.config.override": ("parse_override",),
+            "windlass.config.schema_export": ("json_schema",),
             "windlass.config.value": ("with_overrides",),
+            "windlass.config.yaml_reader.text": ("decode_text", "too_large"),
         },
     )
 

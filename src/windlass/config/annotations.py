@@ -13,6 +13,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.names import NAME_RULE, is_name
 
 __all__ = [
+    "Diagnostic",
     "Doc",
     "DurationText",
     "Free",
@@ -147,3 +148,6 @@ if TYPE_CHECKING:
     JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
 else:
     JsonValue = Annotated[object, Free()]
+
+Diagnostic: TypeAlias = tuple[str, str, str, str]
+"""Problem that a dataclass's `check` yields: dotted path relative to it, message, slug, hint."""

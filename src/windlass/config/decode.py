@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from windlass.config.annotations import Diagnostic
 from windlass.config.document import MappingNode, Node, ScalarNode, SequenceNode, kind_of
 from windlass.config.field_types import (
     BooleanType,
@@ -36,10 +37,7 @@ from windlass.config.union import assume_kind, bare_kind, kinds_with
 from windlass.core.errors import Place, Problem
 from windlass.core.names import nearest
 
-__all__ = ["Decoder", "Diagnostic"]
-
-Diagnostic: TypeAlias = tuple[str, str, str, str]
-"""What a dataclass's `check` yields: dotted path relative to it, message, slug, hint."""
+__all__ = ["Decoder"]
 
 _Path: TypeAlias = tuple[str, ...]
 

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 from windlass.config.decode import Decoder
 from windlass.config.document import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, node_of_data
 from windlass.config.encode import to_data
-from windlass.config.load import LoadedConfig, raise_any
+from windlass.config.loading import LoadedConfig, raise_any
 from windlass.config.override import apply_overrides
 from windlass.config.union import DEFAULT
 from windlass.core.errors import Place, Problem, SpecError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windlass.core.lazy import lazy_names
-from windlass.plan.page import page  # not lazy: it has the name of its module
 
 if TYPE_CHECKING:
     from windlass.plan.choice import choose_site, split_place
     from windlass.plan.job import RunPaths, job_document
+    from windlass.plan.page import plan_page
     from windlass.plan.pins import Pins
     from windlass.plan.plan import PLAN_SCHEMA, Plan, TaskPlan
     from windlass.plan.planner import make_plan
@@ -20,6 +20,7 @@ else:
         {
             "windlass.plan.choice": ("choose_site", "split_place"),
             "windlass.plan.job": ("RunPaths", "job_document"),
+            "windlass.plan.page": ("plan_page",),
             "windlass.plan.pins": ("Pins",),
             "windlass.plan.plan": ("PLAN_SCHEMA", "Plan", "TaskPlan"),
             "windlass.plan.planner": ("make_plan",),
@@ -39,6 +40,6 @@ __all__ = [
     "choose_site",
     "job_document",
     "make_plan",
-    "page",
+    "plan_page",
     "split_place",
 ]

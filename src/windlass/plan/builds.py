@@ -16,8 +16,8 @@ from windlass.pin.builds import BuildPin, build_key
 from windlass.plan.adapters import adapted_command
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import BUILDS, Pins, built_name
-from windlass.plan.tokens.resolve import LATE_TOKENS, Scope, flat_params, resolve_text
-from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, parse_tokens
+from windlass.plan.tokens.resolve import LATE_TOKENS, Scope, resolve_text
+from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, flat_params, parse_tokens
 from windlass.spec import Command, DataSource, Experiment, Task
 from windlass.spec.references import find_cycle
 

@@ -13,12 +13,12 @@ from windlass.plan.tokens.tokens import parse_tokens
 if TYPE_CHECKING:
     from windlass.plan.plan import Plan, TaskPlan
 
-__all__ = ["environment_text", "page"]
+__all__ = ["plan_page"]
 
 _OWN = ("WINDLASS_", "BEAKER_")
 
 
-def page(plan: Plan, *, image_is: str = "") -> str:
+def plan_page(plan: Plan, *, image_is: str = "") -> str:
     """Plain text: what runs, from which pins, where; tokens that are replaced later stay visible.
 
     Args:
@@ -40,9 +40,9 @@ def _header(plan: Plan, image_is: str) -> Iterator[str]:
     yield f"where        {_where(plan)} ({plan.site.backend})"
     yield from _labelled("code", _code(plan))
     if plan.pins.environment.kind != "none" or not plan.image:
-        yield f"environment  {environment_text(plan)}"
+        yield f"environment  {plan.pins.environment.text()}"
     if plan.image:
-        yield from _labelled("image", [image_text(plan), *([image_is] if image_is else [])])
+        yield from _labelled("image", [plan.pins.image.text(), *([image_is] if image_is else [])])
     for name, pin in plan.pins.data.items():
         yield f"data         {name}: {pin.source}  sha256:{pin.digest[:12]}  {size(pin.size_bytes)}, {count(pin.num_files, 'file')}"
     for build in plan.pins.builds.values():
@@ -86,34 +86,6 @@ def _code(plan: Plan) -> list[str]:
         else "runs in place and is not pinned"
     )
     return [start + folder + (", edited:" if dirty else ""), *dirty]
-
-
-def image_text(plan: Plan) -> str:
-    """The image in one line: by digest, or what it is made from."""
-    pin = plan.pins.image
-    if pin.kind == "built":
-        from_ = f"{pin.dockerfile}" + (f" ({pin.variant})" if pin.variant else "")
-        return f"{pin.name}, from {from_} by content {pin.key[:12]}, for {pin.platform}"
-    if pin.digest:
-        return f"{pin.name}@{pin.digest}"
-    how = (
-        "a file of the site: its content is not pinned"
-        if pin.name.startswith("/")
-        else "by its tag: its digest is not known here"
-    )
-    return f"{pin.name} ({how})"
-
-
-def environment_text(plan: Plan) -> str:
-    """The environment in one line."""
-    pin = plan.pins.environment
-    if pin.kind == "none":
-        return "none: the programs of the place"
-    if pin.kind == "python":
-        return f"python {pin.python_version} at {pin.interpreter}, as it is, {count(len(pin.packages), 'package')}"
-    wanted = [f"group {name}" for name in pin.groups] + [f"extra {name}" for name in pin.extras]
-    parts = [f"uv {pin.lock_file} sha256:{pin.lock_sha256[:12]}", f"python {pin.python_version}", *wanted]
-    return ", ".join([*parts, *(f"{name} from outside the lock" for name in pin.unhashed)])
 
 
 def _task(task: TaskPlan, own: frozenset[str]) -> Iterator[str]:

@@ -15,9 +15,9 @@ from windlass.plan.placement import PlacedTask, Placement, place_tasks
 from windlass.plan.plan import Plan, TaskPlan
 from windlass.plan.site import Site
 from windlass.plan.tokens.parameters import check_parameters
-from windlass.plan.tokens.resolve import Scope, flat_params, resolve_text
+from windlass.plan.tokens.resolve import Scope, resolve_text
 from windlass.plan.tokens.scope import scope_of
-from windlass.plan.tokens.tokens import Token, parse_tokens
+from windlass.plan.tokens.tokens import Token, flat_params, parse_tokens
 from windlass.plan.tokens.variables import (
     Shape,
     beaker_variables,

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from windlass.config import LoadedConfig, decode_text, from_data, join_path, load, to_data, with_overrides
-from windlass.config.load import raise_any
+from windlass.config.loading import raise_any
 from windlass.config.override import COMMAND_LINE
 from windlass.config.union import DEFAULT
 from windlass.core.errors import NotFoundError, Place, Problem, SpecError, UsageError, WindlassError

@@ -12,7 +12,6 @@ from windlass import config
 from windlass.core.errors import SpecError
 from windlass.pin.image import ImagePin
 from windlass.plan import Plan, RunPaths, choose_site, job_document, make_plan, split_place
-from windlass.plan.page import image_text
 from windlass.spec import Experiment
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.replica.control import ControlFile
@@ -317,4 +316,4 @@ def test_what_a_site_cannot_do_with_an_image_is_refused_when_it_is_planned(
 def test_an_image_file_of_the_site_is_said_not_to_be_pinned() -> None:
     pins = replace(PINS, image=ImagePin(kind="named", name="/images/rl.sif"))
     plan = planned(PLAIN, "env.image=/images/rl.sif", at=site("containers.kind=apptainer"), pins=pins)
-    assert image_text(plan) == "/images/rl.sif (a file of the site: its content is not pinned)"
+    assert plan.pins.image.text() == "/images/rl.sif (a file of the site: its content is not pinned)"

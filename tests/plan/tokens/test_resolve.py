@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from windlass.core.errors import SpecError
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.tokens.resolve import Scope, fill_tokens, flat_params, resolve_text, text_of_value
+from windlass.plan.tokens.resolve import Scope, fill_tokens, resolve_text, text_of_value
+from windlass.plan.tokens.tokens import flat_params
 
 _TEXTS = st.text(alphabet="ab $'\"\\#{}`;|&\n*", max_size=10)
 _LATER = frozenset({"out", "rank", "data.x"})

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.plan.sample import PINS, plan_of
 from tests.plan.sample_site import planned, site
 from windlass.pin.environment.pinned import EnvironmentPin
-from windlass.plan import page
+from windlass.plan import plan_page
 
 PLAIN = "name: x\ntasks: {main: {nodes: 2, gpus: 4, run: f}}\nlimit: {time: 1h}\n"
 
@@ -79,7 +79,7 @@ def test_a_site_is_no_part_of_the_work() -> None:
 
 
 def test_the_page_shows_what_the_site_adds() -> None:
-    shown = page(planned(PLAIN, "tasks.main.disk=1GiB", "context.priority=low", "limit={time: 5d, per_job: 24h}"))
+    shown = plan_page(planned(PLAIN, "tasks.main.disk=1GiB", "context.priority=low", "limit={time: 5d, per_job: 24h}"))
     for line in (
         "where        lab/gpu (slurm)",
         "  queue        partition gpu, account alpha, nice 100, 1GiB of node-local disk, away from n13, --network=single_node_vni",
@@ -93,9 +93,9 @@ def test_the_page_shows_what_the_site_adds() -> None:
 
 
 def test_the_page_shows_bundles() -> None:
-    shown = page(planned(PLAIN, "tasks.main.bundles={a: {count: 2, gpus: 4}}"))
+    shown = plan_page(planned(PLAIN, "tasks.main.bundles={a: {count: 2, gpus: 4}}"))
     assert "  bundles      a: 2 x (4 GPUs), pack: 8 GPUs\n               together: 8 of 2 x 4 = 8 GPUs" in shown
 
 
 def test_the_page_of_a_local_plan_shows_no_queue() -> None:
-    assert "queue" not in page(plan_of(PLAIN))
+    assert "queue" not in plan_page(plan_of(PLAIN))

@@ -39,9 +39,9 @@ def run_at_site(invocation: Invocation) -> int:
     except SpecError as error:
         raise with_options(error, {"nodes": "--replicas", "gpus": "--gpus"}) from error
     if is_dry:
-        from windlass.plan import page  # lazy: only where it is shown
+        from windlass.plan import plan_page  # lazy: only where it is shown
 
-        emit_page(page(prepared.plan).rstrip("\n"))
+        emit_page(plan_page(prepared.plan).rstrip("\n"))
         return 0
     run = prepared.launch(log=tell)
     tell(f"{run.id}  {run.folder.path}")

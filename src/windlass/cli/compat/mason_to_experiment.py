@@ -64,9 +64,9 @@ def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ)
         return 0
     prepared = prepare_at_site(launch, is_dry=launch.own.emit == "plan", environ=environ, log=tell)
     if launch.own.emit == "plan":
-        from windlass.plan import page  # lazy: only this option
+        from windlass.plan import plan_page  # lazy: only this option
 
-        emit_page(page(prepared.plan).rstrip("\n"))
+        emit_page(plan_page(prepared.plan).rstrip("\n"))
         return 0
     run = prepared.launch(log=tell)
     tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")

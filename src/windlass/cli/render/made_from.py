@@ -1,19 +1,21 @@
-"""What a run was made from, as lines of `windlass show`: code, environment or image, data, overrides, parameters."""
+"""Inputs of a run as lines of `windlass show`: code, environment or image, data, overrides, parameters."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from windlass.core.errors import WindlassError
 from windlass.core.phrases import count, size
-from windlass.pin.code import CodePin
 from windlass.plan import Plan
-from windlass.plan.page import environment_text, image_text
-from windlass.plan.tokens.resolve import flat_params
+from windlass.plan.tokens.tokens import flat_params
 from windlass.runs.provenance.graph import built_digest
 from windlass.runs.store import RunFolder
+
+if TYPE_CHECKING:
+    from windlass.pin.code import CodePin
 
 __all__ = ["made_from"]
 
@@ -28,9 +30,9 @@ def made_from(run: RunFolder) -> Iterator[tuple[str, str]]:
         return
     yield "code", code_text(plan.pins.code)
     if plan.pins.environment.kind != "none" or not plan.image:
-        yield "environment", environment_text(plan)
+        yield "environment", plan.pins.environment.text()
     if plan.image:
-        yield "image", image_text(plan)
+        yield "image", plan.pins.image.text()
     yield from (("data", text) for text in _data(run, plan))
     if plan.overrides:
         yield "overrides", shlex.join(plan.overrides)

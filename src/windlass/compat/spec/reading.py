@@ -12,7 +12,7 @@ from typing import Any, cast
 from windlass.compat.spec.older_yaml import as_client_reads
 from windlass.compat.spec.rules import problems_of, short_durations, unknown_keys
 from windlass.config.document import Node, data_of_node, node_of_data
-from windlass.config.load import raise_any
+from windlass.config.loading import raise_any
 from windlass.config.yaml_reader.text import compose, decode_text, too_large
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, Place, Problem, SpecError

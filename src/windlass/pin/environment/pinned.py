@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from windlass.core.dataclass import dataclass
+from windlass.core.phrases import count
 
 __all__ = ["NO_ENVIRONMENT", "BuiltEnvironment", "EnvironmentKind", "EnvironmentPin", "LocalPackage", "path_entries"]
 
@@ -56,6 +57,18 @@ class EnvironmentPin:
     key: str = ""
     packages: tuple[str, ...] = ()
     local_packages: tuple[LocalPackage, ...] = ()
+
+    def text(self) -> str:
+        """Describe the environment in one line."""
+        if self.kind == "none":
+            return "none: the programs of the place"
+        if self.kind == "python":
+            return (
+                f"python {self.python_version} at {self.interpreter}, as it is, {count(len(self.packages), 'package')}"
+            )
+        chosen = [f"group {name}" for name in self.groups] + [f"extra {name}" for name in self.extras]
+        parts = [f"uv {self.lock_file} sha256:{self.lock_sha256[:12]}", f"python {self.python_version}", *chosen]
+        return ", ".join([*parts, *(f"{name} from outside the lock" for name in self.unhashed)])
 
     @property
     def has_build_step(self) -> bool:

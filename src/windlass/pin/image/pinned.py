@@ -45,6 +45,20 @@ class ImagePin:
     has_own_code: bool = False
     network: str = "host"
 
+    def text(self) -> str:
+        """Describe the image in one line: by its digest, or by what it is made from."""
+        if self.kind == "built":
+            source = self.dockerfile + (f" ({self.variant})" if self.variant else "")
+            return f"{self.name}, from {source} by content {self.key[:12]}, for {self.platform}"
+        if self.digest:
+            return f"{self.name}@{self.digest}"
+        how = (
+            "a file of the site: its content is not pinned"
+            if self.name.startswith("/")
+            else "by its tag: its digest is not known here"
+        )
+        return f"{self.name} ({how})"
+
     def identity(self) -> dict[str, object]:
         """What is the same wherever the same image is meant."""
         return {"kind": self.kind, "content": self.key or self.digest, "platform": self.platform}

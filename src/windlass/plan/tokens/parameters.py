@@ -9,8 +9,7 @@ from windlass.core.errors import Place, Problem, SpecError
 from windlass.core.names import nearest
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.tokens.expressions import is_expression, names_in
-from windlass.plan.tokens.resolve import flat_params
-from windlass.plan.tokens.tokens import Token, parse_tokens
+from windlass.plan.tokens.tokens import Token, flat_params, parse_tokens
 from windlass.spec import Experiment
 
 __all__ = ["check_parameters"]

@@ -22,7 +22,7 @@ from windlass.plan.tokens.tokens import (
     render_tokens,
 )
 
-__all__ = ["LATE_TOKENS", "Scope", "calculated", "fill_tokens", "flat_params", "resolve_text", "text_of_value"]
+__all__ = ["LATE_TOKENS", "Scope", "calculated", "fill_tokens", "resolve_text", "text_of_value"]
 
 LATE_TOKENS = ("out", "checkpoints", "code", "run", "job")
 """Known when a job is rendered: paths on that machine, the run's id, the number of the job."""
@@ -51,16 +51,6 @@ class Scope:
     values: Mapping[str, JsonValue] = field(default_factory=dict)
     later: frozenset[str] = frozenset()
     blocked: Mapping[str, str] = field(default_factory=dict)
-
-
-def flat_params(params: Mapping[str, JsonValue], prefix: str = "params") -> dict[str, JsonValue]:
-    """`{"lr": 1, "model": {"dim": 8}}` as `params.lr`, `params.model` and `params.model.dim`."""
-    flat: dict[str, JsonValue] = {}
-    for key, value in params.items():
-        flat[f"{prefix}.{key}"] = value
-        if isinstance(value, Mapping):
-            flat.update(flat_params(value, f"{prefix}.{key}"))
-    return flat
 
 
 def text_of_value(value: JsonValue) -> str:

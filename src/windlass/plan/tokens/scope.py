@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from windlass.config import JsonValue
 from windlass.plan.local import Request
 from windlass.plan.pins import built_name
-from windlass.plan.tokens.resolve import LATE_TOKENS, Scope, flat_params
-from windlass.plan.tokens.tokens import IN_JOB_TOKENS
+from windlass.plan.tokens.resolve import LATE_TOKENS, Scope
+from windlass.plan.tokens.tokens import IN_JOB_TOKENS, flat_params
 from windlass.spec import Experiment, Task
 
 __all__ = ["scope_of"]

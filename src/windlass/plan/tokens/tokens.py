@@ -6,11 +6,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from windlass.core.dataclass import dataclass
 
-__all__ = ["IN_JOB_TOKENS", "SUPERVISOR_TOKENS", "Token", "hidden_token", "parse_tokens", "render_tokens"]
+if TYPE_CHECKING:
+    from windlass.config import JsonValue
+
+__all__ = [
+    "IN_JOB_TOKENS",
+    "SUPERVISOR_TOKENS",
+    "Token",
+    "flat_params",
+    "hidden_token",
+    "parse_tokens",
+    "render_tokens",
+]
 
 IN_JOB_TOKENS = ("leader.address", "leader.port", "rank", "attempt", "hostfile")
 """Known only when an attempt starts; the supervisor fills them in."""
@@ -73,3 +85,13 @@ def hidden_token(pieces: Iterable[str | Token]) -> str:
     """A literal that the job would take for one of its own tokens, such as `${rank}`; empty when there is none."""
     match = _HIDDEN.search("".join("\0" if isinstance(piece, Token) else piece for piece in pieces))
     return match.group() if match else ""
+
+
+def flat_params(params: Mapping[str, JsonValue], prefix: str = "params") -> dict[str, JsonValue]:
+    """`{"lr": 1, "model": {"dim": 8}}` as `params.lr`, `params.model` and `params.model.dim`."""
+    flat: dict[str, JsonValue] = {}
+    for key, value in params.items():
+        flat[f"{prefix}.{key}"] = value
+        if isinstance(value, Mapping):
+            flat.update(flat_params(value, f"{prefix}.{key}"))
+    return flat

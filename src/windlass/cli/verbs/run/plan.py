@@ -45,7 +45,7 @@ def plan_command(
     path = required_file(context, file)
     from windlass.launch import prepare_file  # lazy: after the cheap checks
     from windlass.launch.preview import Preview
-    from windlass.plan import page
+    from windlass.plan import plan_page
 
     options = flags.options(is_dry=True)
     prepared = prepare_file(path, overrides, options, log=tell, preview=Preview())
@@ -58,4 +58,4 @@ def plan_command(
     else:
         from windlass.launch.stage.image import image_presence  # lazy: only this page
 
-        emit_page(page(prepared.plan, image_is=image_presence(prepared.plan)).rstrip("\n"))
+        emit_page(plan_page(prepared.plan, image_is=image_presence(prepared.plan)).rstrip("\n"))
