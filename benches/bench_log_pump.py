@@ -17,7 +17,7 @@ from pathlib import Path
 
 from windlass.core.clock import SystemClock
 from windlass.record.redact import Redactor
-from windlass.supervise.logs.pipe import Channel
+from windlass.supervise.logs.pipe import LogPipe
 from windlass.supervise.logs.pump import LogPump
 
 MEGABYTE = 1_000_000
@@ -54,7 +54,7 @@ def measure(folder: Path, name: str, block: bytes, megabytes: int, redactor: Red
     """Pump `megabytes` of `block` from a child and print the rate."""
     source, log = folder / "block", folder / "0.log"
     source.write_bytes(block)
-    channel = Channel.create()
+    channel = LogPipe.create()
     pump = LogPump(channel, log, redactor, SystemClock())
     argv = [sys.executable, "-c", WRITER, str(source), str(megabytes * MEGABYTE // len(block))]
     with subprocess.Popen(argv, stdout=channel.write_fd) as writer:

@@ -4,7 +4,7 @@ Three counts of Slurm's programs (each is at least one call of its controller):
 
 * real: chained jobs in the lab, whose programs note that they were called, over some minutes, while `windlass ps` looks
   once a minute;
-* a link's life in the job, by the code that tends it (`Links`), over a day of a clock that is wound by hand;
+* a link's life in the job, by the code that tends it (`LinkManager`), over a day of a clock that is wound by hand;
 * a client that looks at 500 active runs, by `windlass ps` and by following all of them in one process, at a made-up
   Slurm that says that all of them run.
 
@@ -32,10 +32,10 @@ from windlass.launch.reconcile.reconciler import reconcile_run
 from windlass.record import events
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
-from windlass.supervise.chain.links import Links
+from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.gang.incarnation import Incarnation
-from windlass.supervise.gang.journal_view import JournalLedger
-from windlass.supervise.job import Chain, JobDocument, ReplicaCommand
+from windlass.supervise.gang.journal_view import RunJournalView
+from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
 from windlass.supervise.slurm.jobs import mark_of
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 
@@ -147,15 +147,17 @@ def _row(number: str, state: str, mark: str, link: int) -> str:
 def _count_life(folder: Path, life_s: float) -> Counter[str]:
     """The calls of a chain's first link from its start to its task's end, with those of the launch."""
     (folder / "jobs" / "t-1").mkdir(parents=True)
-    chain = Chain(scheduler="slurm", mode="successor", num_links=9, mark=mark_of("token"), submit=("sbatch", "${link}"))
+    chain = ChainConfig(
+        scheduler="slurm", mode="successor", num_links=9, mark=mark_of("token"), submit=("sbatch", "${link}")
+    )
     place = ("r-00000000", "t", 1, "token", str(folder), (ReplicaCommand(("true",)),), str(folder))
     job = JobDocument(*place, chain=chain)
     clock, slurm = FakeClock(), _Slurm(job, "101")
-    ledger = JournalLedger(folder / "journal", "t", 0, clock, incarnation="101.0", on_record=lambda _: None)
-    ledger.append(events.JOB_INTENDED, job=1, token="token", backend="slurm", resets_budgets=True)
+    journal = RunJournalView(folder / "journal", "t", 0, clock, incarnation="101.0", on_record=lambda _: None)
+    journal.append(events.JOB_INTENDED, job=1, token="token", backend="slurm", resets_budgets=True)
     scheduler = SlurmScheduler(job, environ={"SLURM_JOB_ID": "101"}, runner=slurm)
     start = Incarnation("101.0", 1, "101", began_at=clock.now())
-    links = Links(job, folder / "jobs" / "t-1", start, ledger, scheduler=scheduler)
+    links = LinkManager(job, folder / "jobs" / "t-1", start, journal, scheduler=scheduler)
     links.queue_next(clock.monotonic())
     for _ in range(int(life_s)):
         clock.advance(1.0)

@@ -37,8 +37,8 @@ from windlass.pin.image.naming import parse_reference
 from windlass.runs.home import Home
 from windlass.sites.profile import Profile
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError
-from windlass.supervise.job import Chain, JobDocument, Queue, ReplicaCommand
-from windlass.supervise.remote.framing import parcel_line
+from windlass.supervise.job import ChainConfig, JobDocument, QueueRequest, ReplicaCommand
+from windlass.supervise.remote.framing import frame_line
 from windlass.supervise.remote.unpack import receive_folders
 from windlass.supervise.slurm.jobs import LISTING, read_listing
 from windlass.supervise.slurm.scheduler import SlurmScheduler
@@ -256,7 +256,7 @@ def _client(folder: Path, text: str) -> None:
     commands.past(["play"])
     commands.reasons("n1")
     commands.cancelled_by("12", "play")
-    assert re.fullmatch(r"[0-9]{1,20}", commands.submit(["sbatch"], Queue()))
+    assert re.fullmatch(r"[0-9]{1,20}", commands.submit(["sbatch"], QueueRequest()))
 
 
 def _scheduler(folder: Path, rng: random.Random) -> None:
@@ -271,7 +271,7 @@ def _scheduler(folder: Path, rng: random.Random) -> None:
         cwd="/",
         out=str(folder),
         checkpoints=str(folder),
-        chain=Chain(mark=_MARK, submit=("sbatch", "--parsable", "x-${link}")),
+        chain=ChainConfig(mark=_MARK, submit=("sbatch", "--parsable", "x-${link}")),
     )
     good = {"squeue": _LISTED, "scontrol": _SHOWN, "sacct": _ACCOUNTED, "sinfo": b"idle*"}
 
@@ -286,8 +286,8 @@ def _scheduler(folder: Path, rng: random.Random) -> None:
         asked.queued,
         asked.end_this_start,
         lambda: asked.avoid(["12"], ["n7"]),
-        lambda: asked.why_told_to_go(has_time=True),
-        lambda: asked.has_heard(past),
+        lambda: asked.explain_notice(has_time=True),
+        lambda: asked.is_end_confirmed(past),
         lambda: asked.how_ended(past),
     ):
         with contextlib.suppress(SchedulerError):
@@ -330,7 +330,7 @@ def _shipped(folder: Path, rng: random.Random) -> None:
     inside = Path(tempfile.mkdtemp(dir=folder))
     header = json.dumps({"targets": [["k", str(inside / "k")]]}).encode() + b"\n"
     whole = header + _tar_changed(_TAR, rng)
-    message = parcel_line(sha256(whole).hexdigest(), len(whole)) + whole
+    message = frame_line(sha256(whole).hexdigest(), len(whole)) + whole
     before = set(folder.iterdir())
     with contextlib.suppress(ValueError, OSError, WindlassError):
         receive_folders(io.BytesIO(message))

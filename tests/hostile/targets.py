@@ -32,10 +32,10 @@ from windlass.runs.store import RunFolder
 from windlass.sites.profile import Profile
 from windlass.spec import Experiment
 from windlass.store.version import Version, VersionEntry
-from windlass.supervise.gang.connection import Server
-from windlass.supervise.gang.handshake import Caller
-from windlass.supervise.gang.messages import Order, Status
-from windlass.supervise.job import JobDocument, ReplicaCommand, SecretUse
+from windlass.supervise.gang.connection import LeaderServer
+from windlass.supervise.gang.handshake import ClientHandshake
+from windlass.supervise.gang.messages import Order, ReplicaStatus
+from windlass.supervise.job import JobDocument, JobSecret, ReplicaCommand
 from windlass.supervise.remote.delivery import read_delivery
 from windlass.supervise.remote.framing import pack, unpack
 from windlass.tune.controller.requests import _read as read_request
@@ -91,8 +91,10 @@ class Bench:
         (folder / "tree" / "file").write_text("x")
         commit_manifest(folder / "tree")
         self.selector = selectors.DefaultSelector()
-        self.statuses: list[Status] = []
-        self.server = Server("127.0.0.1", TOKEN, self.selector, self.statuses.append, lambda rank: None, num_replicas=4)
+        self.statuses: list[ReplicaStatus] = []
+        self.server = LeaderServer(
+            "127.0.0.1", TOKEN, self.selector, self.statuses.append, lambda rank: None, num_replicas=4
+        )
         self.index = Index(self.home, folder=folder / "cache", clock=FakeClock())
 
     def close(self) -> None:
@@ -143,7 +145,7 @@ def _job() -> bytes:
         cwd="/",
         out="/nowhere",
         checkpoints="/nowhere",
-        secrets=(SecretUse("A"),),
+        secrets=(JobSecret("A"),),
     )
     return json.dumps(job.to_data()).encode()
 
@@ -153,13 +155,13 @@ def _talk(bench: Bench, content: bytes, *, proves_itself: bool) -> None:
     with socket.create_connection(("127.0.0.1", bench.server.port)) as channel:
         channel.settimeout(10)
         if proves_itself:
-            caller = Caller(TOKEN, 1)
+            caller = ClientHandshake(TOKEN, 1)
             channel.sendall(caller.hello())
-            while bench.server.num_strangers == 0:
+            while bench.server.num_unverified == 0:
                 _serve(bench)
             _serve(bench)
             channel.sendall(caller.receive(channel.recv(4096)))
-            while bench.server.num_strangers:
+            while bench.server.num_unverified:
                 _serve(bench)
         for start in range(0, len(content), 30_000):
             try:
@@ -236,7 +238,7 @@ def _frame(body: bytes) -> bytes:
     return b"%08x %08x %s\n" % (len(body), zlib.crc32(body), body)
 
 
-_STATUS = json.dumps(Status(rank=1, end=End("ok", tail=("a",))).to_data()).encode()
+_STATUS = json.dumps(ReplicaStatus(rank=1, end=End("ok", tail=("a",))).to_data()).encode()
 _CONTENTS = Contents(run_id=RUN, items=(Item(path="run/f", size=1, sha256=DIGEST),), facts={"a": 1}).to_bytes()
 _PROFILE = b"name: here\nkind: slurm\nfs:\n  shared: /shared\nnet:\n  interface: eth\n  vars: {A: b}\n"
 _VERSION = Version(kind="folder", entries=(VersionEntry(path="a/b", mode="-", size_bytes=1, sha256=DIGEST),)).to_bytes()
@@ -245,7 +247,7 @@ _REQUEST = b'{"what": "stop", "at": 1.0, "trials": ["a"]}'
 
 TARGETS: dict[str, Callable[[Bench, random.Random], None]] = {
     "strangers": _allowed()(
-        lambda bench, content: _talk(bench, content, proves_itself=False), Caller(TOKEN, 1).hello() + b"0" * 65
+        lambda bench, content: _talk(bench, content, proves_itself=False), ClientHandshake(TOKEN, 1).hello() + b"0" * 65
     ),
     "replicas": _allowed()(lambda bench, content: _talk(bench, content + b"\n", proves_itself=True), _STATUS),
     "orders": _allowed(ValueError, TypeError, KeyError, AttributeError)(

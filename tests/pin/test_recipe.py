@@ -16,7 +16,7 @@ from windlass.pin.environment.pinned import LocalPackage
 from windlass.pin.environment.recipe import ProjectFiles, make_recipe
 from windlass.sites import Partition
 from windlass.sites.profile import Override, Patch, SiteEnvironment
-from windlass.supervise.builds.recipe import Recipe
+from windlass.supervise.builds.recipe import EnvironmentRecipe
 
 LOCK = """
 version = 1
@@ -57,13 +57,13 @@ def key(
 
 def test_a_recipe_travels_as_json() -> None:
     recipe = make_recipe(PIN, FILES, SITE, "aarch64")
-    assert Recipe.from_json(recipe.to_json(), "x") == recipe
+    assert EnvironmentRecipe.from_json(recipe.to_json(), "x") == recipe
     assert recipe.project == "/shared/runs/r/code"
     assert recipe.patches[0].module == "windlass_patch_arch_flags"
     with pytest.raises(PreconditionError, match="x has schema 9, this builder reads 1"):
-        Recipe.from_json(recipe.to_json().replace(b'"schema": 1', b'"schema": 9'), "x")
+        EnvironmentRecipe.from_json(recipe.to_json().replace(b'"schema": 1', b'"schema": 9'), "x")
     with pytest.raises(PreconditionError, match="x is no recipe of an environment"):
-        Recipe.from_json(b'{"schema": 1}', "x")
+        EnvironmentRecipe.from_json(b'{"schema": 1}', "x")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from windlass.plan import Pins, RunPaths, Site, job_document, make_plan
 from windlass.plan.containers import container_argv
 from windlass.sites.profile import Containers
 from windlass.spec import Env, Experiment, Image, Task
-from windlass.supervise.job import Container
+from windlass.supervise.job import ContainerConfig
 
 CWD = PurePosixPath("/shared/runs/r/code")
 FOLDERS = (PurePosixPath("/shared/runs/r"), PurePosixPath("/data/gsm8k"))
@@ -143,7 +143,7 @@ def test_an_environment_beside_an_image_is_refused() -> None:
     assert "not-honoured" in [code for code, _ in refused(experiment)]
 
 
-def container_of(image: Image, *, in_image: bool = False, **settings: Any) -> Container:
+def container_of(image: Image, *, in_image: bool = False, **settings: Any) -> ContainerConfig:
     experiment = Experiment(name="x", env=Env(image=image), tasks={"main": Task(run="true", **settings)})
     pin = ImagePin(kind="named", name=str(image), has_own_code=in_image, network=image.network)
     plan = make_plan(experiment, Pins(image=pin), Site(name="podman", backend="docker"))

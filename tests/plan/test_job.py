@@ -9,7 +9,7 @@ import pytest
 from tests.plan.sample import FULL, plan_of
 from windlass.core.errors import InternalError, PreconditionError
 from windlass.plan import RunPaths, job_document
-from windlass.supervise.job import JobDocument, Lease, SecretUse
+from windlass.supervise.job import JobDocument, JobSecret, Lease
 
 PLACES = RunPaths(
     run="grpo-abcd1234",
@@ -66,7 +66,7 @@ def test_the_rest_of_the_document() -> None:
     assert document.env["VIRTUAL_ENV"] == "/env"
     assert document.lease == Lease(folder="/leases", gpus=4, cpus=3.0, memory_bytes=32 << 30)
     assert document.memory_bytes == 16 << 30
-    assert document.secrets == (SecretUse("HF_TOKEN"), SecretUse("WANDB_API_KEY", is_file=True))
+    assert document.secrets == (JobSecret("HF_TOKEN"), JobSecret("WANDB_API_KEY", is_file=True))
     assert document.delivery == "/vault/d"
     assert (document.time_s, document.per_job_s, document.failed) == (432000.0, 86400.0, 1)
     assert (document.checkpoint_every_s, document.checkpoint_pattern) == (1200.0, "step_*")

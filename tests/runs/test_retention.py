@@ -12,14 +12,18 @@ from windlass.runs import retention
 from windlass.runs.retention import choose, held_checkpoints, readers
 from windlass.runs.store import RunFolder
 from windlass.spec import Best, KeptCheckpoints
-from windlass.supervise.remote.checkpoint_files import Held, newest_whole
+from windlass.supervise.remote.checkpoint_files import CheckpointFiles, newest_intact
 
 
-def held(*steps: int) -> list[Held]:
-    return [Held(path=Path(f"/c/step-{step}"), step=step, at=float(step), is_committed=True) for step in steps]
+def held(*steps: int) -> list[CheckpointFiles]:
+    return [
+        CheckpointFiles(path=Path(f"/c/step-{step}"), step=step, at=float(step), is_committed=True) for step in steps
+    ]
 
 
-def kept(found: list[Held], rule: KeptCheckpoints, series: list[tuple[int, float, float]], **more: object) -> list[int]:
+def kept(
+    found: list[CheckpointFiles], rule: KeptCheckpoints, series: list[tuple[int, float, float]], **more: object
+) -> list[int]:
     return [each.held.step for each in choose(found, rule, series, **more) if each.is_kept]  # type: ignore[arg-type]
 
 
@@ -124,7 +128,7 @@ def test_the_newest_whole_one_is_not_the_torn_one(tmp_path: Path) -> None:
     checkpoint(run, "step-1", 1)
     torn = checkpoint(run, "step-2", 2)
     (torn / "w").write_text("other")
-    found = newest_whole(held_checkpoints(run, "train"))
+    found = newest_intact(held_checkpoints(run, "train"))
     assert found is not None
     assert found.step == 1
 
@@ -137,7 +141,7 @@ def test_without_reading_only_sizes_tell_a_torn_one(tmp_path: Path) -> None:
     torn = checkpoint(run, "step-3", 3)
     os.truncate(torn / "w", 0)
     held = held_checkpoints(run, "train")
-    assert [newest_whole(held, reads=reads) for reads in (False, True)] == [held[1], held[0]]
+    assert [newest_intact(held, reads=reads) for reads in (False, True)] == [held[1], held[0]]
 
 
 def test_readers_are_runs_whose_data_come_from_there(tmp_path: Path) -> None:

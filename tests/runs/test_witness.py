@@ -16,7 +16,7 @@ from windlass.record.verdict import VERDICT, read_verdict
 from windlass.runs.index import Index
 from windlass.runs.store import RunFolder
 from windlass.runs.witness import missing_records
-from windlass.supervise.gang.journal_view import JournalLedger
+from windlass.supervise.gang.journal_view import RunJournalView
 
 
 def finished(folder: Path, verdict: str = "succeeded", cause: str = "ok") -> RunFolder:
@@ -26,13 +26,13 @@ def finished(folder: Path, verdict: str = "succeeded", cause: str = "ok") -> Run
     (run.jobs / "train-1").mkdir()
     (run.logs / "1" / "train").mkdir(parents=True)
     script.job.close()
-    ledger = JournalLedger(run.journal, "train", 0, script.clock, on_record=lambda record: None)
-    ledger.append(events.TASK_ENDED, job=1, attempt=1, verdict=verdict, cause=cause, message="")
+    journal = RunJournalView(run.journal, "train", 0, script.clock, on_record=lambda record: None)
+    journal.append(events.TASK_ENDED, job=1, attempt=1, verdict=verdict, cause=cause, message="")
     if verdict == "succeeded":
         run.out("train").mkdir()
         made = commit_manifest(run.out("train"), is_beside=True)
-        ledger.append(events.OUTPUTS, attempt=1, num_files=0, bytes=0, digest=made.digest)
-    ledger.close()
+        journal.append(events.OUTPUTS, attempt=1, num_files=0, bytes=0, digest=made.digest)
+    journal.close()
     script.client.close()
     return run
 
@@ -134,9 +134,9 @@ def test_a_damaged_copy_is_no_verdict(tmp_path: Path) -> None:
 def test_a_verdict_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
     script = RunScript(home_in(tmp_path), "exp-abcdefgh").submit().start()
     script.close()
-    ledger = JournalLedger(script.run.journal, "train", 0, script.clock, on_record=lambda record: None)
-    ledger.append(events.TASK_ENDED, job=1, attempt=1, verdict="failed", cause="x", message="")
-    ledger.close()
+    journal = RunJournalView(script.run.journal, "train", 0, script.clock, on_record=lambda record: None)
+    journal.append(events.TASK_ENDED, job=1, attempt=1, verdict="failed", cause="x", message="")
+    journal.close()
     assert script.run.facts().state is State.FAILED
 
 

@@ -2,7 +2,7 @@
 
 The shipped `GangCore`, `ReplicaCore`, `Candidate`, `StallWatch`, `Gate`, `classify`, `decide`, `reconcile`, `fold` and
 journal frames run in virtual time among virtual nodes, disks, networks, processes, schedulers and clients. At virtual
-Slurm sites, a third of all seeds, so do `Links`, `SlurmScheduler`, `Deadlines`, `WardenCore` and `PulseWatch`.
+Slurm sites, a third of all seeds, so do `LinkManager`, `SlurmScheduler`, `Deadlines`, `FencingAgentCore` and `HeartbeatWatch`.
 """
 
 from __future__ import annotations

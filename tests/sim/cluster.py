@@ -14,7 +14,7 @@ from tests.sim.node import Node
 from tests.sim.process import ProcessTable
 from tests.sim.world import World
 from windlass.core.dataclass import dataclass
-from windlass.supervise.fencing.fence import pulse_path
+from windlass.supervise.fencing.fence import heartbeat_path
 from windlass.supervise.gang.election import Claims, Leadership
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Cluster:
     Attributes:
         claims: leadership files by job folder.
         guards: the guard that holds the lock for life of a job's replica, by (folder of the start of the job, rank).
-        pulses: contents of pulse files, by job folder and path.
+        heartbeats: contents of heartbeat files, by job folder and path.
     """
 
     world: World
@@ -41,7 +41,7 @@ class Cluster:
     monitor: Monitor
     claims: dict[str, list[Leadership]] = field(default_factory=dict)
     guards: dict[tuple[str, int], VirtualGuard] = field(default_factory=dict)
-    pulses: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    heartbeats: dict[str, dict[str, bytes]] = field(default_factory=dict)
     is_site: bool = False
 
     def is_gone(self, folder: str, rank: int) -> bool:
@@ -57,16 +57,16 @@ class Cluster:
         return Claims(own, claims[0] if claims else None, bool(incarnation and later))
 
     def beat(self, folder: str, incarnation: str, rank: int) -> None:
-        """A replica's pulse reaches the server."""
-        path = str(pulse_path(Path(folder) / incarnation, rank))
-        self.pulses.setdefault(folder, {})[path] = f"{self.world.now:.6f}".encode()
+        """A replica's heartbeat reaches the server."""
+        path = str(heartbeat_path(Path(folder) / incarnation, rank))
+        self.heartbeats.setdefault(folder, {})[path] = f"{self.world.now:.6f}".encode()
 
-    def read_pulses(self, folder: Path, own_incarnation: str) -> Mapping[str, bytes]:
-        """As `fence.read_pulses`."""
+    def read_heartbeats(self, folder: Path, own_incarnation: str) -> Mapping[str, bytes]:
+        """As `fence.read_heartbeats`."""
         own = str(folder / own_incarnation) + "/"
-        jobs = [str(folder), *self._other_jobs(str(folder), self.pulses)]
-        pulses = [item for job in jobs for item in self.pulses.get(job, {}).items()]
-        return {path: beat for path, beat in pulses if not path.startswith(own)}
+        jobs = [str(folder), *self._other_jobs(str(folder), self.heartbeats)]
+        heartbeats = [item for job in jobs for item in self.heartbeats.get(job, {}).items()]
+        return {path: beat for path, beat in heartbeats if not path.startswith(own)}
 
     def _other_jobs(self, folder: str, known: Iterable[str]) -> list[str]:
         """As `election.other_jobs`, of the folders that have something."""

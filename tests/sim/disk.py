@@ -15,7 +15,7 @@ from windlass.record import frames
 from windlass.record.frames import Record
 from windlass.record.state import RunFacts, Task
 
-__all__ = ["Crash", "Disk", "Fate", "LockedError", "VirtualLedger", "VirtualWriter"]
+__all__ = ["Crash", "Disk", "Fate", "LockedError", "VirtualJournalView", "VirtualWriter"]
 
 
 class Crash(BaseException):
@@ -200,8 +200,8 @@ class Reader:
         return found
 
 
-class VirtualLedger:
-    """The ledger of `supervise.ledger` over the virtual disk."""
+class VirtualJournalView:
+    """The ledger of `supervise.journal` over the virtual disk."""
 
     def __init__(
         self, disk: Disk, task: str, writer: str, clock: Clock, holder: object, on_record: Callable[[Record], None]

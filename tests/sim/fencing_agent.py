@@ -1,4 +1,4 @@
-"""A virtual warden with its beater: the shell of `supervise.warden` in virtual time, around the shipped `WardenCore`.
+"""Virtual fencing agent and heartbeat process: `fencing.agent` in virtual time, around `FencingAgentCore`.
 
 It is a process of its own: it goes on while its supervisor hangs in the file system.
 """
@@ -7,39 +7,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windlass.supervise.fencing.fence import Action, Ruling, WardenCore
+from windlass.supervise.fencing.fence import Action, FenceDecision, FencingAgentCore
 
 if TYPE_CHECKING:
     from tests.sim.guard import VirtualGuard
     from tests.sim.process import VirtualProcess
 
-__all__ = ["VirtualWarden"]
+__all__ = ["VirtualFencingAgent"]
 
 
-class VirtualWarden:
+class VirtualFencingAgent:
     """Stops, continues and kills the user's processes of one replica of one start of a job."""
 
-    def __init__(self, guard: VirtualGuard, ruling: Ruling | None = None) -> None:
+    def __init__(self, guard: VirtualGuard, decision: FenceDecision | None = None) -> None:
         self._guard, self._world, self._clock = guard, guard.cluster.world, guard.node.clock
         self._fencing = guard.job.document.fencing
         self.is_alive = True
         now = self._clock.monotonic()
-        self._core = WardenCore(self._fencing, ruling or Ruling(renewed_at=now))
+        self._core = FencingAgentCore(self._fencing, decision or FenceDecision(renewed_at=now))
         self._beat_at = self._world.now
         self._turn_began = -1.0
         self._is_written = False
 
     @property
-    def ruling(self) -> Ruling:
-        """What stands in the page of memory that guard, supervisor and warden share."""
-        return self._core.ruling
+    def decision(self) -> FenceDecision:
+        """What stands in the page of memory that guard, supervisor and fencing agent share."""
+        return self._core.decision
 
     def start(self) -> None:
         """Watch, until killed or not needed."""
         self._loop()
 
     def kill(self) -> None:
-        """SIGKILL, or the end of the replica; the beater dies with it."""
+        """SIGKILL, or the end of the replica; the heartbeat process dies with it."""
         self.is_alive = False
 
     def _loop(self) -> None:
@@ -52,7 +52,7 @@ class VirtualWarden:
         due_s = min(at - self._world.now, self._core.next_at(now) - now)
         self._world.at(max(0.01, due_s + 0.001), self._loop)
 
-    # --- the beater --------------------------------------------------------------------------------------------------
+    # --- the heartbeat process --------------------------------------------------------------------------------------------------
 
     def _beat(self, now: float) -> None:
         """Begin a turn when one is due, and end it unless the file system hangs."""
@@ -79,10 +79,10 @@ class VirtualWarden:
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
-            wards = self._wards()
-            if action is Action.KILL and wards:
+            processes = self._user_processes()
+            if action is Action.KILL and processes:
                 self._core.killed(self._clock.monotonic())
-            for process in wards:
+            for process in processes:
                 if action is Action.STOP:
                     process.stop()
                 elif action is Action.CONTINUE:
@@ -90,5 +90,5 @@ class VirtualWarden:
                 else:
                     process.kill()
 
-    def _wards(self) -> list[VirtualProcess]:
+    def _user_processes(self) -> list[VirtualProcess]:
         return [process for process in self._guard.children if process.is_alive]

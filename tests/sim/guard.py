@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tests.sim.cluster import Cluster
 from tests.sim.disk import Crash, LockedError
-from tests.sim.fencing_agent import VirtualWarden
+from tests.sim.fencing_agent import VirtualFencingAgent
 from tests.sim.node import Node
 from tests.sim.process import VirtualProcess
 from tests.sim.supervisor import VirtualSupervisor
-from windlass.supervise.fencing.fence import Ruling
+from windlass.supervise.fencing.fence import FenceDecision
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class VirtualGuard:
         self.is_alive = True
         self.supervisor: VirtualSupervisor | None = None
         self.children: list[VirtualProcess] = []
-        self.warden = VirtualWarden(self) if job.document.fencing.renew_s else None
+        self.fencing_agent = VirtualFencingAgent(self) if job.document.fencing.renew_s else None
         self._on_end = on_end
         self._notices: list[str] = []
 
@@ -67,8 +67,8 @@ class VirtualGuard:
 
     def kill_all(self) -> None:
         """SIGKILL to everything of this replica on its node, as a scheduler or the loss of power does it."""
-        if self.warden is not None:
-            self.warden.kill()
+        if self.fencing_agent is not None:
+            self.fencing_agent.kill()
         for process in self.children:
             process.kill()
         self.is_alive = False
@@ -83,23 +83,23 @@ class VirtualGuard:
         if self.supervisor is not None:
             self.supervisor.notify(reason)
 
-    def ruling(self) -> Ruling:
-        """What the warden last said; that all is well where there is none."""
-        return self.warden.ruling if self.warden is not None else Ruling()
+    def decision(self) -> FenceDecision:
+        """What the fencing agent last said; that all is well where there is none."""
+        return self.fencing_agent.decision if self.fencing_agent is not None else FenceDecision()
 
-    def restart_warden(self) -> None:
-        """The warden was killed; the next goes on from its ruling."""
-        if self.warden is None or not self.holds_lock:
+    def restart_fencing_agent(self) -> None:
+        """The fencing agent was killed; the next goes on from its ruling."""
+        if self.fencing_agent is None or not self.holds_lock:
             return
-        self.warden.kill()
-        self.warden = VirtualWarden(self, self.warden.ruling)
-        self.cluster.world.at(self.cluster.world.uniform(0.01, 1.0), self.warden.start)
+        self.fencing_agent.kill()
+        self.fencing_agent = VirtualFencingAgent(self, self.fencing_agent.decision)
+        self.cluster.world.at(self.cluster.world.uniform(0.01, 1.0), self.fencing_agent.start)
 
     def _look_for_the_end(self, code: int) -> None:
         if self.holds_lock:
             return
-        if self.warden is not None and self.warden.is_alive:  # it ends what nobody watches any more
-            self.warden.kill()
+        if self.fencing_agent is not None and self.fencing_agent.is_alive:  # it ends what nobody watches any more
+            self.fencing_agent.kill()
             for process in self.children:
                 process.kill()
         if self._on_end is not None:
@@ -108,8 +108,8 @@ class VirtualGuard:
 
     def begin(self) -> None:
         """The guard's first moment."""
-        if self.warden is not None:
-            self.warden.start()
+        if self.fencing_agent is not None:
+            self.fencing_agent.start()
         self.start()
 
     def start(self) -> None:

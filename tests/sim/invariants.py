@@ -194,7 +194,7 @@ class Monitor:
         replica = attempt.replicas.get(record.data["rank"]) if attempt else None
         is_late = self._is_late(
             record
-        )  # it hung while another start began that attempt; its process is held by its warden
+        )  # it hung while another start began that attempt; its process is held by its fencing agent
         if replica is not None and replica.is_starting and not is_late:
             self._fail(f"{record.writer} starts attempt {record.data['attempt']} a second time")
 

@@ -1,4 +1,4 @@
-"""A virtual leader: the shell of `supervise.leader` in virtual time, around the shipped `GangCore` and `Gate`."""
+"""A virtual leader: the shell of `supervise.leader` in virtual time, around the shipped `GangCore` and `StartGate`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tests.sim.network import Connection
 from tests.sim.site.job import SiteJob
-from windlass.supervise.chain.links import Links
+from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.gang import core
 from windlass.supervise.gang.election import Leadership
-from windlass.supervise.gang.gate import Gate
-from windlass.supervise.gang.messages import Order, Status
+from windlass.supervise.gang.gate import StartGate
+from windlass.supervise.gang.messages import Order, ReplicaStatus
 
 if TYPE_CHECKING:
     from tests.sim.supervisor import VirtualSupervisor
@@ -25,14 +25,14 @@ class VirtualLeader:
     def __init__(self, supervisor: VirtualSupervisor, epoch: int) -> None:
         self.epoch = epoch
         self._supervisor = supervisor
-        self._cluster, self._clock, self._ledger = supervisor.cluster, supervisor.clock, supervisor.ledger
+        self._cluster, self._clock, self._journal = supervisor.cluster, supervisor.clock, supervisor.journal
         self._connections: list[Connection] = []
         job = supervisor.job
-        self._gate = Gate(job.document, Path(job.folder), "")
+        self._gate = StartGate(job.document, Path(job.folder), "")
         self._links = _links(supervisor)
         task = job.task
         self.core = core.GangCore(
-            core.Gang(
+            core.GangConfig(
                 job=job.number,
                 num_replicas=task.num_replicas,
                 budgets=task.budgets,
@@ -44,7 +44,7 @@ class VirtualLeader:
                 **self._links.of_gang() if self._links is not None else {},
             ),
             epoch=epoch,
-            ledger=self._ledger,
+            journal=self._journal,
             now=self._clock.monotonic(),
             wall=self._clock.now(),
         )
@@ -68,7 +68,7 @@ class VirtualLeader:
         self._supervisor.run(self.core.start(self._clock.monotonic()))
         self.tick()
 
-    def on_status(self, status: Status) -> None:
+    def on_status(self, status: ReplicaStatus) -> None:
         """A replica's state."""
         if status.notice and self._links is not None:
             status = self._links.explain(status, self._clock.monotonic())
@@ -104,22 +104,22 @@ class VirtualLeader:
         self._supervisor.run(self.core.on_tick(now))
 
     def _look_for_the_gone(self, now: float) -> None:
-        for rank in self.core.roster.absent:
+        for rank in self.core.membership.absent:
             if self._cluster.is_gone(self._supervisor.job.folder, rank):
-                self.core.roster.on_gone(rank, now)
+                self.core.membership.on_gone(rank, now)
 
     def _look_at_gate(self, now: float) -> None:
-        self._ledger.poll()
-        if self.core.predecessor and self._links is not None:
-            gone = self._links.look_at_predecessor(self.core.predecessor, now)
+        self._journal.poll()
+        if self.core.open_attempt and self._links is not None:
+            gone = self._links.check_open_attempt(self.core.open_attempt, now)
             if gone is not None:
-                self._supervisor.run(self.core.on_predecessor_gone(*gone, now))
+                self._supervisor.run(self.core.on_open_attempt_over(*gone, now))
             return
-        failed = self._gate.failed_upstream(self._ledger.facts)
+        failed = self._gate.failed_upstream(self._journal.facts)
         if failed:
             self._supervisor.run(self.core.on_upstream_failed(failed, now))
             return
-        reason = self._gate.reason(self._ledger.facts)
+        reason = self._gate.reason(self._journal.facts)
         if not reason and self._links is not None:
             self._links.queue_next(now)
         self._supervisor.run(self.core.on_gate(reason, now))
@@ -146,16 +146,16 @@ class VirtualLeader:
         supervisor.job.start_replica(rank)
 
 
-def _links(supervisor: VirtualSupervisor) -> Links | None:
-    """The shipped `Links` over the virtual scheduler; None for a job that is no link."""
+def _links(supervisor: VirtualSupervisor) -> LinkManager | None:
+    """The shipped `LinkManager` over the virtual scheduler; None for a job that is no link."""
     incarnation, job = supervisor.incarnation, supervisor.job
     if not isinstance(job, SiteJob):
         return None
-    return Links(
+    return LinkManager(
         job.document,
         Path(job.folder),
         incarnation,
-        supervisor.ledger,  # type: ignore[arg-type]  # a ledger like the shipped one, over the virtual disk
+        supervisor.journal,  # type: ignore[arg-type]  # a journal view like the shipped one, over the virtual disk
         scheduler=job.scheduler_for(supervisor.node, incarnation),
-        read=supervisor.cluster.read_pulses,
+        read=supervisor.cluster.read_heartbeats,
     )

@@ -194,9 +194,11 @@ def _early_barrier() -> list[Change]:
 
     def gather(self: GangCore, now: float) -> list[Command]:
         number = self.order.attempt
-        ready = [s for s in self.roster.statuses.values() if s.attempt == number and s.phase is Phase.READY]
-        is_enough = len(ready) >= max(1, self._gang.num_replicas - 1) and 0 in self.roster.statuses
-        return self._start_attempt(number, now) if is_enough and not self.roster.ended(number) else _GATHER(self, now)
+        ready = [s for s in self.membership.statuses.values() if s.attempt == number and s.phase is Phase.READY]
+        is_enough = len(ready) >= max(1, self._gang.num_replicas - 1) and 0 in self.membership.statuses
+        return (
+            self._start_attempt(number, now) if is_enough and not self.membership.ended(number) else _GATHER(self, now)
+        )
 
     return [(GangCore, "_gather", gather)]
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from tests.sim.node import Node
 from tests.sim.world import World
-from windlass.supervise.gang.messages import Order, Status
+from windlass.supervise.gang.messages import Order, ReplicaStatus
 
 __all__ = ["Connection", "Network", "Peer"]
 
@@ -23,7 +23,7 @@ class Peer(Protocol):
     def receive_order(self, connection: Connection, order: Order) -> None:
         """An order arrived."""
 
-    def receive_status(self, connection: Connection, status: Status) -> None:
+    def receive_status(self, connection: Connection, status: ReplicaStatus) -> None:
         """A status arrived."""
 
     def lose_connection(self, connection: Connection) -> None:
@@ -64,7 +64,7 @@ class Network:
         self._connections = [other for other in self._connections if other.is_open] + [connection]
         return connection
 
-    def send_status(self, connection: Connection, status: Status, after_s: float = 0.0) -> None:
+    def send_status(self, connection: Connection, status: ReplicaStatus, after_s: float = 0.0) -> None:
         """Replica to leader.
 
         Args:
@@ -119,7 +119,7 @@ class Network:
         connection.arrives_at = max(world.now + delay, connection.arrives_at)
         return [connection.arrives_at - world.now]
 
-    def _deliver_status(self, connection: Connection, status: Status) -> None:
+    def _deliver_status(self, connection: Connection, status: ReplicaStatus) -> None:
         if connection.is_open:
             connection.leader.receive_status(connection, status)
 

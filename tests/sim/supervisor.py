@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.sim.disk import Crash, VirtualLedger
+from tests.sim.disk import Crash, VirtualJournalView
 from tests.sim.leader import VirtualLeader
 from tests.sim.network import Connection
 from tests.sim.process import VirtualProcess
@@ -18,7 +18,7 @@ from windlass.record.causes import Cause
 from windlass.record.frames import Record
 from windlass.record.state import End
 from windlass.supervise.gang import election, messages
-from windlass.supervise.gang.messages import Command, Order, Phase, Status, Step
+from windlass.supervise.gang.messages import Command, Order, Phase, ReplicaStatus, Step
 from windlass.supervise.replica import core
 from windlass.supervise.replica.classify import Evidence, classify
 from windlass.supervise.replica.command_queue import CommandQueue
@@ -58,18 +58,18 @@ class VirtualSupervisor:
         self._busy_until = 0.0
         task, name = self.job.task.name, self.incarnation.name
         self._watch = StallWatch(
-            task, self.rank, _SITE_STALL_FLOOR_S if name else _STALL_FLOOR_S, guard.ruling().lost_s
+            task, self.rank, _SITE_STALL_FLOOR_S if name else _STALL_FLOOR_S, guard.decision().lost_s
         )
         writer = f"{task}.{self.rank}.{name}" if name else f"{task}.{self.rank}"
-        self.ledger = VirtualLedger(self.cluster.disk, task, writer, self.clock, self, self._on_record)
-        self.ledger.writer.node = self.node if name else None
+        self.journal = VirtualJournalView(self.cluster.disk, task, writer, self.clock, self, self._on_record)
+        self.journal.writer.node = self.node if name else None
         self._core = core.ReplicaCore(
             self.rank,
             job=self.job.number,
             host=self.node.name,
             address=self.node.address,
             grace_s=self.job.task.grace_s,
-            ledger=self.ledger,
+            journal=self.journal,
             incarnation=name,
         )
         self._candidate = election.Candidate(self.rank, self.clock.monotonic())
@@ -108,7 +108,7 @@ class VirtualSupervisor:
         self.world.log(
             "%s.%d: supervisor %s", self.job.task.name, self.rank, "crashes" if code is None else f"leaves with {code}"
         )
-        self.ledger.close()
+        self.journal.close()
         if code is None:
             self.cluster.network.close(self)
         else:  # what it said last is still delivered
@@ -128,7 +128,7 @@ class VirtualSupervisor:
     @property
     def lag_s(self) -> float:
         """How long it still hangs in a write, before anything that follows is done."""
-        return self.ledger.writer.delay_s if self.ledger.writer.is_hanging else 0.0
+        return self.journal.writer.delay_s if self.journal.writer.is_hanging else 0.0
 
     def _loop(self) -> None:
         if not self.is_alive:
@@ -154,7 +154,7 @@ class VirtualSupervisor:
 
     def _after_event(self) -> None:
         """What costs time and what ends, once an event is handled."""
-        delay_s, self.ledger.writer.delay_s = self.ledger.writer.delay_s, 0.0
+        delay_s, self.journal.writer.delay_s = self.journal.writer.delay_s, 0.0
         if delay_s:
             self.world.log("%s.%d: the disk takes %.1f s", self.job.task.name, self.rank, delay_s)
             self._busy_until = self.world.now + delay_s
@@ -231,7 +231,7 @@ class VirtualSupervisor:
         """An order from the network."""
         self.enter(self._on_order, order)
 
-    def receive_status(self, connection: Connection, status: Status) -> None:
+    def receive_status(self, connection: Connection, status: ReplicaStatus) -> None:
         """A status from the network; without a leader here it is lost."""
         if self.leader is not None:
             self.enter(self._on_status, status)
@@ -243,7 +243,7 @@ class VirtualSupervisor:
         elif connection.leader is self:
             self.enter(self._on_lost, connection)
 
-    def _on_status(self, status: Status) -> None:
+    def _on_status(self, status: ReplicaStatus) -> None:
         if self.leader is not None:
             self.leader.on_status(status)
 
@@ -259,13 +259,13 @@ class VirtualSupervisor:
     def _restore(self) -> None:
         attempt = self._core.restore()
         if attempt:
-            self._watch.learn(self.ledger.history, self.clock.monotonic(), self._core.attempt)
-            recorded = self.ledger.task().attempts[attempt].replicas[self.rank].process
+            self._watch.learn(self.journal.history, self.clock.monotonic(), self._core.attempt)
+            recorded = self.journal.task().attempts[attempt].replicas[self.rank].process
             self._adopt(recorded)
-        if self.ledger.task().attempts and not self._is_adopted():
+        if self.journal.task().attempts and not self._is_adopted():
             self._sweep_left_overs()
-        self.ledger.history.clear()
-        self._has_been_led = bool(self.incarnation.name) and bool(self.ledger.task().attempts)
+        self.journal.history.clear()
+        self._has_been_led = bool(self.incarnation.name) and bool(self.journal.task().attempts)
 
     def _adopt(self, identity: str) -> None:
         self.process = self.cluster.processes.find(identity)
@@ -295,7 +295,7 @@ class VirtualSupervisor:
         return self._core.phase is Phase.STARTED
 
     def _stall(self, now: float) -> End | None:
-        message = self._watch.verdict(now, self.guard.ruling(), self.ledger.poll, is_stopped=lambda: False)
+        message = self._watch.verdict(now, self.guard.decision(), self.journal.poll, is_stopped=lambda: False)
         if not message:
             return None
         return End(str(Cause.STALLED), rank=self.rank, host=self.node.name, message=message, at=self.clock.now())
@@ -348,7 +348,7 @@ class VirtualSupervisor:
         else:
             action()
 
-    def _send_status(self, status: Status) -> None:
+    def _send_status(self, status: ReplicaStatus) -> None:
         if status.phase is Phase.READY:
             self.cluster.monitor.on_ready(self.job, status.attempt, self.rank)
         if self.leader is not None:
@@ -379,9 +379,9 @@ class VirtualSupervisor:
 
     def _open_gate(self) -> None:
         assert self.process is not None
-        if self.ledger.writer.delay_s:
-            self.world.at(self.ledger.writer.delay_s, self.enter, self._open_gate_of, self.process)
-            self.ledger.writer.delay_s = max(0.0, self.ledger.writer.delay_s - 0.001)
+        if self.journal.writer.delay_s:
+            self.world.at(self.journal.writer.delay_s, self.enter, self._open_gate_of, self.process)
+            self.journal.writer.delay_s = max(0.0, self.journal.writer.delay_s - 0.001)
         else:
             self._open_gate_of(self.process)
 
@@ -401,12 +401,12 @@ class VirtualSupervisor:
             self.process.kill()
             assert self.process.code is not None
             code = self.process.code if self.process in self.guard.children else -9
-        self.ledger.poll()
+        self.journal.poll()
         order = self._core.order
         is_stopped = order.step is Step.STOP and order.attempt == self._core.attempt
         evidence = Evidence(
             stop_cause=order.cause if is_stopped else "",
-            finish=self.ledger.facts.finishes.get((self.job.task.name, self._core.attempt, self.rank)),
+            finish=self.journal.facts.finishes.get((self.job.task.name, self._core.attempt, self.rank)),
         )
         fenced = self._why_fenced() if code == -9 and not evidence.stop_cause else ""
         end = classify(code, evidence, rank=self.rank, host=self.node.name, at=self.clock.now())
@@ -419,4 +419,4 @@ class VirtualSupervisor:
         if self.process is None:
             return ""
         boot_s = self.clock.monotonic() - self.world.now
-        return self.guard.ruling().why_killed(self.process.started_at + boot_s)
+        return self.guard.decision().why_killed(self.process.started_at + boot_s)

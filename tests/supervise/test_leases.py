@@ -8,9 +8,9 @@ import pytest
 
 from windlass.core.process import identify
 from windlass.supervise.job import Lease
-from windlass.supervise.leases import Machine, acquire, release
+from windlass.supervise.leases import LeasableResources, acquire, release
 
-MACHINE = Machine(("0", "1"), 8.0, 1 << 30)
+MACHINE = LeasableResources(("0", "1"), 8.0, 1 << 30)
 DEAD = "1:1:gone"
 
 

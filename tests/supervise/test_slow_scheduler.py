@@ -18,7 +18,7 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import RunFacts, fold
 from windlass.supervise.archive import ensure_archive
-from windlass.supervise.job import Chain, JobDocument, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
 
 FLOOD = "import time; time.sleep({pause_s}); print(('y' * 99 + '\\n') * 5000, end='', flush=True); time.sleep(600)"
 SQUEUE = (
@@ -49,7 +49,7 @@ class Scene:
             out=str(folder / "out"),
             checkpoints=str(folder / "checkpoints"),
             grace_s=1.0,
-            chain=Chain(
+            chain=ChainConfig(
                 scheduler="slurm", mode="successor", num_links=5, bin=str(self.programs), submit=("sbatch", "${link}")
             ),
         )

@@ -11,7 +11,7 @@ from windlass.core.clock import SystemClock
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import State, Task, fold
-from windlass.supervise.job import Chain, JobDocument, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
 from windlass.supervise.slurm.setup_failure import end_link
 
 ENVIRONMENT = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "0"}
@@ -34,7 +34,7 @@ class Run:
             replicas=(ReplicaCommand(("true",)),),
             cwd="/",
             failed=failed,
-            chain=Chain(mode="successor", num_links=num_links, can_submit=False),
+            chain=ChainConfig(mode="successor", num_links=num_links, can_submit=False),
         )
         (self.job / "job.json").write_text(json.dumps(document.to_data()))
         tasks = {"train": {"after": [], "replicas": 1, "interrupted": 50, "failed": failed}}

@@ -137,10 +137,10 @@ class Link:
     def user(self) -> ProcessId:
         return ProcessId.parse(self.facts().task("main").attempts[1].replicas[0].process)
 
-    def beater(self) -> int:
+    def heartbeat(self) -> int:
         assert self._guard is not None
         names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in descendants(self._guard.pid)}
-        return next(pid for pid, name in names.items() if name == "windlass-beater\n")
+        return next(pid for pid, name in names.items() if name == "windlass-beat\n")
 
     def close(self) -> None:
         self.disk.thaw()
@@ -203,14 +203,14 @@ def test_a_stall_stops_the_code_and_its_end_lets_it_go_on(link: Link) -> None:
     assert link.log().split() == [str(number) for number in range(link.num_dots())]
 
 
-def test_what_the_warden_stopped_is_not_called_stalled(link: Link) -> None:
-    """Here only the beater is held up: its supervisor sees the stopped code all the time."""
+def test_what_the_fencing_agent_stopped_is_not_called_stalled(link: Link) -> None:
+    """Here only the heartbeat process is held up: its supervisor sees the stopped code all the time."""
     link.start(Fencing(renew_s=0.2, stop_s=1.0, kill_s=60.0, quiet_s=1.5))
-    beater = link.beater()
-    os.kill(beater, signal.SIGSTOP)
+    heartbeat = link.heartbeat()
+    os.kill(heartbeat, signal.SIGSTOP)
     until(link.is_still, "the code is stopped")
     time.sleep(7.0)  # longer than the watchdog lets a stopped process be
-    os.kill(beater, signal.SIGCONT)
+    os.kill(heartbeat, signal.SIGCONT)
     link.goes_on()
     assert link.leave(has_enough=True) == 0
     assert [end.cause for end in link.ends()] == ["ok"]
@@ -250,6 +250,6 @@ def test_what_was_superseded_in_a_stall_never_goes_on(link: Link) -> None:
     link.disk.thaw()
     until(lambda: not is_alive(user), "the code is killed")
     assert successor.wait() == 0
-    assert link.num_dots() - before < 100, "at most one turn between the pulse and the claim"
+    assert link.num_dots() - before < 100, "at most one turn between the heartbeat and the claim"
     link.leave()
     assert [end.cause for end in link.ends()] == ["node-lost"]

@@ -142,9 +142,9 @@ def _files() -> Iterator[Check]:
 
 def _gpus() -> Iterator[Check]:
     from windlass.pin import host_facts  # lazy: beside the check that needs it
-    from windlass.supervise.leases import machine
+    from windlass.supervise.leases import local_resources
 
-    found, leased = host_facts()["gpus"], machine().gpus
+    found, leased = host_facts()["gpus"], local_resources().gpus
     gpus = [gpu for gpu in found if isinstance(gpu, dict)] if isinstance(found, list) else []
     errors = [str(gpu["error"]) for gpu in gpus if "error" in gpu]
     if errors:

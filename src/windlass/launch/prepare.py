@@ -17,7 +17,7 @@ from windlass.pin import NO_CODE, NO_ENVIRONMENT, CodePin, DataPin, DataPlaces, 
 from windlass.pin.image import NO_IMAGE, ImagePin
 from windlass.plan import MachineResources, Pins, Plan, Site, choose_site, make_plan, split_place
 from windlass.runs.home import Home
-from windlass.supervise.leases import machine
+from windlass.supervise.leases import local_resources
 
 if TYPE_CHECKING:
     from windlass.launch.preview import Preview
@@ -194,7 +194,7 @@ def find_place(name: str, home: Home) -> Site:
 
         site, partition = split_place(name)
         return replace(Site.of(find_site(site, home.path)), partition=partition)
-    present = machine()
+    present = local_resources()
     return Site(
         name=name,
         backend=_MACHINE_PLACES[name],

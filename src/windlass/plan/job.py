@@ -15,7 +15,7 @@ from windlass.plan.plan import Plan, TaskPlan
 from windlass.plan.site import Site
 from windlass.plan.tokens.resolve import fill_tokens
 from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, parse_tokens
-from windlass.supervise.job import Container, Fencing, JobDocument, Lease, ReplicaCommand
+from windlass.supervise.job import ContainerConfig, Fencing, JobDocument, Lease, ReplicaCommand
 
 __all__ = ["RunPaths", "fencing_for", "job_document"]
 
@@ -190,10 +190,10 @@ def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
     )
 
 
-def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> Container:
+def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> ContainerConfig:
     """What the container of a replica is made with, where the engine of this machine runs it."""
     if plan.site.backend != "docker":
-        return Container()
+        return ContainerConfig()
     name = built_name(task.name)
     own = [places.out(task.name), places.checkpoints(task.name), places.run_dir / "journal"]
     own += [_out(task, places).parent] if name else []
@@ -204,7 +204,7 @@ def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
     data = [path for key, path in places.data.items() if key not in builds or any(str(path) in word for word in words)]
     shown = [places.run_dir / "out", places.run_dir / "checkpoints", *data, *places.path, *places.python_path]
     shown += [] if plan.pins.image.has_own_code else [code]
-    return Container(
+    return ContainerConfig(
         engine=plan.site.name,
         variables=places.engine,
         image=places.image or plan.image,

@@ -14,7 +14,7 @@ from windlass.plan.pins import built_name
 from windlass.plan.site import Site
 from windlass.plan.tokens.scope import scope_of
 from windlass.spec import Experiment, Task
-from windlass.supervise.job import BeakerAsk, Chain, Queue
+from windlass.supervise.job import BeakerRequest, ChainConfig, QueueRequest
 
 if TYPE_CHECKING:
     from windlass.plan.slurm.queue_target import QueueTarget
@@ -34,11 +34,11 @@ class PlacedTask:
 
     request: Request
     time_s: float | None = None
-    queue: Queue = Queue()
-    chain: Chain = Chain()
+    queue: QueueRequest = QueueRequest()
+    chain: ChainConfig = ChainConfig()
     bundles: tuple[str, ...] = ()
     node_cpus: int = 0
-    beaker: BeakerAsk = BeakerAsk()
+    beaker: BeakerRequest = BeakerRequest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from windlass.core.names import nearest
 from windlass.plan.codec import decode, encode
 from windlass.plan.pins import Pins, built_name
 from windlass.plan.site import Site
-from windlass.supervise.job import BeakerAsk, Chain, Queue, SecretUse
+from windlass.supervise.job import BeakerRequest, ChainConfig, JobSecret, QueueRequest
 
 __all__ = ["PLAN_SCHEMA", "Plan", "TaskPlan"]
 
@@ -62,7 +62,7 @@ class TaskPlan:
     memory_bytes: int = 0
     shared_memory_bytes: int = 0
     after: tuple[str, ...] = ()
-    secrets: tuple[SecretUse, ...] = ()
+    secrets: tuple[JobSecret, ...] = ()
     interrupted: int = 50
     failed: int = 0
     ready_timeout_s: float = 600.0
@@ -81,11 +81,11 @@ class TaskPlan:
     driver_unset: tuple[str, ...] = ()
     worker_env: Mapping[str, str] = field(default_factory=dict)
     worker_unset: tuple[str, ...] = ()
-    queue: Queue = Queue()
-    chain: Chain = Chain()
+    queue: QueueRequest = QueueRequest()
+    chain: ChainConfig = ChainConfig()
     bundles: tuple[str, ...] = ()
     node_cpus: int = 0
-    beaker: BeakerAsk = BeakerAsk()
+    beaker: BeakerRequest = BeakerRequest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from windlass.plan.tokens.variables import (
     windlass_variables,
 )
 from windlass.spec import Command, Experiment, Task
-from windlass.supervise.job import SecretUse
+from windlass.supervise.job import JobSecret
 
 __all__ = ["make_plan"]
 
@@ -229,7 +229,7 @@ def _task_plan(
         memory_bytes=request.memory_bytes,
         shared_memory_bytes=task.shared_memory or 0,
         after=tuple(task.after),
-        secrets=tuple(SecretUse(secret.name, secret.as_ == "file") for secret in experiment.env.secrets),
+        secrets=tuple(JobSecret(secret.name, secret.as_ == "file") for secret in experiment.env.secrets),
         interrupted=experiment.retry.interrupted,
         failed=experiment.retry.failed,
         ready_timeout_s=float(task.ready_timeout),

@@ -18,7 +18,7 @@ from windlass.core.json_text import read_json
 from windlass.runs.home import Home
 from windlass.runs.store import RunFolder, find, run_ids
 from windlass.spec import KeptCheckpoints, Retain
-from windlass.supervise.remote.checkpoint_files import Held, held_in
+from windlass.supervise.remote.checkpoint_files import CheckpointFiles, find_checkpoints
 
 __all__ = [
     "RetentionDecision",
@@ -38,7 +38,7 @@ _RECORD = "retention.json"
 class RetentionDecision:
     """What becomes of a checkpoint, and why."""
 
-    held: Held
+    held: CheckpointFiles
     is_kept: bool
     why: str
 
@@ -54,9 +54,9 @@ def rules_of(run: RunFolder) -> Retain:
     return config.from_data(Retain, stated, source=run.id) if isinstance(stated, dict) else Retain()
 
 
-def held_checkpoints(run: RunFolder, task: str) -> list[Held]:
+def held_checkpoints(run: RunFolder, task: str) -> list[CheckpointFiles]:
     """The checkpoints of a task on this disk, oldest first: those with a manifest, and those that fit its pattern."""
-    return held_in(run.checkpoints(task), pattern_of(run, task))
+    return find_checkpoints(run.checkpoints(task), pattern_of(run, task))
 
 
 def pattern_of(run: RunFolder, task: str) -> str:
@@ -69,7 +69,7 @@ def pattern_of(run: RunFolder, task: str) -> str:
 
 
 def choose(
-    held: Sequence[Held],
+    held: Sequence[CheckpointFiles],
     rule: KeptCheckpoints,
     series: Sequence[tuple[int, float, float]] = (),
     *,

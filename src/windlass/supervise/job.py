@@ -13,15 +13,15 @@ from windlass.core.json_text import read_json
 
 __all__ = [
     "SCHEMA",
-    "BeakerAsk",
-    "Chain",
-    "Container",
+    "BeakerRequest",
+    "ChainConfig",
+    "ContainerConfig",
     "Fencing",
     "JobDocument",
+    "JobSecret",
     "Lease",
-    "Queue",
+    "QueueRequest",
     "ReplicaCommand",
-    "SecretUse",
 ]
 
 SCHEMA = 1
@@ -40,7 +40,7 @@ class ReplicaCommand:
 
 
 @dataclass(frozen=True)
-class SecretUse:
+class JobSecret:
     """A secret the user's processes get: as a variable, or as the path of a 0600 file in that variable."""
 
     name: str
@@ -75,7 +75,7 @@ class Fencing:
 
 
 @dataclass(frozen=True)
-class Chain:
+class ChainConfig:
     """How the jobs of a task follow one another without a client.
 
     A job of a scheduler is a chain of links: link 1 is submitted by the client, each link queues the ones after it.
@@ -101,7 +101,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Container:
+class ContainerConfig:
     """What the container of a replica is made with; without an image user code runs on the machine itself.
 
     Attributes:
@@ -132,7 +132,7 @@ class Container:
 
 
 @dataclass(frozen=True)
-class Queue:
+class QueueRequest:
     """What a scheduler is asked for: one link of a job on one site; 0 and empty: nothing is said.
 
     Attributes:
@@ -182,7 +182,7 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class BeakerAsk:
+class BeakerRequest:
     """What Beaker is asked for beside what every job says; empty: nothing is said.
 
     Attributes:
@@ -276,7 +276,7 @@ class JobDocument:
     out: str = ""
     checkpoints: str = ""
     lease: Lease = field(default_factory=Lease)
-    secrets: tuple[SecretUse, ...] = ()
+    secrets: tuple[JobSecret, ...] = ()
     delivery: str = ""
     host_address: str = "127.0.0.1"
     interface: str = ""
@@ -284,17 +284,17 @@ class JobDocument:
     unset: tuple[str, ...] = ()
     num_heads: int = 0
     notice_s: float = 30.0
-    chain: Chain = field(default_factory=Chain)
-    queue: Queue = field(default_factory=Queue)
+    chain: ChainConfig = field(default_factory=ChainConfig)
+    queue: QueueRequest = field(default_factory=QueueRequest)
     fencing: Fencing = field(default_factory=Fencing)
     straggler: float = 2.0
     preflight: tuple[str, ...] = ()
     environment: str = ""
     build_lock: str = ""
     stage: str = ""
-    container: Container = field(default_factory=Container)
+    container: ContainerConfig = field(default_factory=ContainerConfig)
     builds: str = ""
-    beaker: BeakerAsk = field(default_factory=BeakerAsk)
+    beaker: BeakerRequest = field(default_factory=BeakerRequest)
     schema: int = SCHEMA
 
     @property
@@ -321,18 +321,18 @@ class JobDocument:
                     f"{path} has schema {data['schema']}, this supervisor reads {SCHEMA}", code="job-broken"
                 )
             data["replicas"] = tuple(ReplicaCommand(tuple(r["argv"]), r["env"]) for r in data["replicas"])
-            data["secrets"] = tuple(SecretUse(**use) for use in data["secrets"])
+            data["secrets"] = tuple(JobSecret(**use) for use in data["secrets"])
             data["lease"] = Lease(**data["lease"])
             data["fencing"] = Fencing(**data["fencing"])
-            data["chain"] = Chain(**{**data["chain"], "submit": tuple(data["chain"]["submit"])})
+            data["chain"] = ChainConfig(**{**data["chain"], "submit": tuple(data["chain"]["submit"])})
             lists = ("exclude", "nodelist", "options", "setup")
-            data["queue"] = Queue(**{**data["queue"], **{key: tuple(data["queue"][key]) for key in lists}})
+            data["queue"] = QueueRequest(**{**data["queue"], **{key: tuple(data["queue"][key]) for key in lists}})
             held = {"folders": (), "writable": (), **data.get("container", {})}  # jobs of earlier versions have none
             shown = {key: tuple(held[key]) for key in ("folders", "writable")}
-            data["container"] = Container(**{**held, **shown})
+            data["container"] = ContainerConfig(**{**held, **shown})
             asked = dict(data.get("beaker", {}))  # as above
             lists = ("groups", "clusters", "hostnames", "datasets")
-            data["beaker"] = BeakerAsk(**{**asked, **{key: tuple(asked.get(key, ())) for key in lists}})
+            data["beaker"] = BeakerRequest(**{**asked, **{key: tuple(asked.get(key, ())) for key in lists}})
             for key in ("path", "python_path", "after", "inherit", "preflight", "unset"):
                 data[key] = tuple(data[key])
             return cls(**data)

@@ -17,10 +17,10 @@ from windlass.core.json_text import read_json
 from windlass.core.process import ProcessId, identify, is_alive
 from windlass.supervise.job import Lease
 
-__all__ = ["Machine", "acquire", "holder_of_this_process", "machine", "release"]
+__all__ = ["LeasableResources", "acquire", "holder_of_this_process", "local_resources", "release"]
 
 
-class Machine:
+class LeasableResources:
     """What is there to lease: GPU ids, CPU count, memory.
 
     Args:
@@ -33,7 +33,7 @@ class Machine:
         self.memory_bytes = memory_bytes
 
 
-def machine() -> Machine:
+def local_resources() -> LeasableResources:
     """This machine; `WINDLASS_GPUS=0,1` states GPUs where the driver's device files do not tell."""
     stated = os.environ.get("WINDLASS_GPUS")
     if stated is not None:
@@ -43,10 +43,12 @@ def machine() -> Machine:
         gpus = tuple(str(number) for number in range(len(names)))
     cpus = float(len(os.sched_getaffinity(0)))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Machine(gpus, cpus, memory)
+    return LeasableResources(gpus, cpus, memory)
 
 
-def acquire(lease: Lease, job_folder: Path, holder: str, label: str, present: Machine) -> tuple[tuple[str, ...], str]:
+def acquire(
+    lease: Lease, job_folder: Path, holder: str, label: str, present: LeasableResources
+) -> tuple[tuple[str, ...], str]:
     """Take what `lease` asks for, or stay in line for it; asking again for the same job changes nothing.
 
     Args:
@@ -87,7 +89,7 @@ def release(lease: Lease, job_folder: Path) -> None:
         write_json(folder / "machine.json", entries, is_durable=False)
 
 
-def _give(mine: dict[str, Any], entries: list[dict[str, Any]], present: Machine) -> str:
+def _give(mine: dict[str, Any], entries: list[dict[str, Any]], present: LeasableResources) -> str:
     given = [entry for entry in entries if entry["given"] is not None]
     ahead = [entry for entry in entries[: entries.index(mine)] if entry["given"] is None]
     taken = {gpu for entry in given for gpu in entry["given"]}

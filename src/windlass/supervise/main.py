@@ -22,7 +22,7 @@ from windlass.supervise.gang.incarnation import LOCAL, Incarnation, enter_link
 from windlass.supervise.job import JobDocument
 
 if TYPE_CHECKING:
-    from windlass.supervise.fencing.agent import Post
+    from windlass.supervise.fencing.agent import FencingConfig
     from windlass.supervise.slurm.step_daemon import StepDaemons
 
 __all__ = ["main"]
@@ -121,22 +121,22 @@ def _launcher(command: str, rest: list[str]) -> int:
 def _guard(folder: Path, rank: int, incarnation: Incarnation, daemons: StepDaemons | None = None) -> int:
     """The guard of one replica; blocks until the replica is not needed any more."""
 
-    def supervise(held: object) -> int:
+    def supervise(context: object) -> int:
         from windlass.supervise.replica.supervisor import supervise as run  # lazy: the guard stays small
 
-        return run(folder, rank, held, incarnation, daemons)  # type: ignore[arg-type]
+        return run(folder, rank, context, incarnation, daemons)  # type: ignore[arg-type]
 
-    return guard(incarnation.folder(folder), rank, supervise, _post(folder, rank, incarnation.name))
+    return guard(incarnation.folder(folder), rank, supervise, _fencing_config(folder, rank, incarnation.name))
 
 
-def _post(folder: Path, rank: int, incarnation: str) -> Post | None:
-    """What a warden must know; None where the job asks for no fencing, or cannot be read (the supervisor says so)."""
+def _fencing_config(folder: Path, rank: int, incarnation: str) -> FencingConfig | None:
+    """What a fencing agent must know; None where the job asks for no fencing, or cannot be read (the supervisor says so)."""
     with contextlib.suppress(OSError, PreconditionError):
         job = JobDocument.read(folder / "job.json")
         if job.fencing.renew_s:
-            from windlass.supervise.fencing.agent import Post  # lazy: as the guard does
+            from windlass.supervise.fencing.agent import FencingConfig  # lazy: as the guard does
 
-            return Post(folder, rank, job.token, incarnation, job.fencing)
+            return FencingConfig(folder, rank, job.token, incarnation, job.fencing)
     return None
 
 
@@ -163,27 +163,27 @@ def _beaker(folder: Path) -> int:
     """This replica of a job of Beaker; one whose experiment is not that of the job leaves at once."""
     from windlass.supervise.beaker.replica import (
         hand_over_secrets,
-        leave_no_folder,
+        read_start,
+        remove_delivery_folder,
         restart_clean,
-        start_of,
     )  # lazy: Beaker's jobs alone
 
     try:
         if hand_over_secrets(folder, os.environ):
             restart_clean(folder, os.environ)
-        start = start_of(folder, os.environ)
+        start = read_start(folder, os.environ)
     except PreconditionError as error:
         sys.stderr.write(f"windlass: {error.message}\n  hint: {error.hint}\n")
         return _NOT_BEGUN
     if start is None:
         return 0
-    from windlass.supervise.logs.tee import Echo, run_below  # lazy: as above
+    from windlass.supervise.logs.tee import LogTee, run_watched  # lazy: as above
 
     rank, incarnation = start.rank, start.incarnation
     try:
-        return run_below(Echo(start.logs, start.task, rank), lambda: _guard(folder, rank, incarnation))
+        return run_watched(LogTee(start.logs, start.task, rank), lambda: _guard(folder, rank, incarnation))
     finally:
-        leave_no_folder(folder)
+        remove_delivery_folder(folder)
 
 
 def _is_staged(folder: Path) -> bool:

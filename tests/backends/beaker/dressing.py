@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.sites import Profile
 from windlass.sites.beaker import BeakerMount, BeakerPlace
-from windlass.supervise.job import BeakerAsk, Chain, Fencing, JobDocument
+from windlass.supervise.job import BeakerRequest, ChainConfig, Fencing, JobDocument
 from windlass.testing.beaker import FakeBeaker
 
 __all__ = ["dressed", "fake_profile"]
@@ -38,8 +38,8 @@ def dressed(document: JobDocument, folder: Path, bucket: str = "main", **changes
     }
     return dataclasses.replace(
         document,
-        beaker=BeakerAsk(**facts),
-        chain=Chain(scheduler="beaker", mode="requeue", num_links=20),
+        beaker=BeakerRequest(**facts),
+        chain=ChainConfig(scheduler="beaker", mode="requeue", num_links=20),
         fencing=Fencing(renew_s=0.5, stop_s=4.0, kill_s=20.0, quiet_s=5.0),
         host_address="",
         interface="lo",

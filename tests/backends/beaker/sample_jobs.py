@@ -7,7 +7,7 @@ from typing import Any
 
 from windlass.sites import Profile
 from windlass.sites.beaker import BeakerPlace
-from windlass.supervise.job import BeakerAsk, Chain, JobDocument, Queue, ReplicaCommand
+from windlass.supervise.job import BeakerRequest, ChainConfig, JobDocument, QueueRequest, ReplicaCommand
 
 __all__ = ["job", "plain_spec", "site"]
 
@@ -28,9 +28,9 @@ def job(*, num_replicas: int = 1, ask: dict[str, Any] | None = None, **changes: 
         run_dir="/weka/bucket/runs/demo-01234567",
         replicas=(ReplicaCommand(("true",)),) * num_replicas,
         cwd="/",
-        chain=Chain(scheduler="beaker", mode="requeue"),
-        queue=Queue(python="python3"),
-        beaker=BeakerAsk(**facts),
+        chain=ChainConfig(scheduler="beaker", mode="requeue"),
+        queue=QueueRequest(python="python3"),
+        beaker=BeakerRequest(**facts),
     )
     return dataclasses.replace(document, **changes)
 

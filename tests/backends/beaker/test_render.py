@@ -13,7 +13,7 @@ from tests.backends.beaker.sample_jobs import job, site
 from windlass.backends.beaker.backend import BeakerBackend
 from windlass.backends.beaker.render import beaker_name, experiment_name, experiment_spec, fresh_name, work_of
 from windlass.core.errors import InternalError
-from windlass.supervise.job import Chain
+from windlass.supervise.job import ChainConfig
 
 FOLDER, ARCHIVE = PurePath("/weka/bucket/runs/demo-01234567/jobs/main-1"), PurePath("/weka/bucket/a/windlass.pyz")
 SECOND = 1_000_000_000
@@ -217,5 +217,5 @@ def task_command(document: Any, tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize(("num_links", "resumes"), [(0, True), (1, False), (51, True)])
 def test_what_may_start_only_once_is_not_started_again(num_links: int, resumes: bool) -> None:
-    chain = Chain(scheduler="beaker", mode="requeue", num_links=num_links)
+    chain = ChainConfig(scheduler="beaker", mode="requeue", num_links=num_links)
     assert task_of(chain=chain)["context"]["autoResume"] is resumes

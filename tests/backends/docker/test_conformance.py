@@ -12,7 +12,7 @@ from tests.lab.docker import BASE, DockerLab
 from windlass.backends import Backend
 from windlass.backends.docker.backend import DockerBackend
 from windlass.supervise.container.engine import engine_variables
-from windlass.supervise.job import Container, JobDocument
+from windlass.supervise.job import ContainerConfig, JobDocument
 from windlass.testing.conformance import BackendConformance, JobBench
 
 pytestmark = pytest.mark.system
@@ -29,5 +29,7 @@ class TestDocker(BackendConformance):
         yield from super().bench.__wrapped__(self, tmp_path)  # type: ignore[attr-defined]
 
     def dress(self, document: JobDocument) -> JobDocument:
-        container = Container(image=BASE, variables=engine_variables(), writable=(document.run_dir,), cwd=document.cwd)
+        container = ContainerConfig(
+            image=BASE, variables=engine_variables(), writable=(document.run_dir,), cwd=document.cwd
+        )
         return dataclasses.replace(document, container=container)

@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.sites import Profile
 from windlass.sites.profile import Partition, SiteScheduler
-from windlass.supervise.job import Chain, Fencing, JobDocument, Queue
+from windlass.supervise.job import ChainConfig, Fencing, JobDocument, QueueRequest
 
 __all__ = ["dressed", "lab_profile"]
 
@@ -44,8 +44,8 @@ def dressed(document: JobDocument, *, num_links: int = 3, **changes: Any) -> Job
     }
     return dataclasses.replace(
         document,
-        queue=Queue(**facts),
-        chain=Chain(scheduler="slurm", mode="successor", num_links=num_links),
+        queue=QueueRequest(**facts),
+        chain=ChainConfig(scheduler="slurm", mode="successor", num_links=num_links),
         fencing=Fencing(renew_s=0.5, stop_s=4.0, kill_s=20.0, quiet_s=5.0),
         host_address="",
     )

@@ -13,7 +13,7 @@ from tests.backends.slurm.dressing import dressed, lab_profile
 from windlass.backends.slurm.backend import SlurmBackend
 from windlass.backends.slurm.render import job_script
 from windlass.backends.slurm.version import SlurmVersion
-from windlass.supervise.job import Chain, JobDocument, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, ReplicaCommand
 from windlass.supervise.slurm.scheduler import mark_of
 
 ARCHIVE = Path("/shared/windlass/archives/windlass.pyz")
@@ -129,7 +129,7 @@ def test_gpus_that_the_partition_implies_are_not_asked_for() -> None:
 
 
 def test_a_site_that_forbids_chains_requeues() -> None:
-    job = dataclasses.replace(document(), chain=Chain(scheduler="slurm", mode="requeue"))
+    job = dataclasses.replace(document(), chain=ChainConfig(scheduler="slurm", mode="requeue"))
     assert "--requeue" in options(script(job))
     assert "--dependency=singleton" not in options(script(job))
 

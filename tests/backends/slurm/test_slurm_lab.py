@@ -255,7 +255,7 @@ def test_the_scheduler_of_a_running_job_tends_its_links(
     slurm.avoid([slurm.queued()[3]], ["n3", "n4"])
     slurm.avoid([slurm.queued()[3]], ["n2"])
     assert at_slurm.job(slurm.queued()[3])["ExcNodeList"] == "n2,n3,n4"
-    assert slurm.why_told_to_go() == (Cause.UNKNOWN, "")
+    assert slurm.explain_notice() == (Cause.UNKNOWN, "")
     third = slurm.queued()[3]
     slurm.cancel([third])
     slurm.cancel([third])
@@ -285,11 +285,11 @@ def test_slurm_says_why_a_job_must_go_and_how_it_ended(at_slurm: SlurmLab, bench
     job = bench.job("true")
     job = dataclasses.replace(job, chain=dataclasses.replace(job.chain, mark=mark))
     slurm = SlurmScheduler(job, environ={"SLURM_JOB_ID": low, **at_slurm.env, "PATH": "/usr/bin:/bin"})
-    assert slurm.why_told_to_go() == (Cause.UNKNOWN, "")
+    assert slurm.explain_notice() == (Cause.UNKNOWN, "")
     high = at_slurm.command(
         "sbatch", "--parsable", "--output=/dev/null", "--nodes=4", "--exclusive", comment, "--wrap", "sleep 300"
     )
-    until(lambda: slurm.why_told_to_go()[0] is Cause.PREEMPTED, "a preemption")
+    until(lambda: slurm.explain_notice()[0] is Cause.PREEMPTED, "a preemption")
     at_slurm.wait_for_state(low, "PREEMPTED")
     assert slurm.how_ended(PastLink(low, float("inf"), mark))[0] is Cause.PREEMPTED
     at_slurm.command("scancel", high)

@@ -15,7 +15,7 @@ from windlass.core.files import lock
 from windlass.launch.beaker.transport import BeakerTransport
 from windlass.runs.store import RunFolder
 from windlass.supervise.beaker.bundle import CONTENT, RESULTS
-from windlass.supervise.job import BeakerAsk, JobDocument, ReplicaCommand
+from windlass.supervise.job import BeakerRequest, JobDocument, ReplicaCommand
 
 STATE = PurePosixPath("/weka/far/windlass")
 ROOT = STATE / "runs" / "r-abcdefgh"
@@ -107,7 +107,7 @@ def test_all_messages_become_the_bundle_of_the_next_job(
         run_dir=str(ROOT),
         replicas=(ReplicaCommand(("true",)),),
         cwd="/",
-        beaker=BeakerAsk(workspace="lab/main"),
+        beaker=BeakerRequest(workspace="lab/main"),
     )
     addressed = transport.with_bundle(document)
     owner, _, name = addressed.beaker.bundle.partition("/")

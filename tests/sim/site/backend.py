@@ -17,14 +17,14 @@ from windlass.backends.site_shell import LocalShell, ShellResult
 from windlass.backends.slurm.observe import signs_of_life
 from windlass.core.errors import WaitTimeoutError
 from windlass.record.causes import Cause
-from windlass.supervise.slurm.cancels import judge_cancel
-from windlass.supervise.slurm.jobs import Ended, cause_of_end
+from windlass.supervise.slurm.cancels import end_of_cancelled
+from windlass.supervise.slurm.jobs import JobEnd, cause_of_end
 
 __all__ = ["SiteBackend"]
 
 
 class _VirtualShell(LocalShell):
-    """Answers the one command of `signs_of_life`: how old the pulses of a job are on the server's clock."""
+    """Answers the one command of `signs_of_life`: how old the heartbeats of a job are on the server's clock."""
 
     def __init__(self, cluster: Cluster, job: SiteJob) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class _VirtualShell(LocalShell):
         env: Mapping[str, str] | None = None,
     ) -> ShellResult:
         """What `stat` says."""
-        beats = self._cluster.pulses.get(self._job.folder, {})
+        beats = self._cluster.heartbeats.get(self._job.folder, {})
         lines = [f"{int(float(beat))} {path}\n" for path, beat in beats.items()]
         return ShellResult(0, f"{int(self._cluster.world.now)} now\n" + "".join(lines), "")
 
@@ -130,14 +130,14 @@ class SiteBackend:
         cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)
         return Observation(state=JobState.GONE, detail=ended.message, cause=cause, signs=signs)
 
-    def _how_ended(self, job: SiteJob, link: SlurmLink) -> Ended | None:
+    def _how_ended(self, job: SiteJob, link: SlurmLink) -> JobEnd | None:
         """As `backends.slurm.failed_start.how_ended`."""
         has_begun = self.slurm.first_of_link(job.folder, link.number) == str(link.id)
         ended = cause_of_end(link.state, link.reason, has_begun=has_begun)
         if ended is None or ended.cause is not Cause.CANCELLED or not link.nodes:
             return ended
         by, reasons = link.by if self._site.has_accounting else None, [self.slurm.reason_of(n.name) for n in link.nodes]
-        return judge_cancel(by=by, reasons=reasons, has_begun=has_begun, is_later_start=False, nodes="its nodes")
+        return end_of_cancelled(by=by, reasons=reasons, has_begun=has_begun, is_later_start=False, nodes="its nodes")
 
     def is_gone(self, backend_id: str) -> bool:
         """The truth, for the monitor: no link waits or runs, nor user code of one that was forgotten."""

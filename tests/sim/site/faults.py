@@ -169,10 +169,10 @@ class SiteFaults(Faults):
             self._cluster.monitor.on_fault(self._world.now + 2.0)
             self._world.at(self._world.uniform(0.0, 2.0), guard.kill_all)
 
-    def _kill_warden(self, number: int) -> None:
+    def _kill_fencing_agent(self, number: int) -> None:
         guard = self._guard(number)
         if guard is not None:
-            guard.restart_warden()
+            guard.restart_fencing_agent()
 
     def _kill_srun(self, number: int) -> None:
         """What starts the steps of a job dies: its batch script has ended, and so has the job."""

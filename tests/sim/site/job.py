@@ -9,9 +9,9 @@ from tests.sim.node import Node
 from tests.sim.scenario import TaskPlan
 from tests.sim.site.plan import SitePlan
 from windlass.core.dataclass import dataclass
-from windlass.supervise.chain.scheduler import Scheduler
+from windlass.supervise.chain.scheduler import JobScheduler
 from windlass.supervise.gang.incarnation import Incarnation
-from windlass.supervise.job import Chain, JobDocument, Queue, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, QueueRequest, ReplicaCommand
 from windlass.supervise.slurm.jobs import comment_of, mark_of
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 
@@ -42,7 +42,7 @@ class SiteJob:
         """Only the scheduler starts replicas."""
         raise AssertionError(f"a leader respawned replica {rank} of {self.folder} at a site")
 
-    def scheduler_for(self, node: Node, incarnation: Incarnation) -> Scheduler:
+    def scheduler_for(self, node: Node, incarnation: Incarnation) -> JobScheduler:
         """The shipped scheduler shell, over the virtual command line as one node reaches it."""
         link = self.slurm.links.get(int(incarnation.job_id))
         restart = str(link.restart) if link is not None else incarnation.name.rpartition(".")[2]
@@ -129,7 +129,7 @@ def document_of(site: SitePlan, task: TaskPlan, number: int, token: str) -> JobD
         time_s=task.time_s,
         notice_s=site.notice_s,
         host_address="",
-        chain=Chain(
+        chain=ChainConfig(
             scheduler="slurm",
             mode=site.mode,
             submit=argv,
@@ -137,7 +137,7 @@ def document_of(site: SitePlan, task: TaskPlan, number: int, token: str) -> JobD
             num_links=num_links,
             can_submit=site.can_submit,
         ),
-        queue=Queue(
+        queue=QueueRequest(
             name=f"wl-sim-1-{task.name}-{number}",
             time_s=task.per_job_s or 0.0,
             num_links=num_links,

@@ -10,8 +10,8 @@ from tests.sim.cluster import Cluster
 from tests.sim.site.slurm import VirtualSlurm
 from windlass.launch.reconcile import policy
 from windlass.record.causes import Cause
-from windlass.supervise.chain.links import Links
-from windlass.supervise.fencing.fence import Action, WardenCore
+from windlass.supervise.chain.links import LinkManager
+from windlass.supervise.fencing.fence import Action, FencingAgentCore
 from windlass.supervise.gang import core, open_attempts
 from windlass.supervise.gang.core import GangCore
 from windlass.supervise.gang.deadlines import Deadlines
@@ -19,7 +19,7 @@ from windlass.supervise.gang.election import Claims
 from windlass.supervise.gang.messages import Phase
 from windlass.supervise.replica.core import ReplicaCore
 from windlass.supervise.slurm import scheduler
-from windlass.supervise.slurm.jobs import Ended
+from windlass.supervise.slurm.jobs import JobEnd
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ Change = tuple[object, str, object]
 
 def _successor_does_not_wait() -> list[Change]:
     """The next link takes for granted that everything of the one before is over."""
-    return [(Links, "look_at_predecessor", lambda self, attempt, now: (Cause.NODE_LOST, "it must be over"))]
+    return [(LinkManager, "check_open_attempt", lambda self, attempt, now: (Cause.NODE_LOST, "it must be over"))]
 
 
 def _lost_replica_forgotten() -> list[Change]:
     """The next link does not wait for a replica that its leader had lost when it ended the attempt."""
     forgotten: Callable[[Task, str], list[tuple[int, int]]] = lambda task, incarnation: []  # noqa: E731
-    return [(core, "left_open", forgotten), (open_attempts, "left_open", forgotten)]
+    return [(core, "open_processes", forgotten), (open_attempts, "open_processes", forgotten)]
 
 
 def _superseded_start_goes_on() -> list[Change]:
@@ -49,7 +49,7 @@ def _superseded_start_goes_on() -> list[Change]:
     return [
         (GangCore, "on_superseded", lambda self, now: []),
         (ReplicaCore, "on_superseded", lambda self: []),
-        (core, "is_anothers", lambda attempt, incarnation: False),
+        (core, "is_of_other_start", lambda attempt, incarnation: False),
     ]
 
 
@@ -65,30 +65,30 @@ def _link_file_not_checked() -> list[Change]:
 
 def _successor_not_queued() -> list[Change]:
     """A link queues nothing behind it."""
-    return [(Links, "_ensure", lambda self, *_, **__: None)]
+    return [(LinkManager, "_ensure", lambda self, *_, **__: None)]
 
 
 def _waiting_link_queues_nothing() -> list[Change]:
     """A link that waits for another task queues its successor only when it need not wait any more."""
 
-    def tick(self: Links, now: float) -> None:
+    def tick(self: LinkManager, now: float) -> None:
         if self._has_begun:
             _TICK(self, now)
 
-    return [(Links, "tick", tick), (GangCore, "_leave_if_too_short", lambda self, now: [])]
+    return [(LinkManager, "tick", tick), (GangCore, "_leave_if_too_short", lambda self, now: [])]
 
 
 def _rest_not_cancelled() -> list[Change]:
     """Links that are queued stay so after the end of the task."""
-    return [(Links, "cancel_rest", lambda self: None)]
+    return [(LinkManager, "cancel_rest", lambda self: None)]
 
 
 def _restore_of_another_start() -> list[Change]:
     """A replica takes over what a replica of another start of the job began."""
 
     def restore(self: ReplicaCore) -> int:
-        for number in sorted(self._ledger.task().attempts, reverse=True):
-            replica = self._ledger.task().attempts[number].replicas.get(self.rank)
+        for number in sorted(self._journal.task().attempts, reverse=True):
+            replica = self._journal.task().attempts[number].replicas.get(self.rank)
             if replica is not None and (replica.is_starting or replica.end):
                 self.attempt, self.end = number, replica.end
                 self.phase = Phase.ENDED if replica.end else Phase.STARTED
@@ -99,13 +99,13 @@ def _restore_of_another_start() -> list[Change]:
     return [(ReplicaCore, "restore", restore)]
 
 
-def _warden_never_stops() -> list[Change]:
+def _fencing_agent_never_stops() -> list[Change]:
     """Ranks that are cut off from the shared file system run on until it is time to kill them."""
 
-    def tick(self: WardenCore, now: float) -> list[Action]:
-        return [action for action in _WARDEN_TICK(self, now) if action is not Action.STOP]
+    def tick(self: FencingAgentCore, now: float) -> list[Action]:
+        return [action for action in _AGENT_TICK(self, now) if action is not Action.STOP]
 
-    return [(WardenCore, "tick", tick)]
+    return [(FencingAgentCore, "tick", tick)]
 
 
 def _deadline_ignored() -> list[Change]:
@@ -125,8 +125,8 @@ def _claims_of_another_start_followed() -> list[Change]:
 
 def _every_cancel_is_a_persons() -> list[Change]:
     """A job that the scheduler cancelled by itself is taken for one that a person cancelled."""
-    judge: Callable[..., Ended] = lambda **_: Ended(Cause.CANCELLED, "it was cancelled")  # noqa: E731
-    return [(scheduler, "judge_cancel", judge)]
+    judge: Callable[..., JobEnd] = lambda **_: JobEnd(Cause.CANCELLED, "it was cancelled")  # noqa: E731
+    return [(scheduler, "end_of_cancelled", judge)]
 
 
 def _abandoned_job_not_ended() -> list[Change]:
@@ -153,8 +153,8 @@ def _leftovers_called_gone() -> list[Change]:
 _RECONCILE = policy.reconcile
 _AFTER_END = policy.after_end
 _ENTER = VirtualSlurm._enter
-_TICK = Links.tick
-_WARDEN_TICK = WardenCore.tick
+_TICK = LinkManager.tick
+_AGENT_TICK = FencingAgentCore.tick
 _READ_CLAIMS = Cluster.read_claims
 
 SITE_MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
@@ -166,7 +166,7 @@ SITE_MUTANTS: Mapping[str, Callable[[], list[Change]]] = {
     "waiting-link-queues-nothing": _waiting_link_queues_nothing,
     "rest-not-cancelled": _rest_not_cancelled,
     "restore-of-another-start": _restore_of_another_start,
-    "warden-never-stops": _warden_never_stops,
+    "fencing-agent-never-stops": _fencing_agent_never_stops,
     "deadline-ignored": _deadline_ignored,
     "claims-of-another-start-followed": _claims_of_another_start_followed,
     "every-cancel-is-a-persons": _every_cancel_is_a_persons,

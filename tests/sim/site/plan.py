@@ -95,7 +95,7 @@ _EVENTS = {
     "lossy": 3,
     "kill-supervisor": 4,
     "kill-guard": 2,
-    "kill-warden": 2,
+    "kill-fencing-agent": 2,
     "kill-srun": 3,
     "kill-step-daemon": 3,
     "kill-process": 2,

@@ -17,7 +17,7 @@ from tests.sim.site.job import PENDING, RUNNING, SiteJob, SlurmLink
 from tests.sim.site.plan import SitePlan
 from tests.sim.site.slurm_commands import answer
 from windlass.core.process import Completed
-from windlass.supervise.chain.scheduler import Scheduler, SchedulerError
+from windlass.supervise.chain.scheduler import JobScheduler, SchedulerError
 from windlass.supervise.gang.incarnation import Incarnation
 from windlass.supervise.slurm.scheduler import SlurmScheduler
 
@@ -204,7 +204,7 @@ class VirtualSlurm:
         else:
             self._on_rank_end(link, start, rank, code)
 
-    def _end_abandoned(self, scheduler: Scheduler, link: SlurmLink, start: int) -> None:
+    def _end_abandoned(self, scheduler: JobScheduler, link: SlurmLink, start: int) -> None:
         """As `step_daemon.StepDaemons.end_abandoned_job`."""
         assert isinstance(scheduler, SlurmScheduler)
         state = "?"

@@ -11,12 +11,12 @@ from windlass.supervise.beaker.replica import (
     clean_environment,
     enter_start,
     hand_over_secrets,
-    leave_no_folder,
-    start_of,
+    read_start,
+    remove_delivery_folder,
 )
 from windlass.supervise.beaker.scheduler import BeakerScheduler
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError, scheduler_of
-from windlass.supervise.job import Chain, JobDocument, ReplicaCommand, SecretUse
+from windlass.supervise.job import ChainConfig, JobDocument, JobSecret, ReplicaCommand
 from windlass.supervise.remote.delivery import read_delivery
 
 ALONE = {"BEAKER_WORKLOAD_ID": "01W", "BEAKER_JOB_ID": "01A"}
@@ -31,9 +31,9 @@ def job_in(folder: Path, nodes: int = 1, delivery: str = "", secrets: tuple[str,
         run_dir=str(folder),
         replicas=(ReplicaCommand(("true",)),) * nodes,
         cwd="/",
-        secrets=tuple(SecretUse(name) for name in secrets),
+        secrets=tuple(JobSecret(name) for name in secrets),
         delivery=delivery,
-        chain=Chain(scheduler="beaker", mode="requeue"),
+        chain=ChainConfig(scheduler="beaker", mode="requeue"),
     )
     (folder / "job.json").write_text(json.dumps(job.to_data()))
     return job
@@ -52,7 +52,7 @@ def replica(rank: int, count: int, leader: str, workload: str = "01W") -> dict[s
 
 def test_a_single_replica_is_its_own_leader(tmp_path: Path) -> None:
     job_in(tmp_path)
-    start = start_of(tmp_path, ALONE)
+    start = read_start(tmp_path, ALONE)
     assert start is not None
     assert (start.rank, start.incarnation.name, start.incarnation.job_id) == (0, "01A.0", "01W")
     assert (tmp_path / "01A.0").is_dir()
@@ -62,7 +62,7 @@ def test_replicas_of_one_start_agree_and_the_next_start_counts_on(tmp_path: Path
     job_in(tmp_path, nodes=3)
     names = []
     for leader in ("01L", "01M", "01L"):  # the last: a replica of the first start that comes late
-        starts = [start_of(tmp_path, replica(rank, 3, leader)) for rank in (2, 0, 1)]
+        starts = [read_start(tmp_path, replica(rank, 3, leader)) for rank in (2, 0, 1)]
         names.append({start.incarnation.name for start in starts if start is not None})
     assert names == [{"01L.0"}, {"01M.1"}, {"01L.0"}]
 
@@ -76,8 +76,8 @@ def test_all_replicas_count_from_the_moment_of_the_first(tmp_path: Path) -> None
 
 def test_another_experiment_of_the_same_job_leaves(tmp_path: Path) -> None:
     job_in(tmp_path)
-    assert start_of(tmp_path, ALONE) is not None
-    assert start_of(tmp_path, {**ALONE, "BEAKER_WORKLOAD_ID": "01X"}) is None
+    assert read_start(tmp_path, ALONE) is not None
+    assert read_start(tmp_path, {**ALONE, "BEAKER_WORKLOAD_ID": "01X"}) is None
 
 
 MISFITS = [
@@ -94,7 +94,7 @@ MISFITS = [
 def test_variables_that_do_not_fit_are_named(tmp_path: Path, nodes: int, environ: dict[str, str], message: str) -> None:
     job_in(tmp_path, nodes=nodes)
     with pytest.raises(PreconditionError, match=message) as caught:
-        start_of(tmp_path, environ)
+        read_start(tmp_path, environ)
     assert caught.value.code == "beaker-start"
 
 
@@ -112,12 +112,12 @@ def test_the_folder_of_the_secrets_goes_with_the_last_of_them(tmp_path: Path) ->
     delivery = tmp_path / "memory" / "secrets.json"
     job_in(tmp_path, delivery=str(delivery), secrets=("A",))
     assert hand_over_secrets(tmp_path, {"WINDLASS_FROM_BEAKER_A": "hush"})
-    leave_no_folder(tmp_path)
+    remove_delivery_folder(tmp_path)
     assert delivery.exists()
     delivery.unlink()
-    leave_no_folder(tmp_path)
+    remove_delivery_folder(tmp_path)
     assert not delivery.parent.exists()
-    leave_no_folder(tmp_path)
+    remove_delivery_folder(tmp_path)
 
 
 def test_without_secrets_nothing_is_written(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_beaker_is_asked_for_nothing_from_inside(tmp_path: Path) -> None:
     scheduler = scheduler_of(job_in(tmp_path))
     assert isinstance(scheduler, BeakerScheduler)
     assert scheduler.queued() == {}
-    assert scheduler.why_told_to_go()[0] is Cause.PREEMPTED
-    assert not scheduler.has_heard(PastLink("01A", 0.0, ""))
+    assert scheduler.explain_notice()[0] is Cause.PREEMPTED
+    assert not scheduler.is_end_confirmed(PastLink("01A", 0.0, ""))
     assert scheduler.how_ended(PastLink("01A", 0.0, "")) == (Cause.UNKNOWN, "")
     with pytest.raises(SchedulerError):
         scheduler.queue(2, [])

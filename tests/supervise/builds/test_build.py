@@ -25,13 +25,13 @@ from windlass.core.process import descendants, identify
 from windlass.pin.environment.uv_tool import find_uv
 from windlass.supervise.archive import ensure_archive
 from windlass.supervise.builds.once import beside, find_ready, is_being_built
-from windlass.supervise.builds.recipe import LocalBuild, PackageOverride, Recipe, StartupPatch
+from windlass.supervise.builds.recipe import EnvironmentRecipe, LocalPackage, PackageOverride, StartupPatch
 from windlass.supervise.builds.staging import stage
 
 pytestmark = pytest.mark.system
 
 VERSION = ".".join(str(each) for each in sys.version_info[:3])
-Change = Callable[..., Recipe]
+Change = Callable[..., EnvironmentRecipe]
 
 
 @pytest.fixture(scope="session")
@@ -54,13 +54,13 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
+def recipe(tmp_path: Path) -> EnvironmentRecipe:
     """Of a project that locks `tiny` 2.0."""
     return recipe_of(lock(make_project(tmp_path / "p")))
 
 
-def recipe_of(project: Path, **more: Any) -> Recipe:
-    return Recipe(
+def recipe_of(project: Path, **more: Any) -> EnvironmentRecipe:
+    return EnvironmentRecipe(
         key="k" * 32,
         project=str(project),
         lock_file="uv.lock",
@@ -72,14 +72,14 @@ def recipe_of(project: Path, **more: Any) -> Recipe:
     )
 
 
-def start(archive: Path, recipe: Recipe, envs: Path, *options: str) -> subprocess.Popen[str]:
+def start(archive: Path, recipe: EnvironmentRecipe, envs: Path, *options: str) -> subprocess.Popen[str]:
     path = envs.parent / f"recipe-{os.urandom(4).hex()}.json"
     path.write_bytes(recipe.to_json())
     argv = [sys.executable, "-I", "-S", str(archive), "build", str(path), str(envs), *options]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def build(archive: Path, recipe: Recipe, envs: Path, *options: str) -> dict[str, Any]:
+def build(archive: Path, recipe: EnvironmentRecipe, envs: Path, *options: str) -> dict[str, Any]:
     """The result line, with the exit code in `exit`."""
     process = start(archive, recipe, envs, *options)
     out, err = process.communicate()
@@ -102,7 +102,7 @@ def counting_uv(folder: Path, command: str, before: str = "") -> tuple[str, Path
     return str(script), notes
 
 
-def test_eight_builders_build_once(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_eight_builders_build_once(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     uv, uses = counting_uv(tmp_path, "sync")
     envs = tmp_path / "envs"
     with ThreadPoolExecutor(8) as pool:
@@ -115,7 +115,7 @@ def test_eight_builders_build_once(archive: Path, recipe: Recipe, tmp_path: Path
     assert not [name for name in os.listdir(envs) if name.startswith(".")]
 
 
-def test_the_result_says_what_is_in_it(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_the_result_says_what_is_in_it(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     answer = build(archive, replace(recipe, imports=("tiny", "absent.part")), tmp_path / "envs")
     facts = answer["facts"]
     assert facts["packages"] == ["tiny==2.0"]
@@ -124,7 +124,7 @@ def test_the_result_says_what_is_in_it(archive: Path, recipe: Recipe, tmp_path: 
     assert facts["arch"] == os.uname().machine
 
 
-def test_it_is_frozen_and_holds_byte_code(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_it_is_frozen_and_holds_byte_code(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     place = Path(build(archive, recipe, tmp_path / "envs")["environment"])
     writable = [
         path
@@ -154,7 +154,9 @@ def make_tool(project: Path) -> None:
         content.writestr("tool-1.0.dist-info/entry_points.txt", "[console_scripts]\ntool = tool:main\n")
 
 
-def test_a_killed_builder_leaves_nothing_that_looks_whole(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_killed_builder_leaves_nothing_that_looks_whole(
+    archive: Path, recipe: EnvironmentRecipe, tmp_path: Path
+) -> None:
     go, envs = tmp_path / "go", tmp_path / "envs"
     uv, uses = counting_uv(tmp_path, "sync", f"while [ ! -e {go} ]; do sleep 0.05; done")
     slow = replace(recipe, uv=uv)
@@ -185,7 +187,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 
 def test_a_builder_that_is_told_to_stop_says_so_to_those_who_wait(
-    archive: Path, recipe: Recipe, tmp_path: Path
+    archive: Path, recipe: EnvironmentRecipe, tmp_path: Path
 ) -> None:
     uv, uses = counting_uv(tmp_path, "sync", "exec sleep 600")
     builder = start(archive, replace(recipe, uv=uv), tmp_path / "envs")
@@ -198,7 +200,9 @@ def test_a_builder_that_is_told_to_stop_says_so_to_those_who_wait(
     wait_for(lambda: identify(int(uses.read_text())) is None)
 
 
-def test_a_failed_build_says_why_and_the_next_one_clears_it(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_failed_build_says_why_and_the_next_one_clears_it(
+    archive: Path, recipe: EnvironmentRecipe, tmp_path: Path
+) -> None:
     wheel = Path(recipe.project) / "wheels/tiny-2.0-py3-none-any.whl"
     whole, envs = wheel.read_bytes(), tmp_path / "envs"
     wheel.unlink()
@@ -212,7 +216,7 @@ def test_a_failed_build_says_why_and_the_next_one_clears_it(archive: Path, recip
     assert not beside(envs / recipe.key, ".failed").exists()
 
 
-def test_a_broken_interpreter_is_built_again(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_broken_interpreter_is_built_again(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     envs, recipe = tmp_path / "envs", replace(recipe, is_staged=True)
     place = Path(build(archive, recipe, envs)["environment"])
     beside(place, ".tar").write_text("old")
@@ -225,7 +229,7 @@ def test_a_broken_interpreter_is_built_again(archive: Path, recipe: Recipe, tmp_
     assert stage(place, tmp_path / "local" / "copy").folder.joinpath("bin/python").exists()
 
 
-def test_a_changed_lock_and_a_wrong_machine_are_named(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_changed_lock_and_a_wrong_machine_are_named(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     answer = build(archive, replace(recipe, lock_sha256="0" * 64), tmp_path / "envs")
     assert answer["code"] == "lock-changed"
     answer = build(archive, replace(recipe, arch="riscv64"), tmp_path / "envs")
@@ -233,12 +237,12 @@ def test_a_changed_lock_and_a_wrong_machine_are_named(archive: Path, recipe: Rec
     assert answer["message"].endswith(f"is {os.uname().machine}, and the environment is for riscv64")
 
 
-def test_check_keeps_the_recipe_for_a_build_job(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_check_keeps_the_recipe_for_a_build_job(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     envs = tmp_path / "envs"
     answer = build(archive, recipe, envs, "--check")
     assert answer["missing"]
     kept = Path(answer["recipe"])
-    assert Recipe.from_json(kept.read_bytes(), "kept") == recipe
+    assert EnvironmentRecipe.from_json(kept.read_bytes(), "kept") == recipe
     assert find_ready(envs / recipe.key) is None
     assert build(archive, recipe, envs)["ok"]
     again = build(archive, recipe, envs, "--check")
@@ -272,7 +276,12 @@ def module_init(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("code", ["0", "1"])
 def test_a_missing_module_is_named_before_anything_is_built(
-    archive: Path, recipe: Recipe, tmp_path: Path, module_init: str, monkeypatch: pytest.MonkeyPatch, code: str
+    archive: Path,
+    recipe: EnvironmentRecipe,
+    tmp_path: Path,
+    module_init: str,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
 ) -> None:
     monkeypatch.setenv("MODULE_CODE", code)
     uv, uses = counting_uv(tmp_path, "venv")
@@ -286,7 +295,7 @@ def test_a_missing_module_is_named_before_anything_is_built(
 
 
 def test_modules_reach_the_steps_and_the_facts(
-    archive: Path, recipe: Recipe, tmp_path: Path, module_init: str, monkeypatch: pytest.MonkeyPatch
+    archive: Path, recipe: EnvironmentRecipe, tmp_path: Path, module_init: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOADEDMODULES", "inherited/1")
     uv, uses = counting_uv(tmp_path, "sync", f'echo "$FROM_MODULE" > {tmp_path}/seen')
@@ -298,7 +307,7 @@ def test_modules_reach_the_steps_and_the_facts(
 
 
 def test_a_forbidden_module_and_a_machine_without_modules(
-    archive: Path, recipe: Recipe, tmp_path: Path, module_init: str
+    archive: Path, recipe: EnvironmentRecipe, tmp_path: Path, module_init: str
 ) -> None:
     changed = replace(recipe, module_init=module_init, modules=("cuda", "brics"), modules_forbidden=("brics",))
     answer = build(archive, changed, tmp_path / "envs")
@@ -314,7 +323,9 @@ def test_a_forbidden_module_and_a_machine_without_modules(
 # --- overrides, patches, imports -------------------------------------------------------------------------------------
 
 
-def test_an_override_replaces_one_package_and_is_recorded(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_an_override_replaces_one_package_and_is_recorded(
+    archive: Path, recipe: EnvironmentRecipe, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     make_wheel(other, "tiny", "2.0+site", module="VERSION = 'of the site'\n")
     override = PackageOverride("tiny", index=str(other), why="old driver", seen="2026-11-01")
@@ -332,7 +343,9 @@ def test_an_override_replaces_one_package_and_is_recorded(archive: Path, recipe:
     assert ask(answer, "import tiny; print(tiny.VERSION)") == "of the site"
 
 
-def test_an_override_with_a_version_takes_that_version(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_an_override_with_a_version_takes_that_version(
+    archive: Path, recipe: EnvironmentRecipe, tmp_path: Path
+) -> None:
     wheels = str(Path(recipe.project) / "wheels")
     override = PackageOverride("tiny==1.0", index=wheels)
     absent = PackageOverride("absent==1.0", index=wheels)
@@ -390,7 +403,7 @@ def test_an_import_that_fails_after_the_build_is_an_error(archive: Path, tmp_pat
     assert "ImportError: wrong symbol" in answer["message"]
 
 
-def test_a_patch_runs_at_every_start(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_patch_runs_at_every_start(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     patch = StartupPatch("arch-flag", "import sys\nsys.patched = 'yes'\n", why="two\nlines", seen="2026-11-01")
     answer = build(archive, replace(recipe, patches=(patch,)), tmp_path / "envs")
     assert ask(answer, "import sys; print(sys.patched)") == "yes"
@@ -404,7 +417,7 @@ def test_a_patch_runs_at_every_start(archive: Path, recipe: Recipe, tmp_path: Pa
 # --- the checkout's own packages, node-local disks --------------------------------------------------------------------
 
 
-def test_packages_of_the_checkout_go_to_an_overlay(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_packages_of_the_checkout_go_to_an_overlay(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     source = tmp_path / "checkout"
     source.mkdir()
     (source / "code.txt").write_text("mine")
@@ -413,7 +426,9 @@ def test_packages_of_the_checkout_go_to_an_overlay(archive: Path, recipe: Recipe
         '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
         '[project]\nname = "built"\nversion = "1.0"\n'
     )
-    changed = replace(recipe, overlay_key="o" * 32, overlay_stamp="t" * 40, overlay=(LocalBuild("built", str(source)),))
+    changed = replace(
+        recipe, overlay_key="o" * 32, overlay_stamp="t" * 40, overlay=(LocalPackage("built", str(source)),)
+    )
     answer = build(archive, changed, tmp_path / "envs")
     overlay = Path(answer["overlay"])
     assert overlay == tmp_path / "envs" / ("o" * 32)
@@ -422,7 +437,7 @@ def test_packages_of_the_checkout_go_to_an_overlay(archive: Path, recipe: Recipe
     assert build(archive, changed, tmp_path / "envs")["is_hit"]
 
 
-def test_a_node_gets_its_own_copy(archive: Path, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_node_gets_its_own_copy(archive: Path, recipe: EnvironmentRecipe, tmp_path: Path) -> None:
     answer = build(archive, replace(recipe, is_staged=True), tmp_path / "envs")
     target = tmp_path / "local" / "windlass" / recipe.key
     with ThreadPoolExecutor(4) as pool:

@@ -13,12 +13,12 @@ from windlass.core.clock import FakeClock
 from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.state import End
-from windlass.supervise.chain.links import Links
+from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError
 from windlass.supervise.gang.incarnation import Incarnation
-from windlass.supervise.gang.journal_view import JournalLedger
-from windlass.supervise.gang.messages import Status
-from windlass.supervise.job import Chain, Fencing, JobDocument, ReplicaCommand
+from windlass.supervise.gang.journal_view import RunJournalView
+from windlass.supervise.gang.messages import ReplicaStatus
+from windlass.supervise.job import ChainConfig, Fencing, JobDocument, ReplicaCommand
 from windlass.supervise.slurm.jobs import mark_of
 
 
@@ -67,7 +67,7 @@ class FakeScheduler:
         self._check()
         self.avoided.append((tuple(ids), tuple(hosts)))
 
-    def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
+    def explain_notice(self, *, has_time: bool = False) -> tuple[Cause, str]:
         self._check()
         return self.why.pop(0) if len(self.why) > 1 else self.why[0]
 
@@ -76,7 +76,7 @@ class FakeScheduler:
         self._check()
         return self.is_job_over
 
-    def has_heard(self, past: PastLink) -> bool:
+    def is_end_confirmed(self, past: PastLink) -> bool:
         self._check()
         return self.reads_requests
 
@@ -92,20 +92,20 @@ class FakeScheduler:
 class Scene:
     def __init__(self, folder: Path, link: int = 1, *, is_unknown_restart: bool = False, **chain: Any) -> None:
         self.clock, self.scheduler = FakeClock(), FakeScheduler()
-        self.pulses: dict[str, bytes] = {}
+        self.heartbeats: dict[str, bytes] = {}
         command = ReplicaCommand(("true",))
         settings: dict[str, Any] = {"scheduler": "slurm", "mode": "successor", "num_links": 5, **chain}
         self.job = JobDocument(
             *("r-00000000", "main", 1, "token", str(folder), (command,), str(folder)),
-            chain=Chain(**settings),
+            chain=ChainConfig(**settings),
             fencing=Fencing(renew_s=1.0, quiet_s=20.0),
         )
-        self.ledger = JournalLedger(
+        self.journal = RunJournalView(
             folder / "journal", "main", 0, self.clock, incarnation=f"{100 + link}.0", on_record=lambda _: None
         )
-        self.ledger.append(events.JOB_INTENDED, job=1, token="token", backend="slurm", resets_budgets=True)
-        self.ledger.append(events.LINK_STARTED, job=1, link=link, backend_id="x", incarnation="x", host="n0")
-        self.links = Links(
+        self.journal.append(events.JOB_INTENDED, job=1, token="token", backend="slurm", resets_budgets=True)
+        self.journal.append(events.LINK_STARTED, job=1, link=link, backend_id="x", incarnation="x", host="n0")
+        self.links = LinkManager(
             self.job,
             folder,
             Incarnation(
@@ -114,25 +114,25 @@ class Scene:
                 str(100 + link),
                 is_unknown_restart=is_unknown_restart,
             ),
-            self.ledger,
+            self.journal,
             scheduler=self.scheduler,
-            read=lambda *_: dict(self.pulses),
+            read=lambda *_: dict(self.heartbeats),
         )
 
     def lose(self, attempt: int, host: str, cause: Cause = Cause.NODE_LOST, incarnation: str = "") -> None:
         """An attempt that ended for the sake of a node."""
         start = {"job": 1, "attempt": attempt, "address": "", "port": 0, "link": 1, "incarnation": incarnation}
-        self.ledger.append(events.ATTEMPT_STARTED, epoch=1, leader=host, **start)
+        self.journal.append(events.ATTEMPT_STARTED, epoch=1, leader=host, **start)
         end = End(str(cause), host=host).to_data()
-        self.ledger.append(events.ATTEMPT_ENDED, job=1, attempt=attempt, epoch=1, end=end)
+        self.journal.append(events.ATTEMPT_ENDED, job=1, attempt=attempt, epoch=1, end=end)
 
     def begin(self, attempt: int, incarnation: str) -> None:
         start = {"job": 1, "attempt": attempt, "address": "", "port": 0, "link": 1, "incarnation": incarnation}
-        self.ledger.append(events.ATTEMPT_STARTED, epoch=1, leader="n0", **start)
+        self.journal.append(events.ATTEMPT_STARTED, epoch=1, leader="n0", **start)
 
     def notes(self) -> list[str]:
-        self.ledger.poll()
-        return [note[4] for note in self.ledger.facts.notes]
+        self.journal.poll()
+        return [note[4] for note in self.journal.facts.notes]
 
 
 @pytest.fixture
@@ -148,13 +148,13 @@ def test_the_next_link_is_queued_at_once_and_another_some_seconds_later(scene: S
     scene.links.tick(6.0)
     assert list(scene.scheduler.links) == [2, 3]
     assert {2: "102", 3: "103"}.items() <= {
-        link.number: link.backend_id for link in scene.ledger.task().jobs[1].links.values()
+        link.number: link.backend_id for link in scene.journal.task().jobs[1].links.values()
     }.items()
 
 
 def test_a_link_that_is_queued_by_anybody_is_not_queued_again(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.ledger.append(events.LINK_QUEUED, job=1, link=2, backend_id="77")
+    scene.journal.append(events.LINK_QUEUED, job=1, link=2, backend_id="77")
     scene.links.queue_next(0.0)
     assert scene.scheduler.links == {}
 
@@ -195,7 +195,7 @@ def test_a_refusal_is_noted_once_and_tried_again(scene: Scene) -> None:
 
 
 def test_a_scheduler_that_cannot_do_without_a_node_gets_it(scene: Scene) -> None:
-    scene.ledger.append(events.NODE_AVOIDED, host="n3.example.org", reason="lost")
+    scene.journal.append(events.NODE_AVOIDED, host="n3.example.org", reason="lost")
     scene.scheduler.refuses_exclusion = True
     scene.links.queue_next(0.0)
     assert scene.scheduler.excluded == {2: ()}
@@ -205,11 +205,11 @@ def test_a_scheduler_that_cannot_do_without_a_node_gets_it(scene: Scene) -> None
 def test_links_of_earlier_jobs_count(tmp_path: Path) -> None:
     scene = Scene(tmp_path, num_links=3)
     for link in (2, 3):
-        scene.ledger.append(events.LINK_STARTED, job=1, link=link, backend_id="x", incarnation="x", host="n0")
-    scene.ledger.append(events.JOB_INTENDED, job=2, token="t", backend="slurm", resets_budgets=False)
-    assert scene.ledger.task().num_links_begun(2) == 3
-    scene.ledger.append(events.JOB_INTENDED, job=3, token="t", backend="slurm", resets_budgets=True)
-    assert scene.ledger.task().num_links_begun(3) == 0
+        scene.journal.append(events.LINK_STARTED, job=1, link=link, backend_id="x", incarnation="x", host="n0")
+    scene.journal.append(events.JOB_INTENDED, job=2, token="t", backend="slurm", resets_budgets=False)
+    assert scene.journal.task().num_links_begun(2) == 3
+    scene.journal.append(events.JOB_INTENDED, job=3, token="t", backend="slurm", resets_budgets=True)
+    assert scene.journal.task().num_links_begun(3) == 0
 
 
 def test_at_the_end_of_the_task_only_the_others_are_cancelled(scene: Scene) -> None:
@@ -228,7 +228,7 @@ def test_a_node_that_was_lost_twice_is_avoided_from_then_on(scene: Scene) -> Non
     scene.lose(4, "n2", Cause.WALLTIME)
     scene.links.leave()
     assert scene.scheduler.avoided == [(("102",), ("n3",))]
-    assert scene.ledger.task().avoided == {"n3": "2 attempts were lost with it"}
+    assert scene.journal.task().avoided == {"n3": "2 attempts were lost with it"}
     scene.links.tick(700.0)
     assert scene.scheduler.excluded[3] == ("n3",)
 
@@ -241,22 +241,22 @@ def test_a_site_that_requeues_is_asked_to(tmp_path: Path) -> None:
 
 def test_an_attempt_of_a_lost_start_is_waited_for(scene: Scene) -> None:
     scene.begin(1, "55.0")
-    scene.pulses["p"] = b"1"
-    assert scene.links.look_at_predecessor(1, 0.0) is None
-    assert scene.links.look_at_predecessor(1, 10.0) is None
-    scene.pulses["p"] = b"2"
-    assert scene.links.look_at_predecessor(1, 19.0) is None
-    assert scene.links.look_at_predecessor(1, 20.0) is None
-    assert scene.links.look_at_predecessor(1, 39.0) is None
-    assert scene.links.look_at_predecessor(1, 41.0) == (Cause.NODE_LOST, "its job ended without a word")
+    scene.heartbeats["p"] = b"1"
+    assert scene.links.check_open_attempt(1, 0.0) is None
+    assert scene.links.check_open_attempt(1, 10.0) is None
+    scene.heartbeats["p"] = b"2"
+    assert scene.links.check_open_attempt(1, 19.0) is None
+    assert scene.links.check_open_attempt(1, 20.0) is None
+    assert scene.links.check_open_attempt(1, 39.0) is None
+    assert scene.links.check_open_attempt(1, 41.0) == (Cause.NODE_LOST, "its job ended without a word")
 
 
 def test_a_scheduler_that_heard_from_all_nodes_shortens_the_wait(scene: Scene) -> None:
     scene.begin(1, "55.0")
     scene.scheduler.ended = (Cause.WALLTIME, "Slurm ended it at its walltime")
-    assert scene.links.look_at_predecessor(1, 0.0) is None
-    assert scene.links.look_at_predecessor(1, 1.0) is None
-    assert scene.links.look_at_predecessor(1, 5.0) == (Cause.WALLTIME, "Slurm ended it at its walltime")
+    assert scene.links.check_open_attempt(1, 0.0) is None
+    assert scene.links.check_open_attempt(1, 1.0) is None
+    assert scene.links.check_open_attempt(1, 5.0) == (Cause.WALLTIME, "Slurm ended it at its walltime")
 
 
 def test_a_node_that_was_not_heard_is_waited_for_though_the_scheduler_knows_the_end(scene: Scene) -> None:
@@ -264,18 +264,18 @@ def test_a_node_that_was_not_heard_is_waited_for_though_the_scheduler_knows_the_
     scene.scheduler.ended = (Cause.WALLTIME, "Slurm ended it at its walltime")
     scene.scheduler.reads_requests = False
     for now in (0.0, 1.0, 5.0, 19.0):
-        assert scene.links.look_at_predecessor(1, now) is None
-    assert scene.links.look_at_predecessor(1, 22.0) == (Cause.WALLTIME, "Slurm ended it at its walltime")
+        assert scene.links.check_open_attempt(1, now) is None
+    assert scene.links.check_open_attempt(1, 22.0) == (Cause.WALLTIME, "Slurm ended it at its walltime")
 
 
 def test_why_it_must_go_is_asked_until_it_is_known(scene: Scene) -> None:
     scene.scheduler.why = [(Cause.UNKNOWN, ""), (Cause.CANCELLED, "it was cancelled in Slurm")]
-    told = scene.links.explain(Status(0, notice="n1 sent SIGTERM to the supervisor"), 0.0)
+    told = scene.links.explain(ReplicaStatus(0, notice="n1 sent SIGTERM to the supervisor"), 0.0)
     assert (told.notice_cause, told.notice) == ("cancelled", "it was cancelled in Slurm")
 
 
 def test_why_it_must_go_is_asked_again_while_it_stops_until_that_is_certain(scene: Scene) -> None:
-    status = Status(0, notice="n1 sent SIGTERM to the supervisor")
+    status = ReplicaStatus(0, notice="n1 sent SIGTERM to the supervisor")
     scene.scheduler.fails = "no answer"
     assert scene.links.explain(status, 0.0).notice_cause == "preempted"
     scene.scheduler.fails, scene.scheduler.why = "", [(Cause.CANCELLED, "it was cancelled in Slurm")]
@@ -310,7 +310,7 @@ def test_a_job_that_ended_without_a_signal_says_why_as_any_other(
 ) -> None:
     scene.scheduler.is_job_over, scene.scheduler.why = True, [why]
     assert scene.links.is_job_over(0.0)
-    told = scene.links.explain(Status(0, notice="its job is over in Slurm"), 0.0)
+    told = scene.links.explain(ReplicaStatus(0, notice="its job is over in Slurm"), 0.0)
     assert (told.notice_cause, told.notice) == (cause, message)
 
 
@@ -318,19 +318,19 @@ def test_a_start_that_the_scheduler_forgot_was_killed_by_it(tmp_path: Path) -> N
     scene = Scene(tmp_path, is_unknown_restart=True)
     scene.begin(1, "101.0")
     for now in (0.0, 1.0, 19.0):
-        assert scene.links.look_at_predecessor(1, now) is None
-    found = scene.links.look_at_predecessor(1, 22.0)
+        assert scene.links.check_open_attempt(1, now) is None
+    found = scene.links.check_open_attempt(1, 22.0)
     assert found == (Cause.KILLED, "Slurm forgot start 0 of its job, and started the job again")
 
 
 def test_a_link_that_got_the_id_of_an_earlier_one_is_not_that_one(tmp_path: Path) -> None:
     """The controller forgot link 1, and what it says of the id is about this link."""
     scene = Scene(tmp_path, link=3, is_unknown_restart=True)
-    scene.ledger.append(events.LINK_STARTED, job=1, link=1, backend_id="103", incarnation="103.0", host="n0")
+    scene.journal.append(events.LINK_STARTED, job=1, link=1, backend_id="103", incarnation="103.0", host="n0")
     scene.begin(1, "103.0")
     for now in (0.0, 1.0, 19.0):
-        assert scene.links.look_at_predecessor(1, now) is None
-    found = scene.links.look_at_predecessor(1, 22.0)
+        assert scene.links.check_open_attempt(1, now) is None
+    found = scene.links.check_open_attempt(1, 22.0)
     assert found == (Cause.KILLED, "Slurm forgot its job, and gave the id 103 to the job of link 3")
     assert scene.scheduler.asked_of is None
 
@@ -338,20 +338,20 @@ def test_a_link_that_got_the_id_of_an_earlier_one_is_not_that_one(tmp_path: Path
 def test_a_link_of_an_earlier_job_is_asked_for_by_the_mark_of_that_job(tmp_path: Path) -> None:
     scene = Scene(tmp_path, mark="of job 2")
     scene.links._job = replace(scene.job, job=2)
-    scene.ledger.append(events.JOB_INTENDED, job=2, token="other", backend="slurm", resets_budgets=False)
+    scene.journal.append(events.JOB_INTENDED, job=2, token="other", backend="slurm", resets_budgets=False)
     scene.clock.sleep(5.0)
-    scene.ledger.append(events.LINK_STARTED, job=1, link=4, backend_id="55", incarnation="55.0", host="n0")
+    scene.journal.append(events.LINK_STARTED, job=1, link=4, backend_id="55", incarnation="55.0", host="n0")
     began_at = scene.clock.now()
     scene.begin(1, "55.0")
     for now in (0.0, 1.0, 5.0):
-        scene.links.look_at_predecessor(1, now)
+        scene.links.check_open_attempt(1, now)
     assert scene.scheduler.asked_of == PastLink("55", began_at, mark_of("token"), "", 4)
 
 
 @pytest.mark.parametrize(("signal", "cause"), [("SIGTERM", "preempted"), ("SIGUSR1", "walltime")])
 def test_without_an_answer_the_signal_says_what_it_is(scene: Scene, signal: str, cause: str) -> None:
     scene.scheduler.fails = "no answer"
-    status = Status(0, notice=f"n1 sent {signal} to the supervisor")
+    status = ReplicaStatus(0, notice=f"n1 sent {signal} to the supervisor")
     assert scene.links.explain(status, 0.0) == replace(status, notice_cause=cause)
 
 

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from windlass.supervise.container.args import Caller, container_name, create_words, secrets_script
+from windlass.supervise.container.args import ContainerUser, container_name, create_arguments, secrets_script
 from windlass.supervise.container.run import contained, order_inside
 from windlass.supervise.gang.messages import Order
-from windlass.supervise.job import Container, JobDocument, ReplicaCommand, SecretUse
+from windlass.supervise.job import ContainerConfig, JobDocument, JobSecret, ReplicaCommand
 
-CONTAINER = Container(image="sha256:1", name="base", folders=("/code",), writable=("/out",), cwd="/code")
+CONTAINER = ContainerConfig(image="sha256:1", name="base", folders=("/code",), writable=("/out",), cwd="/code")
 JOB = JobDocument(
     run="r-1", task="main", job=2, token="tok", run_dir="/r", replicas=(ReplicaCommand(("a",)),) * 2, cwd="/code",
     container=CONTAINER,
 )  # fmt: skip
-ME = Caller(uid=1000, gid=100, groups=(100, 27), name="ada", memory_bytes=8 << 30)
+ME = ContainerUser(uid=1000, gid=100, groups=(100, 27), name="ada", memory_bytes=8 << 30)
 
 
 def words(job: JobDocument = JOB, **more: object) -> list[str]:
-    given: dict[str, object] = {"argv": ["python", "a.py"], "env": {"A": "1"}, "caller": ME, **more}
-    return create_words(job, 1, 3, **given)  # type: ignore[arg-type]
+    given: dict[str, object] = {"argv": ["python", "a.py"], "env": {"A": "1"}, "user": ME, **more}
+    return create_arguments(job, 1, 3, **given)  # type: ignore[arg-type]
 
 
 def with_container(**changes: object) -> JobDocument:
@@ -46,7 +46,7 @@ def test_the_engine_keeps_no_log() -> None:
 def test_it_runs_as_the_caller_with_a_home() -> None:
     assert {"--user=1000:100", "--group-add=27", "--env=HOME=/tmp", "--env=USER=ada"} <= set(words())
     assert "--group-add=100" not in words()
-    assert not any(word.startswith("--env=HOME") for word in words(caller=Caller(0, 0)))
+    assert not any(word.startswith("--env=HOME") for word in words(user=ContainerUser(0, 0)))
     assert "--env=HOME=/me" in words(env={"HOME": "/me"})
 
 
@@ -103,7 +103,7 @@ def test_a_secret_of_any_characters_comes_through_the_shell(tmp_path: Path) -> N
 
 
 def test_secret_values_are_neither_in_the_command_nor_in_its_environment(tmp_path: Path) -> None:
-    secrets = (SecretUse("PLAIN"), SecretUse("FILE", is_file=True))
+    secrets = (JobSecret("PLAIN"), JobSecret("FILE", is_file=True))
     job = dataclasses.replace(JOB, secrets=secrets, delivery=str(tmp_path / "run.json"))
     env = {"WINDLASS_TOKEN": "tok.1", "PLAIN": "canary", "FILE": "/shm/f", "A": "1"}
     argv, outer = contained(job, Path("/r/jobs/main-2"), 1, 3, ["python", "a.py"], env)
@@ -137,4 +137,4 @@ def test_a_job_of_an_earlier_version_has_no_container(tmp_path: Path) -> None:
     assert JobDocument.read(path).container == CONTAINER
     del data["container"]
     path.write_text(json.dumps(data))
-    assert JobDocument.read(path).container == Container()
+    assert JobDocument.read(path).container == ContainerConfig()

@@ -1,4 +1,4 @@
-"""A guard with its warden, and a stand-in for a supervisor; a beater that is stopped stands for a stalled disk."""
+"""A guard with its fencing agent, and a stand-in for a supervisor; a heartbeat process that is stopped stands for a stalled disk."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from windlass.core.process import ProcessId, descendants, identify, is_alive, send_signal
-from windlass.supervise.fencing.fence import Standing
-from windlass.supervise.fencing.heartbeat import Beater, unpack_beats
-from windlass.supervise.fencing.process_scan import Wards
+from windlass.supervise.fencing.fence import FenceState
+from windlass.supervise.fencing.heartbeat import HeartbeatProcess, unpack_heartbeats
+from windlass.supervise.fencing.process_scan import UserProcessScan
 from windlass.supervise.gang.election import Leadership, publish_claim
 from windlass.supervise.job import Fencing
 
@@ -65,7 +65,7 @@ class Scene:
         """Start a guard with everything below it, as a job does: in a process of its own with one thread; wait for the code."""
         user = [sys.executable, "-c", program, str(self.dots), USER]
         setting = json.dumps({"folder": str(self.folder), "argv": user, "fencing": asdict(fencing)})
-        argv = [sys.executable, "-m", "tests.supervise.warden_scene", setting]
+        argv = [sys.executable, "-m", "tests.supervise.fencing_scene", setting]
         self._process = subprocess.Popen(argv, start_new_session=True, cwd=Path(__file__).parents[3])
         self.guard = self._process.pid
         until(self.runs, "the code runs")
@@ -76,14 +76,14 @@ class Scene:
     def pid(self, what: str) -> int:
         return int(self.look()[what].partition(":")[0])
 
-    def beater(self) -> int:
-        """Process number of the warden's child."""
+    def heartbeat(self) -> int:
+        """Process number of the fencing agent's child."""
         deadline = time.monotonic() + 120.0
         while time.monotonic() < deadline:
-            for pid in descendants(self.pid("warden")):
+            for pid in descendants(self.pid("agent")):
                 return pid
             time.sleep(0.01)
-        raise AssertionError("there is no beater")
+        raise AssertionError("there is no heartbeat process")
 
     def num_dots(self) -> int:
         return self.dots.stat().st_size if self.dots.exists() else 0
@@ -102,14 +102,14 @@ class Scene:
         """Whether the code is stopped; a busy machine alone can hold it up for long."""
         return Path(f"/proc/{self.pid('user')}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
-    def standing(self) -> Standing:
-        return Standing(self.look()["standing"])
+    def state(self) -> FenceState:
+        return FenceState(self.look()["state"])
 
     def stall(self) -> int:
-        """Stop the beater; returns its number, so that it can be let go."""
-        beater = self.beater()
-        os.kill(beater, signal.SIGSTOP)
-        return beater
+        """Stop the heartbeat process; returns its number, so that it can be let go."""
+        heartbeat = self.heartbeat()
+        os.kill(heartbeat, signal.SIGSTOP)
+        return heartbeat
 
     def end(self) -> int:
         """End the replica; returns the guard's exit code."""
@@ -127,7 +127,7 @@ class Scene:
             for pid in (self.guard, *descendants(self.guard)):
                 send_signal(pid, signal.SIGKILL)
             self.wait()
-        for what in ("user", "supervisor", "warden"):
+        for what in ("user", "supervisor", "agent"):
             text = self.look().get(what, "None")
             if text != "None" and is_alive(ProcessId.parse(text)):
                 send_signal(self.pid(what), signal.SIGKILL)
@@ -143,12 +143,12 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 @pytest.mark.system
 def test_a_stall_stops_the_code_and_its_end_lets_it_go_on(scene: Scene) -> None:
     scene.start()
-    beater = scene.stall()
+    heartbeat = scene.stall()
     until(scene.is_stopped, "the code is stopped")
-    until(lambda: scene.standing() is Standing.STOPPED, "the supervisor hears of it")
-    os.kill(beater, signal.SIGCONT)
+    until(lambda: scene.state() is FenceState.STOPPED, "the supervisor hears of it")
+    os.kill(heartbeat, signal.SIGCONT)
     until(scene.runs, "the code goes on")
-    until(lambda: scene.standing() is Standing.FREE, "it is free again")
+    until(lambda: scene.state() is FenceState.FREE, "it is free again")
     assert scene.look()["lost_s"] > FENCING.stop_s
     assert scene.look()["why"] == ""
 
@@ -157,7 +157,7 @@ def test_a_stall_stops_the_code_and_its_end_lets_it_go_on(scene: Scene) -> None:
 def test_a_long_stall_kills_the_code_with_what_it_detached(scene: Scene) -> None:
     scene.start(Fencing(renew_s=0.05, stop_s=0.3, kill_s=0.6, quiet_s=1.0), DAEMON)
     scene.stall()
-    until(lambda: scene.standing() is Standing.GONE, "the code is killed")
+    until(lambda: scene.state() is FenceState.GONE, "the code is killed")
     until(scene.is_still, "nothing of the user's lives")
     assert scene.look()["why"] == "the shared file system was gone for 1 s"
     assert is_alive(ProcessId.parse(scene.look()["supervisor"]))
@@ -171,7 +171,7 @@ def test_claims_of_the_same_and_of_earlier_starts_are_no_reason(scene: Scene) ->
     claim(scene.folder, 3, "7.0")
     time.sleep(0.3)
     until(scene.runs, "it goes on")
-    until(lambda: scene.standing() is Standing.FREE, "it is free")
+    until(lambda: scene.state() is FenceState.FREE, "it is free")
 
 
 @pytest.mark.system
@@ -188,36 +188,36 @@ def test_a_later_start_of_the_job_kills(scene: Scene) -> None:
 def test_a_stopped_replica_that_was_superseded_meanwhile_never_goes_on(scene: Scene) -> None:
     claim(scene.folder, 1, "7.0")
     scene.start()
-    beater = scene.stall()
+    heartbeat = scene.stall()
     until(scene.is_stopped, "the code is stopped")
     claim(scene.folder, 2, "8.0")
     before = scene.num_dots()
-    os.kill(beater, signal.SIGCONT)
+    os.kill(heartbeat, signal.SIGCONT)
     until(lambda: scene.look()["why"] != "", "the code is killed")
     assert scene.num_dots() == before
 
 
 @pytest.mark.system
-def test_a_beater_that_dies_has_a_successor(scene: Scene) -> None:
+def test_a_heartbeat_process_that_dies_has_a_successor(scene: Scene) -> None:
     scene.start()
-    beater = scene.beater()
-    os.kill(beater, signal.SIGKILL)
-    until(lambda: scene.beater() != beater, "there is another beater")
-    pulse = scene.place / "pulse-0"
-    before = int(pulse.read_bytes())
-    until(lambda: int(pulse.read_bytes()) > before, "the pulse goes on")
-    until(lambda: scene.standing() is Standing.FREE, "it is free")
+    heartbeat = scene.heartbeat()
+    os.kill(heartbeat, signal.SIGKILL)
+    until(lambda: scene.heartbeat() != heartbeat, "there is another heartbeat process")
+    file = scene.place / "heartbeat-0"
+    before = int(file.read_bytes())
+    until(lambda: int(file.read_bytes()) > before, "the heartbeat continues")
+    until(lambda: scene.state() is FenceState.FREE, "it is free")
 
 
 @pytest.mark.system
-def test_a_warden_that_dies_has_a_successor_which_knows_what_it_knew(scene: Scene) -> None:
+def test_a_fencing_agent_that_dies_has_a_successor_which_knows_what_it_knew(scene: Scene) -> None:
     scene.start()
-    beater, warden = scene.stall(), scene.pid("warden")
+    heartbeat, agent = scene.stall(), scene.pid("agent")
     until(scene.is_stopped, "the code is stopped")
-    os.kill(warden, signal.SIGKILL)
-    until(lambda: scene.look()["warden"].partition(":")[0] not in ("None", str(warden)), "there is another warden")
-    until(scene.runs, "the code goes on, since the new warden's beater is not stopped")
-    until(lambda: identify(beater) is None, "the old beater died with its warden")
+    os.kill(agent, signal.SIGKILL)
+    until(lambda: scene.look()["agent"].partition(":")[0] not in ("None", str(agent)), "there is another fencing agent")
+    until(scene.runs, "the code goes on, since the new fencing agent's heartbeat process is not stopped")
+    until(lambda: identify(heartbeat) is None, "the old heartbeat process died with its fencing agent")
 
 
 @pytest.mark.system
@@ -228,46 +228,49 @@ def test_as_long_as_the_supervisor_lives_nothing_is_killed(scene: Scene) -> None
     scene.wait()
     time.sleep(0.2)
     until(scene.runs, "the code goes on")
-    beater = scene.stall()
+    heartbeat = scene.stall()
     until(scene.is_stopped, "the code is stopped though its guard is dead")
-    os.kill(beater, signal.SIGCONT)
+    os.kill(heartbeat, signal.SIGCONT)
     until(scene.runs, "the code goes on")
-    warden = ProcessId.parse(scene.look()["warden"])
+    agent = ProcessId.parse(scene.look()["agent"])
     os.kill(scene.pid("supervisor"), signal.SIGKILL)
     until(lambda: not is_alive(user), "the code ends with the last one who watched it")
-    until(lambda: not is_alive(warden), "the warden leaves")
+    until(lambda: not is_alive(agent), "the fencing agent leaves")
 
 
 @pytest.mark.system
-def test_notices_are_not_for_the_warden(scene: Scene) -> None:
+def test_notices_are_not_for_the_fencing_agent(scene: Scene) -> None:
     scene.start()
-    warden = scene.pid("warden")
+    agent = scene.pid("agent")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
-        os.kill(warden, number)
-        os.kill(scene.beater(), number)
+        os.kill(agent, number)
+        os.kill(scene.heartbeat(), number)
     time.sleep(0.2)
-    assert scene.pid("warden") == warden
+    assert scene.pid("agent") == agent
     until(scene.runs, "the code goes on")
 
 
 @pytest.mark.system
 def test_nothing_stays_when_the_replica_is_over(scene: Scene) -> None:
     scene.start()
-    ours = [identify(pid) for pid in (scene.pid("warden"), scene.beater())]
+    ours = [identify(pid) for pid in (scene.pid("agent"), scene.heartbeat())]
     user = scene.pid("user")
     os.kill(user, signal.SIGKILL)
     assert scene.end() == 0
-    until(lambda: not any(found is not None and is_alive(found) for found in ours), "warden and beater are gone")
+    until(
+        lambda: not any(found is not None and is_alive(found) for found in ours),
+        "fencing agent and heartbeat process are gone",
+    )
 
 
 @pytest.mark.system
-def test_the_warden_holds_nothing_of_the_shared_file_system(scene: Scene) -> None:
+def test_the_fencing_agent_holds_nothing_of_the_shared_file_system(scene: Scene) -> None:
     scene.start()
-    warden = Path(f"/proc/{scene.pid('warden')}")
-    assert os.readlink(warden / "cwd") == "/"
-    held = {os.readlink(path) for path in (warden / "fd").iterdir()}
+    agent = Path(f"/proc/{scene.pid('agent')}")
+    assert os.readlink(agent / "cwd") == "/"
+    held = {os.readlink(path) for path in (agent / "fd").iterdir()}
     assert not [
-        name for name in held if name.startswith("/") and name not in ("/dev/null", "/memfd:windlass-board (deleted)")
+        name for name in held if name.startswith("/") and name not in ("/dev/null", "/memfd:windlass-shared (deleted)")
     ]
 
 
@@ -279,14 +282,14 @@ def test_the_tree_of_another_guard_is_not_this_ones(tmp_path: Path) -> None:
         + "import subprocess\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\nopen(sys.argv[2], 'w')\n"
     )
     program = body + "import time; time.sleep(600)"
-    wards = Wards(os.getsid(0), "windlass-abc123")
+    wards = UserProcessScan(os.getsid(0), "windlass-abc123")
     processes = []
     for name in ("windlass-abc123", "windlass-fffffe"):
         argv = [sys.executable, "-c", program, name, str(tmp_path / name)]
         processes.append(subprocess.Popen(argv, start_new_session=True))
     try:
         until(lambda: len(list(tmp_path.iterdir())) == 2, "both run")
-        found = {ward.pid for ward in wards.below([os.getpid()])}
+        found = {entry.pid for entry in wards.below([os.getpid()])}
         other, nested = processes
         assert other.pid not in found
         assert not found & set(descendants(other.pid))
@@ -299,16 +302,16 @@ def test_the_tree_of_another_guard_is_not_this_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-def test_code_that_was_suspended_with_its_warden_goes_on(scene: Scene) -> None:
+def test_code_that_was_suspended_with_its_fencing_agent_goes_on(scene: Scene) -> None:
     """As a scheduler suspends a job: all of it at once, for longer than silence may last."""
     scene.start(Fencing(renew_s=0.05, stop_s=2.5, kill_s=6.0, quiet_s=7.0))
     user = ProcessId.parse(scene.look()["user"])
-    ours = [scene.pid("warden"), scene.beater(), user.pid]
+    ours = [scene.pid("agent"), scene.heartbeat(), user.pid]
     for pid in ours:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(7.0)
     os.kill(ours[0], signal.SIGCONT)
-    until(lambda: scene.look()["standing"] == Standing.STOPPED, "it is stopped first")
+    until(lambda: scene.look()["state"] == FenceState.STOPPED, "it is stopped first")
     os.kill(user.pid, signal.SIGCONT)
     os.kill(ours[1], signal.SIGCONT)
     until(scene.runs, "it goes on")
@@ -317,19 +320,19 @@ def test_code_that_was_suspended_with_its_warden_goes_on(scene: Scene) -> None:
 
 
 class Told:
-    """A beater whose pipe is read by the test."""
+    """A heartbeat process whose pipe is read by the test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "7.0").mkdir(parents=True)
         self.read, out = os.pipe()
         os.set_blocking(self.read, False)
-        self.beater = Beater(folder, 0, "7.0", 5.0, out)
+        self.heartbeat = HeartbeatProcess(folder, 0, "7.0", 5.0, out)
 
     def turn(self, began: float) -> list[tuple[float, bool]]:
-        self.beater.turn(began)
+        self.heartbeat.turn(began)
         try:
-            return unpack_beats(os.read(self.read, 900))
+            return unpack_heartbeats(os.read(self.read, 900))
         except BlockingIOError:
             return []
 
@@ -339,17 +342,17 @@ def told(tmp_path: Path) -> Told:
     return Told(tmp_path / "job")
 
 
-def test_a_turn_leaves_a_pulse_that_grows_and_says_when_it_began(told: Told) -> None:
-    pulse = told.folder / "7.0" / "pulse-0"
+def test_a_turn_leaves_a_heartbeat_that_grows_and_says_when_it_began(told: Told) -> None:
+    heartbeat = told.folder / "7.0" / "heartbeat-0"
     assert told.turn(100.0) == [(100.0, False)]
-    first = int(pulse.read_bytes())
+    first = int(heartbeat.read_bytes())
     assert told.turn(105.0) == [(105.0, False)]
-    assert int(pulse.read_bytes()) == first + 1
-    assert Beater(told.folder, 0, "7.0", 5.0, 1)._counter > first
+    assert int(heartbeat.read_bytes()) == first + 1
+    assert HeartbeatProcess(told.folder, 0, "7.0", 5.0, 1)._counter > first
     assert sorted(os.listdir(told.folder)) == ["7.0"]
 
 
-def test_a_pulse_that_cannot_be_written_is_no_sign_of_life(told: Told) -> None:
+def test_a_heartbeat_that_cannot_be_written_is_no_sign_of_life(told: Told) -> None:
     (told.folder / "7.0").rmdir()
     assert told.turn(100.0) == []
 
@@ -361,7 +364,7 @@ def test_a_job_that_is_not_there_any_more_is_not_made_again(told: Told) -> None:
     assert not told.folder.exists()
 
 
-def test_a_successor_is_told_of_even_where_no_pulse_can_be_written(told: Told) -> None:
+def test_a_successor_is_told_of_even_where_no_heartbeat_can_be_written(told: Told) -> None:
     claim(told.folder, 1, "7.0")
     claim(told.folder, 2, "8.0")
     (told.folder / "7.0").rmdir()
@@ -421,7 +424,7 @@ def test_a_listing_after_a_silence_is_a_fresh_one(told: Told, monkeypatch: pytes
 def test_watching_costs_next_to_nothing(scene: Scene) -> None:
     """Loose here, where other work runs: 40 turns may cost what the budget allows for 40 times 5 s, ten times over."""
     scene.start()
-    ours = [scene.pid("warden"), scene.beater()]
+    ours = [scene.pid("agent"), scene.heartbeat()]
     before = sum(map(_cpu_s, ours))
     time.sleep(40 * FENCING.renew_s)
     assert sum(map(_cpu_s, ours)) - before < 40 * 5.0 * 0.001 * 10

@@ -7,94 +7,102 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.supervise.fencing.fence import Action, PulseWatch, Ruling, Standing, WardenCore, pulse_path, read_pulses
+from windlass.supervise.fencing.fence import (
+    Action,
+    FenceDecision,
+    FenceState,
+    FencingAgentCore,
+    HeartbeatWatch,
+    heartbeat_path,
+    read_heartbeats,
+)
 from windlass.supervise.job import Fencing
-from windlass.supervise.replica.watchdog import Watchdog
+from windlass.supervise.replica.watchdog import StallDetector
 
 FENCING = Fencing(renew_s=5.0, stop_s=120.0, kill_s=600.0, quiet_s=150.0)
 
 
-def core() -> WardenCore:
-    return WardenCore(FENCING, Ruling(renewed_at=1000.0))
+def core() -> FencingAgentCore:
+    return FencingAgentCore(FENCING, FenceDecision(renewed_at=1000.0))
 
 
-def standing(warden: WardenCore) -> Standing:
-    return warden.ruling.standing
+def state(agent: FencingAgentCore) -> FenceState:
+    return agent.decision.state
 
 
-def test_ranks_whose_pulse_is_renewed_are_left_alone() -> None:
-    warden = core()
+def test_ranks_whose_heartbeat_is_renewed_are_left_alone() -> None:
+    agent = core()
     for now in range(1005, 3000, 5):
-        assert warden.beat(float(now), float(now)) == []
-        assert standing(warden) is Standing.FREE
-    assert warden.ruling.lost_s == 0.0
+        assert agent.beat(float(now), float(now)) == []
+        assert state(agent) is FenceState.FREE
+    assert agent.decision.lost_s == 0.0
 
 
 def test_silence_stops_the_ranks_and_a_renewal_lets_them_go_on() -> None:
-    warden = core()
-    assert warden.tick(1119.9) == []
-    assert standing(warden) is Standing.SILENT
-    assert warden.tick(1120.0) == [Action.STOP]
-    assert standing(warden) is Standing.STOPPED
-    assert warden.beat(1180.0, 1180.5) == [Action.CONTINUE]
-    assert standing(warden) is Standing.FREE
-    assert warden.ruling.lost_s == 180.5
-    assert warden.beat(1185.0, 1185.0) == []
+    agent = core()
+    assert agent.tick(1119.9) == []
+    assert state(agent) is FenceState.SILENT
+    assert agent.tick(1120.0) == [Action.STOP]
+    assert state(agent) is FenceState.STOPPED
+    assert agent.beat(1180.0, 1180.5) == [Action.CONTINUE]
+    assert state(agent) is FenceState.FREE
+    assert agent.decision.lost_s == 180.5
+    assert agent.beat(1185.0, 1185.0) == []
 
 
 def test_stopped_ranks_are_looked_for_again_and_again() -> None:
-    warden = core()
+    agent = core()
     for now in (1120.0, 1121.0, 1300.0):
-        assert warden.tick(now) == [Action.STOP]
+        assert agent.tick(now) == [Action.STOP]
 
 
 def test_a_long_silence_kills() -> None:
-    warden = core()
-    assert warden.tick(1599.9) == [Action.STOP]
-    assert warden.tick(1600.0) == [Action.KILL]
-    warden.killed(1600.0)
-    assert warden.ruling.why_killed(started_at=900.0) == "the shared file system was gone for 600 s"
-    assert warden.beat(1700.0, 1700.0) == [Action.CONTINUE]
-    assert standing(warden) is Standing.FREE
-    assert warden.ruling.why_killed(started_at=900.0) != ""
-    assert warden.ruling.why_killed(started_at=1701.0) == ""
+    agent = core()
+    assert agent.tick(1599.9) == [Action.STOP]
+    assert agent.tick(1600.0) == [Action.KILL]
+    agent.killed(1600.0)
+    assert agent.decision.why_killed(started_at=900.0) == "the shared file system was gone for 600 s"
+    assert agent.beat(1700.0, 1700.0) == [Action.CONTINUE]
+    assert state(agent) is FenceState.FREE
+    assert agent.decision.why_killed(started_at=900.0) != ""
+    assert agent.decision.why_killed(started_at=1701.0) == ""
 
 
 def test_a_successor_kills_and_nothing_takes_that_back() -> None:
-    warden = core()
-    assert warden.superseded(1003.0) == [Action.KILL]
-    warden.killed(1003.0)
-    assert warden.beat(1005.0, 1005.0) == [Action.KILL]
-    assert warden.tick(1006.0) == [Action.KILL]
-    assert warden.ruling.why_killed(900.0) == "another start of this job took over"
+    agent = core()
+    assert agent.superseded(1003.0) == [Action.KILL]
+    agent.killed(1003.0)
+    assert agent.beat(1005.0, 1005.0) == [Action.KILL]
+    assert agent.tick(1006.0) == [Action.KILL]
+    assert agent.decision.why_killed(900.0) == "another start of this job took over"
 
 
 def test_stopped_ranks_of_a_superseded_replica_never_go_on() -> None:
-    warden = core()
-    warden.tick(1130.0)
-    assert warden.superseded(1140.0) == [Action.KILL]
+    agent = core()
+    agent.tick(1130.0)
+    assert agent.superseded(1140.0) == [Action.KILL]
 
 
-def test_a_pulse_counts_from_when_its_write_began() -> None:
+def test_a_heartbeat_counts_from_when_its_write_began() -> None:
     """It may have reached the server at once, and a reader may have counted from then."""
-    warden = core()
-    warden.beat(1005.0, 1005.0)
-    assert warden.tick(1125.0) == [Action.STOP]
-    assert warden.beat(1010.0, 1145.0) == [Action.STOP]
-    assert warden.beat(1150.0, 1150.0) == [Action.CONTINUE]
+    agent = core()
+    agent.beat(1005.0, 1005.0)
+    assert agent.tick(1125.0) == [Action.STOP]
+    assert agent.beat(1010.0, 1145.0) == [Action.STOP]
+    assert agent.beat(1150.0, 1150.0) == [Action.CONTINUE]
 
 
-def test_an_older_pulse_heard_late_makes_nothing_younger() -> None:
-    warden = core()
-    warden.beat(1010.0, 1010.0)
-    warden.beat(1005.0, 1011.0)
-    assert warden.ruling.renewed_at == 1010.0
+def test_an_older_heartbeat_heard_late_makes_nothing_younger() -> None:
+    agent = core()
+    agent.beat(1010.0, 1010.0)
+    agent.beat(1005.0, 1011.0)
+    assert agent.decision.renewed_at == 1010.0
 
 
 def test_a_short_silence_is_no_silence() -> None:
-    warden = core()
-    warden.beat(1014.0, 1014.9)
-    assert warden.ruling.lost_s == 0.0
+    agent = core()
+    agent.beat(1014.0, 1014.9)
+    assert agent.decision.lost_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -102,36 +110,36 @@ def test_a_short_silence_is_no_silence() -> None:
     [(1000.0, 1015.0), (1050.0, 1120.0), (1200.0, 1201.0), (1599.5, 1600.0), (2000.0, 2001.0)],
 )
 def test_it_says_when_it_must_be_asked_again(now: float, due: float) -> None:
-    warden = core()
-    warden.tick(now)
-    assert warden.next_at(now) == due
+    agent = core()
+    agent.tick(now)
+    assert agent.next_at(now) == due
 
 
-def test_the_next_warden_goes_on_where_one_stopped() -> None:
+def test_the_next_fencing_agent_goes_on_where_one_stopped() -> None:
     first = core()
     first.tick(1130.0)
-    second = WardenCore(FENCING, Ruling.unpack(first.ruling.pack()))
-    assert second.ruling == first.ruling
+    second = FencingAgentCore(FENCING, FenceDecision.unpack(first.decision.pack()))
+    assert second.decision == first.decision
     assert second.tick(1131.0) == [Action.STOP]
     assert second.beat(1140.0, 1140.0) == [Action.CONTINUE]
 
 
 def test_there_is_no_ruling_before_the_first() -> None:
-    assert Ruling.unpack(b"") == Ruling()
-    assert Ruling().why_killed(0.0) == ""
+    assert FenceDecision.unpack(b"") == FenceDecision()
+    assert FenceDecision().why_killed(0.0) == ""
 
 
 class Disk:
-    """Pulse files of other starts, and whether they can be reached."""
+    """Heartbeat files of other starts, and whether they can be reached."""
 
     def __init__(self) -> None:
-        self.pulses: dict[str, bytes] = {}
+        self.heartbeats: dict[str, bytes] = {}
         self.is_there = True
 
     def read(self, _folder: Path, _own: str) -> Mapping[str, bytes]:
         if not self.is_there:
             raise OSError(5, "Input/output error")
-        return dict(self.pulses)
+        return dict(self.heartbeats)
 
 
 @pytest.fixture
@@ -139,12 +147,12 @@ def disk() -> Disk:
     return Disk()
 
 
-def watch(disk: Disk) -> PulseWatch:
-    return PulseWatch(Path("/job"), "8.0", 150.0, disk.read)
+def watch(disk: Disk) -> HeartbeatWatch:
+    return HeartbeatWatch(Path("/job"), "8.0", 150.0, disk.read)
 
 
-def test_pulses_that_do_not_change_are_quiet_after_a_while(disk: Disk) -> None:
-    disk.pulses = {"7.0/pulse-0": b"1"}
+def test_heartbeats_that_do_not_change_are_quiet_after_a_while(disk: Disk) -> None:
+    disk.heartbeats = {"7.0/heartbeat-0": b"1"}
     successor = watch(disk)
     assert not successor.look(0.0)
     assert not successor.look(1.0)
@@ -152,18 +160,18 @@ def test_pulses_that_do_not_change_are_quiet_after_a_while(disk: Disk) -> None:
     assert successor.look(151.0)
 
 
-def test_a_predecessor_without_a_pulse_is_quiet_after_a_while_as_well(disk: Disk) -> None:
+def test_a_predecessor_without_a_heartbeat_is_quiet_after_a_while_as_well(disk: Disk) -> None:
     successor = watch(disk)
     assert [successor.look(now) for now in (0.0, 1.0, 150.0, 151.0)] == [False, False, False, True]
 
 
-@pytest.mark.parametrize("change", [{"7.0/pulse-0": b"2"}, {}, {"7.0/pulse-0": b"1", "7.0/pulse-1": b"1"}])
+@pytest.mark.parametrize("change", [{"7.0/heartbeat-0": b"2"}, {}, {"7.0/heartbeat-0": b"1", "7.0/heartbeat-1": b"1"}])
 def test_any_change_begins_the_wait_anew(disk: Disk, change: dict[str, bytes]) -> None:
-    disk.pulses = {"7.0/pulse-0": b"1"}
+    disk.heartbeats = {"7.0/heartbeat-0": b"1"}
     successor = watch(disk)
     for now in (0.0, 1.0, 140.0):
         assert not successor.look(now)
-    disk.pulses = change
+    disk.heartbeats = change
     assert [successor.look(now) for now in (149.0, 160.0, 309.9, 310.0)] == [False, False, False, True]
 
 
@@ -178,66 +186,66 @@ def test_what_cannot_be_read_counts_as_a_change(disk: Disk) -> None:
 
 
 def test_a_look_that_hangs_counts_from_the_next_one(disk: Disk) -> None:
-    """It began at 0 and saw the pulse as it was at its end, perhaps 100 s later."""
+    """It began at 0 and saw the heartbeat as it was at its end, perhaps 100 s later."""
     successor = watch(disk)
     successor.look(0.0)
     assert not successor.look(150.0)
     assert successor.look(300.0)
 
 
-def test_pulses_are_those_of_all_other_starts(tmp_path: Path) -> None:
+def test_heartbeats_are_those_of_all_other_starts(tmp_path: Path) -> None:
     for name in ("7.0", "7.1", "8.0", ".probe-7.0-0"):
         (tmp_path / name).mkdir()
-        pulse_path(tmp_path / name, 0).write_bytes(name.encode())
-    pulse_path(tmp_path, 1).write_bytes(b"local")
+        heartbeat_path(tmp_path / name, 0).write_bytes(name.encode())
+    heartbeat_path(tmp_path, 1).write_bytes(b"local")
     (tmp_path / "7.0" / "guard-0.json").write_text("{}")
-    found = read_pulses(tmp_path, "8.0")
+    found = read_heartbeats(tmp_path, "8.0")
     assert sorted(found.values()) == [b"7.0", b"7.1", b"local"]
-    assert sorted(read_pulses(tmp_path, "").values()) == [b"7.0", b"7.1", b"8.0"]
+    assert sorted(read_heartbeats(tmp_path, "").values()) == [b"7.0", b"7.1", b"8.0"]
 
 
-def test_pulses_of_the_other_jobs_of_the_task_are_among_them(tmp_path: Path) -> None:
+def test_heartbeats_of_the_other_jobs_of_the_task_are_among_them(tmp_path: Path) -> None:
     for name in ("train-1/7.0", "train-2/8.0", "train-2/9.0", "train-3/5.0", "train-2-1/6.0"):
         (tmp_path / name).mkdir(parents=True)
-        pulse_path(tmp_path / name, 0).write_bytes(name.encode())
-    found = read_pulses(tmp_path / "train-2", "9.0")
+        heartbeat_path(tmp_path / name, 0).write_bytes(name.encode())
+    found = read_heartbeats(tmp_path / "train-2", "9.0")
     assert sorted(found.values()) == [b"train-1/7.0", b"train-2/8.0", b"train-3/5.0"]
-    successor = PulseWatch(tmp_path / "train-2", "9.0", 150.0)
+    successor = HeartbeatWatch(tmp_path / "train-2", "9.0", 150.0)
     assert [successor.look(now) for now in (0.0, 1.0, 100.0)] == [False, False, False]
-    pulse_path(tmp_path / "train-1/7.0", 0).write_bytes(b"it goes on")
+    heartbeat_path(tmp_path / "train-1/7.0", 0).write_bytes(b"it goes on")
     assert [successor.look(now) for now in (151.0, 152.0, 302.0)] == [False, False, True]
 
 
-def test_a_suspended_replica_is_stopped_and_goes_on_with_a_new_pulse() -> None:
-    warden = core()
-    warden.resumed(9000.0)
-    assert warden.tick(9000.0) == [Action.STOP]
-    assert warden.beat(1004.0, 9001.0) == [Action.STOP], "a turn from before says nothing of now"
-    assert warden.beat(9002.0, 9003.0) == [Action.CONTINUE]
-    assert warden.ruling.killed_at == 0.0
+def test_a_suspended_replica_is_stopped_and_goes_on_with_a_new_heartbeat() -> None:
+    agent = core()
+    agent.resumed(9000.0)
+    assert agent.tick(9000.0) == [Action.STOP]
+    assert agent.beat(1004.0, 9001.0) == [Action.STOP], "a turn from before says nothing of now"
+    assert agent.beat(9002.0, 9003.0) == [Action.CONTINUE]
+    assert agent.decision.killed_at == 0.0
 
 
 def test_a_suspended_replica_that_stays_silent_is_killed() -> None:
-    warden = core()
-    warden.resumed(9000.0)
-    assert warden.tick(9119.9) == [Action.STOP]
-    assert warden.tick(9120.0) == [Action.KILL]
-    warden.resumed(20000.0)
-    assert warden.tick(20000.0) == [Action.KILL], "that is not taken back"
+    agent = core()
+    agent.resumed(9000.0)
+    assert agent.tick(9119.9) == [Action.STOP]
+    assert agent.tick(9120.0) == [Action.KILL]
+    agent.resumed(20000.0)
+    assert agent.tick(20000.0) == [Action.KILL], "that is not taken back"
 
 
 def test_a_suspended_replica_that_was_superseded_is_killed_at_once() -> None:
-    warden = core()
-    warden.resumed(9000.0)
-    assert warden.superseded(9001.0) == [Action.KILL]
-    warden.resumed(20000.0)
-    assert warden.tick(20000.0) == [Action.KILL]
+    agent = core()
+    agent.resumed(9000.0)
+    assert agent.superseded(9001.0) == [Action.KILL]
+    agent.resumed(20000.0)
+    assert agent.tick(20000.0) == [Action.KILL]
 
 
 def test_a_short_pause_stops_nothing() -> None:
-    warden = core()
-    warden.resumed(1030.0)
-    assert warden.tick(1030.0) == []
+    agent = core()
+    agent.resumed(1030.0)
+    assert agent.tick(1030.0) == []
 
 
 @given(
@@ -250,8 +258,8 @@ def test_no_rank_of_a_suspended_replica_runs_once_a_successor_may_start(
 ) -> None:
     """It is suspended and resumed at any moment of a turn; nothing is killed, and nothing runs unstopped after waking."""
     disk = Disk()
-    disk.pulses = {"7.0/pulse-0": b"0"}
-    successor, warden = watch(disk), WardenCore(FENCING, Ruling(renewed_at=0.0))
+    disk.heartbeats = {"7.0/heartbeat-0": b"0"}
+    successor, agent = watch(disk), FencingAgentCore(FENCING, FenceDecision(renewed_at=0.0))
     now, is_running, may_start, began = 0.0, True, False, 0.0
 
     def act(actions: list[Action]) -> None:
@@ -265,23 +273,23 @@ def test_no_rank_of_a_suspended_replica_runs_once_a_successor_may_start(
         while now < end:  # the others see it silent
             now = min(now + 5.0, end)
             may_start = successor.look(now) or may_start
-        warden.resumed(now)
-        act(warden.tick(now))
+        agent.resumed(now)
+        act(agent.tick(now))
         assert not (is_running and may_start)
         end = now + awake_s
         while now < end and not may_start:
             now = min(now + turn_s * share + 0.1, end)
-            disk.pulses = {"7.0/pulse-0": b"%f" % now}
+            disk.heartbeats = {"7.0/heartbeat-0": b"%f" % now}
             may_start = successor.look(now) or may_start
-            act(warden.beat(began, now))  # a turn that began before it was suspended is told first
+            act(agent.beat(began, now))  # a turn that began before it was suspended is told first
             assert not (is_running and may_start)
             began = now
         if may_start:
             break
     if may_start:
-        act(warden.tick(now))
+        act(agent.tick(now))
         assert not is_running
-        assert warden.superseded(now) == [Action.KILL]
+        assert agent.superseded(now) == [Action.KILL]
 
 
 @given(
@@ -294,7 +302,7 @@ def test_no_rank_of_a_suspended_replica_runs_once_a_successor_may_start(
 def test_no_rank_runs_once_a_successor_may_start(
     gaps: list[float], hangs: list[float], lands: list[float], reads: float, ends_after: int
 ) -> None:
-    """Pulses are written with any hangs, and land at any moment of their write; the reader looks now and then."""
+    """Heartbeats are written with any hangs, and land at any moment of their write; the reader looks now and then."""
     turns = []
     began = 0.0
     for gap, hang, share in list(zip(gaps, hangs, lands, strict=False))[:ends_after]:
@@ -303,24 +311,24 @@ def test_no_rank_runs_once_a_successor_may_start(
         began += hang
     disk = Disk()
     successor = watch(disk)
-    warden = WardenCore(FENCING, Ruling(renewed_at=0.0))
+    agent = FencingAgentCore(FENCING, FenceDecision(renewed_at=0.0))
     told = iter(turns)
     upcoming = next(told, None)
     now = 0.0
     while now < 4000.0:
         now += reads
         while upcoming is not None and upcoming[2] <= now:
-            warden.beat(upcoming[0], upcoming[2])
+            agent.beat(upcoming[0], upcoming[2])
             upcoming = next(told, None)
-        warden.tick(now)
-        disk.pulses = {"7.0/pulse-0": b"%d" % sum(landed <= now for _, landed, _ in turns)}
+        agent.tick(now)
+        disk.heartbeats = {"7.0/heartbeat-0": b"%d" % sum(landed <= now for _, landed, _ in turns)}
         if successor.look(now):
             break
-    assert standing(warden) in (Standing.STOPPED, Standing.GONE)
+    assert state(agent) in (FenceState.STOPPED, FenceState.GONE)
 
 
 def test_a_silence_of_the_file_system_is_no_silence_of_the_code() -> None:
-    watchdog = Watchdog(60.0)
+    watchdog = StallDetector(60.0)
     for now in (0.0, 1.0, 2.0, 3.0, 4.0):
         watchdog.on_report("step", 1, now)
     assert watchdog.verdict(184.0) != ""
@@ -330,7 +338,7 @@ def test_a_silence_of_the_file_system_is_no_silence_of_the_code() -> None:
 
 
 def test_forgiving_never_reaches_into_the_future() -> None:
-    watchdog = Watchdog(60.0)
+    watchdog = StallDetector(60.0)
     watchdog.on_report("step", 1, 100.0)
     watchdog.forgive(500.0, 110.0)
     assert watchdog.verdict(110.0 + 30 * 60.0 + 1.0) != ""

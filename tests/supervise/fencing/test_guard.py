@@ -16,11 +16,13 @@ import pytest
 from windlass.core.errors import PreconditionError
 from windlass.core.process import ProcessId, identify, is_alive
 from windlass.supervise.fencing import guard as guard_module
-from windlass.supervise.fencing.guard import FORWARDED, Held, guard, is_gone
+from windlass.supervise.fencing.guard import FORWARDED, GuardContext, guard, is_gone
 from windlass.supervise.fencing.guard_file import guard_path
 
 
-def run_guard(folder: Path, supervise: Callable[[Held], int], meanwhile: Callable[[int], None] = lambda _: None) -> int:
+def run_guard(
+    folder: Path, supervise: Callable[[GuardContext], int], meanwhile: Callable[[int], None] = lambda _: None
+) -> int:
     """Run a guard in a process of its own; returns its exit code."""
     pid = os.fork()
     if pid == 0:
@@ -49,7 +51,7 @@ def wait_for(path: Path, num_lines: int) -> list[str]:
 
 
 def test_a_supervisor_that_crashes_at_once_is_given_up_and_its_users_end(tmp_path: Path) -> None:
-    def supervise(held: Held) -> int:
+    def supervise(context: GuardContext) -> int:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         note(tmp_path / "users", str(identify(child.pid)))
         return 70
@@ -69,8 +71,8 @@ def test_a_replica_of_another_container_with_the_same_numbers_shields_nobody(tmp
         boot, _, namespace = found.world.partition(".")
         return str(replace(found, world=f"{boot}.{int(namespace) + 1}"))
 
-    def supervise(held: Held) -> int:
-        twins = {"guard": twin(held.guard_pid), "supervisor": twin(os.getpid())}
+    def supervise(context: GuardContext) -> int:
+        twins = {"guard": twin(context.guard_pid), "supervisor": twin(os.getpid())}
         guard_path(tmp_path, 1).write_text(json.dumps(twins))
         (tmp_path / "leader-1.json").write_text('{"rank": 0}')  # so it may have started others
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
@@ -86,7 +88,7 @@ def test_a_replica_of_another_container_with_the_same_numbers_shields_nobody(tmp
 def test_a_slow_crash_loop_has_an_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard_module, "_QUICK_S", 0.0)
 
-    def supervise(held: Held) -> int:
+    def supervise(context: GuardContext) -> int:
         note(tmp_path / "starts", "")
         return 70
 
@@ -98,7 +100,7 @@ def test_a_killed_supervisor_is_no_crash(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(guard_module, "_QUICK_S", 0.0)
     monkeypatch.setattr(guard_module, "_MAX_CRASHES", 2)
 
-    def supervise(held: Held) -> int:
+    def supervise(context: GuardContext) -> int:
         note(tmp_path / "starts", "")
         if len((tmp_path / "starts").read_text().splitlines()) < 6:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -108,7 +110,7 @@ def test_a_killed_supervisor_is_no_crash(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_signal_reaches_a_supervisor_that_is_not_ready_for_it_and_the_next_one(tmp_path: Path) -> None:
-    def supervise(held: Held) -> int:
+    def supervise(context: GuardContext) -> int:
         note(tmp_path / "starts", "")
         number = len((tmp_path / "starts").read_text().splitlines())
         got: list[int] = []

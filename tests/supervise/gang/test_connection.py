@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from windlass.supervise.gang.connection import HANDSHAKE_S, MAX_STRANGERS, PROOF_S, Follower, Server
-from windlass.supervise.gang.handshake import Caller, Gatekeeper
-from windlass.supervise.gang.messages import Order, Status
+from windlass.supervise.gang.connection import HANDSHAKE_S, MAX_UNVERIFIED, PROOF_S, LeaderClient, LeaderServer
+from windlass.supervise.gang.handshake import ClientHandshake, ServerHandshake
+from windlass.supervise.gang.messages import Order, ReplicaStatus
 
 TOKEN = "0123456789abcdef"
-HELLO = Caller(TOKEN, 1).hello()
+HELLO = ClientHandshake(TOKEN, 1).hello()
 NONSENSE = [
     b"1\n",
     b"[]\n",
@@ -39,10 +39,10 @@ class Bench:
     def __init__(self) -> None:
         self.now = 0.0
         self.selector = selectors.DefaultSelector()
-        self.statuses: list[Status] = []
+        self.statuses: list[ReplicaStatus] = []
         self.lost: list[int] = []
         self.orders: list[Order] = []
-        self.server = Server(
+        self.server = LeaderServer(
             "127.0.0.1",
             TOKEN,
             self.selector,
@@ -60,8 +60,8 @@ class Bench:
             for key, _ in self.selector.select(0.01):
                 key.data()
 
-    def follower(self, rank: int = 1, token: str = TOKEN) -> Follower:
-        return Follower(rank, token, self.selector, self.orders.append, clock=lambda: self.now)
+    def follower(self, rank: int = 1, token: str = TOKEN) -> LeaderClient:
+        return LeaderClient(rank, token, self.selector, self.orders.append, clock=lambda: self.now)
 
     def stranger(self) -> socket.socket:
         stranger = socket.create_connection(("127.0.0.1", self.server.port))
@@ -98,13 +98,13 @@ def bench() -> Iterator[Bench]:
 def test_a_stranger_is_shown_out(bench: Bench, sent: bytes) -> None:
     with bench.stranger() as stranger:
         bench.show_out(stranger, sent)
-    assert (bench.statuses, bench.lost, bench.server.num_strangers) == ([], [], 0)
+    assert (bench.statuses, bench.lost, bench.server.num_unverified) == ([], [], 0)
 
 
 def test_a_replica_is_heard_and_told(bench: Bench) -> None:
     follower = bench.follower()
     assert follower.connect("127.0.0.1", bench.server.port)
-    follower.send(Status(rank=1))
+    follower.send(ReplicaStatus(rank=1))
     bench.turn(lambda: bench.statuses)
     bench.server.send(Order(epoch=3))
     bench.turn(lambda: bench.orders)
@@ -116,7 +116,7 @@ def test_a_replica_is_heard_and_told(bench: Bench) -> None:
 
 def test_a_replica_with_another_token_is_shown_out(bench: Bench) -> None:
     follower = bench.follower(token="f" * 16)
-    follower.send(Status(rank=1))
+    follower.send(ReplicaStatus(rank=1))
     follower.connect("127.0.0.1", bench.server.port)
     bench.turn(lambda: not follower.is_connected)
     assert bench.statuses == []
@@ -126,23 +126,23 @@ def test_a_replica_with_another_token_is_shown_out(bench: Bench) -> None:
 
 def test_who_proves_nothing_has_seconds(bench: Bench) -> None:
     with bench.stranger() as silent, bench.stranger() as slow:
-        bench.turn(lambda: bench.server.num_strangers == 2)
+        bench.turn(lambda: bench.server.num_unverified == 2)
         for moment in range(int(HANDSHAKE_S) - 1):
             bench.now = float(moment)
             slow.send(HELLO[moment : moment + 1])
             bench.server.tick()
             bench.turn(lambda: True)
-        assert bench.server.num_strangers == 2
+        assert bench.server.num_unverified == 2
         bench.now = HANDSHAKE_S
         bench.server.tick()
         bench.show_out(silent)
         bench.show_out(slow)
-    assert bench.server.num_strangers == 0
+    assert bench.server.num_unverified == 0
 
 
 def test_thousands_of_strangers_leave_the_replicas_alone(bench: Bench) -> None:
     first, second = bench.follower(1), bench.follower(2)
-    first.send(Status(rank=1))
+    first.send(ReplicaStatus(rank=1))
     first.connect("127.0.0.1", bench.server.port)
     bench.turn(lambda: len(bench.statuses) == 1)
     with contextlib.ExitStack() as stack:
@@ -152,11 +152,11 @@ def test_thousands_of_strangers_leave_the_replicas_alone(bench: Bench) -> None:
             for key, _ in bench.selector.select(0):
                 key.data()
             if number == 1000:
-                second.send(Status(rank=2))
+                second.send(ReplicaStatus(rank=2))
                 second.connect("127.0.0.1", bench.server.port)
             if number > 1000 and not second.is_connected:  # one of those that had to go: it tries again
                 second.connect("127.0.0.1", bench.server.port)
-        assert bench.server.num_strangers <= MAX_STRANGERS
+        assert bench.server.num_unverified <= MAX_UNVERIFIED
         bench.turn(lambda: {status.rank for status in bench.statuses} == {1, 2})
     assert bench.lost == []
     first.close()
@@ -171,7 +171,7 @@ def test_the_port_of_a_dead_leader_may_be_anybodys(bench: Bench) -> None:
         def is_connected() -> bool:
             return follower.is_connected
 
-        follower.send(Status(rank=1))
+        follower.send(ReplicaStatus(rank=1))
         assert follower.connect("127.0.0.1", port)
         connection, _ = impostor.accept()
         with connection:
@@ -194,12 +194,12 @@ def test_the_port_of_a_dead_leader_may_be_anybodys(bench: Bench) -> None:
 
 def test_a_replica_that_sends_nonsense_is_dropped_and_may_come_back(bench: Bench) -> None:
     for sent in (b"[" * 5000 + b"\n", b'{"status":1}\n', b'{"status":{"phase":"x"}}\n', b"{}\n" + b"7" * (2 << 20)):
-        caller = Caller(TOKEN, 3)
+        caller = ClientHandshake(TOKEN, 3)
         with bench.stranger() as replica:
             replica.send(caller.hello())
             answer = b""
 
-            def is_answered(replica: socket.socket = replica, caller: Caller = caller) -> bool:
+            def is_answered(replica: socket.socket = replica, caller: ClientHandshake = caller) -> bool:
                 nonlocal answer
                 with contextlib.suppress(BlockingIOError):
                     answer = caller.receive(replica.recv(4096))
@@ -207,11 +207,11 @@ def test_a_replica_that_sends_nonsense_is_dropped_and_may_come_back(bench: Bench
 
             bench.turn(is_answered)
             replica.send(answer)
-            bench.turn(lambda: bench.server.num_strangers == 0)
+            bench.turn(lambda: bench.server.num_unverified == 0)
             bench.show_out(replica, sent)
     assert bench.lost == [3] * 4
     follower = bench.follower(3)
-    follower.send(Status(rank=3))
+    follower.send(ReplicaStatus(rank=3))
     follower.connect("127.0.0.1", bench.server.port)
     bench.turn(lambda: bench.statuses)
     follower.close()
@@ -220,7 +220,7 @@ def test_a_replica_that_sends_nonsense_is_dropped_and_may_come_back(bench: Bench
 @pytest.mark.parametrize("seed", range(20))
 def test_a_handshake_in_any_pieces(seed: int) -> None:
     rng = random.Random(seed)
-    caller, gatekeeper = Caller(TOKEN, 2), Gatekeeper(TOKEN, 3)
+    caller, gatekeeper = ClientHandshake(TOKEN, 2), ServerHandshake(TOKEN, 3)
     to_leader, to_replica = caller.hello(), b""
     tail = b'{"status":{}}\n' if seed % 2 else b""
     is_tail_sent = False

@@ -12,7 +12,7 @@ from windlass.record.retry import Budgets
 from windlass.record.state import End, State
 from windlass.supervise.gang.core import SETTLE_S
 from windlass.supervise.gang.membership import LOST_AFTER_S
-from windlass.supervise.gang.messages import Phase, Release, Status, Step, StopLevel
+from windlass.supervise.gang.messages import Phase, Release, ReplicaStatus, Step, StopLevel
 
 NO_RETRY = Budgets(interrupted=0, failed=0)
 
@@ -24,7 +24,7 @@ def scene_of(num_replicas: int = 3) -> Scene:
 
 
 def verdict(scene: Scene) -> State:
-    end = scene.ledger.task().end
+    end = scene.journal.task().end
     assert end is not None
     return end[0]
 
@@ -61,7 +61,7 @@ def test_the_end_of_a_worker_is_a_failure_whatever_its_code() -> None:
     scene.end(0, "sibling-failed")
     assert scene.level() is StopLevel.KILL
     scene.end(1, "sibling-failed", code=-9)
-    end = scene.ledger.last(events.ATTEMPT_ENDED)["end"]
+    end = scene.journal.last(events.ATTEMPT_ENDED)["end"]
     assert (end["cause"], end["rank"], end["host"]) == ("killed", 2, "node2")
     assert end["message"] == "replica 2, a worker, left with exit code 0 while the head was running"
     assert verdict(scene) is State.FAILED
@@ -74,7 +74,7 @@ def test_the_failure_of_a_worker_is_the_cause_and_not_what_it_does_to_the_head()
     scene.end(0, "user-error", code=1)
     scene.after(SETTLE_S)
     scene.end(2, "sibling-failed", code=-9)
-    end = scene.ledger.last(events.ATTEMPT_ENDED)["end"]
+    end = scene.journal.last(events.ATTEMPT_ENDED)["end"]
     assert (end["cause"], end["message"]) == ("killed", "the raylet ended")
 
 
@@ -90,7 +90,7 @@ def test_a_failing_head_takes_its_workers_with_it_at_once() -> None:
 
 def test_workers_stay_while_the_head_saves() -> None:
     scene = scene_of()
-    scene.ledger.stop()
+    scene.journal.stop()
     scene.after(1.0)
     assert (scene.step(), scene.level()) == (Step.STOP, StopLevel.TERM)
     scene.after(2.0)
@@ -101,7 +101,7 @@ def test_workers_stay_while_the_head_saves() -> None:
 
 def test_a_new_leader_finds_the_head_done() -> None:
     old = scene_of()
-    new = Scene(3, old.ledger, epoch=2, num_heads=1, budgets=NO_RETRY)
+    new = Scene(3, old.journal, epoch=2, num_heads=1, budgets=NO_RETRY)
     new.status(1, Phase.STARTED)
     new.status(2, Phase.STARTED)
     new.end(0, "ok")
@@ -124,10 +124,10 @@ def test_a_node_that_the_scheduler_lost_is_named_and_not_the_one_that_was_told(
     if is_connection_broken:
         scene.core.on_disconnected(1, scene.now)
     phase, end = (Phase.ENDED, End("ok", rank=0)) if has_ended_before else (Phase.STARTED, None)
-    told = Status(0, 1, phase, "node0", end=end, notice="Slurm lost a node of it", notice_cause="node-lost")
+    told = ReplicaStatus(0, 1, phase, "node0", end=end, notice="Slurm lost a node of it", notice_cause="node-lost")
     scene.core.on_status(told, scene.now)
     scene.core.on_status(replace(told, phase=Phase.ENDED, end=end or End("sibling-failed", rank=0)), scene.now)
     scene.after(2 * LOST_AFTER_S + 10)
-    found = scene.ledger.task().attempts[1].end
+    found = scene.journal.task().attempts[1].end
     assert found is not None
     assert (found.cause, found.rank, found.host) == ("node-lost", 1, "node1")

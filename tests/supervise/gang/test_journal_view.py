@@ -9,7 +9,7 @@ from windlass.core.clock import FakeClock
 from windlass.record import events
 from windlass.record.frames import Record
 from windlass.record.journal import JournalReader
-from windlass.supervise.gang.journal_view import JournalLedger
+from windlass.supervise.gang.journal_view import RunJournalView
 
 
 @pytest.fixture
@@ -26,31 +26,31 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-def ledger_in(folder: Path, clock: FakeClock, **fields: Any) -> JournalLedger:
-    return JournalLedger(folder, "main", 0, clock, on_record=lambda _: None, **fields)
+def ledger_in(folder: Path, clock: FakeClock, **fields: Any) -> RunJournalView:
+    return RunJournalView(folder, "main", 0, clock, on_record=lambda _: None, **fields)
 
 
 def test_a_leader_on_shared_files_looks_afresh_every_5_s_and_when_it_decides(tmp_path: Path, looks: list[bool]) -> None:
     clock = FakeClock()
-    ledger = ledger_in(tmp_path, clock, incarnation="7.0")
-    ledger.poll()
+    journal = ledger_in(tmp_path, clock, incarnation="7.0")
+    journal.poll()
     assert looks == [False, False], "a replica that follows reads what it wrote itself"
-    ledger.widen()
+    journal.widen()
     assert looks.count(True) == 1
-    ledger.poll()
-    ledger.task()
+    journal.poll()
+    journal.task()
     assert looks.count(True) == 1
     clock.advance(5.0)
-    ledger.poll()
+    journal.poll()
     assert looks.count(True) == 2
-    ledger.refresh()
+    journal.refresh()
     assert looks.count(True) == 3
-    ledger.append(events.NOTE, message="m")
+    journal.append(events.NOTE, message="m")
     assert looks.count(True) == 3
 
 
 def test_on_one_machine_nothing_is_looked_at_twice(tmp_path: Path, looks: list[bool]) -> None:
-    ledger = ledger_in(tmp_path, FakeClock())
-    ledger.widen()
-    ledger.refresh()
+    journal = ledger_in(tmp_path, FakeClock())
+    journal.widen()
+    journal.refresh()
     assert True not in looks

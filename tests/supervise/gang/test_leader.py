@@ -15,11 +15,11 @@ from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import End, fold
 from windlass.supervise.gang import leader as leader_module
-from windlass.supervise.gang.journal_view import JournalLedger
+from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.gang.leader import Leader
-from windlass.supervise.gang.messages import Command, Phase, Status, Step
+from windlass.supervise.gang.messages import Command, Phase, ReplicaStatus, Step
 from windlass.supervise.job import JobDocument, Lease, ReplicaCommand
-from windlass.supervise.leases import Machine, acquire
+from windlass.supervise.leases import LeasableResources, acquire
 
 
 class Scene:
@@ -47,19 +47,19 @@ class Scene:
         intent: dict[str, Any] = {"job": 1, "token": "t", "backend": "local", "resets_budgets": False}
         self.client.append(events.JOB_INTENDED, task="main", **intent)
         self.commands: list[Command] = []
-        self.ledger: JournalLedger | None = None
+        self.journal: RunJournalView | None = None
 
     def lead(self, epoch: int = 1) -> Leader:
-        if self.ledger is not None:
-            self.ledger.close()
-        self.ledger = JournalLedger(self.folder / "journal", "main", 0, self.clock, on_record=lambda _: None)
-        self.ledger.widen()
+        if self.journal is not None:
+            self.journal.close()
+        self.journal = RunJournalView(self.folder / "journal", "main", 0, self.clock, on_record=lambda _: None)
+        self.journal.widen()
         return Leader(
             self.job,
             self.job_folder,
             epoch=epoch,
             holder=str(identify(os.getpid())),
-            ledger=self.ledger,
+            journal=self.journal,
             clock=self.clock,
             selector=selectors.DefaultSelector(),
             run=self.commands.extend,
@@ -72,16 +72,16 @@ class Scene:
         return [note[4] for note in fold(read_journal(self.folder / "journal")).notes]
 
     def begin_attempt(self) -> None:
-        assert self.ledger is not None
+        assert self.journal is not None
         facts = {"epoch": 1, "leader": "h", "address": "127.0.0.1", "port": 1}
-        self.ledger.append(events.ATTEMPT_STARTED, job=1, attempt=1, **facts)
+        self.journal.append(events.ATTEMPT_STARTED, job=1, attempt=1, **facts)
 
     def succeed(self) -> None:
-        assert self.ledger is not None
+        assert self.journal is not None
         self.begin_attempt()
-        self.ledger.append(events.ATTEMPT_ENDED, job=1, attempt=1, epoch=1, end=End("ok").to_data())
+        self.journal.append(events.ATTEMPT_ENDED, job=1, attempt=1, epoch=1, end=End("ok").to_data())
         facts = {"verdict": "succeeded", "cause": "ok", "message": ""}
-        self.ledger.append(events.TASK_ENDED, job=1, attempt=1, **facts)
+        self.journal.append(events.TASK_ENDED, job=1, attempt=1, **facts)
 
 
 @pytest.fixture
@@ -161,7 +161,9 @@ def test_a_new_leader_of_a_running_attempt_knows_its_gpus(scene: Scene, monkeypa
     monkeypatch.setenv("WINDLASS_GPUS", "0,1")
     scene.job = replace(scene.job, lease=Lease(str(scene.folder / "leases"), gpus=2))
     scene.lead()
-    acquire(scene.job.lease, scene.job_folder, str(identify(os.getpid())), "r/main", Machine(("0", "1"), 1.0, 1))
+    acquire(
+        scene.job.lease, scene.job_folder, str(identify(os.getpid())), "r/main", LeasableResources(("0", "1"), 1.0, 1)
+    )
     scene.begin_attempt()
     leader = scene.lead(2)
     leader.start()
@@ -175,7 +177,7 @@ def test_leases_lost_to_another_job_meanwhile_are_told(scene: Scene, monkeypatch
     scene.job = replace(scene.job, lease=Lease(str(scene.folder / "leases"), gpus=1))
     scene.lead()
     other = scene.folder / "jobs" / "other-1"
-    acquire(scene.job.lease, other, str(identify(os.getpid())), "r/other", Machine(("0",), 1.0, 1))
+    acquire(scene.job.lease, other, str(identify(os.getpid())), "r/other", LeasableResources(("0",), 1.0, 1))
     scene.begin_attempt()
     scene.lead(2).start()
     assert scene.notes() == ["the leases of attempt 1 were lost: it waits for 1 GPUs, 0 of 1 free (held by r/other)"]
@@ -185,7 +187,7 @@ def test_what_the_last_process_saved_counts_though_nobody_saw_it_twice(scene: Sc
     leader = scene.lead()
     number = leader.core.order.attempt
     (scene.folder / "checkpoints" / "step_9").touch()
-    leader._look_when_all_have_ended(Status(0, attempt=number, phase=Phase.STARTED))
+    leader._look_when_all_have_ended(ReplicaStatus(0, attempt=number, phase=Phase.STARTED))
     assert entries(scene) == []
-    leader._look_when_all_have_ended(Status(0, attempt=number, phase=Phase.ENDED))
+    leader._look_when_all_have_ended(ReplicaStatus(0, attempt=number, phase=Phase.ENDED))
     assert entries(scene) == ["step_9"]

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from windlass.supervise.gang.stragglers import Pace, Stragglers
+from windlass.supervise.gang.stragglers import StepTimer, Stragglers
 
 
-def paced(*times: float) -> Pace:
-    pace = Pace()
+def paced(*times: float) -> StepTimer:
+    step_timer = StepTimer()
     for step, at in enumerate(times):
-        pace.on_step(step, at)
-    return pace
+        step_timer.on_step(step, at)
+    return step_timer
 
 
 def test_a_step_time_is_the_median_of_the_last_steps() -> None:
@@ -17,18 +17,18 @@ def test_a_step_time_is_the_median_of_the_last_steps() -> None:
 
 
 def test_steps_that_are_not_reported_one_by_one_count_alike_and_repeats_not_at_all() -> None:
-    pace = Pace()
+    step_timer = StepTimer()
     for step in range(0, 60, 10):
-        pace.on_step(step, 2.0 * step)
-        pace.on_step(step, 2.0 * step + 1.0)
-    assert pace.step_s == 2.0
+        step_timer.on_step(step, 2.0 * step)
+        step_timer.on_step(step, 2.0 * step + 1.0)
+    assert step_timer.step_s == 2.0
 
 
 def test_old_steps_are_forgotten() -> None:
-    pace = Pace()
+    step_timer = StepTimer()
     for step in range(100):
-        pace.on_step(step, step if step < 50 else 50 + 3.0 * (step - 50))
-    assert pace.step_s == 3.0
+        step_timer.on_step(step, step if step < 50 else 50 + 3.0 * (step - 50))
+    assert step_timer.step_s == 3.0
 
 
 def test_a_replica_far_slower_than_the_others_is_reported_once() -> None:

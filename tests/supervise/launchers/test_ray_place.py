@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from windlass.supervise.launchers.ray_place import RayPlace, count_cpus
-from windlass.supervise.launchers.wrapped import Wrapped
+from windlass.supervise.launchers.wrapped import WrappedCommand
 
 SITE = "n1=10.0.0.1,n2=10.0.0.2"
 
 
 def place(rank: int = 0, hosts: str = SITE, nodes: int = 2, *options: str, **more: str) -> RayPlace:
     environ = environment(rank, hosts, nodes) | more
-    return RayPlace.read(Wrapped.parse(["--scratch=/tmp/wl-1", "--num-gpus=4", *options, "--", "x"]), environ)
+    return RayPlace.read(WrappedCommand.parse(["--scratch=/tmp/wl-1", "--num-gpus=4", *options, "--", "x"]), environ)
 
 
 def environment(rank: int, hosts: str, nodes: int) -> dict[str, str]:

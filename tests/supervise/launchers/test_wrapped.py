@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.supervise.launchers.wrapped import Role, Wrapped
+from windlass.supervise.launchers.wrapped import RoleVariables, WrappedCommand
 
 
 def test_options_roles_and_the_command_are_told_apart() -> None:
-    wrapped = Wrapped.parse(
+    wrapped = WrappedCommand.parse(
         [
             "--num-gpus=4",
             "--scratch=/tmp/x",
@@ -26,9 +26,9 @@ def test_options_roles_and_the_command_are_told_apart() -> None:
 
 
 def test_what_a_role_sets_comes_after_what_it_takes_away() -> None:
-    assert Role({"A": "new"}, ("A", "B")).apply({"A": "old", "B": "b"}) == {"A": "new"}
+    assert RoleVariables({"A": "new"}, ("A", "B")).apply({"A": "old", "B": "b"}) == {"A": "new"}
 
 
 def test_words_without_a_command_are_refused() -> None:
     with pytest.raises(ValueError, match="--"):
-        Wrapped.parse(["--num-gpus=4"])
+        WrappedCommand.parse(["--num-gpus=4"])

@@ -22,7 +22,7 @@ from windlass.supervise import linux
 from windlass.supervise.logs import pipe as channel_module
 from windlass.supervise.logs import pump as pump_module
 from windlass.supervise.logs.index import index_path, offset_at, read_index
-from windlass.supervise.logs.pipe import Channel
+from windlass.supervise.logs.pipe import LogPipe
 from windlass.supervise.logs.pump import LogPump
 
 SECRET = b"s3cr3t-value-0123"
@@ -30,13 +30,13 @@ REDACTOR = Redactor({"KEY": SECRET})
 
 
 @pytest.fixture
-def channel() -> Iterator[Channel]:
-    made = Channel.create()
+def channel() -> Iterator[LogPipe]:
+    made = LogPipe.create()
     yield made
     made.close()
 
 
-def new_pump(channel: Channel, path: Path, redactor: Redactor = REDACTOR) -> LogPump:
+def new_pump(channel: LogPipe, path: Path, redactor: Redactor = REDACTOR) -> LogPump:
     return LogPump(channel, path, redactor, FakeClock())
 
 
@@ -46,7 +46,7 @@ def abandon(pump: LogPump) -> None:
     os.close(pump._index_fd)
 
 
-def test_bytes_arrive_redacted(channel: Channel, tmp_path: Path) -> None:
+def test_bytes_arrive_redacted(channel: LogPipe, tmp_path: Path) -> None:
     pump = new_pump(channel, tmp_path / "0.log")
     os.write(channel.write_fd, b"key " + SECRET + b"\nnext\n")
     result = pump.pump()
@@ -56,13 +56,13 @@ def test_bytes_arrive_redacted(channel: Channel, tmp_path: Path) -> None:
     pump.close()
 
 
-def test_empty_pipe_is_no_news(channel: Channel, tmp_path: Path) -> None:
+def test_empty_pipe_is_no_news(channel: LogPipe, tmp_path: Path) -> None:
     pump = new_pump(channel, tmp_path / "0.log")
     assert pump.pump() == pump_module.PumpResult(0, False, False, b"")
     pump.close()
 
 
-def test_end_of_output_lets_held_bytes_out(channel: Channel, tmp_path: Path) -> None:
+def test_end_of_output_lets_held_bytes_out(channel: LogPipe, tmp_path: Path) -> None:
     pump = new_pump(channel, tmp_path / "0.log")
     os.write(channel.write_fd, b"a" + SECRET[:9])
     assert pump.pump().data == b"a"
@@ -73,20 +73,20 @@ def test_end_of_output_lets_held_bytes_out(channel: Channel, tmp_path: Path) -> 
     pump.close()
 
 
-def test_secret_in_two_writes_with_a_restart_between(channel: Channel, tmp_path: Path) -> None:
+def test_secret_in_two_writes_with_a_restart_between(channel: LogPipe, tmp_path: Path) -> None:
     first = new_pump(channel, tmp_path / "0.log")
     os.write(channel.write_fd, b"a " + SECRET[:9])
     first.pump()
     abandon(first)
     os.write(channel.write_fd, SECRET[9:] + b" b\n")
-    second = new_pump(Channel.parse(str(channel)), tmp_path / "0.log")
+    second = new_pump(LogPipe.parse(str(channel)), tmp_path / "0.log")
     second.pump()
     assert (tmp_path / "0.log").read_bytes() == b"a [secret KEY] b\n"
     assert second.last_lines(5) == ["a [secret KEY] b"]
     second.close()
 
 
-def test_drain_with_a_deadline_takes_what_is_there(channel: Channel, tmp_path: Path) -> None:
+def test_drain_with_a_deadline_takes_what_is_there(channel: LogPipe, tmp_path: Path) -> None:
     pump = new_pump(channel, tmp_path / "0.log")
     os.write(channel.write_fd, b"last words s3cr")
     result = pump.drain(deadline=0.0)
@@ -94,7 +94,7 @@ def test_drain_with_a_deadline_takes_what_is_there(channel: Channel, tmp_path: P
     pump.close()
 
 
-def test_second_log_on_the_same_channel(channel: Channel, tmp_path: Path) -> None:
+def test_second_log_on_the_same_channel(channel: LogPipe, tmp_path: Path) -> None:
     for number in range(2):
         pump = new_pump(channel, tmp_path / f"{number}.log")
         os.write(channel.write_fd, b"attempt %d\n" % number)
@@ -103,7 +103,7 @@ def test_second_log_on_the_same_channel(channel: Channel, tmp_path: Path) -> Non
     assert [(tmp_path / f"{number}.log").read_bytes() for number in range(2)] == [b"attempt 0\n", b"attempt 1\n"]
 
 
-def test_existing_log_of_a_lost_guard_is_continued(channel: Channel, tmp_path: Path) -> None:
+def test_existing_log_of_a_lost_guard_is_continued(channel: LogPipe, tmp_path: Path) -> None:
     (tmp_path / "0.log").write_bytes(b"one\ntwo\n")
     pump = new_pump(channel, tmp_path / "0.log")
     os.write(channel.write_fd, b"three\n")
@@ -113,7 +113,7 @@ def test_existing_log_of_a_lost_guard_is_continued(channel: Channel, tmp_path: P
     pump.close()
 
 
-def test_more_than_the_staging_file_holds(channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_the_staging_file_holds(channel: LogPipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pump_module, "_MIN_CAPACITY", 4096)
     pump = new_pump(channel, tmp_path / "0.log")
     text = b"".join(b"line %d\n" % number for number in range(9000))
@@ -125,7 +125,7 @@ def test_more_than_the_staging_file_holds(channel: Channel, tmp_path: Path, monk
 
 
 def test_long_beginning_of_a_secret_in_tiny_writes(
-    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    channel: LogPipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pump_module, "_MIN_CAPACITY", 1)
     value = bytes(random.Random(1).choices(range(33, 126), k=3000))
@@ -138,7 +138,7 @@ def test_long_beginning_of_a_secret_in_tiny_writes(
     pump.close()
 
 
-def test_without_splice_it_reads(channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_splice_it_reads(channel: LogPipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: int) -> int:
         raise NotImplementedError
 
@@ -152,7 +152,7 @@ def test_without_splice_it_reads(channel: Channel, tmp_path: Path, monkeypatch: 
     pump.close()
 
 
-def test_splice_through_ctypes(channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splice_through_ctypes(channel: LogPipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "splice", raising=False)
     monkeypatch.delattr(os, "memfd_create", raising=False)
     pump = new_pump(channel, tmp_path / "0.log")
@@ -179,7 +179,7 @@ def largest_file(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_full_disk_blocks_and_goes_on(channel: Channel, tmp_path: Path) -> None:
+def test_full_disk_blocks_and_goes_on(channel: LogPipe, tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     path.write_bytes(b"x" * 99_999 + b"\n")
     pump = new_pump(channel, path)
@@ -201,7 +201,7 @@ def test_full_disk_blocks_and_goes_on(channel: Channel, tmp_path: Path) -> None:
 # --- index
 
 
-def test_index_finds_the_place_of_a_time(channel: Channel, tmp_path: Path) -> None:
+def test_index_finds_the_place_of_a_time(channel: LogPipe, tmp_path: Path) -> None:
     clock = FakeClock(1000.0)
     pump = LogPump(channel, tmp_path / "0.log", REDACTOR, clock)
     for _ in range(4):
@@ -218,7 +218,7 @@ def test_index_finds_the_place_of_a_time(channel: Channel, tmp_path: Path) -> No
     pump.close()
 
 
-def test_index_when_the_clock_jumps_back(channel: Channel, tmp_path: Path) -> None:
+def test_index_when_the_clock_jumps_back(channel: LogPipe, tmp_path: Path) -> None:
     clock = FakeClock(1000.0)
     pump = LogPump(channel, tmp_path / "0.log", REDACTOR, clock)
     for _ in range(3):
@@ -265,7 +265,7 @@ class Reaper:
         return wrapped
 
 
-def pump_until_killed(channel: Channel, path: Path, queue: list[bytes], reaper: Reaper, num_left: int) -> bool:
+def pump_until_killed(channel: LogPipe, path: Path, queue: list[bytes], reaper: Reaper, num_left: int) -> bool:
     """One incarnation that dies after `num_left` steps; False when it got through the whole queue."""
     reaper.num_left = num_left
     opened = set(os.listdir("/proc/self/fd"))
@@ -284,7 +284,7 @@ def pump_until_killed(channel: Channel, path: Path, queue: list[bytes], reaper: 
     return False
 
 
-def finish(channel: Channel, path: Path, queue: list[bytes]) -> None:
+def finish(channel: LogPipe, path: Path, queue: list[bytes]) -> None:
     """The incarnation that is let live."""
     for piece in queue:
         os.write(channel.write_fd, piece)
@@ -313,7 +313,7 @@ def test_killed_at_every_step_and_again(tmp_path: Path, monkeypatch: pytest.Monk
     for first in range(100):
         for second in range(9):
             path = tmp_path / "0.log"
-            channel, queue = Channel.create(), list(PLAY)
+            channel, queue = LogPipe.create(), list(PLAY)
             reaper.staging_fd = channel.staging_fd
             is_killed = pump_until_killed(channel, path, queue, reaper, first)
             pump_until_killed(channel, path, queue, reaper, second)
@@ -350,10 +350,10 @@ PUMP = """
 import os, select, sys
 from pathlib import Path
 from windlass.core.clock import SystemClock
-from windlass.supervise.logs.pipe import Channel
+from windlass.supervise.logs.pipe import LogPipe
 from windlass.supervise.logs.pump import LogPump
 from windlass.record.redact import Redactor
-channel = Channel.parse(sys.argv[1])
+channel = LogPipe.parse(sys.argv[1])
 pump = LogPump(channel, Path(sys.argv[2]), Redactor({"KEY": os.environ["SECRET"].encode()}), SystemClock())
 poll = select.poll()
 poll.register(channel.read_fd, select.POLLIN)
@@ -364,7 +364,7 @@ pump.close()
 """
 
 
-def start_pump(channel: Channel, path: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_pump(channel: LogPipe, path: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-c", PUMP, str(channel), str(path)],
         pass_fds=channel.descriptors,
@@ -374,7 +374,7 @@ def start_pump(channel: Channel, path: Path, environment: dict[str, str]) -> sub
 
 
 @pytest.mark.system
-def test_pump_processes_killed_at_random(channel: Channel, tmp_path: Path) -> None:
+def test_pump_processes_killed_at_random(channel: LogPipe, tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     environment = {**os.environ, "SECRET": SECRET.decode()}
     dice = random.Random(7)

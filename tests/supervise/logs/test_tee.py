@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from windlass.supervise.logs.tee import Echo
+from windlass.supervise.logs.tee import LogTee
 
 
 def log(folder: Path, attempt: int, text: str) -> None:
@@ -18,7 +18,7 @@ def log(folder: Path, attempt: int, text: str) -> None:
 def test_what_is_new_is_copied_attempt_by_attempt(tmp_path: Path) -> None:
     log(tmp_path, 1, "of an earlier start\n")
     copied: list[bytes] = []
-    echo = Echo(tmp_path, "main", 1, copied.append)
+    echo = LogTee(tmp_path, "main", 1, copied.append)
     echo.look()
     log(tmp_path, 2, "a")
     echo.look()
@@ -37,14 +37,14 @@ def test_a_short_write_loses_nothing(tmp_path: Path) -> None:
         copied.extend(piece[:2])
         return min(2, len(piece))
 
-    echo = Echo(tmp_path, "main", 1, write)
+    echo = LogTee(tmp_path, "main", 1, write)
     log(tmp_path, 1, "seven\n\n")
     echo.look()
     assert bytes(copied) == b"seven\n\n"
 
 
 def test_no_logs_are_no_error(tmp_path: Path) -> None:
-    Echo(tmp_path / "none", "main", 0).look()
+    LogTee(tmp_path / "none", "main", 0).look()
 
 
 def run_in_child(run: str, folder: Path) -> int:
@@ -52,8 +52,8 @@ def run_in_child(run: str, folder: Path) -> int:
     program = (
         "import os, signal, sys, time\n"
         "from pathlib import Path\n"
-        "from windlass.supervise.logs.tee import Echo, run_below\n"
-        f"sys.exit(run_below(Echo(Path({str(folder)!r}), 'main', 1), {run}))\n"
+        "from windlass.supervise.logs.tee import LogTee, run_watched\n"
+        f"sys.exit(run_watched(LogTee(Path({str(folder)!r}), 'main', 1), {run}))\n"
     )
     return os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", program])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import AccessError
-from windlass.supervise.job import JobDocument, SecretUse
+from windlass.supervise.job import JobDocument, JobSecret
 from windlass.supervise.remote.delivery import (
     delivery_token,
     pack_delivery,
@@ -35,7 +35,7 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> Path:
     return path
 
 
-def job_with(path: Path, *secrets: SecretUse) -> JobDocument:
+def job_with(path: Path, *secrets: JobSecret) -> JobDocument:
     job = object.__new__(JobDocument)
     object.__setattr__(job, "secrets", secrets)
     object.__setattr__(job, "delivery", str(path))
@@ -52,17 +52,17 @@ def test_job_without_secrets_needs_no_delivery() -> None:
 
 
 def test_job_gets_what_it_names_and_no_more(path: Path) -> None:
-    assert secret_values(job_with(path, SecretUse("HF_TOKEN"))) == {"HF_TOKEN": b"s3cr3t-value"}
+    assert secret_values(job_with(path, JobSecret("HF_TOKEN"))) == {"HF_TOKEN": b"s3cr3t-value"}
 
 
 def test_missing_secret_is_named(path: Path) -> None:
     with pytest.raises(AccessError, match="no value for `OTHER`") as caught:
-        secret_values(job_with(path, SecretUse("HF_TOKEN"), SecretUse("OTHER")))
+        secret_values(job_with(path, JobSecret("HF_TOKEN"), JobSecret("OTHER")))
     assert caught.value.code == "secret-missing"
 
 
 def test_variable_holds_the_value_or_a_path(path: Path) -> None:
-    variables = secret_variables(job_with(path, SecretUse("HF_TOKEN"), SecretUse("KEY", is_file=True)))
+    variables = secret_variables(job_with(path, JobSecret("HF_TOKEN"), JobSecret("KEY", is_file=True)))
     assert variables["HF_TOKEN"] == "s3cr3t-value"
     assert Path(variables["KEY"]).read_bytes() == VALUES["KEY"]
     assert Path(variables["KEY"]).stat().st_mode & 0o777 == 0o600
@@ -71,7 +71,7 @@ def test_variable_holds_the_value_or_a_path(path: Path) -> None:
 
 def test_removal_takes_the_files_too_and_can_be_repeated(path: Path) -> None:
     other = write(path.with_name("fedcba9876543210.json"), b"{}")
-    secret_variables(job_with(path, SecretUse("KEY", is_file=True)))
+    secret_variables(job_with(path, JobSecret("KEY", is_file=True)))
     write(path.with_name(f".{path.name}.1.ab.tmp"), b"left by a crash")
     remove_delivery(path)
     assert list(path.parent.iterdir()) == [other]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.supervise.remote.framing import Inflow, pack, unpack
+from windlass.supervise.remote.framing import FrameReader, pack, unpack
 
 MESSAGE = pack({"a": [1, "x"]}, [b"one\n", b"", b"\0two"])
 
@@ -38,11 +38,11 @@ def test_a_message_with_something_behind_it_is_refused() -> None:
 @pytest.mark.parametrize("end", range(len(MESSAGE)))
 def test_an_inflow_that_was_cut_anywhere_says_so_at_its_end(end: int) -> None:
     with pytest.raises(ValueError, match="cut"):
-        Inflow(io.BytesIO(MESSAGE[:end])).finish()
+        FrameReader(io.BytesIO(MESSAGE[:end])).finish()
 
 
 def test_an_inflow_reads_its_content_and_not_what_follows_it() -> None:
-    inflow = Inflow(io.BytesIO(MESSAGE + b"more"))
+    inflow = FrameReader(io.BytesIO(MESSAGE + b"more"))
     assert inflow.header() == {"header": {"a": [1, "x"]}, "sizes": [4, 0, 4]}
     assert inflow.read(2) == b"on"
     assert inflow.read() == b"e\n\0two"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.supervise.remote.framing import pack, parcel_line
+from windlass.supervise.remote.framing import frame_line, pack
 from windlass.supervise.remote.framing import unpack as opened
 from windlass.supervise.remote.server import serve
 from windlass.supervise.remote.unpack import receive_folders
@@ -33,7 +33,7 @@ def shipment(targets: list[tuple[str, Path]], *members: tuple[tarfile.TarInfo, b
         for info, content in members:
             archive.addfile(info, io.BytesIO(content))
     content = body.getvalue()
-    return io.BytesIO(parcel_line(hashlib.sha256(content).hexdigest(), len(content)) + content)
+    return io.BytesIO(frame_line(hashlib.sha256(content).hexdigest(), len(content)) + content)
 
 
 def test_folders_appear_with_what_is_in_them(tmp_path: Path) -> None:

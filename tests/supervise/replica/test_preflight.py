@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
-from windlass.supervise.job import JobDocument, Queue, ReplicaCommand
+from windlass.supervise.job import JobDocument, QueueRequest, ReplicaCommand
 from windlass.supervise.replica.preflight import preflight
 
 
 def job(*checks: str, gpus: int = 0) -> JobDocument:
     command = ReplicaCommand(("true",))
-    return JobDocument("r", "t", 1, "x", "/r", (command,), "/", preflight=checks, queue=Queue(gpus_per_node=gpus))
+    return JobDocument(
+        "r", "t", 1, "x", "/r", (command,), "/", preflight=checks, queue=QueueRequest(gpus_per_node=gpus)
+    )
 
 
 def test_a_site_that_asks_for_nothing_gets_nothing() -> None:

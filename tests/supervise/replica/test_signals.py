@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from windlass.supervise.fencing.guard import FORWARDED
-from windlass.supervise.replica.signals import Signals
+from windlass.supervise.replica.signals import SignalQueue
 
 
 @pytest.fixture
-def signals() -> Iterator[Signals]:
+def signals() -> Iterator[SignalQueue]:
     before = {number: signal.getsignal(number) for number in (signal.SIGCHLD, *FORWARDED)}
-    found = Signals()
+    found = SignalQueue()
     found.listen()
     yield found
     signal.set_wakeup_fd(-1)
@@ -23,7 +23,7 @@ def signals() -> Iterator[Signals]:
         signal.signal(number, handler)
 
 
-def test_a_notice_comes_before_the_ends_of_children(signals: Signals) -> None:
+def test_a_notice_comes_before_the_ends_of_children(signals: SignalQueue) -> None:
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD):
         os.kill(os.getpid(), number)
     assert signals.take() == [signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD]

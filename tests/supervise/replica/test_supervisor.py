@@ -11,11 +11,11 @@ from windlass.core.clock import FakeClock
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import RunFacts, fold
-from windlass.supervise.fencing.guard import Held
+from windlass.supervise.fencing.guard import GuardContext
 from windlass.supervise.gang.election import Claims
-from windlass.supervise.gang.messages import Order, Status, Step, WriteControl
-from windlass.supervise.job import JobDocument, ReplicaCommand, SecretUse
-from windlass.supervise.logs.pipe import Channel
+from windlass.supervise.gang.messages import Order, ReplicaStatus, Step, WriteControl
+from windlass.supervise.job import JobDocument, JobSecret, ReplicaCommand
+from windlass.supervise.logs.pipe import LogPipe
 from windlass.supervise.replica.supervisor import Supervisor
 
 
@@ -42,11 +42,11 @@ class Scene:
         )
         client = JournalWriter(folder / "journal", "client", self.clock)
         client.append(events.JOB_INTENDED, task="main", job=1, token="t", backend="local", resets_budgets=False)
-        self.held = Held(Channel.create(), os.open("/dev/null", os.O_RDWR), os.getppid())
+        self.context = GuardContext(LogPipe.create(), os.open("/dev/null", os.O_RDWR), os.getppid())
 
     def supervisor(self) -> Supervisor:
         (self.job_folder / "job.json").write_text(json.dumps(self.job.to_data()))
-        return Supervisor(self.job_folder, 0, self.held, clock=self.clock)
+        return Supervisor(self.job_folder, 0, self.context, clock=self.clock)
 
     def facts(self) -> RunFacts:
         return fold(read_journal(self.folder / "journal"))
@@ -80,7 +80,7 @@ def test_a_control_file_that_cannot_be_written_is_told_once(scene: Scene) -> Non
 
 def test_a_missing_delivery_ends_the_attempt_and_not_the_supervisor(scene: Scene) -> None:
     delivery = scene.folder / "gone.json"
-    scene.job = replace(scene.job, secrets=(SecretUse("KEY"),), delivery=str(delivery))
+    scene.job = replace(scene.job, secrets=(JobSecret("KEY"),), delivery=str(delivery))
     supervisor = scene.supervisor()
     for step in (Step.GATHER, Step.RUN):
         supervisor._on_order(Order(1, 1, step))
@@ -93,10 +93,10 @@ def test_a_missing_delivery_ends_the_attempt_and_not_the_supervisor(scene: Scene
 
 
 def test_a_supervisor_of_an_ended_task_needs_no_secrets(scene: Scene) -> None:
-    scene.job = replace(scene.job, secrets=(SecretUse("KEY"),), delivery=str(scene.folder / "gone.json"))
+    scene.job = replace(scene.job, secrets=(JobSecret("KEY"),), delivery=str(scene.folder / "gone.json"))
     supervisor = scene.supervisor()
     facts = {"job": 1, "attempt": 0, "verdict": "succeeded", "cause": "ok", "message": ""}
-    supervisor._ledger.append(events.TASK_ENDED, **facts)
+    supervisor._journal.append(events.TASK_ENDED, **facts)
     supervisor._tick()
     assert supervisor._exit_code == 0
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_started_ends_the_attempt(scene: Scene) -> None:
 
 def test_output_that_nobody_takes_wakes_nobody(scene: Scene) -> None:
     supervisor = scene.supervisor()
-    os.write(scene.held.channel.write_fd, b"late\n")
+    os.write(scene.context.log_pipe.write_fd, b"late\n")
     assert supervisor._selector.select(0) == []
     supervisor._listen_to_output(True)
     supervisor._listen_to_output(True)
@@ -141,7 +141,7 @@ class _Leader:
         self.num_asked += 1
         return self.is_over
 
-    def on_status(self, status: Status) -> None:
+    def on_status(self, status: ReplicaStatus) -> None:
         self.statuses.append(status.notice)
 
     def close(self) -> None:

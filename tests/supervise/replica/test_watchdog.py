@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-from windlass.supervise.replica.watchdog import Watchdog
+from windlass.supervise.replica.watchdog import StallDetector
 
 
-def stepping(step_s: float, num_steps: int, floor_s: float = 60.0) -> Watchdog:
-    watchdog = Watchdog(floor_s)
+def stepping(step_s: float, num_steps: int, floor_s: float = 60.0) -> StallDetector:
+    watchdog = StallDetector(floor_s)
     for step in range(num_steps):
         watchdog.on_report("step", step, step * step_s)
     return watchdog
 
 
 def test_code_that_reports_nothing_is_not_watched() -> None:
-    assert Watchdog(1.0).verdict(10**6) == ""
+    assert StallDetector(1.0).verdict(10**6) == ""
 
 
 def test_no_phase_is_stalled_before_the_floor() -> None:
@@ -35,7 +35,7 @@ def test_phases_are_learned_one_by_one() -> None:
 
 
 def test_the_first_start_may_compile_for_half_an_hour() -> None:
-    watchdog = Watchdog(60.0)
+    watchdog = StallDetector(60.0)
     watchdog.on_report("init", -1, 0.0)
     assert watchdog.verdict(1800.0) == ""
     assert watchdog.verdict(1801.0) == "no progress for 1801 s in phase init"

@@ -12,7 +12,7 @@ from windlass.core.errors import WaitTimeoutError
 from windlass.core.process import Completed
 from windlass.record.causes import Cause
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError, scheduler_of
-from windlass.supervise.job import Chain, JobDocument, Queue, ReplicaCommand
+from windlass.supervise.job import ChainConfig, JobDocument, QueueRequest, ReplicaCommand
 from windlass.supervise.slurm.jobs import cause_of_end, comment_of, mark_of, read_listing
 from windlass.supervise.slurm.scheduler import SlurmScheduler, read_why, submission_environment
 
@@ -25,14 +25,14 @@ JOB = JobDocument(
     run_dir="/run",
     replicas=(ReplicaCommand(("true",)),),
     cwd="/",
-    chain=Chain(
+    chain=ChainConfig(
         scheduler="slurm",
         mode="successor",
         mark=MARK,
         bin="/opt/slurm/bin",
         submit=("/opt/slurm/bin/sbatch", "--parsable", "--comment=" + comment_of(MARK, "${link}"), "/run/x", "${link}"),
     ),
-    queue=Queue(name="demo.train.1", exclude=("n9",), signal_before_s=60.0),
+    queue=QueueRequest(name="demo.train.1", exclude=("n9",), signal_before_s=60.0),
 )
 ENVIRONMENT = {
     "SLURM_JOB_ID": "7",
@@ -128,7 +128,7 @@ def scheduler(**answers: object) -> tuple[SlurmScheduler, Programs]:
 
 def test_only_a_job_with_a_chain_has_a_scheduler() -> None:
     assert isinstance(scheduler_of(JOB), SlurmScheduler)
-    assert scheduler_of(dataclasses.replace(JOB, chain=Chain())) is None
+    assert scheduler_of(dataclasses.replace(JOB, chain=ChainConfig())) is None
 
 
 def test_a_link_is_queued_from_an_environment_without_this_jobs() -> None:
@@ -246,7 +246,7 @@ def test_an_earlier_restart_is_no_reason() -> None:
 
 def test_a_controller_that_is_away_gives_no_reason() -> None:
     slurm, _ = scheduler(scontrol=(1, "", "slurm_load_jobs error: Unable to contact slurm controller"))
-    assert slurm.why_told_to_go() == (Cause.UNKNOWN, "")
+    assert slurm.explain_notice() == (Cause.UNKNOWN, "")
 
 
 def test_how_a_link_ended_is_asked_of_the_controller_and_then_of_accounting() -> None:
@@ -338,9 +338,9 @@ def test_a_cancel_is_a_persons_unless_slurm_did_it_itself(
 def test_a_notice_that_may_be_a_cancel_is_looked_at_again_with_time() -> None:
     shows = shown(state="COMPLETING")
     slurm, programs = scheduler(scontrol=shows, sinfo="Duplicate jobid\n", sacct=NO_ACCOUNTING)
-    assert slurm.why_told_to_go()[0] is Cause.CANCELLED
+    assert slurm.explain_notice()[0] is Cause.CANCELLED
     assert [asked[0] for asked in programs.asked] == ["scontrol"]
-    assert slurm.why_told_to_go(has_time=True)[0] is Cause.KILLED
+    assert slurm.explain_notice(has_time=True)[0] is Cause.KILLED
     assert ("sinfo", "--noheader", "--Node", "--nodes=n[1-2]", "--format=%E") in programs.asked
 
 
@@ -446,11 +446,11 @@ def test_nothing_is_asked_of_another_job_that_has_our_id(comment: str) -> None:
     programs = Programs(scontrol=shown(state="COMPLETING", comment=comment), sinfo="idle\n")
     slurm = SlurmScheduler(JOB, link=1, environ=ENVIRONMENT, runner=programs)
     assert slurm.end_this_start() == ""
-    assert slurm.why_told_to_go() == slurm.why_told_to_go(has_time=True) == (Cause.UNKNOWN, "")
+    assert slurm.explain_notice() == slurm.explain_notice(has_time=True) == (Cause.UNKNOWN, "")
     with pytest.raises(SchedulerError, match="does not know job 7 of ours"):
         slurm.requeue()
     programs.answers["scontrol"] = shown(state="CANCELLED", comment=comment)
-    assert not slurm.has_heard(past("7"))
+    assert not slurm.is_end_confirmed(past("7"))
     assert {asked[:2] for asked in programs.asked} == {("scontrol", "show")}
 
 

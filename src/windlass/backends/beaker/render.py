@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from windlass.core.merge_patch import merge
-from windlass.supervise.job import BeakerAsk, JobDocument
+from windlass.supervise.job import BeakerRequest, JobDocument
 from windlass.supervise.slurm.jobs import mark_of
 
 __all__ = [
@@ -78,11 +78,11 @@ def _task(document: JobDocument, folder: PurePath, archive: PurePath) -> dict[st
     return {key: value for key, value in task.items() if value not in ([], {})}
 
 
-def _bundle(ask: BeakerAsk) -> list[dict[str, Any]]:
+def _bundle(ask: BeakerRequest) -> list[dict[str, Any]]:
     return [{"mountPath": BUNDLE_PATH, "source": {"beaker": ask.bundle}}] if ask.bundle else []
 
 
-def _resources(ask: BeakerAsk) -> dict[str, Any]:
+def _resources(ask: BeakerRequest) -> dict[str, Any]:
     found = {
         "gpuCount": ask.gpus,
         "cpuCount": ask.cpus,
@@ -113,7 +113,7 @@ def _context(document: JobDocument) -> dict[str, Any]:
     return found if protected_s is None else {**found, "minRuntime": math.ceil(protected_s) * _NS}
 
 
-def _constraints(ask: BeakerAsk) -> dict[str, Any]:
+def _constraints(ask: BeakerRequest) -> dict[str, Any]:
     found = {"cluster": list(ask.clusters), "hostname": list(ask.hostnames)}
     return {key: value for key, value in found.items() if value}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from windlass.backends.local.backend import LocalBackend
 from windlass.backends.protocol import Rendered, Submission
 from windlass.core.errors import UnreachableError
-from windlass.supervise.container.engine import Engine, engine_variables
+from windlass.supervise.container.engine import ContainerEngine, engine_variables
 from windlass.supervise.job import JobDocument
 
 __all__ = ["DockerBackend", "check_engine"]
@@ -45,7 +45,7 @@ class DockerBackend(LocalBackend):
         if not path.exists():
             return num_ended
         document = JobDocument.read(path)
-        engine = Engine(document.container.engine, document.container.variables)
+        engine = ContainerEngine(document.container.engine, document.container.variables)
         for rank in range(document.num_replicas):
             num_ended += engine.sweep(document.token, rank, num_looks=_NUM_LOOKS)
         return num_ended
@@ -53,7 +53,7 @@ class DockerBackend(LocalBackend):
 
 def check_engine(program: str) -> str:
     """Return an engine's version; raises UnreachableError with what to do when it does not respond."""
-    result = Engine(program, engine_variables()).ask("version", "--format={{.Server.Version}}")
+    result = ContainerEngine(program, engine_variables()).ask("version", "--format={{.Server.Version}}")
     if result.code == 0:
         return result.stdout.strip()
     lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]

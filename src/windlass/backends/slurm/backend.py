@@ -21,7 +21,7 @@ from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.record.causes import Cause
 from windlass.sites import Profile
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm.jobs import Ended, SlurmJob, mark_of
+from windlass.supervise.slurm.jobs import JobEnd, SlurmJob, mark_of
 
 __all__ = ["SlurmBackend"]
 
@@ -218,7 +218,7 @@ def _is_cancelled(job: SlurmJob | Past) -> bool:
     return job.state.startswith("CANCELLED")
 
 
-def _gone(ended: Ended | None, job: Submission, signs: str) -> Observation:
+def _gone(ended: JobEnd | None, job: Submission, signs: str) -> Observation:
     if ended is None:
         return Observation(state=JobState.GONE, detail="Slurm does not know it any more", signs=signs)
     cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)

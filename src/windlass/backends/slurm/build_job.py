@@ -12,7 +12,7 @@ from windlass.backends.slurm.render import option_lines, share_options, time_opt
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.sites import Partition, Profile
-from windlass.supervise.job import Queue
+from windlass.supervise.job import QueueRequest
 from windlass.supervise.slurm.jobs import program_path
 
 __all__ = ["BuildJob", "build_script", "ensure_build_queued"]
@@ -69,10 +69,10 @@ def build_script(job: BuildJob, profile: Profile) -> str:
     return "\n".join(["#!/bin/sh", *option_lines(options), f"exec {shlex.join(step)}", ""])
 
 
-def _queue_of(job: BuildJob, profile: Profile) -> Queue:
+def _queue_of(job: BuildJob, profile: Profile) -> QueueRequest:
     """A share of a node that compiles in reasonable time; one GPU, since some imports fail without."""
     scheduler, there = profile.scheduler, profile.partitions.get(job.partition, Partition())
-    return Queue(
+    return QueueRequest(
         name=job.name,
         partition=job.partition,
         qos=job.qos,

@@ -12,12 +12,12 @@ from windlass.backends.slurm.version import OLDEST, SlurmVersion
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.sites import Profile
-from windlass.supervise.job import Queue
+from windlass.supervise.job import QueueRequest
 from windlass.supervise.slurm.cancels import cancelled_by
 from windlass.supervise.slurm.jobs import (
     ACCOUNTED,
     LISTING_OF_ALL,
-    Ended,
+    JobEnd,
     SlurmJob,
     cause_of_end,
     program_path,
@@ -49,7 +49,7 @@ class Past:
     reason: str
     nodes: str
 
-    def how_ended(self, *, has_begun: bool) -> Ended | None:
+    def how_ended(self, *, has_begun: bool) -> JobEnd | None:
         """How it ended; None while it has not. See `cause_of_end`."""
         return cause_of_end(self.state, self.reason, has_begun=has_begun)
 
@@ -100,7 +100,7 @@ class SlurmClient:
         return read_past(self._run(*argv, timeout_s=self._left_s(_TIMEOUT_S)).out)
 
     def submit(
-        self, argv: Sequence[str], queue: Queue, *, script: bytes = b"", env: Mapping[str, str] | None = None
+        self, argv: Sequence[str], queue: QueueRequest, *, script: bytes = b"", env: Mapping[str, str] | None = None
     ) -> str:
         """Queue a job; its id.
 

@@ -16,8 +16,8 @@ from windlass.core.errors import PreconditionError, UnreachableError
 from windlass.core.json_text import read_object
 from windlass.record.causes import Cause
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm.cancels import judge_cancel
-from windlass.supervise.slurm.jobs import Ended, SlurmJob
+from windlass.supervise.slurm.cancels import end_of_cancelled
+from windlass.supervise.slurm.jobs import JobEnd, SlurmJob
 
 __all__ = ["FRESH_FOR_S", "Look", "forget", "how_ended", "look", "signs_of_life"]
 
@@ -100,7 +100,7 @@ _DRAINED_WITHIN_S = 1.0
 """Slurm drains the node just after the job's end, in a thread that may sleep for so long (slurmctld/agent.c, `_wdog`)."""
 
 
-def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> Ended | None:
+def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> JobEnd | None:
     """How a job ended; None: nobody knows. May block for a second.
 
     Args:
@@ -118,7 +118,7 @@ def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> Ende
     for pause_s in (0.0, _DRAINED_WITHIN_S):
         time.sleep(pause_s)
         by, reasons = commands.cancelled_by(job.id, job.name), commands.reasons(job.nodes)
-        found = judge_cancel(
+        found = end_of_cancelled(
             by=by, reasons=reasons, has_begun=has_begun, is_later_start=is_number_of_another, nodes=job.nodes
         )
         if (by or 0) > 0 or found.cause is not Cause.CANCELLED:
@@ -153,7 +153,7 @@ cd "$1" 2>/dev/null || exit 0
 probe=.probe-client-$$
 (: > "$probe") 2>/dev/null && stat -c '%Y now' -- "$probe" || date '+%s now'
 rm -f -- "$probe"
-for file in link-*.json pulse-* */pulse-*; do
+for file in link-*.json heartbeat-* */heartbeat-*; do
   [ -f "$file" ] && head -c 1 -- "$file" >/dev/null 2>&1 && stat -c '%Y %n' -- "$file"
 done
 exit 0

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 
 from windlass.backends.slurm.version import SlurmVersion
 from windlass.supervise.gang.incarnation import OUTPUT, START_MARK
-from windlass.supervise.job import JobDocument, Queue
+from windlass.supervise.job import JobDocument, QueueRequest
 from windlass.supervise.slurm.jobs import program_path
 from windlass.supervise.slurm.scheduler import PATH_BEFORE_SETUP, comment_of
 
@@ -288,7 +288,7 @@ def option_lines(options: Iterable[str]) -> list[str]:
     return [f"#SBATCH {_quoted(option)}" for option in options]
 
 
-def where_options(queue: Queue) -> list[str]:
+def where_options(queue: QueueRequest) -> list[str]:
     """Where a job may run, and on whose account."""
     words = {
         "partition": queue.partition,
@@ -302,7 +302,7 @@ def where_options(queue: Queue) -> list[str]:
     return [f"--{name}={value}" for name, value in words.items() if value]
 
 
-def share_options(queue: Queue) -> list[str]:
+def share_options(queue: QueueRequest) -> list[str]:
     """How many nodes, and what of each."""
     found = [f"--nodes={queue.nodes}", "--ntasks-per-node=1"]
     if queue.cpus_per_node:
@@ -316,7 +316,7 @@ def share_options(queue: Queue) -> list[str]:
 
 
 def gpu_options(per_node: int, option: str, gres_type: str) -> list[str]:
-    """How a site wants GPUs asked for; see `Queue.gpu_option`."""
+    """How a site wants GPUs asked for; see `QueueRequest.gpu_option`."""
     if not per_node or option == "none":
         return []
     name = "gres=gpu:" if option == "gres" else "gpus-per-node="

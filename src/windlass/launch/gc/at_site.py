@@ -19,7 +19,7 @@ from windlass.runs.home import Home
 from windlass.runs.store import RunFolder
 from windlass.sites import Profile
 from windlass.supervise.archive import ensure_archive
-from windlass.supervise.remote.checkpoint_files import Held
+from windlass.supervise.remote.checkpoint_files import CheckpointFiles
 
 __all__ = ["SiteCheckpoints", "checkpoints_at_site", "collect_environments", "remove_run_at_site"]
 
@@ -51,11 +51,11 @@ class SiteCheckpoints:
     mirror: Mirror
     site: str
     task: str
-    held: tuple[Held, ...]
-    whole: Held | None
+    held: tuple[CheckpointFiles, ...]
+    whole: CheckpointFiles | None
     sizes: Mapping[Path, int]
 
-    def remove(self, chosen: Sequence[Held]) -> None:
+    def remove(self, chosen: Sequence[CheckpointFiles]) -> None:
         """Remove some of them, all out of sight before the first is deleted."""
         names = [each.path.relative_to(_folder(self.mirror, self.task)).as_posix() for each in chosen]
         header = {"what": "checkpoints", "root": str(self.mirror.root), "task": self.task, "names": names}
@@ -80,7 +80,7 @@ def checkpoints_at_site(run: RunFolder, task: str, pattern: str, home: Home) -> 
     answer, _ = mirror.transport.ask("clear", header)
     folder = _folder(mirror, task)
     held = {
-        name: Held(path=folder / name, step=step, at=at, is_committed=is_committed)
+        name: CheckpointFiles(path=folder / name, step=step, at=at, is_committed=is_committed)
         for name, step, at, is_committed, _ in answer["held"]
     }
     sizes = {folder / name: num_bytes for name, *_, num_bytes in answer["held"]}

@@ -18,7 +18,7 @@ from windlass.runs.archive.origin import imported_at
 from windlass.runs.home import Home
 from windlass.runs.retention import RetentionDecision
 from windlass.runs.store import RunFolder, run_ids
-from windlass.supervise.remote.checkpoint_files import Held, asides, delete, newest_whole, put_aside
+from windlass.supervise.remote.checkpoint_files import CheckpointFiles, delete, move_to_trash, newest_intact, trashed
 
 if TYPE_CHECKING:
     from windlass.launch.gc.at_site import SiteCheckpoints
@@ -105,7 +105,7 @@ def _needed(
     run: RunFolder,
     facts: RunFacts,
     task: str,
-    held: Sequence[Held],
+    held: Sequence[CheckpointFiles],
     reader: Callable[[RunFolder, str], str],
     there: SiteCheckpoints | None,
 ) -> Mapping[Path, str]:
@@ -118,7 +118,7 @@ def _needed(
         return {each.path: f"task {later[0]} may still read it" for each in held}
     if facts.tasks[task].state is State.SUCCEEDED:
         return {}
-    newest = newest_whole(held) if there is None else there.whole
+    newest = newest_intact(held) if there is None else there.whole
     return {} if newest is None else {newest.path: f"the {facts.tasks[task].state} task goes on from it"}
 
 
@@ -141,8 +141,8 @@ def enforce(removal: Removal, home: Home) -> bool:
         if there is not None:
             there.remove([each.held for each in chosen])
             return True
-        put_aside(removal.path, run.checkpoints(task))
-    for left in asides(run.checkpoints(task)):
+        move_to_trash(removal.path, run.checkpoints(task))
+    for left in trashed(run.checkpoints(task)):
         delete(left)
     return True
 
@@ -151,7 +151,7 @@ def half_removed(home: Home) -> Iterator[Removal]:
     """Checkpoints whose removal was cut off: out of sight already, or a file's manifest that was left alone."""
     for run_id in run_ids(home):
         run = RunFolder(home.runs / run_id)
-        for path in [left for folder in sorted(run.path.glob("checkpoints/*")) for left in asides(folder)]:
+        for path in [left for folder in sorted(run.path.glob("checkpoints/*")) for left in trashed(folder)]:
             yield Removal(kind="left-over", path=path, num_bytes=disk_bytes(path), why="its removal was cut off")
         for path in map(Path, retention.removed(run)):
             manifest = path.with_name(path.name + FILE_SUFFIX)

@@ -23,7 +23,7 @@ from windlass.core.errors import (
 )
 from windlass.core.files import sha256_file
 from windlass.supervise.job import JobDocument
-from windlass.supervise.remote.framing import PARCEL_LINE_BYTES, pack, parcel_line, unpack
+from windlass.supervise.remote.framing import FRAME_LINE_BYTES, frame_line, pack, unpack
 from windlass.supervise.remote.server import explained
 
 __all__ = ["RemoteClient", "Transport", "write_archive"]
@@ -237,9 +237,9 @@ def write_archive(
     folders: Mapping[PurePosixPath, Sequence[tuple[str, Path]]],
     empty: Mapping[PurePosixPath, Sequence[str]],
 ) -> None:
-    """Write a message for `windlass.supervise.remote.framing.Inflow`; its first line is known only at the end."""
+    """Write a message for `windlass.supervise.remote.framing.FrameReader`; its first line is known only at the end."""
     counting = _Counting(file)
-    file.write(bytes(PARCEL_LINE_BYTES))
+    file.write(bytes(FRAME_LINE_BYTES))
     counting.write(json.dumps({"targets": [(key, str(path)) for key, path in targets]}).encode() + b"\n")
     with tarfile.open(fileobj=cast("BinaryIO", counting), mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for key, path in targets:
@@ -250,7 +250,7 @@ def write_archive(
             for name, local in folders[path]:
                 archive.add(local, f"{key}/{name}", filter=lambda member: _plain(archive, member))
     file.seek(0)
-    file.write(parcel_line(counting.digest.hexdigest(), counting.size))
+    file.write(frame_line(counting.digest.hexdigest(), counting.size))
 
 
 def _plain(archive: tarfile.TarFile, member: tarfile.TarInfo) -> tarfile.TarInfo | None:

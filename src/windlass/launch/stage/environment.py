@@ -21,7 +21,7 @@ from windlass.pin.environment.project import read_manifest
 from windlass.pin.environment.recipe import ProjectFiles, make_recipe
 from windlass.sites import Partition, Profile
 from windlass.supervise.builds.once import READY
-from windlass.supervise.builds.recipe import AIMING_VARIABLES, Recipe
+from windlass.supervise.builds.recipe import AIMING_VARIABLES, EnvironmentRecipe
 
 __all__ = ["SiteBuild", "SitePlaces", "ensure_site_environment"]
 
@@ -111,7 +111,9 @@ def _uv(profile: Profile, shell: SiteShell) -> str:
     return find_uv()
 
 
-def _builder(recipe: Recipe, places: SitePlaces, profile: Profile, shell: SiteShell, *options: str) -> dict[str, Any]:
+def _builder(
+    recipe: EnvironmentRecipe, places: SitePlaces, profile: Profile, shell: SiteShell, *options: str
+) -> dict[str, Any]:
     """Run the builder at the site; its answer."""
     argv = [profile.env.python, "-I", "-S", str(places.archive), "build", "-", str(places.envs), *options]
     timeout_s = _LOOK_TIMEOUT_S if options else _BUILD_TIMEOUT_S
@@ -155,7 +157,7 @@ def _last_line(answer: ShellResult, profile: Profile, shell: SiteShell) -> dict[
 
 
 def _build_job(
-    recipe: Recipe,
+    recipe: EnvironmentRecipe,
     answer: Mapping[str, Any],
     places: SitePlaces,
     profile: Profile,
@@ -177,7 +179,7 @@ def _build_job(
 
 def _described(
     pin: EnvironmentPin,
-    recipe: Recipe,
+    recipe: EnvironmentRecipe,
     answer: Mapping[str, Any],
     places: SitePlaces,
     build_job: str,

@@ -14,7 +14,13 @@ from windlass.pin.environment.locked import LockedPackage, locked_packages
 from windlass.pin.environment.pinned import EnvironmentPin
 from windlass.pin.environment.project import normalize
 from windlass.sites.profile import SiteEnvironment
-from windlass.supervise.builds.recipe import TORCH_BACKEND, LocalBuild, PackageOverride, Recipe, StartupPatch
+from windlass.supervise.builds.recipe import (
+    TORCH_BACKEND,
+    EnvironmentRecipe,
+    LocalPackage,
+    PackageOverride,
+    StartupPatch,
+)
 
 __all__ = ["ProjectFiles", "make_recipe"]
 
@@ -42,7 +48,7 @@ class ProjectFiles:
         return locked_packages(self.lock, PurePosixPath(pin.lock_file).name)
 
 
-def make_recipe(pin: EnvironmentPin, files: ProjectFiles, site: SiteEnvironment, arch: str) -> Recipe:
+def make_recipe(pin: EnvironmentPin, files: ProjectFiles, site: SiteEnvironment, arch: str) -> EnvironmentRecipe:
     """How the environment of a `uv` pin is made on a machine of that architecture; pure.
 
     Overrides for packages that the lock file does not hold are left out, so they change no key. `site.uv`,
@@ -69,7 +75,7 @@ def make_recipe(pin: EnvironmentPin, files: ProjectFiles, site: SiteEnvironment,
     patches = tuple(StartupPatch(each.name, each.code, each.why, each.seen) for each in site.patches)
     key = _digest(_identity(pin, files, site, arch, overrides, patches))
     overlay = _overlay(pin, files)
-    return Recipe(
+    return EnvironmentRecipe(
         key=key,
         project=str(files.folder),
         lock_file=pin.lock_file,
@@ -142,9 +148,9 @@ def _identity(
     }
 
 
-def _overlay(pin: EnvironmentPin, files: ProjectFiles) -> tuple[LocalBuild, ...]:
+def _overlay(pin: EnvironmentPin, files: ProjectFiles) -> tuple[LocalPackage, ...]:
     return tuple(
-        LocalBuild(package.name, os.path.normpath(files.folder / package.path))
+        LocalPackage(package.name, os.path.normpath(files.folder / package.path))
         for package in pin.local_packages
         if package.must_be_installed
     )

@@ -19,7 +19,7 @@ from windlass.plan.slurm.links import gpu_budget
 from windlass.plan.slurm.nodes import check_nodes
 from windlass.sites.beaker import BeakerMount
 from windlass.spec import Experiment, Task
-from windlass.supervise.job import BeakerAsk, Chain, Queue
+from windlass.supervise.job import BeakerRequest, ChainConfig, QueueRequest
 
 __all__ = ["beaker_image", "place_on_beaker"]
 
@@ -48,7 +48,7 @@ def place_on_beaker(
 
 
 def beaker_image(name: str) -> str:
-    """An image as `BeakerAsk` names it: `beaker:NAME`, or `docker:REFERENCE` for one of a registry."""
+    """An image as `BeakerRequest` names it: `beaker:NAME`, or `docker:REFERENCE` for one of a registry."""
     if name.startswith("beaker:") or not name:
         return name
     return "docker:" + name.removeprefix("docker:").removeprefix("//")
@@ -93,8 +93,8 @@ def _place_task(
     return PlacedTask(
         request=request,
         time_s=None if time_s is None else float(time_s),
-        queue=Queue(partition=target.partition, nodes=request.nodes, python=target.profile.env.python),
-        chain=Chain(
+        queue=QueueRequest(partition=target.partition, nodes=request.nodes, python=target.profile.env.python),
+        chain=ChainConfig(
             scheduler="beaker", mode="requeue", num_links=min(tries, experiment.limit.jobs or tries), can_submit=False
         ),
         bundles=bundles_of(name, experiment, request, cpus, diagnostics),
@@ -103,11 +103,11 @@ def _place_task(
     )
 
 
-def _ask(experiment: Experiment, task: Task, request: Request, target: BeakerTarget, image: str) -> BeakerAsk:
+def _ask(experiment: Experiment, task: Task, request: Request, target: BeakerTarget, image: str) -> BeakerRequest:
     """Everything but the names of the workspace's secrets, which only a launch looks up."""
     place, patch = target.profile.beaker, asked_of_beaker(task.beaker)
     more = patch.pop("datasets", None)  # a patch would replace the list, and with it what the site mounts
-    return BeakerAsk(
+    return BeakerRequest(
         workspace=place.workspace,
         budget=target.budget,
         description=experiment.why or experiment.name,

@@ -10,15 +10,15 @@ from windlass.plan.slurm.links import LinkPlan
 from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.sites.profile import SiteEnvironment
 from windlass.spec import Task
-from windlass.supervise.job import Chain, Queue
+from windlass.supervise.job import ChainConfig, QueueRequest
 
 __all__ = ["chain_of", "queue_of"]
 
 
-def queue_of(task: Task, request: Request, links: LinkPlan, target: QueueTarget) -> Queue:
+def queue_of(task: Task, request: Request, links: LinkPlan, target: QueueTarget) -> QueueRequest:
     """Everything but the job's name, which the run gives it."""
     scheduler, there = target.profile.scheduler, target.there
-    return Queue(
+    return QueueRequest(
         partition=target.partition,
         qos=target.qos,
         account=target.account,
@@ -44,10 +44,10 @@ def queue_of(task: Task, request: Request, links: LinkPlan, target: QueueTarget)
     )
 
 
-def chain_of(links: LinkPlan, target: QueueTarget) -> Chain:
+def chain_of(links: LinkPlan, target: QueueTarget) -> ChainConfig:
     """Everything but the command line that queues a link, and the job's mark."""
     profile = target.profile
-    return Chain(
+    return ChainConfig(
         scheduler="slurm",
         mode=profile.scheduler.chain,
         bin=profile.scheduler.bin,

@@ -23,7 +23,7 @@ from windlass.core.files import write_atomic
 from windlass.core.json_text import read_json
 from windlass.record.journal import SUFFIX
 from windlass.supervise.beaker.replica import clean_environment, hand_over_secrets
-from windlass.supervise.logs.tee import run_below
+from windlass.supervise.logs.tee import run_watched
 from windlass.supervise.remote.framing import unpack
 from windlass.supervise.remote.server import serve
 
@@ -92,7 +92,7 @@ def _wait_until_there(folder: Path) -> None:
 def show_main(folder: Path, results: Path, supervise: Callable[[], int]) -> int:
     """Run the supervisor in a child, and copy what it writes into the results until it ends; returns its exit code."""
     copies = _Copies(folder.parent.parent, results / RESULTS / folder.parent.parent.name)
-    code = run_below(copies, supervise)
+    code = run_watched(copies, supervise)
     with contextlib.suppress(OSError):  # full results lose the copy, never the run
         copy_growth(copies.run, copies.target)
         copy_outputs(copies.run, copies.target)

@@ -27,13 +27,13 @@ from windlass.supervise.remote.delivery import pack_delivery
 
 __all__ = [
     "SHOWN_PREFIX",
-    "Start",
+    "BeakerStart",
     "clean_environment",
     "enter_start",
     "hand_over_secrets",
-    "leave_no_folder",
+    "read_start",
+    "remove_delivery_folder",
     "restart_clean",
-    "start_of",
 ]
 
 SHOWN_PREFIX = "WINDLASS_FROM_BEAKER_"
@@ -45,7 +45,7 @@ _WORKLOAD = ("BEAKER_WORKLOAD_ID", "BEAKER_EXPERIMENT_ID")
 
 
 @dataclass(frozen=True)
-class Start:
+class BeakerStart:
     """This replica of this start, and where its logs are."""
 
     rank: int
@@ -54,7 +54,7 @@ class Start:
     logs: Path
 
 
-def start_of(folder: Path, environ: Mapping[str, str]) -> Start | None:
+def read_start(folder: Path, environ: Mapping[str, str]) -> BeakerStart | None:
     """Who this replica is; None where its experiment has nothing to do with the job. Idempotent.
 
     Raises:
@@ -67,7 +67,7 @@ def start_of(folder: Path, environ: Mapping[str, str]) -> Start | None:
     if count > 1 and not environ.get(_LEADER):
         raise _misfit(f"{_LEADER} is not set, so the replicas of one start cannot be told from those of another")
     incarnation = enter_start(folder, environ)
-    return None if incarnation is None else Start(rank, incarnation, job.task, Path(job.run_dir) / "logs")
+    return None if incarnation is None else BeakerStart(rank, incarnation, job.task, Path(job.run_dir) / "logs")
 
 
 def enter_start(job_folder: Path, environ: Mapping[str, str]) -> Incarnation | None:
@@ -127,7 +127,7 @@ def hand_over_secrets(folder: Path, environ: Mapping[str, str]) -> bool:
     return True
 
 
-def leave_no_folder(folder: Path) -> None:
+def remove_delivery_folder(folder: Path) -> None:
     """Remove the folder of the secrets once they are gone from it; replicas of one machine may share its memory."""
     with contextlib.suppress(OSError, PreconditionError):
         delivery = JobDocument.read(folder / "job.json").delivery

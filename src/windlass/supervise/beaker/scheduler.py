@@ -37,7 +37,7 @@ class BeakerScheduler:
     def avoid(self, ids: Sequence[str], hosts: Sequence[str]) -> None:
         """Nothing waits that could keep away from hosts."""
 
-    def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
+    def explain_notice(self, *, has_time: bool = False) -> tuple[Cause, str]:
         """A signal from Beaker announces that it takes the machines: for another job, or since somebody cancelled."""
         return Cause.PREEMPTED, "Beaker takes its machines, for another job or since the experiment was cancelled"
 
@@ -45,7 +45,7 @@ class BeakerScheduler:
         """Nobody here knows."""
         return False
 
-    def has_heard(self, past: PastLink) -> bool:
+    def is_end_confirmed(self, past: PastLink) -> bool:
         """Nobody here knows."""
         return False
 

@@ -18,7 +18,7 @@ from windlass.core.errors import PreconditionError, WindlassError
 from windlass.core.files import write_atomic
 from windlass.supervise.builds.modules import module_environment
 from windlass.supervise.builds.once import Ready, beside, build_once, find_ready
-from windlass.supervise.builds.recipe import AIMING_VARIABLES, LocalBuild, Recipe
+from windlass.supervise.builds.recipe import AIMING_VARIABLES, EnvironmentRecipe, LocalPackage
 from windlass.supervise.builds.steps import BuildShell, build_environment, check_lock, find_uv
 
 __all__ = ["build_main", "ensure_recipe"]
@@ -61,16 +61,16 @@ def _say(answer: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-def _read(source: str) -> Recipe:
+def _read(source: str) -> EnvironmentRecipe:
     if source == "-":
-        return Recipe.from_json(sys.stdin.buffer.read(), "the recipe on standard input")
+        return EnvironmentRecipe.from_json(sys.stdin.buffer.read(), "the recipe on standard input")
     try:
-        return Recipe.from_json(Path(source).read_bytes(), source)
+        return EnvironmentRecipe.from_json(Path(source).read_bytes(), source)
     except OSError as error:
         raise PreconditionError(f"cannot read the recipe {source}: {error.strerror}", code="recipe-broken") from error
 
 
-def _look(recipe: Recipe, envs: Path) -> dict[str, object]:
+def _look(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
     """What `ensure_recipe` would answer, or where the recipe waits for a build."""
     found = _find(recipe, envs)
     if found is not None:
@@ -89,7 +89,7 @@ def _look(recipe: Recipe, envs: Path) -> dict[str, object]:
     return {"missing": True, "recipe": str(kept), "arch": os.uname().machine}
 
 
-def _find(recipe: Recipe, envs: Path) -> dict[str, object] | None:
+def _find(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object] | None:
     environment = find_ready(envs / recipe.key)
     overlay = find_ready(envs / recipe.overlay_key) if recipe.overlay_key else None
     if environment is None or (recipe.overlay_key and overlay is None):
@@ -99,7 +99,7 @@ def _find(recipe: Recipe, envs: Path) -> dict[str, object] | None:
     return _answer(environment, overlay)
 
 
-def ensure_recipe(recipe: Recipe, envs: Path) -> dict[str, object]:
+def ensure_recipe(recipe: EnvironmentRecipe, envs: Path) -> dict[str, object]:
     """The environment of a recipe below `envs`, with its overlay; what the result line says of them.
 
     Raises:
@@ -135,7 +135,7 @@ def _answer(environment: Ready, overlay: Ready | None) -> dict[str, object]:
     }
 
 
-def _build(recipe: Recipe, place: Path, folder: Path) -> dict[str, object]:
+def _build(recipe: EnvironmentRecipe, place: Path, folder: Path) -> dict[str, object]:
     beside(place, ".tar").unlink(missing_ok=True)  # of an environment that broke
     shell = _shell(recipe, place)
     machine = os.uname().machine
@@ -149,7 +149,7 @@ def _build(recipe: Recipe, place: Path, folder: Path) -> dict[str, object]:
     return build_environment(recipe, folder, shell)
 
 
-def _shell(recipe: Recipe, place: Path) -> BuildShell:
+def _shell(recipe: EnvironmentRecipe, place: Path) -> BuildShell:
     """A log of its own, and the variables of all steps: modules first, so that a missing one is known at once."""
     log_file = beside(place, ".log")
     log_file.write_bytes(b"")
@@ -164,7 +164,7 @@ def _shell(recipe: Recipe, place: Path) -> BuildShell:
     return BuildShell(Path(recipe.project), variables, log_file)
 
 
-def _build_overlay(recipe: Recipe, environment: Path, place: Path, folder: Path) -> dict[str, object]:
+def _build_overlay(recipe: EnvironmentRecipe, environment: Path, place: Path, folder: Path) -> dict[str, object]:
     """Build and install packages of the checkout into a folder of their own, from copies."""
     shell = _shell(recipe, place)
     uv = find_uv(recipe.uv, shell.variables)
@@ -181,7 +181,9 @@ def _build_overlay(recipe: Recipe, environment: Path, place: Path, folder: Path)
     return {"stamp": recipe.overlay_stamp}
 
 
-def _install(package: LocalBuild, scratch: Path, recipe: Recipe, words: list[str], shell: BuildShell) -> None:
+def _install(
+    package: LocalPackage, scratch: Path, recipe: EnvironmentRecipe, words: list[str], shell: BuildShell
+) -> None:
     import shutil  # lazy: most projects are used as they are
 
     uv, python, target = words

@@ -34,8 +34,8 @@ from windlass.supervise.builds.built_data import (
     quick_difference,
 )
 from windlass.supervise.builds.once import READY, Ready, beside, build_once, find_ready
-from windlass.supervise.launchers.wrapped import Wrapped
-from windlass.supervise.replica.exit_report import say, say_end
+from windlass.supervise.launchers.wrapped import WrappedCommand
+from windlass.supervise.replica.exit_report import log_line, report_end
 from windlass.supervise.replica.termination import targets_of
 
 __all__ = ["data_build_main"]
@@ -48,20 +48,20 @@ _NO_ROOM_BYTES = 64 * 1024
 
 def data_build_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Make sure that the data is there; returns 0, or the code of the command that should have made it. Blocking."""
-    wrapped, environ = Wrapped.parse(arguments), _with_own_variables(environ)
+    wrapped, environ = WrappedCommand.parse(arguments), _with_own_variables(environ)
     place, name = Path(wrapped.options["place"]), wrapped.options["name"]
     build = _Build(wrapped, place, environ)
     signal.signal(signal.SIGTERM, build.on_terminate)
     try:
         _drop_damaged(place)
-        ready = build_once(place, build.make, say)
+        ready = build_once(place, build.make, log_line)
     except _CommandError as error:
-        say(str(error))
+        log_line(str(error))
         return error.code
     except PreconditionError as error:
-        return say_end(environ, Cause.DATA_FAILED, f"data {name}: {error.message}")
+        return report_end(environ, Cause.DATA_FAILED, f"data {name}: {error.message}")
     except OSError as error:
-        say(f"data {name}: {error}")
+        log_line(f"data {name}: {error}")
         return 1
     _record(ready, wrapped, environ)
     return 0
@@ -85,7 +85,7 @@ class _CommandError(Exception):
 class _Build:
     """One run of the command."""
 
-    def __init__(self, wrapped: Wrapped, place: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, wrapped: WrappedCommand, place: Path, environ: Mapping[str, str]) -> None:
         self._wrapped, self._place, self._environ = wrapped, place, environ
         self._child: subprocess.Popen[bytes] | None = None
         self._is_starting = False
@@ -151,7 +151,7 @@ class _Build:
         found = os.statvfs(str(self._place.parent))
         if found.f_bavail * found.f_frsize < _NO_ROOM_BYTES:
             message = f"{message}: no space left on device for {self._place.parent}"
-            say_end(self._environ, Cause.DISK_FULL, message, code=code if code > 0 else _SIGNALLED - code)
+            report_end(self._environ, Cause.DISK_FULL, message, code=code if code > 0 else _SIGNALLED - code)
         elif 0 < code < _SIGNALLED and code not in (EXIT_RESUMABLE, EXIT_DO_NOT_RETRY):
             told = {"message": message, "code": code, "run": self._environ.get("WINDLASS_RUN", ""), "at": time.time()}
             with contextlib.suppress(OSError):  # they try for themselves
@@ -218,18 +218,18 @@ def _drop_damaged(place: Path) -> None:
     with lock(beside(place, ".lock")):
         problem = quick_difference(place) if find_ready(place) is not None else ""
         if problem:
-            say(f"what was built before is damaged ({problem}) and is built again")
+            log_line(f"what was built before is damaged ({problem}) and is built again")
             os.chmod(str(place), stat.S_IRWXU)
             (place / READY).unlink()
 
 
-def _record(ready: Ready, wrapped: Wrapped, environ: Mapping[str, str]) -> None:
+def _record(ready: Ready, wrapped: WrappedCommand, environ: Mapping[str, str]) -> None:
     """Say in the run's own output what its tasks will read, and how big such data is, for the next plan."""
     notes = ready.notes
     verb = "was there" if ready.is_hit else "is built"
     digest, size = str(notes.get("digest", "")), notes.get("size_bytes", 0)
     files = "1 file" if notes.get("num_files") == 1 else f"{notes.get('num_files')} files"
-    say(f"data {notes.get('name')} {verb}: {files}, {size} bytes, sha256:{digest[:12]}")
+    log_line(f"data {notes.get('name')} {verb}: {files}, {size} bytes, sha256:{digest[:12]}")
     record = Path(wrapped.options["record"])
     record.parent.mkdir(parents=True, exist_ok=True)
     write_json(record, {**notes, "key": ready.folder.name, "is_hit": ready.is_hit})

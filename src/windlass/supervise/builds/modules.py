@@ -9,7 +9,7 @@ from pathlib import Path
 
 from windlass.core.errors import PreconditionError
 from windlass.core.process import run
-from windlass.supervise.builds.recipe import Recipe
+from windlass.supervise.builds.recipe import EnvironmentRecipe
 
 __all__ = ["module_environment"]
 
@@ -44,7 +44,7 @@ env -0 > "$answers/environment"
 """
 
 
-def module_environment(recipe: Recipe, base: Mapping[str, str]) -> dict[str, str]:
+def module_environment(recipe: EnvironmentRecipe, base: Mapping[str, str]) -> dict[str, str]:
     """All variables after the recipe's modules were loaded on top of `base`; blocking, `base` itself without modules.
 
     Raises:
@@ -65,7 +65,7 @@ def module_environment(recipe: Recipe, base: Mapping[str, str]) -> dict[str, str
     return variables
 
 
-def _problem(recipe: Recipe, code: int, said: str, answers: Path) -> PreconditionError:
+def _problem(recipe: EnvironmentRecipe, code: int, said: str, answers: Path) -> PreconditionError:
     host = os.uname().nodename
     lines = "".join(f"\n  module: {line}" for line in said.strip().split("\n")[-6:] if line.strip())
     if code == _NOT_LOADED:
@@ -85,7 +85,7 @@ def _problem(recipe: Recipe, code: int, said: str, answers: Path) -> Preconditio
     return PreconditionError(what, hint="correct the site's profile", code="module-command-missing")
 
 
-def _check_forbidden(recipe: Recipe, loaded: str) -> None:
+def _check_forbidden(recipe: EnvironmentRecipe, loaded: str) -> None:
     for name in recipe.modules_forbidden:
         found = [each for each in loaded.split(":") if each == name or each.startswith(name + "/")]
         if found:

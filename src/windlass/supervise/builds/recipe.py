@@ -12,7 +12,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
 from windlass.core.json_text import decode_json
 
-__all__ = ["AIMING_VARIABLES", "TORCH_BACKEND", "LocalBuild", "PackageOverride", "Recipe", "StartupPatch"]
+__all__ = ["AIMING_VARIABLES", "TORCH_BACKEND", "EnvironmentRecipe", "LocalPackage", "PackageOverride", "StartupPatch"]
 
 _SCHEMA = 1
 
@@ -85,7 +85,7 @@ class StartupPatch:
 
 
 @dataclass(frozen=True)
-class LocalBuild:
+class LocalPackage:
     """A package of the checkout that must be built and installed, into an overlay beside the environment."""
 
     name: str
@@ -93,7 +93,7 @@ class LocalBuild:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class EnvironmentRecipe:
     """What decides an environment, and where on the target the project lies; paths are absolute and no part of `key`.
 
     Attributes:
@@ -129,7 +129,7 @@ class Recipe:
     imports: tuple[str, ...] = ()
     overlay_key: str = ""
     overlay_stamp: str = ""
-    overlay: tuple[LocalBuild, ...] = ()
+    overlay: tuple[LocalPackage, ...] = ()
     is_staged: bool = False
     is_offline: bool = False
     schema: int = _SCHEMA
@@ -139,7 +139,7 @@ class Recipe:
         return json.dumps(asdict(self), indent=1, sort_keys=True).encode() + b"\n"
 
     @classmethod
-    def from_json(cls, content: bytes, source: str) -> Recipe:
+    def from_json(cls, content: bytes, source: str) -> EnvironmentRecipe:
         """Read what `to_json` wrote; `source` names it in messages.
 
         Raises:
@@ -155,7 +155,7 @@ class Recipe:
                 )
             data["overrides"] = tuple(PackageOverride(**each) for each in data["overrides"])
             data["patches"] = tuple(StartupPatch(**each) for each in data["patches"])
-            data["overlay"] = tuple(LocalBuild(**each) for each in data["overlay"])
+            data["overlay"] = tuple(LocalPackage(**each) for each in data["overlay"])
             lists = ("extras", "groups", "unhashed", "not_installed", "modules", "modules_forbidden", "imports")
             data.update({name: tuple(data[name]) for name in lists})
             return cls(**data)

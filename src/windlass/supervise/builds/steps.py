@@ -11,7 +11,7 @@ from pathlib import Path
 from windlass.core.errors import PreconditionError
 from windlass.core.files import sha256_file
 from windlass.core.json_text import decode_json
-from windlass.supervise.builds.recipe import TORCH_BACKEND, PackageOverride, Recipe
+from windlass.supervise.builds.recipe import TORCH_BACKEND, EnvironmentRecipe, PackageOverride
 
 __all__ = ["BuildShell", "build_environment", "check_lock", "find_uv"]
 
@@ -121,7 +121,7 @@ def find_uv(wanted: str, variables: Mapping[str, str]) -> str:
     )
 
 
-def build_environment(recipe: Recipe, folder: Path, shell: BuildShell) -> dict[str, object]:
+def build_environment(recipe: EnvironmentRecipe, folder: Path, shell: BuildShell) -> dict[str, object]:
     """Fill `folder` by the recipe's steps, in order; returns what was done, for the marker and the provenance."""
     check_lock(recipe)
     uv = find_uv(recipe.uv, shell.variables)
@@ -154,7 +154,7 @@ def build_environment(recipe: Recipe, folder: Path, shell: BuildShell) -> dict[s
     }
 
 
-def check_lock(recipe: Recipe) -> Path:
+def check_lock(recipe: EnvironmentRecipe) -> Path:
     """The recipe's lock file, unchanged.
 
     Raises:
@@ -168,7 +168,7 @@ def check_lock(recipe: Recipe) -> Path:
     return path
 
 
-def _interpreter(recipe: Recipe, uv: str, shell: BuildShell) -> str:
+def _interpreter(recipe: EnvironmentRecipe, uv: str, shell: BuildShell) -> str:
     """A Python of the pinned version: found, else fetched, else one of the same minor version."""
     minor = ".".join(recipe.python_version.split(".")[:2])
     find = [uv, "python", "find", "--system", "--no-python-downloads"]
@@ -185,7 +185,7 @@ def _interpreter(recipe: Recipe, uv: str, shell: BuildShell) -> str:
     return found
 
 
-def _sync(recipe: Recipe, uv: str, folder: Path, wanted: str, shell: BuildShell) -> None:
+def _sync(recipe: EnvironmentRecipe, uv: str, folder: Path, wanted: str, shell: BuildShell) -> None:
     if Path(recipe.lock_file).name == "uv.lock":
         chosen = [f"--extra={each}" for each in recipe.extras] + [f"--group={each}" for each in recipe.groups]
         # The code comes from the run's own checkout: a link to one checkout in here would reach all runs.
@@ -198,7 +198,7 @@ def _sync(recipe: Recipe, uv: str, folder: Path, wanted: str, shell: BuildShell)
     shell.check("installing the locked packages", [*argv, recipe.lock_file])
 
 
-def _write_patches(recipe: Recipe, folder: Path, python: str, shell: BuildShell) -> None:
+def _write_patches(recipe: EnvironmentRecipe, folder: Path, python: str, shell: BuildShell) -> None:
     """Put the start-up patches in place: before overrides, since a build from source may need one."""
     if not recipe.patches:
         return

@@ -19,7 +19,7 @@ from windlass.core.json_text import decode_json
 from windlass.core.process import descendants, send_signal
 from windlass.supervise.linux import set_process_name
 
-__all__ = ["Answer", "ChildErrands", "Errands", "PromptErrands"]
+__all__ = ["Answer", "BackgroundCalls", "ForkedCalls", "ImmediateCalls"]
 
 Answer = dict[str, Any]
 """What comes back, JSON values only."""
@@ -30,11 +30,11 @@ _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signa
 _READ_BYTES = 65536
 
 
-class Errands(Protocol):
+class BackgroundCalls(Protocol):
     """Does work that may take long, one piece at a time."""
 
     @property
-    def is_out(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether a piece of work has not come back."""
 
     @property
@@ -48,25 +48,25 @@ class Errands(Protocol):
         """Wait for what is out, and give it up where that takes longer."""
 
 
-class PromptErrands:
+class ImmediateCalls:
     """Does it at once."""
 
-    is_out = False
+    is_pending = False
 
     @property
     def helpers(self) -> set[int]:
-        """See `Errands.helpers`."""
+        """See `BackgroundCalls.helpers`."""
         return set()
 
     def send(self, work: Callable[[], Answer], take: Callable[[Answer], None]) -> None:
-        """See `Errands.send`."""
+        """See `BackgroundCalls.send`."""
         take(work())
 
     def settle(self, wait_s: float) -> None:
-        """See `Errands.settle`."""
+        """See `BackgroundCalls.settle`."""
 
 
-class ChildErrands:
+class ForkedCalls:
     """Does it in a fork of this process.
 
     Args:
@@ -79,17 +79,17 @@ class ChildErrands:
         self._pipe, self._pid, self._said = -1, 0, b""
 
     @property
-    def is_out(self) -> bool:
-        """See `Errands.is_out`."""
+    def is_pending(self) -> bool:
+        """See `BackgroundCalls.is_pending`."""
         return self._pid > 0
 
     @property
     def helpers(self) -> set[int]:
-        """See `Errands.helpers`."""
+        """See `BackgroundCalls.helpers`."""
         return {self._pid} - {0}
 
     def send(self, work: Callable[[], Answer], take: Callable[[Answer], None]) -> None:
-        """See `Errands.send`; work that cannot begin, as no process can be had, is lost."""
+        """See `BackgroundCalls.send`; work that cannot begin, as no process can be had, is lost."""
         reading, writing = os.pipe()
         try:
             pid = os.fork()
@@ -130,7 +130,7 @@ class ChildErrands:
             take(decode_json(said))
 
     def settle(self, wait_s: float) -> None:
-        """See `Errands.settle`."""
+        """See `BackgroundCalls.settle`."""
         deadline = time.monotonic() + wait_s
         while self._pid:
             poll = select.poll()
@@ -156,7 +156,7 @@ def _stand_apart(writing: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
-    set_process_name("windlass-errand")
+    set_process_name("windlass-call")
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
         os.dup2(nothing, descriptor)

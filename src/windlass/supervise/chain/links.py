@@ -20,17 +20,17 @@ from windlass.record import events
 from windlass.record.causes import Cause, cause_of
 from windlass.record.retry import Decision, end_of_chain
 from windlass.record.state import Attempt, Task, jobs_to_let_go
-from windlass.supervise.chain.background_calls import Answer, Errands, PromptErrands
-from windlass.supervise.chain.requests import UNCERTAIN, QueueLinks, WhatBecameOfIt
-from windlass.supervise.chain.scheduler import PastLink, Scheduler, SchedulerError, scheduler_of
-from windlass.supervise.fencing.fence import PulseWatch, pulse_path, read_pulses
+from windlass.supervise.chain.background_calls import Answer, BackgroundCalls, ImmediateCalls
+from windlass.supervise.chain.requests import UNCERTAIN, PastLinkQuery, QueueLinksRequest
+from windlass.supervise.chain.scheduler import JobScheduler, PastLink, SchedulerError, scheduler_of
+from windlass.supervise.fencing.fence import HeartbeatWatch, heartbeat_path, read_heartbeats
 from windlass.supervise.gang.incarnation import Incarnation
-from windlass.supervise.gang.journal_view import JournalLedger
-from windlass.supervise.gang.messages import Status
+from windlass.supervise.gang.journal_view import RunJournalView
+from windlass.supervise.gang.messages import ReplicaStatus
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm.jobs import mark_of
 
-__all__ = ["Links"]
+__all__ = ["LinkManager"]
 
 _NUM_AHEAD = 2
 _AGAIN_AFTER_S = 60.0
@@ -55,7 +55,7 @@ _SETTLE_S = 20.0
 _NODE_CAUSES = frozenset({Cause.NODE_LOST, Cause.NODE_UNHEALTHY})
 
 
-class Links:
+class LinkManager:
     """One link's dealings with its scheduler, on behalf of the leader.
 
     While an attempt may run nothing here waits for the scheduler, but for two seconds when a notice came; at the end of
@@ -64,7 +64,7 @@ class Links:
     Args:
         incarnation: this start of the job.
         errands: who asks the scheduler.
-        scheduler, read: what a simulation puts in place of the job's own scheduler and of `read_pulses`.
+        scheduler, read: what a simulation puts in place of the job's own scheduler and of `read_heartbeats`.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class Links:
         job: JobDocument,
         job_folder: Path,
         incarnation: Incarnation,
-        ledger: JournalLedger,
+        journal: RunJournalView,
         *,
-        errands: Errands | None = None,
-        scheduler: Scheduler | None = None,
-        read: Callable[[Path, str], Mapping[str, bytes]] = read_pulses,
+        calls: BackgroundCalls | None = None,
+        scheduler: JobScheduler | None = None,
+        read: Callable[[Path, str], Mapping[str, bytes]] = read_heartbeats,
     ) -> None:
-        self._job, self._folder, self._incarnation, self._ledger = job, job_folder, incarnation, ledger
+        self._job, self._folder, self._incarnation, self._journal = job, job_folder, incarnation, journal
         self._scheduler = scheduler or scheduler_of(job, incarnation.link)
-        self._errands = errands or PromptErrands()
-        self._watch = PulseWatch(job_folder, incarnation.name, job.fencing.quiet_s, read)
-        self._settled = PulseWatch(job_folder, incarnation.name, _NUM_MISSED * job.fencing.renew_s, read)
+        self._calls = calls or ImmediateCalls()
+        self._watch = HeartbeatWatch(job_folder, incarnation.name, job.fencing.quiet_s, read)
+        self._settled = HeartbeatWatch(job_folder, incarnation.name, _NUM_MISSED * job.fencing.renew_s, read)
         self._past: tuple[Cause, str, bool] | None = None
         self._past_at = float("-inf")
         self._queued: dict[int, str] = {}
@@ -114,25 +114,25 @@ class Links:
         number = self._incarnation.link
         if self._job.chain.mode == "requeue":
             number += int(self._incarnation.name.partition(".")[2] or 0)
-        return self._ledger.task().num_links_begun(self._job.job) + number
+        return self._journal.task().num_links_begun(self._job.job) + number
 
     @property
     def helpers(self) -> set[int]:
         """Processes that ask for it now."""
-        return self._errands.helpers
+        return self._calls.helpers
 
     def close(self) -> None:
         """Ask nobody any more."""
-        self._errands.settle(0.0)
+        self._calls.settle(0.0)
 
     # --- what comes after --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Record that this link began, once."""
-        known = self._ledger.task().jobs.get(self._job.job)
+        known = self._journal.task().jobs.get(self._job.job)
         link = known.links.get(self._incarnation.link) if known is not None else None
         if link is None or link.incarnation != self._incarnation.name:
-            self._ledger.append(
+            self._journal.append(
                 events.LINK_STARTED,
                 job=self._job.job,
                 link=self._incarnation.link,
@@ -155,7 +155,7 @@ class Links:
             self._has_begun = True
             self._next_at, self._look_at = now + _LATER_S, now + _LOOK_EVERY_S
             self._ensure(self._incarnation.link + 1)
-        return not self._errands.is_out
+        return not self._calls.is_pending
 
     def tick(self, now: float) -> None:
         """Queue what is missing; a refusal is tried again after a minute.
@@ -164,7 +164,7 @@ class Links:
         """
         if not self._has_begun:
             self.queue_next(now)
-        if now < self._next_at or self._errands.is_out:
+        if now < self._next_at or self._calls.is_pending:
             return
         self._next_at = now + _AGAIN_AFTER_S
         is_look = now >= self._look_at
@@ -172,22 +172,22 @@ class Links:
             self._look_at = now + _LOOK_EVERY_S
         self._ensure(self._incarnation.link + _NUM_AHEAD, is_look=is_look)
 
-    def _ensure(self, last: int, *, is_look: bool = False, errands: Errands | None = None) -> None:
+    def _ensure(self, last: int, *, is_look: bool = False, calls: BackgroundCalls | None = None) -> None:
         """Queue the links after this one, up to `last`, that are wanted and not there.
 
         Args:
             is_look: ask first which of those that were queued still are.
         """
         if not self._has_looked:
-            known = self._ledger.task().jobs[self._job.job].links
+            known = self._journal.task().jobs[self._job.job].links
             self._queued = {**{link: found.backend_id for link, found in known.items()}, **self._queued}
         links = range(self._incarnation.link + 1, last + 1)
         wanted = tuple(link for link in links if self._can_queue and self._is_wanted(link))
         if is_look or any(link not in self._queued for link in wanted):
             assert self._scheduler is not None  # a job with an incarnation has one
-            avoided = tuple(sorted(self._ledger.task().avoided))
-            order = QueueLinks(self._scheduler, is_look, wanted, frozenset(self._queued), avoided)
-            (errands or self._errands).send(order.carry_out, self._on_queued)
+            avoided = tuple(sorted(self._journal.task().avoided))
+            order = QueueLinksRequest(self._scheduler, is_look, wanted, frozenset(self._queued), avoided)
+            (calls or self._calls).send(order.carry_out, self._on_queued)
 
     def _is_wanted(self, link: int) -> bool:
         most = self._job.chain.num_links
@@ -199,7 +199,7 @@ class Links:
             self._has_looked = True
         for link, found in answer["queued"].items():
             self._queued[int(link)] = found
-            self._ledger.append(events.LINK_QUEUED, job=self._job.job, link=int(link), backend_id=found)
+            self._journal.append(events.LINK_QUEUED, job=self._job.job, link=int(link), backend_id=found)
         for note in answer["notes"]:
             self._note(note)
 
@@ -209,19 +209,19 @@ class Links:
         """
         if self._scheduler is None:
             return
-        self._errands.settle(_SETTLE_S)
+        self._calls.settle(_SETTLE_S)
         try:
             waiting = [found for link, found in self._scheduler.queued().items() if link != self._incarnation.link]
             self._scheduler.cancel(waiting)
         except SchedulerError as error:
             self._note(f"queued links could not be cancelled, and will leave by themselves: {error}")
 
-    def let_others_go(self) -> None:
+    def release_dependents(self) -> None:
         """Let the jobs of tasks that come after this one start, now that it ended: to work, or to say that they cannot."""
         if self._scheduler is None:
             return
-        self._ledger.refresh()
-        waiting = jobs_to_let_go(self._ledger.facts)
+        self._journal.refresh()
+        waiting = jobs_to_let_go(self._journal.facts)
         try:
             self._scheduler.let_go([job.backend_id for job in waiting.values()])
         except SchedulerError as error:
@@ -231,8 +231,8 @@ class Links:
         """Before the rest is left to the next link: keep it away from nodes that failed, and requeue where sites want that."""
         if self._scheduler is None:
             return
-        self._errands.settle(_SETTLE_S)
-        self._ensure(self._incarnation.link + 1, is_look=True, errands=PromptErrands())
+        self._calls.settle(_SETTLE_S)
+        self._ensure(self._incarnation.link + 1, is_look=True, calls=ImmediateCalls())
         self._avoid_bad_nodes()
         if self._job.chain.mode == "requeue":
             try:
@@ -245,7 +245,7 @@ class Links:
 
         A node that died and is back before the scheduler missed it, or whose daemon lost its job, ends no step.
         """
-        newest = self._ledger.task().newest_attempt
+        newest = self._journal.task().newest_attempt
         end = newest.end if newest is not None else None
         was_lost = end is not None and (end.needs_new_job or cause_of(end.cause) in _NODE_CAUSES)
         if self._scheduler is None or not was_lost or len(self._job.replicas) == 1:
@@ -258,12 +258,12 @@ class Links:
 
     def _avoid_bad_nodes(self) -> None:
         assert self._scheduler is not None
-        task = self._ledger.task()
+        task = self._journal.task()
         ends = [attempt.end for attempt in task.attempts.values() if attempt.end is not None]
         counts = Counter(end.host for end in ends if end.host and cause_of(end.cause) in _NODE_CAUSES)
         bad = [host for host, count in counts.items() if count >= self._job.chain.exclude_after]
         for host in sorted(set(bad) - set(task.avoided)):
-            self._ledger.append(events.NODE_AVOIDED, host=host, reason=f"{counts[host]} attempts were lost with it")
+            self._journal.append(events.NODE_AVOIDED, host=host, reason=f"{counts[host]} attempts were lost with it")
         if bad:
             try:
                 waiting = [found for link, found in self._queued.items() if link > self._incarnation.link]
@@ -273,20 +273,20 @@ class Links:
 
     # --- what came before --------------------------------------------------------------------------------------
 
-    def look_at_predecessor(self, attempt: int, now: float) -> tuple[Cause, str] | None:
+    def check_open_attempt(self, attempt: int, now: float) -> tuple[Cause, str] | None:
         """How the attempt of an earlier start ended, once it is certain that nothing of it goes on; None until then.
 
         A scheduler that says how its job ended has heard from all its nodes, but for those that were lost.
         """
-        found = self._ledger.task().attempts[attempt]
+        found = self._journal.task().attempts[attempt]
         reason = f"waits until attempt {attempt} of link {found.link} is certainly over"
         if reason not in self._said:
             self._said.add(reason)
-            self._ledger.append(events.TASK_QUEUED, job=self._job.job, reason=reason)
+            self._journal.append(events.TASK_QUEUED, job=self._job.job, reason=reason)
         is_quiet, is_settled = self._watch.look(now), self._settled.look(now)
         if not is_settled:
             return None
-        self._ask_of_predecessor(found, is_quiet, now)
+        self._ask_about_open_attempt(found, is_quiet, now)
         if self._past is None or not self._past[2]:
             return None
         cause, message, _ = self._past
@@ -299,22 +299,22 @@ class Links:
 
         The scheduler ends all of a job that lost a node, some time after the node fell silent.
         """
-        found = self._ledger.task().attempts[attempt]
+        found = self._journal.task().attempts[attempt]
         place = self._folder.with_name(f"{self._job.task}-{found.job}") / found.incarnation
         times = {}
         for rank in found.replicas:
             with contextlib.suppress(OSError):
-                times[rank] = os.stat(str(pulse_path(place, rank))).st_mtime
+                times[rank] = os.stat(str(heartbeat_path(place, rank))).st_mtime
         first = min(times, key=times.__getitem__, default=-1)
         others = [at for rank, at in times.items() if rank != first]
         is_clear = bool(others) and min(others) - times[first] > _NUM_MISSED * self._job.fencing.renew_s
         return first if is_clear else -1
 
-    def _ask_of_predecessor(self, attempt: Attempt, is_quiet: bool, now: float) -> None:
+    def _ask_about_open_attempt(self, attempt: Attempt, is_quiet: bool, now: float) -> None:
         """Ask how its job ended, and unless no sign of life comes any more, whether that is certain."""
         known = None if self._past is None or is_quiet else self._past
         is_waited_for = known is not None and known[0] in UNCERTAIN  # until no sign of life comes any more
-        if self._errands.is_out or is_waited_for or now < self._past_at or (self._past is not None and self._past[2]):
+        if self._calls.is_pending or is_waited_for or now < self._past_at or (self._past is not None and self._past[2]):
             return
         self._past_at = now + _PAST_EVERY_S
         job_id, _, restart = attempt.incarnation.partition(".")
@@ -324,12 +324,12 @@ class Links:
             self._past = (*self._end_of_earlier_start(attempt, restart), is_quiet)
         else:
             said = None if known is None else (str(known[0]), known[1])
-            question = WhatBecameOfIt(self._scheduler, self._past_link(attempt, job_id), is_quiet, said)
-            self._errands.send(question.ask, self._on_past)
+            question = PastLinkQuery(self._scheduler, self._past_link(attempt, job_id), is_quiet, said)
+            self._calls.send(question.ask, self._on_past)
 
     def _past_link(self, attempt: Attempt, job_id: str) -> PastLink:
         """An earlier link of this job, or one of an earlier job of the task."""
-        job = self._ledger.task().jobs.get(attempt.job)
+        job = self._journal.task().jobs.get(attempt.job)
         is_own = attempt.job == self._job.job
         mark = self._job.chain.mark if is_own else mark_of(job.token) if job is not None else ""
         name = self._job.queue.name if is_own else self._name_of_job(attempt.job)
@@ -344,7 +344,7 @@ class Links:
 
     def _link_of(self, attempt: Attempt) -> int:
         """Which link of its job began an attempt; 0: not known, as of a link that was started again."""
-        job = self._ledger.task().jobs.get(attempt.job)
+        job = self._journal.task().jobs.get(attempt.job)
         links = job.links.items() if job is not None else ()
         return next((number for number, link in links if link.incarnation == attempt.incarnation), 0)
 
@@ -364,9 +364,9 @@ class Links:
 
         For a leader that would not hear of it: the daemon is gone that signals its processes.
         """
-        if self._scheduler is not None and not self._is_job_over and now >= self._job_at and not self._errands.is_out:
+        if self._scheduler is not None and not self._is_job_over and now >= self._job_at and not self._calls.is_pending:
             self._job_at = now + _JOB_EVERY_S
-            self._errands.send(self._ask_job, self._on_job)
+            self._calls.send(self._ask_job, self._on_job)
         return self._is_job_over
 
     def _ask_job(self) -> Answer:
@@ -379,14 +379,14 @@ class Links:
     def _on_job(self, answer: Answer) -> None:
         self._is_job_over = answer["is_over"]
 
-    def explain(self, status: Status, now: float) -> Status:
+    def explain(self, status: ReplicaStatus, now: float) -> ReplicaStatus:
         """A notice with what the scheduler says it is: asked at once, and again with time where that may not be all."""
         if self._why is None:
-            self._why = self._why_told_to_go()
+            self._why = self._explain_notice()
             self._why_at = now + _WHY_EVERY_S
-        elif self._is_why_open and now >= self._why_at and not self._errands.is_out:
+        elif self._is_why_open and now >= self._why_at and not self._calls.is_pending:
             self._why_at = now + _WHY_EVERY_S
-            self._errands.send(self._ask_why, self._on_why)
+            self._calls.send(self._ask_why, self._on_why)
         cause, message = self._why
         if cause is Cause.UNKNOWN:
             told = Cause.WALLTIME if "SIGUSR1" in status.notice else Cause.PREEMPTED
@@ -401,7 +401,7 @@ class Links:
     def _ask_why(self) -> Answer:
         assert self._scheduler is not None
         try:
-            cause, message = self._scheduler.why_told_to_go(has_time=True)
+            cause, message = self._scheduler.explain_notice(has_time=True)
         except SchedulerError:
             cause, message = Cause.UNKNOWN, ""
         return {"cause": str(cause), "message": message}
@@ -411,13 +411,13 @@ class Links:
         if cause is not Cause.UNKNOWN:
             self._why, self._is_why_sure = (cause, answer["message"]), True
 
-    def _why_told_to_go(self) -> tuple[Cause, str]:
+    def _explain_notice(self) -> tuple[Cause, str]:
         """What the scheduler says; a program that asks it may be hit by the very signal that it is asked about."""
         assert self._scheduler is not None
         why, begin = (Cause.UNKNOWN, ""), time.monotonic()
         for _ in range(_NUM_ASKED):
             with contextlib.suppress(SchedulerError):
-                why = self._scheduler.why_told_to_go()
+                why = self._scheduler.explain_notice()
             if why[0] is not Cause.UNKNOWN or time.monotonic() > begin + _QUICK_S:
                 break  # the code has the rest of the notice to save
         return why
@@ -426,4 +426,4 @@ class Links:
         if message not in self._said:
             self._said.add(message)
             with contextlib.suppress(OSError):  # for people only: a disk without room for it shows elsewhere
-                self._ledger.append(events.NOTE, message=message)
+                self._journal.append(events.NOTE, message=message)

@@ -7,16 +7,16 @@ from typing import Any
 from windlass.core.dataclass import dataclass
 from windlass.record.causes import Cause
 from windlass.supervise.chain.background_calls import Answer
-from windlass.supervise.chain.scheduler import PastLink, Scheduler, SchedulerError
+from windlass.supervise.chain.scheduler import JobScheduler, PastLink, SchedulerError
 
-__all__ = ["UNCERTAIN", "QueueLinks", "WhatBecameOfIt"]
+__all__ = ["UNCERTAIN", "PastLinkQuery", "QueueLinksRequest"]
 
 UNCERTAIN = frozenset({Cause.UNKNOWN, Cause.OK, Cause.NODE_LOST, Cause.NODE_UNHEALTHY, Cause.KILLED})
 """Ends after which something of a job may still run."""
 
 
 @dataclass(frozen=True)
-class QueueLinks:
+class QueueLinksRequest:
     """Queue the links that are not there.
 
     Attributes:
@@ -24,7 +24,7 @@ class QueueLinks:
         known: links that are taken to be there where nobody looks, or the scheduler does not say.
     """
 
-    scheduler: Scheduler
+    scheduler: JobScheduler
     is_look: bool
     wanted: tuple[int, ...]
     known: frozenset[int]
@@ -67,7 +67,7 @@ class QueueLinks:
 
 
 @dataclass(frozen=True)
-class WhatBecameOfIt:
+class PastLinkQuery:
     """How an earlier job ended, and whether nothing of it goes on.
 
     Attributes:
@@ -75,7 +75,7 @@ class WhatBecameOfIt:
         known: what the scheduler said of its end before, cause and message; None: it is asked.
     """
 
-    scheduler: Scheduler
+    scheduler: JobScheduler
     past: PastLink
     is_quiet: bool
     known: tuple[str, str] | None
@@ -96,6 +96,6 @@ class WhatBecameOfIt:
     def _has_heard(self) -> bool:
         """Whether all its nodes have told the scheduler that it is over; one without a cable has not."""
         try:
-            return self.scheduler.has_heard(self.past)
+            return self.scheduler.is_end_confirmed(self.past)
         except SchedulerError:
             return False

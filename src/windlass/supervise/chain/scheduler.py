@@ -13,7 +13,7 @@ from windlass.core.errors import UnreachableError
 from windlass.record.causes import Cause
 from windlass.supervise.job import JobDocument
 
-__all__ = ["PastLink", "Scheduler", "SchedulerError", "scheduler_of"]
+__all__ = ["JobScheduler", "PastLink", "SchedulerError", "scheduler_of"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SchedulerError(UnreachableError):
     default_code = "scheduler-failed"
 
 
-class Scheduler(Protocol):
+class JobScheduler(Protocol):
     """The scheduler of this job, asked from inside it. All calls block, at most some twenty seconds each."""
 
     def queue(self, link: int, exclude: Sequence[str]) -> str:
@@ -69,7 +69,7 @@ class Scheduler(Protocol):
     def avoid(self, ids: Sequence[str], hosts: Sequence[str]) -> None:
         """Keep links that wait away from hosts, beside those they avoid anyway; idempotent; raises SchedulerError."""
 
-    def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
+    def explain_notice(self, *, has_time: bool = False) -> tuple[Cause, str]:
         """Why a signal reached this job, with words; (Cause.UNKNOWN, "") when the scheduler does not say.
 
         Args:
@@ -80,14 +80,14 @@ class Scheduler(Protocol):
     def is_over(self) -> bool:
         """Whether this start of the job is over for the scheduler, or unknown to it; raises SchedulerError."""
 
-    def has_heard(self, past: PastLink) -> bool:
+    def is_end_confirmed(self, past: PastLink) -> bool:
         """Whether every node of a link that is over has told so; False when nobody knows; raises SchedulerError."""
 
     def how_ended(self, past: PastLink) -> tuple[Cause, str]:
         """How an earlier link ended, with words; (Cause.UNKNOWN, "") when nobody knows."""
 
 
-def scheduler_of(job: JobDocument, link: int = 0) -> Scheduler | None:
+def scheduler_of(job: JobDocument, link: int = 0) -> JobScheduler | None:
     """The scheduler that a job's chain is queued in; None for a job that is one process tree.
 
     Args:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.core.dataclass import dataclass
 from windlass.supervise.container.engine import RUN_LABEL, TOKEN_LABEL
-from windlass.supervise.job import Container, JobDocument
+from windlass.supervise.job import ContainerConfig, JobDocument
 
 __all__ = [
     "SECRETS_INSIDE",
-    "Caller",
+    "ContainerUser",
     "container_name",
-    "create_words",
+    "create_arguments",
     "network_name",
     "replica_name",
     "secrets_script",
@@ -26,7 +26,7 @@ _HOME = "/tmp"  # noqa: S108 - every image has it, and any user may write there
 
 
 @dataclass(frozen=True)
-class Caller:
+class ContainerUser:
     """Whose processes these are, on this machine; `name` may be empty."""
 
     uid: int
@@ -51,14 +51,14 @@ def network_name(job: JobDocument) -> str:
     return _UNFIT.sub("-", f"windlass-{job.run}-{job.task}-{job.job}")
 
 
-def create_words(
+def create_arguments(
     job: JobDocument,
     rank: int,
     attempt: int,
     *,
     argv: Sequence[str],
     env: Mapping[str, str],
-    caller: Caller,
+    user: ContainerUser,
     folders: Iterable[str] = (),
     secrets: str = "",
     init: str | None = None,
@@ -78,15 +78,15 @@ def create_words(
     words += [f"--init-path={init}"] if init else []
     words += [f"--label={TOKEN_LABEL}={job.token}.{rank}", f"--label={RUN_LABEL}={job.run}"]
     words += _network(job, rank)
-    words += _limits(job, caller)
+    words += _limits(job, user)
     words += _devices(container, env)
-    words += _user(caller)
+    words += _user(user)
     mounts = dict.fromkeys((*container.folders, *folders), "readonly")
     mounts.update(dict.fromkeys(container.writable, ""))
     words += [word for path, mode in sorted(mounts.items()) for word in _mount(path, path, mode)]
     words += _mount(secrets, SECRETS_INSIDE, "readonly") if secrets else []
     words += [f"--workdir={container.cwd}"] if container.cwd else []
-    words += [f"--env={name}={value}" for name, value in sorted(_variables(container, env, caller).items())]
+    words += [f"--env={name}={value}" for name, value in sorted(_variables(container, env, user).items())]
     command = ["/bin/sh", "-c", f'. {SECRETS_INSIDE} && exec "$@"', "sh", *argv] if secrets else list(argv)
     return [*words, f"--entrypoint={command[0]}", container.image, *command[1:]]
 
@@ -104,15 +104,15 @@ def _network(job: JobDocument, rank: int) -> list[str]:
     return [f"--network={network_name(job)}", f"--network-alias={name}", f"--hostname={name}"]
 
 
-def _limits(job: JobDocument, caller: Caller) -> list[str]:
+def _limits(job: JobDocument, user: ContainerUser) -> list[str]:
     container = job.container
-    shared = container.shared_memory_bytes or job.memory_bytes or caller.memory_bytes // 2
+    shared = container.shared_memory_bytes or job.memory_bytes or user.memory_bytes // 2
     words = [f"--memory={job.memory_bytes}b", f"--memory-swap={job.memory_bytes}b"] if job.memory_bytes else []
     words += [f"--cpus={container.cpus:g}"] if container.cpus else []
     return words + ([f"--shm-size={shared}b"] if shared else [])
 
 
-def _devices(container: Container, env: Mapping[str, str]) -> list[str]:
+def _devices(container: ContainerConfig, env: Mapping[str, str]) -> list[str]:
     """The leased GPUs; inside they are numbered anew, from 0. Source: NVIDIA Container Toolkit, Docker and CDI."""
     ids = [each for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
     if not container.gpus or not ids:
@@ -122,14 +122,14 @@ def _devices(container: Container, env: Mapping[str, str]) -> list[str]:
     return [f'--gpus="device={",".join(ids)}"']
 
 
-def _user(caller: Caller) -> list[str]:
-    groups = [f"--group-add={group}" for group in caller.groups if group != caller.gid]
-    return [f"--user={caller.uid}:{caller.gid}", *groups]
+def _user(user: ContainerUser) -> list[str]:
+    groups = [f"--group-add={group}" for group in user.groups if group != user.gid]
+    return [f"--user={user.uid}:{user.gid}", *groups]
 
 
-def _variables(container: Container, env: Mapping[str, str], caller: Caller) -> dict[str, str]:
-    own = {} if caller.uid == 0 else {"HOME": _HOME}
-    own.update({"USER": caller.name, "LOGNAME": caller.name} if caller.name else {})
+def _variables(container: ContainerConfig, env: Mapping[str, str], user: ContainerUser) -> dict[str, str]:
+    own = {} if user.uid == 0 else {"HOME": _HOME}
+    own.update({"USER": user.name, "LOGNAME": user.name} if user.name else {})
     found = {**own, **env}
     if container.gpus and found.get("CUDA_VISIBLE_DEVICES"):
         found["CUDA_VISIBLE_DEVICES"] = ",".join(str(n) for n in range(len(found["CUDA_VISIBLE_DEVICES"].split(","))))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from windlass.core.errors import PreconditionError, WaitTimeoutError
 from windlass.core.process import Completed, run
 
-__all__ = ["ENGINE_VARIABLES", "RUN_LABEL", "TOKEN_LABEL", "Engine", "engine_variables"]
+__all__ = ["ENGINE_VARIABLES", "RUN_LABEL", "TOKEN_LABEL", "ContainerEngine", "engine_variables"]
 
 TOKEN_LABEL = "windlass.token"  # noqa: S105 - the name of a label
 RUN_LABEL = "windlass.run"
@@ -34,7 +34,7 @@ def engine_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: environ[name] for name in ENGINE_VARIABLES if environ.get(name)}
 
 
-class Engine:
+class ContainerEngine:
     """One engine; every method blocks, for 20 s at most where nothing else is said.
 
     Args:

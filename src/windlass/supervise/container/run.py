@@ -24,18 +24,18 @@ from windlass.core.process import ProcessId, descendants, identify, is_alive
 from windlass.record.causes import Cause
 from windlass.supervise.builds.built_data import GENERATION, GENERATION_NAME
 from windlass.supervise.container.args import (
-    Caller,
-    create_words,
+    ContainerUser,
+    create_arguments,
     network_name,
     replica_name,
     secrets_script,
 )
-from windlass.supervise.container.engine import RUN_LABEL, TOKEN_LABEL, Engine
+from windlass.supervise.container.engine import RUN_LABEL, TOKEN_LABEL, ContainerEngine
 from windlass.supervise.gang.messages import Order
 from windlass.supervise.job import JobDocument
 from windlass.supervise.remote.delivery import delivery_token
 from windlass.supervise.replica.environment import TOKEN_NAME
-from windlass.supervise.replica.exit_report import say_end
+from windlass.supervise.replica.exit_report import report_end
 from windlass.supervise.replica.termination import parent_of, targets_of
 
 __all__ = ["INHERITED_INSIDE", "contain_main", "contained", "order_inside"]
@@ -130,7 +130,7 @@ class _Replica:
     def __init__(
         self, job: JobDocument, folder: Path, rank: int, attempt: int, argv: list[str], environ: Mapping[str, str]
     ) -> None:
-        self.engine = Engine(job.container.engine, job.container.variables)
+        self.engine = ContainerEngine(job.container.engine, job.container.variables)
         self._job, self._folder, self._rank, self._attempt, self._argv = job, folder, rank, attempt, argv
         self._env = {key[len(_INSIDE) :]: value for key, value in environ.items() if key.startswith(_INSIDE)}
         self._secrets = environ.get(_SECRETS, "")
@@ -149,13 +149,13 @@ class _Replica:
             return Cause.START_FAILED, said
         for path in self._job.container.writable:
             os.makedirs(path, exist_ok=True)
-        words = create_words(
+        words = create_arguments(
             self._job,
             self._rank,
             self._attempt,
             argv=self._argv,
             env=self._with_image_paths(),
-            caller=_caller(),
+            user=_own_user(),
             folders=self._shown(),
             secrets=self._secrets,
             init=_init_of(self.engine.program),
@@ -216,7 +216,7 @@ class _Replica:
             "WINDLASS_RANK": str(self._rank),
             "WINDLASS_ATTEMPT": str(self._attempt),
         }
-        return say_end(place, cause, message, code=code)
+        return report_end(place, cause, message, code=code)
 
     # --- making -----------------------------------------------------------------------------------------------------
 
@@ -308,14 +308,14 @@ class _Replica:
         return any(self.engine.ask("cp", f"{self._id}:{place}", "-").code == 0 for place in places)
 
 
-def _caller() -> Caller:
+def _own_user() -> ContainerUser:
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:
         name = ""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Caller(uid, os.getgid(), sorted(os.getgroups()), name, memory)
+    return ContainerUser(uid, os.getgid(), sorted(os.getgroups()), name, memory)
 
 
 def _init_of(program: str) -> str | None:

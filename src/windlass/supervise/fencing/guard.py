@@ -21,16 +21,16 @@ from windlass.core.dataclass import dataclass
 from windlass.core.files import take_lock, write_atomic
 from windlass.core.json_text import decode_json, read_json
 from windlass.core.process import ProcessId, identify, is_alive, is_here, send_signal
-from windlass.supervise.fencing.fence import Ruling
+from windlass.supervise.fencing.fence import FenceDecision
 from windlass.supervise.fencing.guard_file import guard_path
 from windlass.supervise.linux import become_subreaper, create_memory_file, set_process_name
-from windlass.supervise.logs.pipe import Channel
+from windlass.supervise.logs.pipe import LogPipe
 
 if TYPE_CHECKING:
-    from windlass.supervise.fencing.agent import Keeper, Post
-    from windlass.supervise.fencing.shared_memory import Board
+    from windlass.supervise.fencing.agent import FencingAgentProcess, FencingConfig
+    from windlass.supervise.fencing.shared_memory import SharedMemory
 
-__all__ = ["CRASHED", "FORWARDED", "GAVE_UP", "Held", "guard", "is_gone", "killed_replica", "other_replicas"]
+__all__ = ["CRASHED", "FORWARDED", "GAVE_UP", "GuardContext", "guard", "is_gone", "killed_replica", "other_replicas"]
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 """Signals to the guard that are meant for the supervisor."""
@@ -52,32 +52,32 @@ _LOCK_WAIT_S = 0.5
 
 
 @dataclass(frozen=True)
-class Held:
+class GuardContext:
     """What every incarnation of the supervisor inherits.
 
     Attributes:
         exits: file in memory with (pid, wait status) of processes that were reaped, opened for appending.
-        board: where the warden's rulings are; None where the attempt is not fenced.
+        board: where the fencing agent's rulings are; None where the attempt is not fenced.
         is_first: whether the guard has started no other supervisor before this one.
     """
 
-    channel: Channel
+    log_pipe: LogPipe
     exits: int
     guard_pid: int
-    board: Board | None = None
+    shared_memory: SharedMemory | None = None
     is_first: bool = True
 
     def note_exit(self, pid: int, status: int) -> None:
         """Keep a wait status for a supervisor that comes later; one write."""
         os.write(self.exits, _ENTRY.pack(pid, status))
 
-    def ruling(self) -> Ruling:
-        """What the warden last said; that all is well where there is none."""
-        return self.board.ruling() if self.board is not None else Ruling()
+    def decision(self) -> FenceDecision:
+        """What the fencing agent last said; that all is well where there is none."""
+        return self.shared_memory.decision() if self.shared_memory is not None else FenceDecision()
 
     def watchers(self) -> set[int]:
-        """The warden, which is below the guard and not the user's; with what is below it."""
-        return {self.board.warden()} - {0} if self.board is not None else set()
+        """The fencing agent, which is below the guard and not the user's; with what is below it."""
+        return {self.shared_memory.agent()} - {0} if self.shared_memory is not None else set()
 
     def exit_codes(self) -> dict[int, int]:
         """Exit codes (negative: signal) of processes that were reaped by the guard or a supervisor that is gone."""
@@ -121,40 +121,48 @@ def other_replicas(job_folder: Path, rank: int) -> set[int]:
     return found
 
 
-def guard(job_folder: Path, rank: int, supervise: Callable[[Held], int], post: Post | None = None) -> int:
+def guard(
+    job_folder: Path, rank: int, supervise: Callable[[GuardContext], int], config: FencingConfig | None = None
+) -> int:
     """Run a supervisor until it leaves by itself; returns its exit code.
 
     One that crashes again and again is given up, and the user's processes are ended with it.
 
     Args:
         supervise: runs in a fork of this process; its return value ends the replica.
-        post: what the replica's warden must know; None: it needs none.
+        post: what the replica's fencing agent must know; None: it needs none.
     """
     if not _lock_for_life(job_folder / f"guard-{rank}.lock"):
         return 0
     become_subreaper()
-    keeper = _create_keeper(post)
-    held = Held(Channel.create(), _create_exits(), os.getpid(), None if keeper is None else keeper.board)
-    if keeper is None:
-        return _keep_supervised(job_folder, rank, held, supervise, None)
-    keeper.start()
+    agent = _create_agent(config)
+    context = GuardContext(
+        LogPipe.create(), _create_exits(), os.getpid(), None if agent is None else agent.shared_memory
+    )
+    if agent is None:
+        return _run_supervisors(job_folder, rank, context, supervise, None)
+    agent.start()
     try:
-        return _keep_supervised(job_folder, rank, held, supervise, keeper)
+        return _run_supervisors(job_folder, rank, context, supervise, agent)
     finally:
-        keeper.end()
+        agent.end()
 
 
-def _create_keeper(post: Post | None) -> Keeper | None:
-    if post is None:
+def _create_agent(config: FencingConfig | None) -> FencingAgentProcess | None:
+    if config is None:
         return None
-    from windlass.supervise.fencing.agent import Keeper  # lazy: only for attempts that are fenced
+    from windlass.supervise.fencing.agent import FencingAgentProcess  # lazy: only for attempts that are fenced
 
-    set_process_name(post.guard_name)
-    return Keeper(post)
+    set_process_name(config.guard_name)
+    return FencingAgentProcess(config)
 
 
-def _keep_supervised(
-    job_folder: Path, rank: int, held: Held, supervise: Callable[[Held], int], keeper: Keeper | None
+def _run_supervisors(
+    job_folder: Path,
+    rank: int,
+    context: GuardContext,
+    supervise: Callable[[GuardContext], int],
+    agent: FencingAgentProcess | None,
 ) -> int:
     """Start supervisors, one after the other, until one leaves by itself or too many crashed."""
     notices = _Notices()
@@ -162,10 +170,10 @@ def _keep_supervised(
     num_quick = 0
     while True:
         started = time.monotonic()
-        pid = _fork(job_folder, rank, held, supervise)
-        held = replace(held, is_first=False)
+        pid = _fork(job_folder, rank, context, supervise)
+        context = replace(context, is_first=False)
         notices.forward_to(pid)
-        status = _reap(pid, held, keeper)
+        status = _reap(pid, context, agent)
         notices.forward_to(0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) != CRASHED:
             return os.WEXITSTATUS(status)
@@ -229,7 +237,7 @@ def _lock_for_life(path: Path) -> bool:
             time.sleep(0.02)
 
 
-def _fork(job_folder: Path, rank: int, held: Held, supervise: Callable[[Held], int]) -> int:
+def _fork(job_folder: Path, rank: int, context: GuardContext, supervise: Callable[[GuardContext], int]) -> int:
     """Start a supervisor; it begins with the forwarded signals blocked, and unblocks them when it can take them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     pid = os.fork()
@@ -238,14 +246,14 @@ def _fork(job_folder: Path, rank: int, held: Held, supervise: Callable[[Held], i
         try:
             for number in FORWARDED:
                 signal.signal(number, signal.SIG_DFL)
-            if held.board is not None:
+            if context.shared_memory is not None:
                 set_process_name("windlass-super")
-            code = supervise(held)
+            code = supervise(context)
         finally:
             os._exit(code)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-    if held.board is not None:
-        held.board.set_supervisor(pid)
+    if context.shared_memory is not None:
+        context.shared_memory.set_supervisor(pid)
     identities = {"guard": str(identify(os.getpid())), "supervisor": str(identify(pid))}
     write_atomic(guard_path(job_folder, rank), json.dumps(identities).encode(), is_durable=False)
     return pid
@@ -257,8 +265,8 @@ def _create_exits() -> int:
     return descriptor
 
 
-def _reap(supervisor: int, held: Held, keeper: Keeper | None) -> int:
-    """Wait for the supervisor, noting everybody else's end for the next one; a warden that died has a successor."""
+def _reap(supervisor: int, context: GuardContext, agent: FencingAgentProcess | None) -> int:
+    """Wait for the supervisor, noting everybody else's end for the next one; a fencing agent that died has a successor."""
     while True:
         try:
             pid, status = os.waitpid(-1, 0)
@@ -266,5 +274,5 @@ def _reap(supervisor: int, held: Held, keeper: Keeper | None) -> int:
             return CRASHED << 8
         if pid == supervisor:
             return status
-        if keeper is None or not keeper.restart_if(pid):
-            held.note_exit(pid, status)
+        if agent is None or not agent.restart_if(pid):
+            context.note_exit(pid, status)

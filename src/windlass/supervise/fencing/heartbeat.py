@@ -1,4 +1,4 @@
-"""The beater: the warden's child that touches the shared file system, and may hang there."""
+"""The heartbeat process: the fencing agent's child that touches the shared file system, and may hang there."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ import time
 from pathlib import Path
 
 from windlass.core.files import refresh_folder
-from windlass.supervise.fencing.fence import pulse_path
+from windlass.supervise.fencing.fence import heartbeat_path
 from windlass.supervise.fencing.shared_memory import since_boot
 from windlass.supervise.gang.election import job_number, other_jobs, read_claims
 
-__all__ = ["Beater", "unpack_beats"]
+__all__ = ["HeartbeatProcess", "unpack_heartbeats"]
 
 _BEAT = struct.Struct("<dB")
 _FRESH_AFTER_TURNS = 3
 
 
-def unpack_beats(raw: bytes) -> list[tuple[float, bool]]:
-    """(when the turn began, whether another start of the job took over) of each turn that a beater told of."""
+def unpack_heartbeats(raw: bytes) -> list[tuple[float, bool]]:
+    """(when the turn began, whether another start of the job took over) of each turn that a heartbeat process told of."""
     whole = raw[: len(raw) - len(raw) % _BEAT.size]
     return [(began, bool(flag)) for began, flag in _BEAT.iter_unpack(whole)]
 
 
-class Beater:
-    """Writes one replica's pulse, looks for claims, and tells the warden of every turn that got through.
+class HeartbeatProcess:
+    """Writes one replica's heartbeat, looks for claims, and tells the fencing agent of every turn that got through.
 
     Args:
-        job_folder: where claims are; pulses are in the folder of this start of the job.
+        job_folder: where claims are; heartbeats are in the folder of this start of the job.
         incarnation: name of this start; empty where a job has only one.
-        out: pipe to the warden.
+        out: pipe to the fencing agent.
     """
 
     def __init__(self, job_folder: Path, rank: int, incarnation: str, renew_s: float, out: int) -> None:
         self._folder, self._incarnation, self._renew_s, self._out = job_folder, incarnation, renew_s, out
         place = job_folder / incarnation if incarnation else job_folder
-        self._pulse = pulse_path(place, rank)
+        self._path = heartbeat_path(place, rank)
         self._probe = f".probe-{job_number(job_folder)}-{incarnation}-{rank}"
-        self._counter = time.time_ns()  # grows over beaters, so that a new one never writes what was there
+        self._counter = time.time_ns()  # grows over heartbeat processes, so that a new one never writes what was there
         self._told_at = float("-inf")
 
     def run(self) -> None:
-        """Beat for ever; BrokenPipeError when the warden is gone."""
+        """Beat for ever; BrokenPipeError when the fencing agent is gone."""
         while True:
             began = since_boot()
             self.turn(began)
@@ -50,7 +50,7 @@ class Beater:
 
     def turn(self, began: float) -> None:
         """One sign of life; blocks for as long as the file system does, and tells nothing when it fails."""
-        is_written = self._write_pulse()
+        is_written = self._write_heartbeat()
         try:
             if began > self._told_at + _FRESH_AFTER_TURNS * self._renew_s:
                 self._refresh()
@@ -61,11 +61,11 @@ class Beater:
             os.write(self._out, _BEAT.pack(began, is_superseded))
             self._told_at = began
 
-    def _write_pulse(self) -> bool:
-        """Whether the pulse is on the server; opened by name each time, so that it is there for others to see."""
+    def _write_heartbeat(self) -> bool:
+        """Whether the heartbeat is on the server; opened by name each time, so that it is there for others to see."""
         self._counter += 1
         try:
-            descriptor = os.open(str(self._pulse), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 os.pwrite(descriptor, b"%020d\n" % self._counter, 0)
                 os.fsync(descriptor)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from windlass.core.dataclass import dataclass
 from windlass.core.process import send_signal
 
-__all__ = ["Ward", "Wards"]
+__all__ = ["UserProcessEntry", "UserProcessScan"]
 
 _PAUSE_S = 0.01
 _NUM_EMPTY_LOOKS = 2
@@ -23,31 +23,31 @@ _KILL_S = 2.0
 
 
 @dataclass(frozen=True)
-class Ward:
+class UserProcessEntry:
     """A living process of the user's."""
 
     pid: int
     is_stopped: bool
 
 
-class Wards:
+class UserProcessScan:
     """What descends from a replica's guard or supervisor and left their session, as all user processes do.
 
     Args:
-        session: the guard's; the supervisor, the warden and what they run for themselves stay in it.
+        session: the guard's; the supervisor, the fencing agent and what they run for themselves stay in it.
         guard_name: what the guards of this job are called; the tree of another replica's guard is not this one's.
     """
 
     def __init__(self, session: int, guard_name: str) -> None:
         self._session, self._guard_name = session, guard_name.encode()
 
-    def below(self, roots: Iterable[int]) -> list[Ward]:
+    def below(self, roots: Iterable[int]) -> list[UserProcessEntry]:
         """The user's processes below some of ours, parents before children."""
         children: dict[int, list[tuple[int, bytes, bytes, int]]] = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():
                 _add(int(entry), children)
-        found: list[Ward] = []
+        found: list[UserProcessEntry] = []
         queue = [pid for pid in roots if pid]
         seen = set(queue)
         while queue:
@@ -58,20 +58,20 @@ class Wards:
                 seen.add(pid)
                 queue.append(pid)
                 if session != self._session and state not in b"ZX":
-                    found.append(Ward(pid, state in b"Tt"))
+                    found.append(UserProcessEntry(pid, state in b"Tt"))
         return found
 
     def stop(self, roots: Iterable[int]) -> None:
         """SIGSTOP them; what hangs in the kernel stops when it returns."""
         for _ in range(_NUM_STOP_LOOKS):
-            running = [ward.pid for ward in self.below(roots) if not ward.is_stopped]
+            running = [entry.pid for entry in self.below(roots) if not entry.is_stopped]
             if not running:
                 return
             _send(running, signal.SIGSTOP)
 
     def let_go(self, roots: Iterable[int]) -> None:
         """SIGCONT them."""
-        _send([ward.pid for ward in self.below(roots)], signal.SIGCONT)
+        _send([entry.pid for entry in self.below(roots)], signal.SIGCONT)
 
     def kill(self, roots: Iterable[int]) -> list[int]:
         """SIGKILL them until two looks in a row find none, for at most two seconds; returns what would not die."""
@@ -79,7 +79,7 @@ class Wards:
         num_empty = 0
         left: list[int] = []
         while num_empty < _NUM_EMPTY_LOOKS and time.monotonic() < end:
-            left = [ward.pid for ward in self.below(roots)]
+            left = [entry.pid for entry in self.below(roots)]
             num_empty = 0 if left else num_empty + 1
             _send(left, signal.SIGKILL)
         return left

@@ -1,4 +1,4 @@
-"""A page in memory that a guard, its supervisor and its warden share: what each must know without any file system."""
+"""A page in memory that a guard, its supervisor and its fencing agent share: what each must know without any file system."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import struct
 import time
 
 from windlass.core.dataclass import dataclass
-from windlass.supervise.fencing.fence import Ruling
+from windlass.supervise.fencing.fence import FenceDecision
 from windlass.supervise.linux import create_memory_file
 
-__all__ = ["Board", "since_boot"]
+__all__ = ["SharedMemory", "since_boot"]
 
 _PID = struct.Struct("<q")
 _SUPERVISOR_AT = 256
-_WARDEN_AT = 264
+_AGENT_AT = 264
 
 
 def since_boot() -> float:
@@ -23,7 +23,7 @@ def since_boot() -> float:
 
 
 @dataclass(frozen=True)
-class Board:
+class SharedMemory:
     """The page; every item is written with one `pwrite` by one writer.
 
     Attributes:
@@ -33,17 +33,17 @@ class Board:
     fd: int
 
     @classmethod
-    def create(cls) -> Board:
+    def create(cls) -> SharedMemory:
         """An empty page."""
-        return cls(create_memory_file("windlass-board"))
+        return cls(create_memory_file("windlass-shared"))
 
-    def ruling(self) -> Ruling:
-        """What the warden last said."""
-        return Ruling.unpack(os.pread(self.fd, _SUPERVISOR_AT, 0))
+    def decision(self) -> FenceDecision:
+        """What the fencing agent last said."""
+        return FenceDecision.unpack(os.pread(self.fd, _SUPERVISOR_AT, 0))
 
-    def rule(self, ruling: Ruling) -> None:
-        """Written by the warden."""
-        os.pwrite(self.fd, ruling.pack(), 0)
+    def publish(self, decision: FenceDecision) -> None:
+        """Written by the fencing agent."""
+        os.pwrite(self.fd, decision.pack(), 0)
 
     def supervisor(self) -> int:
         """Process number of the newest supervisor; 0 before the first."""
@@ -53,13 +53,13 @@ class Board:
         """Written by the guard."""
         os.pwrite(self.fd, _PID.pack(pid), _SUPERVISOR_AT)
 
-    def warden(self) -> int:
-        """Process number of the newest warden; 0 before the first."""
-        return self._pid(_WARDEN_AT)
+    def agent(self) -> int:
+        """Process number of the newest fencing agent; 0 before the first."""
+        return self._pid(_AGENT_AT)
 
-    def set_warden(self, pid: int) -> None:
+    def set_agent(self, pid: int) -> None:
         """Written by the guard."""
-        os.pwrite(self.fd, _PID.pack(pid), _WARDEN_AT)
+        os.pwrite(self.fd, _PID.pack(pid), _AGENT_AT)
 
     def _pid(self, offset: int) -> int:
         raw = os.pread(self.fd, _PID.size, offset)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from windlass.core.dataclass import dataclass
 from windlass.record.retry import Budgets
 
-__all__ = ["Gang"]
+__all__ = ["GangConfig"]
 
 
 @dataclass(frozen=True)
-class Gang:
+class GangConfig:
     """What the leader needs to know of the job.
 
     Attributes:

@@ -16,10 +16,10 @@ import time
 from typing import Any, Callable
 
 from windlass.core.json_text import decode_object
-from windlass.supervise.gang.handshake import Caller, Gatekeeper
-from windlass.supervise.gang.messages import Order, Status
+from windlass.supervise.gang.handshake import ClientHandshake, ServerHandshake
+from windlass.supervise.gang.messages import Order, ReplicaStatus
 
-__all__ = ["Follower", "Server"]
+__all__ = ["LeaderClient", "LeaderServer"]
 
 HANDSHAKE_S = 30.0
 """Seconds a connection has to prove itself: many times what a busy machine takes."""
@@ -27,7 +27,7 @@ HANDSHAKE_S = 30.0
 PROOF_S = 240.0
 """Seconds a replica waits for its leader's proof; a shared disk may hold a supervisor up for three minutes."""
 
-MAX_STRANGERS = 256
+MAX_UNVERIFIED = 256
 """Connections at once that have not proved themselves."""
 
 _BACKLOG = 4096
@@ -83,35 +83,35 @@ class _Lines:
             raise ConnectionAbortedError(errno.EPROTO, str(error)) from error
 
 
-class _Guest:
+class _Peer:
     """A connection to the leader, and how far it has proved itself."""
 
-    def __init__(self, lines: _Lines, gatekeeper: Gatekeeper, since: float) -> None:
+    def __init__(self, lines: _Lines, handshake: ServerHandshake, since: float) -> None:
         self.lines, self.since = lines, since
-        self._gatekeeper = gatekeeper
+        self._handshake = handshake
 
     @property
     def rank(self) -> int:
         """The rank of the replica; -1 for a stranger."""
-        return self._gatekeeper.rank
+        return self._handshake.rank
 
     def receive(self) -> list[dict[str, Any]]:
         """Messages of a replica; a stranger's bytes go to the handshake and nowhere else."""
         piece = self.lines.receive_raw()
         if self.rank < 0:
             try:
-                answer = self._gatekeeper.receive(piece)
+                answer = self._handshake.receive(piece)
             except ValueError as error:
                 raise ConnectionAbortedError(errno.EACCES, str(error)) from error
             if answer:
                 self.lines.send_raw(answer)
             if self.rank < 0:
                 return []
-            piece, self._gatekeeper.rest = self._gatekeeper.rest, b""
+            piece, self._handshake.rest = self._handshake.rest, b""
         return self.lines.take(piece)
 
 
-class Server:
+class LeaderServer:
     """The leader's end: accepts replicas, hands their statuses over, sends everyone the newest order.
 
     Args:
@@ -124,7 +124,7 @@ class Server:
         address: str,
         token: str,
         selector: selectors.BaseSelector,
-        on_status: Callable[[Status], None],
+        on_status: Callable[[ReplicaStatus], None],
         on_lost: Callable[[int], None],
         *,
         num_replicas: int,
@@ -136,33 +136,33 @@ class Server:
         self._token, self._num_replicas, self._clock = token, num_replicas, clock
         self._selector = selector
         self._on_status, self._on_lost = on_status, on_lost
-        self._guests: dict[_Guest, None] = {}  # sets in the order of their coming
-        self._strangers: dict[_Guest, None] = {}
+        self._peers: dict[_Peer, None] = {}  # sets in the order of their coming
+        self._unverified: dict[_Peer, None] = {}
         self._order = b""
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     @property
-    def num_strangers(self) -> int:
+    def num_unverified(self) -> int:
         """Connections that have not proved themselves."""
-        return len(self._strangers)
+        return len(self._unverified)
 
     def send(self, order: Order) -> None:
         """Give every replica, and those that connect later, this order."""
         self._order = _encode(order.to_data())  # once for all: that of a big gang is long
-        for guest in list(self._guests):
-            if guest in self._guests:
-                self._send(guest)
+        for peer in list(self._peers):
+            if peer in self._peers:
+                self._send(peer)
 
     def tick(self) -> None:
         """Close connections whose time to prove themselves is over."""
         now = self._clock()
-        for guest in [guest for guest in self._strangers if now >= guest.since + HANDSHAKE_S]:
-            self._drop(guest)
+        for peer in [peer for peer in self._unverified if now >= peer.since + HANDSHAKE_S]:
+            self._drop(peer)
 
     def close(self) -> None:
         """Close all connections and the port."""
-        for guest in [*self._guests, *self._strangers]:
-            self._drop(guest, is_told=False)
+        for peer in [*self._peers, *self._unverified]:
+            self._drop(peer, is_told=False)
         self._selector.unregister(self._listener)
         self._listener.close()
 
@@ -178,55 +178,55 @@ class Server:
                     self._make_room(0)
                     break
                 continue  # it was gone before it was accepted
-            guest = _Guest(_Lines(connection), Gatekeeper(self._token, self._num_replicas), self._clock())
-            self._strangers[guest] = None
-            self._selector.register(connection, selectors.EVENT_READ, lambda guest=guest: self._read(guest))
+            peer = _Peer(_Lines(connection), ServerHandshake(self._token, self._num_replicas), self._clock())
+            self._unverified[peer] = None
+            self._selector.register(connection, selectors.EVENT_READ, lambda peer=peer: self._read(peer))
         self.tick()
-        self._make_room(MAX_STRANGERS)
+        self._make_room(MAX_UNVERIFIED)
 
     def _make_room(self, most: int) -> None:
         """Drop strangers at random: who floods the port loses most, and a replica that is hit connects again."""
-        while len(self._strangers) > most:
-            number = int.from_bytes(os.urandom(4), "big") % len(self._strangers)
-            self._drop(list(self._strangers)[number])
+        while len(self._unverified) > most:
+            number = int.from_bytes(os.urandom(4), "big") % len(self._unverified)
+            self._drop(list(self._unverified)[number])
 
-    def _read(self, guest: _Guest) -> None:
-        was_stranger = guest.rank < 0
-        if was_stranger and guest not in self._strangers:
+    def _read(self, peer: _Peer) -> None:
+        was_unverified = peer.rank < 0
+        if was_unverified and peer not in self._unverified:
             return  # dropped in this turn of the loop
         try:
-            messages = guest.receive()
-            statuses = [Status.from_data(message) for message in messages if "status" in message]
+            messages = peer.receive()
+            statuses = [ReplicaStatus.from_data(message) for message in messages if "status" in message]
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            self._drop(guest)
+            self._drop(peer)
             return
-        if was_stranger and guest.rank >= 0:
-            del self._strangers[guest]
-            self._guests[guest] = None
-            self._send(guest)
+        if was_unverified and peer.rank >= 0:
+            del self._unverified[peer]
+            self._peers[peer] = None
+            self._send(peer)
         for status in statuses:
             self._on_status(status)
 
-    def _send(self, guest: _Guest) -> None:
+    def _send(self, peer: _Peer) -> None:
         if not self._order:
             return
         try:
-            guest.lines.send_raw(self._order)
+            peer.lines.send_raw(self._order)
         except OSError:
-            self._drop(guest)
+            self._drop(peer)
 
-    def _drop(self, guest: _Guest, *, is_told: bool = True) -> None:
-        among = self._strangers if guest in self._strangers else self._guests
-        if guest not in among:
+    def _drop(self, peer: _Peer, *, is_told: bool = True) -> None:
+        among = self._unverified if peer in self._unverified else self._peers
+        if peer not in among:
             return
-        del among[guest]
-        self._selector.unregister(guest.lines.socket)
-        guest.lines.socket.close()
-        if is_told and among is self._guests and guest.rank not in {other.rank for other in self._guests}:
-            self._on_lost(guest.rank)
+        del among[peer]
+        self._selector.unregister(peer.lines.socket)
+        peer.lines.socket.close()
+        if is_told and among is self._peers and peer.rank not in {other.rank for other in self._peers}:
+            self._on_lost(peer.rank)
 
 
-class Follower:
+class LeaderClient:
     """A replica's end: connects, proves itself, sends its status, hands orders over."""
 
     def __init__(
@@ -242,8 +242,8 @@ class Follower:
         self._selector = selector
         self._on_order = on_order
         self._lines: _Lines | None = None
-        self._caller = Caller(token, rank)
-        self._status: Status | None = None
+        self._handshake = ClientHandshake(token, rank)
+        self._status: ReplicaStatus | None = None
         self._since = 0.0
         self._where = self._doubtful = ("", 0)
 
@@ -254,32 +254,32 @@ class Follower:
         One that has not proved itself yet counts for `PROOF_S`, since a leader may be held up; the next one to the same
         port counts only with a proof, since another program may have that port by now.
         """
-        if self._lines is not None and not self._caller.is_done and self._clock() >= self._since + PROOF_S:
+        if self._lines is not None and not self._handshake.is_done and self._clock() >= self._since + PROOF_S:
             self.close()
-        return self._lines is not None and (self._caller.is_done or self._where != self._doubtful)
+        return self._lines is not None and (self._handshake.is_done or self._where != self._doubtful)
 
     def connect(self, address: str, port: int) -> bool:
         """Try to reach the leader, and `is_connected`. Blocks at most two seconds; does nothing while a proof is due."""
-        if self._lines is not None and not self._caller.is_done and self._where == (address, port):
+        if self._lines is not None and not self._handshake.is_done and self._where == (address, port):
             return self.is_connected
         self.close()
         try:
             connection = socket.create_connection((address, port), timeout=2.0)
         except OSError:
             return False
-        self._lines, self._caller = _Lines(connection), Caller(self._token, self._rank)
+        self._lines, self._handshake = _Lines(connection), ClientHandshake(self._token, self._rank)
         self._where, self._since = (address, port), self._clock()
         self._selector.register(connection, selectors.EVENT_READ, self._read)
         try:
-            self._lines.send_raw(self._caller.hello())
+            self._lines.send_raw(self._handshake.hello())
         except OSError:
             self.close()
         return self.is_connected
 
-    def send(self, status: Status) -> None:
+    def send(self, status: ReplicaStatus) -> None:
         """Send the newest status; a later connection sends it again."""
         self._status = status
-        if self._lines is None or not self._caller.is_done:
+        if self._lines is None or not self._handshake.is_done:
             return
         try:
             self._lines.send(status.to_data())
@@ -289,7 +289,7 @@ class Follower:
     def close(self) -> None:
         """Close the connection, if there is one."""
         if self._lines is not None:
-            self._doubtful = ("", 0) if self._caller.is_done else self._where
+            self._doubtful = ("", 0) if self._handshake.is_done else self._where
             self._selector.unregister(self._lines.socket)
             self._lines.socket.close()
             self._lines = None
@@ -307,15 +307,15 @@ class Follower:
 
     def _receive(self, lines: _Lines) -> list[dict[str, Any]]:
         piece = lines.receive_raw()
-        if self._caller.is_done:
+        if self._handshake.is_done:
             return lines.take(piece)
-        answer = self._caller.receive(piece)
+        answer = self._handshake.receive(piece)
         if not answer:
             return []
         lines.send_raw(answer)
         if self._status is not None:
             lines.send(self._status.to_data())
-        piece, self._caller.rest = self._caller.rest, b""
+        piece, self._handshake.rest = self._handshake.rest, b""
         return lines.take(piece)
 
 

@@ -9,7 +9,7 @@ A node that was told to go (a notice) ends the attempt and with it the job: the 
 by its scheduler, goes on.
 
 Everything durable is in the journal, so a new leader (a restarted supervisor, or another replica after this one's
-node was lost) continues from the facts. No I/O here but the ledger; time comes in with the events.
+node was lost) continues from the facts. No I/O here but the journal; time comes in with the events.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from windlass.record.causes import EXIT_RESUMABLE, Cause, cause_of
 from windlass.record.retry import decide, end_of_chain
 from windlass.record.state import Attempt, End, State, Task
 from windlass.supervise.gang import ends
-from windlass.supervise.gang.config import Gang
+from windlass.supervise.gang.config import GangConfig
 from windlass.supervise.gang.deadlines import Deadlines
 from windlass.supervise.gang.ends import end_of, failures, first_failure, host_of
-from windlass.supervise.gang.membership import LOST_AFTER_S, Roster
+from windlass.supervise.gang.membership import LOST_AFTER_S, Membership
 from windlass.supervise.gang.messages import (
     Command,
     HandOver,
+    JournalView,
     Leave,
-    Ledger,
     Order,
     Release,
+    ReplicaStatus,
     Respawn,
     SendOrder,
-    Status,
     Step,
     StopLevel,
 )
-from windlass.supervise.gang.open_attempts import is_anothers, left_open, unsettled
+from windlass.supervise.gang.open_attempts import is_of_other_start, newest_open_attempt, open_processes
 
-__all__ = ["Gang", "GangCore"]
+__all__ = ["GangConfig", "GangCore"]
 
 SETTLE_S = 0.3
 """After the first bad end, wait so long for others, so that the earliest is named and not the quickest reporter.
@@ -59,17 +59,17 @@ class GangCore:
         wall: wall time at `now`.
     """
 
-    def __init__(self, gang: Gang, *, epoch: int, ledger: Ledger, now: float, wall: float) -> None:
+    def __init__(self, gang: GangConfig, *, epoch: int, journal: JournalView, now: float, wall: float) -> None:
         self.order = Order(epoch=epoch)
         self._gang = gang
-        self._ledger = ledger
-        self.roster = Roster(gang.num_replicas, now)
+        self._journal = journal
+        self.membership = Membership(gang.num_replicas, now)
         self._attempt_end: End | None = None
         self._phase_at = now
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
         self._reason = ""
         self._is_over = self._is_gate_open = self._is_superseded = self._is_told = False
-        self.predecessor = 0
+        self.open_attempt = 0
         self._wall_offset = wall - now
         self._deadlines = Deadlines(
             per_job_s=gang.per_job_s,
@@ -96,15 +96,15 @@ class GangCore:
 
     def start(self, now: float) -> list[Command]:
         """Find out from the journal where the task stands and go on from there."""
-        task = self._ledger.task()
+        task = self._journal.task()
         over = self._leave_if_over(task)
         if over:
             return over
         newest = task.newest_attempt
         if newest is None:
             return self._set(now, attempt=1, step=Step.WAIT)
-        self.predecessor = unsettled(task, self._gang.incarnation)
-        if self.predecessor:
+        self.open_attempt = newest_open_attempt(task, self._gang.incarnation)
+        if self.open_attempt:
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
         if newest.end is not None:
             return self._follow(newest, now)
@@ -112,7 +112,7 @@ class GangCore:
             end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=newest.last_seen_at)
             self._end_attempt(newest.number, end, newest.job)
             return self._set(now, attempt=newest.number + 1, step=Step.WAIT)
-        self.roster.miss_all(now)
+        self.membership.miss_all(now)
         self._deadlines.start(min(now, newest.started_at - self._wall_offset), task.attempts.values())
         return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
 
@@ -122,20 +122,20 @@ class GangCore:
             return []
         if reason != self._reason:
             self._reason = reason
-            self._ledger.append(events.TASK_QUEUED, job=self._gang.job, reason=reason)
+            self._journal.append(events.TASK_QUEUED, job=self._gang.job, reason=reason)
         if reason:
             return []
         self._is_gate_open = True
         return self._set(now, step=Step.GATHER)
 
-    def on_predecessor_gone(self, cause: Cause, message: str, now: float, rank: int = -1) -> list[Command]:
+    def on_open_attempt_over(self, cause: Cause, message: str, now: float, rank: int = -1) -> list[Command]:
         """The attempt of an earlier start is certainly over, and nobody says how; `rank` fell silent first, -1: not known."""
-        task = self._ledger.task()
-        attempt, self.predecessor = task.attempts[self.predecessor], 0
+        task = self._journal.task()
+        attempt, self.open_attempt = task.attempts[self.open_attempt], 0
         is_ended = attempt.end is not None
-        for number, other in left_open(task, self._gang.incarnation):
+        for number, other in open_processes(task, self._gang.incarnation):
             left = End(str(cause), rank=other, message="nobody was left to say how it ended")
-            self._ledger.append(events.PROCESS_ENDED, attempt=number, rank=other, end=left.to_data())
+            self._journal.append(events.PROCESS_ENDED, attempt=number, rank=other, end=left.to_data())
         if is_ended:
             return self._follow(attempt, now)
         rank = 0 if self._gang.num_replicas == 1 else rank
@@ -148,7 +148,7 @@ class GangCore:
         """What comes after an attempt that had ended before; one of an earlier job was ended for good."""
         if attempt.job == self._gang.job:
             return self._go_on(now)
-        return self._set(now, attempt=_next(self._ledger.task()), step=Step.WAIT)
+        return self._set(now, attempt=_next(self._journal.task()), step=Step.WAIT)
 
     def on_superseded(self, now: float) -> list[Command]:
         """The scheduler started the job anew somewhere else: everything of this start ends at once."""
@@ -171,25 +171,25 @@ class GangCore:
         """What the task needs before it starts, its environment, could not be made."""
         return self._end_task(State.FAILED, str(Cause.SETUP_FAILED), message, now)
 
-    def on_status(self, status: Status, now: float) -> list[Command]:
+    def on_status(self, status: ReplicaStatus, now: float) -> list[Command]:
         """A replica's state arrived; one that changes nothing costs nothing, since a big gang sends hundreds a second."""
-        return self._advance(now) if self.roster.on_status(status, now) else []
+        return self._advance(now) if self.membership.on_status(status, now) else []
 
     def on_disconnected(self, rank: int, now: float) -> list[Command]:
         """The connection to a replica broke; it has some time to come back."""
-        self.roster.on_disconnected(rank, now)
+        self.membership.on_disconnected(rank, now)
         return []
 
     def on_tick(self, now: float) -> list[Command]:
         """Time passed: look at requests, deadlines, replicas that are missing."""
         if self._is_over:
             return []
-        self.roster.miss_the_silent(now)
-        task = self._ledger.task()
+        self.membership.miss_the_silent(now)
+        task = self._journal.task()
         commands = self._leave_if_over(task) or self._catch_up(task, now)
         if commands:
             return commands
-        commands = self._mind_predecessor(task, now) or self._obey(task, now) + self._watch_deadlines(now)
+        commands = self._check_open_attempt(task, now) or self._obey(task, now) + self._watch_deadlines(now)
         if self.is_over:
             return commands
         return commands + self._advance(now) + self._respawn(now)
@@ -209,12 +209,17 @@ class GangCore:
             return []
         return self._go_on(now)
 
-    def _mind_predecessor(self, task: Task, now: float) -> list[Command]:
+    def _check_open_attempt(self, task: Task, now: float) -> list[Command]:
         """Go on when the leader of an earlier start has said itself how its attempt ended."""
-        attempt = task.attempts.get(self.predecessor)
-        if attempt is None or attempt.end is None or attempt.is_end_doubtful or unsettled(task, self._gang.incarnation):
+        attempt = task.attempts.get(self.open_attempt)
+        if (
+            attempt is None
+            or attempt.end is None
+            or attempt.is_end_doubtful
+            or newest_open_attempt(task, self._gang.incarnation)
+        ):
             return []
-        self.predecessor = 0
+        self.open_attempt = 0
         return self._follow(attempt, now)
 
     # --- requests and deadlines -------------------------------------------------------------------------------
@@ -228,20 +233,20 @@ class GangCore:
         return self._stop(Cause.CANCELLED, task.stop_reason, now, wait_s=CHECKPOINT_WAIT_S if is_asking else 0.0)
 
     def _watch_deadlines(self, now: float) -> list[Command]:
-        attempts = self._ledger.task().attempts.values()
+        attempts = self._journal.task().attempts.values()
         if self.order.step is Step.WAIT:
             return self._end_if_time_is_over(now) or self._leave_if_too_short(now)
         due = self._deadlines.due(now, is_listening=self._is_listening(), attempts=attempts)
         return self._stop(due.cause, due.message, now, wait_s=due.wait_s) if due is not None else []
 
     def _end_if_time_is_over(self, now: float) -> list[Command]:
-        if not self._deadlines.is_time_over(self._ledger.task().attempts.values()):
+        if not self._deadlines.is_time_over(self._journal.task().attempts.values()):
             return []
         return self._end_task(State.FAILED, str(Cause.TIMEOUT), self._deadlines.time_message, now)
 
     def _leave_if_too_short(self, now: float) -> list[Command]:
         """A link that waited for so long that its scheduler soon ends it: the next one waits on."""
-        return self._leave_link(self._ledger.task(), now) if self._deadlines.is_link_too_short(now) else []
+        return self._leave_link(self._journal.task(), now) if self._deadlines.is_link_too_short(now) else []
 
     # --- the attempt -------------------------------------------------------------------------------------------
 
@@ -256,10 +261,10 @@ class GangCore:
 
     def _gather(self, now: float) -> list[Command]:
         number = self.order.attempt
-        if self.roster.notice() is not None:
+        if self.membership.notice() is not None:
             return self._heed_notice(now)
-        ended = self.roster.ended(number)
-        missing = sorted(set(range(self._gang.num_replicas)) - self.roster.ready(number) - ended.keys())
+        ended = self.membership.ended(number)
+        missing = sorted(set(range(self._gang.num_replicas)) - self.membership.ready(number) - ended.keys())
         if missing:
             if now < self._phase_at + self._gang.ready_timeout_s:
                 return []
@@ -272,14 +277,14 @@ class GangCore:
 
     def _start_attempt(self, number: int, now: float) -> list[Command]:
         """All are ready: look at the journal once more, record the start, let them run."""
-        self._ledger.refresh()
-        task = self._ledger.task()
+        self._journal.refresh()
+        task = self._journal.task()
         commands = self._leave_if_over(task) or self._catch_up(task, now) or self._obey(task, now)
         if commands:
             return commands
-        statuses = self.roster.statuses
+        statuses = self.membership.statuses
         leader = statuses[0]
-        self._ledger.append(
+        self._journal.append(
             events.ATTEMPT_STARTED,
             job=self._gang.job,
             attempt=number,
@@ -295,12 +300,12 @@ class GangCore:
         return self._set(now, step=Step.RUN, address=leader.address, port=leader.port, hosts=hosts)
 
     def _run(self, now: float) -> list[Command]:
-        ended = self.roster.ended(self.order.attempt)
+        ended = self.membership.ended(self.order.attempt)
         if ends.have_heads_succeeded(ended, self._gang.num_heads):
             return self._dismiss_workers(ended, now)
         bad = failures(ended, self._gang.num_heads)
-        lost = self.roster.lost(now)
-        if self.roster.notice() is not None:
+        lost = self.membership.lost(now)
+        if self.membership.notice() is not None:
             return self._heed_notice(now)  # a scheduler may have signalled the code itself: its ends are no failures
         if bad:
             self._settle_at = self._settle_at or now + SETTLE_S
@@ -310,7 +315,9 @@ class GangCore:
             first = first_failure(bad)
             return self._stop(cause_of(first.cause), first.message, now, end=first)
         if lost:
-            end = ends.end_of_lost(self.roster, lost[0], self._host(lost[0]), is_scheduled=bool(self._gang.incarnation))
+            end = ends.end_of_lost(
+                self.membership, lost[0], self._host(lost[0]), is_scheduled=bool(self._gang.incarnation)
+            )
             return self._stop(cause_of(end.cause), end.message, now, end=end)
         if len(ended) == self._gang.num_replicas:
             return self._finish(End(str(Cause.OK)), now)
@@ -318,7 +325,7 @@ class GangCore:
 
     def _host(self, rank: int) -> str:
         """The machine of a replica, also of one that only an earlier leader heard; empty: not known."""
-        return self.roster.host(rank) or host_of(self._ledger.task().attempts.get(self.order.attempt), rank)
+        return self.membership.host(rank) or host_of(self._journal.task().attempts.get(self.order.attempt), rank)
 
     def _dismiss_workers(self, ended: dict[int, End], now: float) -> list[Command]:
         """The heads did the work: the attempt is a success, and workers have nothing to save."""
@@ -331,10 +338,10 @@ class GangCore:
 
     def _heed_notice(self, now: float) -> list[Command]:
         """Save if there is time, and end before the scheduler kills."""
-        first = self.roster.notice()
+        first = self.membership.notice()
         assert first is not None  # who calls has seen one
         self._is_told = True
-        end, wait_s = end_of(first, self.roster, self.order.attempt, self._host), 0.5 * self._gang.notice_s
+        end, wait_s = end_of(first, self.membership, self.order.attempt, self._host), 0.5 * self._gang.notice_s
         commands = self._stop(cause_of(end.cause), first.notice, now, rank=end.rank, host=end.host, wait_s=wait_s)
         if self._gang.incarnation:
             self._kill_at = min(self._kill_at, now + 0.8 * self._gang.notice_s)
@@ -373,8 +380,8 @@ class GangCore:
 
     def _await_stop(self, now: float) -> list[Command]:
         number = self.order.attempt
-        ended = self.roster.ended(number)
-        if len(set(ended).union(self.roster.lost(now))) == self._gang.num_replicas or now >= self._give_up_at:
+        ended = self.membership.ended(number)
+        if len(set(ended).union(self.membership.lost(now))) == self._gang.num_replicas or now >= self._give_up_at:
             if len(ended) == self._gang.num_replicas and all(end.cause == Cause.OK for end in ended.values()):
                 return self._finish(End(str(Cause.OK)), now)
             return self._finish(self._first_end(ended), now)
@@ -386,33 +393,33 @@ class GangCore:
 
     def _first_end(self, ended: dict[int, End]) -> End:
         """Why the attempt is over; a replica that failed earlier may have been heard later than the one we stopped for."""
-        told = self.roster.notice() if self._is_told else None
+        told = self.membership.notice() if self._is_told else None
         if told is not None:  # the scheduler may have said since then what the notice was about
-            return end_of(told, self.roster, self.order.attempt, self._host)
+            return end_of(told, self.membership, self.order.attempt, self._host)
         if self._attempt_end in ended.values():
             return first_failure([end for end in ended.values() if end.cause != Cause.OK])
         return self._attempt_end or End(str(Cause.UNKNOWN))
 
     def _is_listening(self) -> bool:
         """Whether code of this attempt asked `should_stop` and so can save before it is signalled."""
-        attempt = self._ledger.task().attempts.get(self.order.attempt)
+        attempt = self._journal.task().attempts.get(self.order.attempt)
         return attempt is not None and attempt.is_listening
 
     def _finish(self, end: End, now: float) -> list[Command]:
-        if not is_anothers(self._ledger.task().attempts.get(self.order.attempt), self._gang.incarnation):
+        if not is_of_other_start(self._journal.task().attempts.get(self.order.attempt), self._gang.incarnation):
             self._end_attempt(self.order.attempt, end)
         return self._go_on(now)
 
     def _end_attempt(self, number: int, end: End, job: int = 0) -> None:
-        self._ledger.append(
+        self._journal.append(
             events.ATTEMPT_ENDED, job=job or self._gang.job, attempt=number, epoch=self.order.epoch, end=end.to_data()
         )
 
     def _go_on(self, now: float) -> list[Command]:
         """What follows the attempt's end; a leader that came later passes the gate itself before the next one."""
-        task = self._ledger.task()
+        task = self._journal.task()
         newest = task.newest_attempt
-        is_taken_over = is_anothers(newest, self._gang.incarnation) and newest is not None and newest.end is None
+        is_taken_over = is_of_other_start(newest, self._gang.incarnation) and newest is not None and newest.end is None
         if self._is_superseded or is_taken_over:
             return self._leave(EXIT_RESUMABLE)  # a later start of the job decides, and queues what comes after
         decision = decide(task, self._gang.budgets)
@@ -437,7 +444,7 @@ class GangCore:
 
     def _must_leave(self, task: Task, now: float) -> bool:
         """Whether the next attempt is the next link's: this one has to go, lost a node, or has too little time left."""
-        if self._is_superseded or self.roster.notice() is not None:
+        if self._is_superseded or self.membership.notice() is not None:
             return True
         newest = task.newest_attempt
         if not self._gang.incarnation or newest is None or newest.end is None:
@@ -456,11 +463,11 @@ class GangCore:
         return [HandOver(), *self._leave(EXIT_RESUMABLE)]
 
     def _end_task(self, verdict: State, cause: str, message: str, now: float) -> list[Command]:
-        attempt = self._ledger.task().newest_attempt
-        if self.predecessor and attempt is not None and attempt.end is None:  # nobody waits for it any more
+        attempt = self._journal.task().newest_attempt
+        if self.open_attempt and attempt is not None and attempt.end is None:  # nobody waits for it any more
             end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=attempt.last_seen_at)
             self._end_attempt(attempt.number, end, attempt.job)
-        self._ledger.append(
+        self._journal.append(
             events.TASK_ENDED,
             job=self._gang.job,
             attempt=attempt.number if attempt else 0,
@@ -485,7 +492,7 @@ class GangCore:
         """Start supervisors that are not there; at once in the first gathering, with patience later."""
         if not self._gang.can_respawn or self.order.step is not Step.GATHER:
             return []
-        return [Respawn(rank) for rank in self.roster.due_for_respawn(now)]
+        return [Respawn(rank) for rank in self.membership.due_for_respawn(now)]
 
 
 def _next(task: Task) -> int:

@@ -11,8 +11,8 @@ from typing import Callable
 
 from windlass.record.causes import Cause, Kind, cause_of, kind_of
 from windlass.record.state import Attempt, End
-from windlass.supervise.gang.membership import Roster
-from windlass.supervise.gang.messages import Status
+from windlass.supervise.gang.membership import Membership
+from windlass.supervise.gang.messages import ReplicaStatus
 
 __all__ = [
     "are_heads_over",
@@ -76,19 +76,19 @@ def host_of(attempt: Attempt | None, rank: int) -> str:
     return replica.host if replica is not None else ""
 
 
-def end_of_lost(roster: Roster, rank: int, host: str, *, is_scheduled: bool) -> End:
+def end_of_lost(membership: Membership, rank: int, host: str, *, is_scheduled: bool) -> End:
     """How an attempt ends that lost a replica.
 
     Args:
         is_scheduled: whether it runs in a scheduler's job, where nobody starts the replica again.
     """
-    killed = roster.killed.get(rank)
+    killed = membership.killed.get(rank)
     cause = Cause.NODE_LOST if killed is None else Cause.KILLED
     message = f"replica {rank} was lost" if killed is None else f"killed from outside: {killed}"
     return End(str(cause), rank=rank, host=host, message=message, needs_new_job=is_scheduled)
 
 
-def end_of(told: Status, roster: Roster, attempt: int, machine_of: Callable[[int], str]) -> End:
+def end_of(told: ReplicaStatus, membership: Membership, attempt: int, machine_of: Callable[[int], str]) -> End:
     """What the scheduler said when it told a replica to go. Where a node was lost, who was told of it is not who is gone.
 
     Args:
@@ -96,8 +96,8 @@ def end_of(told: Status, roster: Roster, attempt: int, machine_of: Callable[[int
     """
     cause, rank, host = cause_of(told.notice_cause, Cause.PREEMPTED), told.rank, told.host
     if cause is Cause.NODE_LOST:
-        ended = roster.ended(attempt)
-        left = roster.absent[:1] or [other for other in range(roster.num_replicas) if other not in ended]
+        ended = membership.ended(attempt)
+        left = membership.absent[:1] or [other for other in range(membership.num_replicas) if other not in ended]
         rank = left[0] if len(left) == 1 else -1
         host = machine_of(rank)
     return End(str(cause), rank=rank, host=host, message=told.notice)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from windlass.record.state import RunFacts, State
 from windlass.supervise.job import JobDocument
-from windlass.supervise.leases import acquire, machine, release
+from windlass.supervise.leases import acquire, local_resources, release
 
 if TYPE_CHECKING:
     from windlass.supervise.builds.watch import BuildWatch
 
-__all__ = ["Gate"]
+__all__ = ["StartGate"]
 
 
-class Gate:
+class StartGate:
     """Asked by the leader until it opens; what it gave is held until `close`.
 
     Args:
@@ -61,7 +61,7 @@ class Gate:
         """Take the leases, or take over those of an earlier leader of this job; returns why they cannot be had."""
         if not self._needs_lease:
             return ""
-        self.gpus, reason = acquire(self._job.lease, self._folder, self._holder, self._label, machine())
+        self.gpus, reason = acquire(self._job.lease, self._folder, self._holder, self._label, local_resources())
         return reason
 
     def close(self) -> None:

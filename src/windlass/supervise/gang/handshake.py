@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["Caller", "Gatekeeper"]
+__all__ = ["ClientHandshake", "ServerHandshake"]
 
 _WORD = b"windlass-gang"
 _NONCE_BYTES = 16
@@ -40,7 +40,7 @@ class _Lines:
         return line
 
 
-class Gatekeeper(_Lines):
+class ServerHandshake(_Lines):
     """The leader's side of one connection.
 
     Attributes:
@@ -77,7 +77,7 @@ class Gatekeeper(_Lines):
         return ours + b" " + _proof(self._token, b"leader", self._claimed, self._nonces) + b"\n"
 
 
-class Caller(_Lines):
+class ClientHandshake(_Lines):
     """A replica's side of one connection.
 
     Attributes:

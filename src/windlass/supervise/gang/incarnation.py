@@ -60,7 +60,7 @@ class Incarnation:
     output_begin: int = 0
 
     def folder(self, job_folder: Path) -> Path:
-        """Where its guards and pulses are."""
+        """Where its guards and heartbeats are."""
         return job_folder / self.name if self.name else job_folder
 
 

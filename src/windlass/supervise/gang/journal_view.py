@@ -13,12 +13,12 @@ from windlass.record.journal import JournalReader, JournalWriter
 from windlass.record.state import RunFacts, Task
 from windlass.record.verdict import write_verdict
 
-__all__ = ["JournalLedger"]
+__all__ = ["RunJournalView"]
 
 _FRESH_EVERY_S = 5.0
 
 
-class JournalLedger:
+class RunJournalView:
     """One replica's ledger over the run's journal folder.
 
     It reads what this replica and its user code write, metrics included; a leader reads all of the run beside that,

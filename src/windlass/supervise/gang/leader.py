@@ -15,19 +15,19 @@ from windlass.record.manifest import commit_manifest
 from windlass.record.retry import Budgets
 from windlass.record.state import State
 from windlass.supervise.fencing.guard import is_gone, killed_replica
-from windlass.supervise.gang.connection import Server
-from windlass.supervise.gang.core import Gang, GangCore
+from windlass.supervise.gang.connection import LeaderServer
+from windlass.supervise.gang.core import GangConfig, GangCore
 from windlass.supervise.gang.election import Leadership, publish_claim
-from windlass.supervise.gang.gate import Gate
+from windlass.supervise.gang.gate import StartGate
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
-from windlass.supervise.gang.journal_view import JournalLedger
-from windlass.supervise.gang.messages import Command, Order, Phase, Status, Step
+from windlass.supervise.gang.journal_view import RunJournalView
+from windlass.supervise.gang.messages import Command, Order, Phase, ReplicaStatus, Step
 from windlass.supervise.gang.starter import Starter
 from windlass.supervise.gang.stragglers import Stragglers
 from windlass.supervise.job import JobDocument
 
 if TYPE_CHECKING:
-    from windlass.supervise.chain.links import Links
+    from windlass.supervise.chain.links import LinkManager
 
 __all__ = ["Leader"]
 
@@ -60,18 +60,18 @@ class Leader:
         address: str = _THIS_MACHINE,
         epoch: int,
         holder: str,
-        ledger: JournalLedger,
+        journal: RunJournalView,
         clock: Clock,
         selector: selectors.BaseSelector,
         run: Callable[[list[Command]], None],
     ) -> None:
         self.epoch = epoch
-        self._job, self._folder, self._ledger, self._clock, self._run = job, job_folder, ledger, clock, run
+        self._job, self._folder, self._journal, self._clock, self._run = job, job_folder, journal, clock, run
         self._incarnation, self._address = incarnation, address
-        self._gate = Gate(job, job_folder, holder)
-        self._links = self._make_links(ledger, selector) if incarnation.name else None
+        self._gate = StartGate(job, job_folder, holder)
+        self._links = self._make_links(journal, selector) if incarnation.name else None
         self._server = (
-            Server(address, job.token, selector, self.on_status, self._on_lost, num_replicas=job.num_replicas)
+            LeaderServer(address, job.token, selector, self.on_status, self._on_lost, num_replicas=job.num_replicas)
             if job.num_replicas > 1
             else None
         )
@@ -81,7 +81,7 @@ class Leader:
         self._entries_at = 0.0
         self._sent_at = float("-inf")
         self._starter = Starter(job_folder)
-        gang = Gang(
+        gang = GangConfig(
             job=job.job,
             num_replicas=job.num_replicas,
             num_heads=job.num_heads,
@@ -93,7 +93,7 @@ class Leader:
             can_respawn=job.num_replicas > 1 and job.is_on_one_machine,
             **self._links.of_gang() if self._links is not None else {},
         )
-        self.core = GangCore(gang, epoch=epoch, ledger=ledger, now=clock.monotonic(), wall=clock.now())
+        self.core = GangCore(gang, epoch=epoch, journal=journal, now=clock.monotonic(), wall=clock.now())
 
     @property
     def wants_quick_tick(self) -> bool:
@@ -106,16 +106,16 @@ class Leader:
         return {self._starter.pid} - {0} | (self._links.helpers if self._links is not None else set())
 
     def is_job_over(self, now: float) -> bool:
-        """See `Links.is_job_over`; False once nothing is left to end."""
+        """See `LinkManager.is_job_over`; False once nothing is left to end."""
         return self._links is not None and not self.core.is_over and self._links.is_job_over(now)
 
-    def _make_links(self, ledger: JournalLedger, selector: selectors.BaseSelector) -> Links:
-        from windlass.supervise.chain.background_calls import ChildErrands  # lazy: on one machine there are no links
-        from windlass.supervise.chain.links import Links
+    def _make_links(self, journal: RunJournalView, selector: selectors.BaseSelector) -> LinkManager:
+        from windlass.supervise.chain.background_calls import ForkedCalls  # lazy: on one machine there are no links
+        from windlass.supervise.chain.links import LinkManager
 
         is_slow = self._job.chain.scheduler == "slurm"
-        errands = ChildErrands(selector, self.tick) if is_slow else None
-        return Links(self._job, self._folder, self._incarnation, ledger, errands=errands)
+        calls = ForkedCalls(selector, self.tick) if is_slow else None
+        return LinkManager(self._job, self._folder, self._incarnation, journal, calls=calls)
 
     def claim(self, rank: int, host: str, process: str) -> bool:
         """Make this leader known; False when another replica was quicker."""
@@ -127,7 +127,7 @@ class Leader:
 
     def start(self) -> None:
         """Begin to lead; an attempt that runs keeps the GPUs it was given."""
-        newest = self._ledger.task().newest_attempt
+        newest = self._journal.task().newest_attempt
         if newest is not None and newest.job == self._job.job and newest.started_at and newest.end is None:
             problem = self._gate.take()
             if problem:
@@ -135,7 +135,7 @@ class Leader:
         self._run(self.core.start(self._clock.monotonic()))
         self.tick()
 
-    def on_status(self, status: Status) -> None:
+    def on_status(self, status: ReplicaStatus) -> None:
         """A replica's state, over the socket or from this very process."""
         if status.notice and self._links is not None:
             status = self._links.explain(status, self._clock.monotonic())
@@ -175,14 +175,14 @@ class Leader:
 
     def _look_for_the_gone(self, now: float) -> None:
         """Replicas that are known to be dead need not be waited for."""
-        missed = self.core.roster.missed(now, _ASK_SRUN_AFTER_S)
+        missed = self.core.membership.missed(now, _ASK_SRUN_AFTER_S)
         if missed and self._incarnation.name and self._job.chain.scheduler == "slurm":
             self._look_at_srun(missed, now)
         if not self._job.is_on_one_machine:
             return
-        for rank in self.core.roster.absent:
+        for rank in self.core.membership.absent:
             if is_gone(self._folder, rank):
-                self.core.roster.on_gone(rank, now, killed_replica(self._folder, rank))
+                self.core.membership.on_gone(rank, now, killed_replica(self._folder, rank))
 
     def _look_at_srun(self, missed: list[int], now: float) -> None:
         from windlass.supervise.slurm.srun_output import SrunOutput  # lazy: only Slurm's jobs have one
@@ -190,17 +190,17 @@ class Leader:
         for rank in (
             SrunOutput(Path(self._incarnation.output), self._incarnation.output_begin).killed().intersection(missed)
         ):
-            self.core.roster.on_gone(rank, now, f"all processes of replica {rank}")
+            self.core.membership.on_gone(rank, now, f"all processes of replica {rank}")
 
     def _look_at_gate(self, now: float) -> None:
-        self._ledger.poll()
-        if self.core.predecessor and self._links is not None:
-            gone = self._links.look_at_predecessor(self.core.predecessor, now)
+        self._journal.poll()
+        if self.core.open_attempt and self._links is not None:
+            gone = self._links.check_open_attempt(self.core.open_attempt, now)
             if gone is not None:
-                rank = self._links.first_silent(self.core.predecessor)
-                self._run(self.core.on_predecessor_gone(*gone, now, rank))
+                rank = self._links.first_silent(self.core.open_attempt)
+                self._run(self.core.on_open_attempt_over(*gone, now, rank))
             return
-        failed = self._gate.failed_upstream(self._ledger.facts)
+        failed = self._gate.failed_upstream(self._journal.facts)
         if failed:
             self._run(self.core.on_upstream_failed(failed, now))
             return
@@ -208,12 +208,12 @@ class Leader:
         if broken:
             self._run(self.core.on_setup_failed(broken, now))
             return
-        reason = self._gate.reason(self._ledger.facts)
+        reason = self._gate.reason(self._journal.facts)
         if not reason and self._links is not None and not self._links.queue_next(now):
             return  # its answer brings us here again, before anything of the user's runs: a dying job queues nothing
         self._run(self.core.on_gate(reason, now))
 
-    def _look_when_all_have_ended(self, status: Status) -> None:
+    def _look_when_all_have_ended(self, status: ReplicaStatus) -> None:
         """What the last process of an attempt left behind changes no more: it counts before the attempt's end does."""
         if status.attempt != self.core.order.attempt or status.phase is not Phase.ENDED:
             return
@@ -226,14 +226,14 @@ class Leader:
     def _look_for_entries(self) -> None:
         """Record entries that match the task's checkpoint pattern once they have stopped changing."""
         folder = Path(self._job.checkpoints)
-        recorded = self._ledger.task().entries
+        recorded = self._journal.task().entries
         for path in _matches(folder, self._job.checkpoint_pattern):
             name = str(path.relative_to(folder))
             if name in recorded:
                 continue
             changed = _changed_at(path)
             if changed and changed == self._entries.get(name):
-                self._ledger.append(events.PROGRESS_ENTRY, attempt=self.core.order.attempt, path=name)
+                self._journal.append(events.PROGRESS_ENTRY, attempt=self.core.order.attempt, path=name)
             self._entries[name] = changed
 
     def send(self, order: Order) -> Order:
@@ -254,8 +254,8 @@ class Leader:
 
     def release(self) -> None:
         """The task ended: give leases back, record its outputs; when the whole run ended, remove its secrets first."""
-        self._ledger.poll()
-        facts = self._ledger.facts
+        self._journal.poll()
+        facts = self._journal.facts
         if self._job.delivery and facts.state.is_terminal:
             self._remove_delivery()
         try:
@@ -264,7 +264,7 @@ class Leader:
             self._note(f"the leases could not be given back: {error}")
         if self._links is not None:
             self._links.cancel_rest()
-            self._links.let_others_go()
+            self._links.release_dependents()
         is_new = self._job.task not in facts.outputs
         if is_new and facts.task(self._job.task).state is State.SUCCEEDED and os.path.isdir(self._job.out):
             self._record_outputs()
@@ -289,7 +289,7 @@ class Leader:
     def _record_outputs(self) -> None:
         try:
             manifest = commit_manifest(Path(self._job.out), is_beside=True)
-            self._ledger.append(
+            self._journal.append(
                 events.OUTPUTS,
                 attempt=self.core.order.attempt,
                 num_files=len(manifest.entries),
@@ -301,7 +301,7 @@ class Leader:
 
     def _note(self, message: str) -> None:
         with contextlib.suppress(OSError):  # for people only: a disk without room for it shows elsewhere
-            self._ledger.append(events.NOTE, message=message)
+            self._journal.append(events.NOTE, message=message)
 
     def close(self) -> None:
         """Close the socket, and ask nobody any more."""

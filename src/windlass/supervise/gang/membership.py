@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from windlass.record.state import End
-from windlass.supervise.gang.messages import Phase, Status
+from windlass.supervise.gang.messages import Phase, ReplicaStatus
 
-__all__ = ["LOST_AFTER_S", "SILENT_AFTER_S", "Roster"]
+__all__ = ["LOST_AFTER_S", "SILENT_AFTER_S", "Membership"]
 
 LOST_AFTER_S = 15.0
 """A replica whose connection has been gone for so long is lost; a restart by its guard takes under 5 s."""
@@ -19,12 +19,12 @@ _HELD_UP_S = 5.0
 _RESPAWN_AFTER_S = 5.0
 
 
-class Roster:
+class Membership:
     """The replicas of a gang."""
 
     def __init__(self, num_replicas: int, now: float) -> None:
         self.num_replicas = num_replicas
-        self.statuses: dict[int, Status] = {}
+        self.statuses: dict[int, ReplicaStatus] = {}
         self._seen: dict[int, float] = {}
         self._lost_at: dict[int, float] = {}
         self._respawned_at: dict[int, float] = {}
@@ -35,7 +35,7 @@ class Roster:
         """Nobody is there until they report to this leader."""
         self._lost_at = dict.fromkeys(range(self.num_replicas), now)
 
-    def on_status(self, status: Status, now: float) -> bool:
+    def on_status(self, status: ReplicaStatus, now: float) -> bool:
         """A replica's state arrived; returns whether it says anything new."""
         is_new = self.statuses.get(status.rank) != status or status.rank in self._lost_at
         self.statuses[status.rank] = status
@@ -81,7 +81,7 @@ class Roster:
         """Replicas that were here and have been gone for so long, in order."""
         return sorted(rank for rank, since in self._lost_at.items() if now >= since + for_s)
 
-    def notice(self) -> Status | None:
+    def notice(self) -> ReplicaStatus | None:
         """The first replica, by rank, whose node was told to go."""
         noticed = [status for status in self.statuses.values() if status.notice]
         return min(noticed, key=lambda status: status.rank) if noticed else None

@@ -20,19 +20,19 @@ from windlass.record.state import End, Task
 __all__ = [
     "Command",
     "HandOver",
+    "JournalView",
     "KillTree",
     "Leave",
-    "Ledger",
     "OpenGate",
     "Order",
     "Phase",
     "Release",
+    "ReplicaStatus",
     "Respawn",
     "SendOrder",
     "SendStatus",
     "SignalProcess",
     "Spawn",
-    "Status",
     "Step",
     "StopLevel",
     "WriteControl",
@@ -68,7 +68,7 @@ class StopLevel(int, Enum):
 
 
 @dataclass(frozen=True)
-class Status:
+class ReplicaStatus:
     """The whole state of one replica, for its leader.
 
     Attributes:
@@ -96,7 +96,7 @@ class Status:
         return {"status": data}
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Status:
+    def from_data(cls, data: Mapping[str, Any]) -> ReplicaStatus:
         """Read back `to_data`."""
         fields = dict(data["status"])
         fields["phase"] = Phase(fields["phase"])
@@ -145,7 +145,7 @@ class Order:
         return replace(self, **changes)
 
 
-class Ledger(Protocol):
+class JournalView(Protocol):
     """The journal as a core sees it: the facts of its own task, and a pen."""
 
     def refresh(self) -> None:
@@ -199,7 +199,7 @@ class WriteControl:
 class SendStatus:
     """Send the replica's state to the leader."""
 
-    status: Status
+    status: ReplicaStatus
 
 
 @dataclass(frozen=True)

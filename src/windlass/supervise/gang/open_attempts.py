@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from windlass.record.state import Attempt, Task
 
-__all__ = ["is_anothers", "left_open", "unsettled"]
+__all__ = ["is_of_other_start", "newest_open_attempt", "open_processes"]
 
 
-def is_anothers(attempt: Attempt | None, incarnation: str) -> bool:
+def is_of_other_start(attempt: Attempt | None, incarnation: str) -> bool:
     """Whether another start of the job than this one began an attempt; False on one machine."""
     return attempt is not None and bool(incarnation) and attempt.started_at > 0 and attempt.incarnation != incarnation
 
 
-def left_open(task: Task, incarnation: str) -> list[tuple[int, int]]:
+def open_processes(task: Task, incarnation: str) -> list[tuple[int, int]]:
     """(attempt, rank) of the processes that other starts began, and whose end is not known."""
-    others = [attempt for attempt in task.attempts.values() if is_anothers(attempt, incarnation)]
+    others = [attempt for attempt in task.attempts.values() if is_of_other_start(attempt, incarnation)]
     return [(a.number, rank) for a in others for rank, r in sorted(a.replicas.items()) if r.is_starting and not r.end]
 
 
-def unsettled(task: Task, incarnation: str) -> int:
+def newest_open_attempt(task: Task, incarnation: str) -> int:
     """The newest attempt of another start of which something may go on; 0: there is none."""
-    others = [attempt for attempt in task.attempts.values() if is_anothers(attempt, incarnation)]
+    others = [attempt for attempt in task.attempts.values() if is_of_other_start(attempt, incarnation)]
     unended = [attempt.number for attempt in others if attempt.end is None]
-    return max([*unended, *(number for number, _ in left_open(task, incarnation))], default=0)
+    return max([*unended, *(number for number, _ in open_processes(task, incarnation))], default=0)

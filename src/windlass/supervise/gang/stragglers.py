@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-__all__ = ["Pace", "Stragglers"]
+__all__ = ["StepTimer", "Stragglers"]
 
 _NUM_KEPT = 32
 _NUM_NEEDED = 5
@@ -13,7 +13,7 @@ _FELT_S = 0.1
 """A difference below is noise of the clocks, and nobody waits for it."""
 
 
-class Pace:
+class StepTimer:
     """The step time of one replica: the median of its last steps."""
 
     def __init__(self) -> None:

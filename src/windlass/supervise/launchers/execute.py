@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from windlass.record.causes import Cause
-from windlass.supervise.replica.exit_report import say_end
+from windlass.supervise.replica.exit_report import report_end
 
 __all__ = ["become"]
 
@@ -19,4 +19,4 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         os.execvpe(command[0], list(command), dict(environ))
     except OSError as error:
-        return say_end(environ, Cause.START_FAILED, f"`{command[0]}` cannot be executed: {error.strerror}", code=127)
+        return report_end(environ, Cause.START_FAILED, f"`{command[0]}` cannot be executed: {error.strerror}", code=127)

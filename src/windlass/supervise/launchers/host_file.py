@@ -11,8 +11,8 @@ from pathlib import Path
 
 from windlass.record.causes import Cause
 from windlass.supervise.launchers.execute import become
-from windlass.supervise.launchers.wrapped import Wrapped
-from windlass.supervise.replica.exit_report import say, say_end
+from windlass.supervise.launchers.wrapped import WrappedCommand
+from windlass.supervise.replica.exit_report import log_line, report_end
 from windlass.supervise.replica.scratch import host_addresses
 
 __all__ = ["host_lines", "mpi_main"]
@@ -20,13 +20,13 @@ __all__ = ["host_lines", "mpi_main"]
 
 def mpi_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the command on rank 0, wait to be ended on all others."""
-    wrapped = Wrapped.parse(arguments)
+    wrapped = WrappedCommand.parse(arguments)
     if environ["WINDLASS_RANK"] != "0":
-        say(f"replica {environ['WINDLASS_RANK']} serves replica 0")
+        log_line(f"replica {environ['WINDLASS_RANK']} serves replica 0")
         return _wait_to_be_ended()
     hosts = environ.get("WINDLASS_HOSTS", "")
     if not hosts:
-        return say_end(environ, Cause.NEVER_READY, "the hosts of this attempt were lost with its leader")
+        return report_end(environ, Cause.NEVER_READY, "the hosts of this attempt were lost with its leader")
     path = Path(environ["WINDLASS_HOSTFILE"])
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text(host_lines(hosts, int(wrapped.number("slots", 1))))

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from windlass.record.causes import Cause
-from windlass.supervise.launchers.wrapped import Wrapped
-from windlass.supervise.replica.exit_report import say, say_end
+from windlass.supervise.launchers.wrapped import WrappedCommand
+from windlass.supervise.replica.exit_report import log_line, report_end
 from windlass.supervise.replica.termination import targets_of
 
 __all__ = ["rank_variables", "ranks_main"]
@@ -27,7 +27,7 @@ _TICK_S = 0.2
 
 def ranks_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the processes of one replica; 0 when all ended well, else the code of the first that did not."""
-    wrapped = Wrapped.parse(arguments)
+    wrapped = WrappedCommand.parse(arguments)
     num_here = int(wrapped.number("procs", 1))
     base = wrapped.driver.apply(environ)
     group = _Group(is_shell=wrapped.command[:2] == ("/bin/sh", "-c"))
@@ -39,11 +39,11 @@ def ranks_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         except OSError as error:
             group.end(0.0)
             message = f"`{wrapped.command[0]}` cannot be executed: {error.strerror}"
-            return say_end(environ, Cause.START_FAILED, message, code=127)
+            return report_end(environ, Cause.START_FAILED, message, code=127)
     local, code = group.wait()
     if code:
         rank = rank_variables(environ, local, num_here)["RANK"]
-        say(f"rank {rank} (number {local} of this node) ended with exit code {code}; the others are ended")
+        log_line(f"rank {rank} (number {local} of this node) ended with exit code {code}; the others are ended")
         group.end(_AFTER_FAILURE_S)
     return code
 

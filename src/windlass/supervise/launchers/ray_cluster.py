@@ -25,8 +25,8 @@ from windlass.record.causes import Cause, cause_of
 from windlass.supervise.launchers.execute import become
 from windlass.supervise.launchers.ray_place import RayPlace
 from windlass.supervise.launchers.ray_start import StartSpec
-from windlass.supervise.launchers.wrapped import Wrapped
-from windlass.supervise.replica.exit_report import say, say_end
+from windlass.supervise.launchers.wrapped import WrappedCommand
+from windlass.supervise.replica.exit_report import log_line, report_end
 
 __all__ = ["ray_main"]
 
@@ -42,13 +42,13 @@ _TOO_SLOW = "timed out during startup"
 
 def ray_main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """One replica of a task with `cluster: ray`; on rank 0 it becomes the user's command."""
-    wrapped = Wrapped.parse(arguments)
+    wrapped = WrappedCommand.parse(arguments)
     place = RayPlace.read(wrapped, environ)
     timeout_s = wrapped.number("join-timeout", _JOIN_TIMEOUT_S)
     variables = place.variables(wrapped.worker.apply(environ))
     python = shutil.which("python", path=environ.get("PATH")) or shutil.which("python3", path=environ.get("PATH"))
     if python is None:
-        return say_end(environ, Cause.SETUP_FAILED, "no `python` on the PATH of the task, so no Ray")
+        return report_end(environ, Cause.SETUP_FAILED, "no `python` on the PATH of the task, so no Ray")
     place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     events = _start_node(python, place, variables)
     if place.rank:
@@ -71,19 +71,19 @@ def _gather(place: RayPlace, events: _Events, timeout_s: float, environ: Mapping
             nodes = {int(rank): counts for rank, counts in event["nodes"].items()}
         short = _short_of(place, nodes)
         if short:
-            return say_end(environ, Cause.NODE_UNHEALTHY, short)
+            return report_end(environ, Cause.NODE_UNHEALTHY, short)
         if len(nodes) == place.num_nodes:
             took_s = time.monotonic() - began
             gpus, cpus = (sum(counts[kind] for counts in nodes.values()) for kind in (0, 1))
             count = "1 node" if place.is_alone else f"{place.num_nodes} nodes"
-            say(f"Ray is up at {place.head} after {took_s:.1f} s: {count}, {gpus:g} GPUs, {cpus:g} CPUs")
+            log_line(f"Ray is up at {place.head} after {took_s:.1f} s: {count}, {gpus:g} GPUs, {cpus:g} CPUs")
             return 0
     if events.is_closed:
-        return say_end(environ, Cause.START_FAILED, f"Ray's head did not start: {_last_words(place)}")
+        return report_end(environ, Cause.START_FAILED, f"Ray's head did not start: {_last_words(place)}")
     missing = ", ".join(place.name(rank) for rank in range(place.num_nodes) if rank not in nodes)
     there = ", ".join(place.name(rank) for rank in sorted(nodes)) or "none"
     message = f"{len(nodes)} of {place.num_nodes} nodes joined Ray within {timeout_s:g} s; missing: {missing}"
-    return say_end(environ, Cause.NEVER_READY, f"{message}; joined: {there}")
+    return report_end(environ, Cause.NEVER_READY, f"{message}; joined: {there}")
 
 
 def _short_of(place: RayPlace, nodes: Mapping[int, Sequence[float]]) -> str:
@@ -105,20 +105,20 @@ def _serve(
     deadline, num_left = time.monotonic() + timeout_s, _NUM_STARTS - 1
     for event in events.until(deadline):
         if "error" in event and _TOO_SLOW in event["error"] and num_left > 0:
-            say(f"{place.name(place.rank)}: {event['error']}; it is started again")
+            log_line(f"{place.name(place.rank)}: {event['error']}; it is started again")
             num_left -= 1
             events.follow(again())
             continue
         if "error" in event:
             return _explain(place, event, environ)
         if "started" in event:
-            say(f"{place.name(place.rank)} serves Ray at {place.head}")
+            log_line(f"{place.name(place.rank)} serves Ray at {place.head}")
             return _watch(place, event["started"], environ)
     if events.is_closed:
         message = f"{place.name(place.rank)} could not join Ray: {_last_words(place)}"
-        return say_end(environ, Cause.START_FAILED, message)
+        return report_end(environ, Cause.START_FAILED, message)
     message = f"{place.name(place.rank)} found no head of Ray at {place.head} within {timeout_s:g} s"
-    return say_end(environ, Cause.NEVER_READY, message)
+    return report_end(environ, Cause.NEVER_READY, message)
 
 
 def _watch(place: RayPlace, raylets: Sequence[int], environ: Mapping[str, str]) -> int:
@@ -126,7 +126,7 @@ def _watch(place: RayPlace, raylets: Sequence[int], environ: Mapping[str, str]) 
     while processes and all(process is not None and is_alive(process) for process in processes):
         time.sleep(_WATCH_S)
     message = f"the raylet of {place.name(place.rank)} ended while the head was running"
-    return say_end(environ, Cause.KILLED, message)
+    return report_end(environ, Cause.KILLED, message)
 
 
 def _explain(place: RayPlace, event: Mapping[str, Any], environ: Mapping[str, str]) -> int:
@@ -135,8 +135,8 @@ def _explain(place: RayPlace, event: Mapping[str, Any], environ: Mapping[str, st
     if cause is Cause.SETUP_FAILED:
         message += " in the environment of the task; add `ray` to it"
     else:
-        say(_last_words(place))
-    return say_end(environ, cause, message)
+        log_line(_last_words(place))
+    return report_end(environ, cause, message)
 
 
 def _last_words(place: RayPlace) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from windlass.core.dataclass import dataclass
 from windlass.supervise.launchers.ray_start import NODE_NAME
-from windlass.supervise.launchers.wrapped import Wrapped
+from windlass.supervise.launchers.wrapped import WrappedCommand
 from windlass.supervise.logs.ray_logs import RAY_FOLDER
 from windlass.supervise.replica.scratch import host_addresses
 
@@ -44,7 +44,7 @@ class RayPlace:
     token: str = ""
 
     @classmethod
-    def read(cls, wrapped: Wrapped, environ: Mapping[str, str]) -> RayPlace:
+    def read(cls, wrapped: WrappedCommand, environ: Mapping[str, str]) -> RayPlace:
         """What the command line and the variables of a replica say; a count the plan does not know is the job's."""
         rank = int(environ["WINDLASS_RANK"])
         hosts = tuple(host_addresses(environ.get("WINDLASS_HOSTS", "")))

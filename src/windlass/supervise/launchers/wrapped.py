@@ -10,11 +10,11 @@ from dataclasses import field
 
 from windlass.core.dataclass import dataclass
 
-__all__ = ["Role", "Wrapped"]
+__all__ = ["RoleVariables", "WrappedCommand"]
 
 
 @dataclass(frozen=True)
-class Role:
+class RoleVariables:
     """What the processes of a role have in their environment beside, or no more."""
 
     set: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Wrapped:
+class WrappedCommand:
     """A command, and what stands before it.
 
     Attributes:
@@ -38,11 +38,11 @@ class Wrapped:
 
     command: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=dict)
-    driver: Role = Role()
-    worker: Role = Role()
+    driver: RoleVariables = RoleVariables()
+    worker: RoleVariables = RoleVariables()
 
     @classmethod
-    def parse(cls, arguments: Sequence[str]) -> Wrapped:
+    def parse(cls, arguments: Sequence[str]) -> WrappedCommand:
         """Read what the planner wrote; raises ValueError for anything else."""
         split = list(arguments).index("--")
         options: dict[str, str] = {}
@@ -58,7 +58,7 @@ class Wrapped:
                 gone[role].append(value)
             else:
                 options[name] = value
-        roles = {role: Role(values[role], tuple(gone[role])) for role in values}
+        roles = {role: RoleVariables(values[role], tuple(gone[role])) for role in values}
         return cls(tuple(arguments[split + 1 :]), options, roles["driver"], roles["worker"])
 
     def number(self, name: str, default: float = 0.0) -> float:

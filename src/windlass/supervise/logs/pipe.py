@@ -1,6 +1,6 @@
 """What of a log survives its supervisor: the pipe, and a small file in memory.
 
-The guard makes a `Channel` and outlives every supervisor; each incarnation of the supervisor inherits its descriptors.
+The guard makes a `LogPipe` and outlives every supervisor; each incarnation of the supervisor inherits its descriptors.
 
     user's processes --write--> pipe --splice--> staging file in memory --LogPump--> log file + index
 
@@ -17,7 +17,7 @@ from dataclasses import replace
 from windlass.core.dataclass import dataclass
 from windlass.supervise.linux import create_memory_file, enlarge_pipe
 
-__all__ = ["HEADER_BYTES", "Channel", "Cursor"]
+__all__ = ["HEADER_BYTES", "Cursor", "LogPipe"]
 
 HEADER_BYTES = 4096
 _PIPE_BYTES = 1 << 20
@@ -47,7 +47,7 @@ class Cursor:
 
 
 @dataclass(frozen=True)
-class Channel:
+class LogPipe:
     """The descriptors of one log stream.
 
     Attributes:
@@ -62,14 +62,14 @@ class Channel:
     write_fd: int = -1
 
     @classmethod
-    def create(cls) -> Channel:
+    def create(cls) -> LogPipe:
         """A fresh channel; like all descriptors in Python, closed on exec unless passed on (`pass_fds`)."""
         read_fd, write_fd = os.pipe()
         enlarge_pipe(read_fd, _PIPE_BYTES)
         return cls(read_fd, create_memory_file("windlass-log"), write_fd)
 
     @classmethod
-    def parse(cls, text: str) -> Channel:
+    def parse(cls, text: str) -> LogPipe:
         """Read back what `str` wrote, in the process that inherited the descriptors."""
         read_fd, staging_fd, write_fd = (int(part) for part in text.split(","))
         return cls(read_fd, staging_fd, write_fd)
@@ -82,7 +82,7 @@ class Channel:
         """What to pass to a child that is to pump, for `pass_fds`."""
         return tuple(part for part in (self.read_fd, self.staging_fd, self.write_fd) if part >= 0)
 
-    def close_writer(self) -> Channel:
+    def close_writer(self) -> LogPipe:
         """Close this process's write end, once the user's processes have theirs."""
         if self.write_fd >= 0:
             os.close(self.write_fd)

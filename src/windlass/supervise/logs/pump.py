@@ -1,6 +1,6 @@
 """Move what the user's processes print into the log file: no byte lost or doubled, whatever kills the pump.
 
-The protocol. Let S be the staged bytes in memory, held by the guard (see `Channel`), and c the cursor there.
+The protocol. Let S be the staged bytes in memory, held by the guard (see `LogPipe`), and c the cursor there.
 
   1. splice pipe -> end of S. The kernel moves bytes; they are in the pipe or in S at every instant.
   2. read S from c.consumed on, and redact. The redactor may leave the end, a possible beginning of a secret.
@@ -42,7 +42,7 @@ from windlass.core.dataclass import dataclass
 from windlass.record.redact import Redactor
 from windlass.supervise.linux import splice_to_file
 from windlass.supervise.logs.index import INTERVAL_NS, RECORD_BYTES, IndexRecord, index_path
-from windlass.supervise.logs.pipe import HEADER_BYTES, Channel, Cursor
+from windlass.supervise.logs.pipe import HEADER_BYTES, Cursor, LogPipe
 
 __all__ = ["LogPump", "PumpResult"]
 
@@ -83,15 +83,15 @@ class LogPump:
         clock: wall time for the index, monotonic time for `drain`.
     """
 
-    def __init__(self, channel: Channel, log_path: Path, redactor: Redactor, clock: Clock) -> None:
-        self._channel = channel
+    def __init__(self, pipe: LogPipe, log_path: Path, redactor: Redactor, clock: Clock) -> None:
+        self._pipe = pipe
         self._redactor = redactor
         self._clock = clock
         self._capacity = max(_MIN_CAPACITY, 4 * redactor.max_held_bytes)
         self._has_splice = True
         self._is_eof = False
         self._last_index_ns = 0
-        os.set_blocking(channel.read_fd, False)
+        os.set_blocking(pipe.read_fd, False)
         log_path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._log_fd = os.open(str(log_path), flags, 0o644)
@@ -163,7 +163,7 @@ class LogPump:
 
     def _receive(self) -> int:
         """Move bytes from the pipe to the staging file; notes the end of the output."""
-        staged = self._channel.staged_length()
+        staged = self._pipe.staged_length()
         room = self._capacity - staged
         if self._is_eof or room <= 0:
             return 0
@@ -177,11 +177,11 @@ class LogPump:
     def _move(self, count: int, offset: int) -> int:
         if self._has_splice:
             try:
-                return splice_to_file(self._channel.read_fd, self._channel.staging_fd, count, offset)
+                return splice_to_file(self._pipe.read_fd, self._pipe.staging_fd, count, offset)
             except NotImplementedError:
                 self._has_splice = False
-        content = os.read(self._channel.read_fd, count)
-        _write_at(self._channel.staging_fd, content, offset)
+        content = os.read(self._pipe.read_fd, count)
+        _write_at(self._pipe.staging_fd, content, offset)
         return len(content)
 
     # --- steps 2 to 5
@@ -189,7 +189,7 @@ class LogPump:
     def _advance(self, is_final: bool) -> bytes:
         """Bring staged bytes into the log as far as the redactor lets them; returns what was appended."""
         cursor = self._cursor
-        staged = self._channel.read_staged(cursor.consumed, self._channel.staged_length() - cursor.consumed)
+        staged = self._pipe.read_staged(cursor.consumed, self._pipe.staged_length() - cursor.consumed)
         if not staged:
             return b""
         data, taken = self._redactor.feed(staged, is_final)
@@ -220,23 +220,23 @@ class LogPump:
         )
 
     def _make_room(self, held: bytes) -> None:
-        self._channel.write_staged(held)
+        self._pipe.write_staged(held)
         self._save(replace(self._cursor, consumed=0, cut=len(held)))
-        self._channel.cut_staged(len(held))
+        self._pipe.cut_staged(len(held))
         self._save(replace(self._cursor, cut=-1))
 
     def _save(self, cursor: Cursor) -> None:
-        self._channel.save_cursor(cursor)
+        self._pipe.save_cursor(cursor)
         self._cursor = cursor
 
     # --- recovery
 
     def _recover(self, log: bytes) -> Cursor:
         """Bring files and staging file to the state of the last commit, from whatever a SIGKILL left."""
-        found = self._channel.load_cursor()
+        found = self._pipe.load_cursor()
         cursor = found or Cursor(log)
         if cursor.cut >= 0:
-            self._channel.cut_staged(cursor.cut)
+            self._pipe.cut_staged(cursor.cut)
             cursor = replace(cursor, cut=-1)
         log_length, index_length = (os.fstat(descriptor).st_size for descriptor in (self._log_fd, self._index_fd))
         if found is None or found.log != log:
@@ -249,8 +249,8 @@ class LogPump:
             )
         self._cut_files(cursor)
         if found is None:
-            self._channel.cut_staged(0)
-        self._channel.save_cursor(cursor)
+            self._pipe.cut_staged(0)
+        self._pipe.save_cursor(cursor)
         return cursor
 
     def _adopt(self, cursor: Cursor, log_length: int, index_length: int) -> Cursor:
@@ -277,13 +277,13 @@ class LogPump:
             self._clock.sleep(timeout_s)
         elif not result.num_bytes:
             poll = select.poll()
-            poll.register(self._channel.read_fd, select.POLLIN)
+            poll.register(self._pipe.read_fd, select.POLLIN)
             poll.poll(timeout_s * 1000)
 
     def _num_waiting(self) -> int:
         """Bytes in the pipe."""
         with contextlib.suppress(OSError):
-            return int(struct.unpack("i", fcntl.ioctl(self._channel.read_fd, termios.FIONREAD, b"\0" * 4))[0])
+            return int(struct.unpack("i", fcntl.ioctl(self._pipe.read_fd, termios.FIONREAD, b"\0" * 4))[0])
         return 0
 
 

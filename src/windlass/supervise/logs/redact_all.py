@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from windlass.record.redact import Redactor
 
-__all__ = ["Withholder"]
+__all__ = ["DiscardingRedactor"]
 
 
-class Withholder(Redactor):
+class DiscardingRedactor(Redactor):
     """Lets no output through, since nobody could tell what in it is secret."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import Callable, Protocol
 
 from windlass.core.process import send_signal
 
-__all__ = ["Echo", "Follower", "run_below"]
+__all__ = ["LogTee", "Watcher", "run_watched"]
 
 _LOOK_EVERY_S = 0.25
 _LAST_WORDS_S = 5.0
@@ -24,7 +24,7 @@ _PIECE = 1 << 16
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
-class Echo:
+class LogTee:
     """Copies what one replica's logs gain, attempt by attempt, in order.
 
     Args:
@@ -65,14 +65,14 @@ class Echo:
         return 0
 
 
-class Follower(Protocol):
+class Watcher(Protocol):
     """Follows something that grows."""
 
     def look(self) -> None:
         """Take what is new; an OSError ends the following."""
 
 
-def run_below(echo: Follower, run: Callable[[], int]) -> int:
+def run_watched(watcher: Watcher, run: Callable[[], int]) -> int:
     """Run something in a child, pass signals on to it, follow what it writes meanwhile; returns its exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     child = os.fork()
@@ -90,7 +90,7 @@ def run_below(echo: Follower, run: Callable[[], int]) -> int:
         signal.signal(number, lambda received, _frame: send_signal(child, received))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
     is_over = threading.Event()
-    thread = threading.Thread(target=_follow, args=(echo, is_over), daemon=True)
+    thread = threading.Thread(target=_follow, args=(watcher, is_over), daemon=True)
     thread.start()
     status = _wait(child)
     is_over.set()
@@ -98,11 +98,11 @@ def run_below(echo: Follower, run: Callable[[], int]) -> int:
     return status
 
 
-def _follow(echo: Follower, is_over: threading.Event) -> None:
+def _follow(watcher: Watcher, is_over: threading.Event) -> None:
     with contextlib.suppress(OSError):  # nobody takes the output: the log files have it all the same
         while not is_over.wait(_LOOK_EVERY_S):
-            echo.look()
-        echo.look()
+            watcher.look()
+        watcher.look()
 
 
 def _wait(child: int) -> int:

@@ -12,7 +12,7 @@ from windlass.core.errors import WindlassError
 from windlass.core.tree import remove_tree
 from windlass.record.manifest import FILE_SUFFIX, FOLDER_MANIFEST, differences, read_manifest
 
-__all__ = ["Held", "asides", "delete", "held_in", "newest_whole", "put_aside"]
+__all__ = ["CheckpointFiles", "delete", "find_checkpoints", "move_to_trash", "newest_intact", "trashed"]
 
 _ASIDE = ".windlass-gc-"
 _HIDDEN = "."
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"(\d+)\D*\Z")
 
 
 @dataclass(frozen=True)
-class Held:
+class CheckpointFiles:
     """A checkpoint on a disk.
 
     Attributes:
@@ -35,7 +35,7 @@ class Held:
     is_committed: bool
 
 
-def held_in(folder: Path, pattern: str) -> list[Held]:
+def find_checkpoints(folder: Path, pattern: str) -> list[CheckpointFiles]:
     """The checkpoints in a task's folder, oldest first: those with a manifest, and those that fit its pattern (may be empty)."""
     if not folder.is_dir():
         return []
@@ -44,11 +44,11 @@ def held_in(folder: Path, pattern: str) -> list[Held]:
         number = _NUMBER.search(path.name)
         is_part = any(parent in found for parent in (path, *path.parents)) or path.name.endswith(FILE_SUFFIX)
         if number and not is_part and not path.name.startswith(_HIDDEN):
-            found[path] = Held(path=path, step=int(number[1]), at=path.lstat().st_mtime, is_committed=False)
+            found[path] = CheckpointFiles(path=path, step=int(number[1]), at=path.lstat().st_mtime, is_committed=False)
     return sorted(found.values(), key=lambda held: (held.step, held.at, held.path))
 
 
-def _committed(folder: Path) -> Iterator[Held]:
+def _committed(folder: Path) -> Iterator[CheckpointFiles]:
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith(_HIDDEN):
             continue
@@ -63,10 +63,10 @@ def _committed(folder: Path) -> Iterator[Held]:
         except WindlassError:
             continue  # a damaged one is no checkpoint, and not ours to remove
         if manifest is not None:
-            yield Held(path=path, step=manifest.step, at=manifest.at, is_committed=True)
+            yield CheckpointFiles(path=path, step=manifest.step, at=manifest.at, is_committed=True)
 
 
-def newest_whole(held: Sequence[Held], *, reads: bool = True) -> Held | None:
+def newest_intact(held: Sequence[CheckpointFiles], *, reads: bool = True) -> CheckpointFiles | None:
     """The newest checkpoint whose every byte is as it was committed. Without a manifest, the newest counts.
 
     Args:
@@ -84,7 +84,7 @@ def newest_whole(held: Sequence[Held], *, reads: bool = True) -> Held | None:
     return None
 
 
-def put_aside(path: Path, folder: Path) -> None:
+def move_to_trash(path: Path, folder: Path) -> None:
     """Take a checkpoint out of everybody's sight in one step; of a file, its manifest follows."""
     aside = folder / f"{_ASIDE}{os.getpid()}-{path.name}"
     os.rename(path, aside)
@@ -93,8 +93,8 @@ def put_aside(path: Path, folder: Path) -> None:
         os.rename(manifest, aside.with_name(aside.name + FILE_SUFFIX))
 
 
-def asides(folder: Path) -> list[Path]:
-    """What `put_aside` left in a task's folder and nobody has deleted yet."""
+def trashed(folder: Path) -> list[Path]:
+    """What `move_to_trash` left in a task's folder and nobody has deleted yet."""
     return sorted(folder.glob(f"{_ASIDE}*"))
 
 

@@ -1,6 +1,6 @@
 """One message between a client and a site: a header and pieces of bytes, taken whole or not at all.
 
-`windlass-parcel SHA256 LENGTH` and a newline, then LENGTH bytes: the header as one line of JSON, and the body. A message
+`windlass-frame SHA256 LENGTH` and a newline, then LENGTH bytes: the header as one line of JSON, and the body. A message
 that was cut or changed on the way, anywhere, does not fit its own digest.
 """
 
@@ -13,17 +13,17 @@ from typing import Any, BinaryIO
 
 from windlass.core.json_text import decode_object
 
-__all__ = ["PARCEL_LINE_BYTES", "Inflow", "pack", "parcel_line", "unpack"]
+__all__ = ["FRAME_LINE_BYTES", "FrameReader", "frame_line", "pack", "unpack"]
 
-_WORD = b"windlass-parcel"
+_WORD = b"windlass-frame"
 _LENGTH_DIGITS = 16
-PARCEL_LINE_BYTES = len(_WORD) + 1 + 64 + 1 + _LENGTH_DIGITS + 1
+FRAME_LINE_BYTES = len(_WORD) + 1 + 64 + 1 + _LENGTH_DIGITS + 1
 _PIECE_BYTES = 1 << 20
 _MAX_HEADER_BYTES = 1 << 20
 
 
-def parcel_line(sha256: str, length: int) -> bytes:
-    """The first line, of `PARCEL_LINE_BYTES` bytes whatever it says, for the `length` bytes that follow it."""
+def frame_line(sha256: str, length: int) -> bytes:
+    """The first line, of `FRAME_LINE_BYTES` bytes whatever it says, for the `length` bytes that follow it."""
     return b"%s %s %0*d\n" % (_WORD, sha256.encode(), _LENGTH_DIGITS, length)
 
 
@@ -33,13 +33,13 @@ def pack(header: Mapping[str, Any], pieces: Iterable[bytes] = ()) -> bytes:
     sizes = [len(piece) for piece in held]
     head = json.dumps({"header": dict(header), "sizes": sizes}, separators=(",", ":")).encode() + b"\n"
     content = b"".join([head, *held])
-    return parcel_line(hashlib.sha256(content).hexdigest(), len(content)) + content
+    return frame_line(hashlib.sha256(content).hexdigest(), len(content)) + content
 
 
 def unpack(message: bytes) -> tuple[dict[str, Any], list[bytes]]:
     """(header, pieces) of a message; raises ValueError unless it is whole."""
-    line, content = message[:PARCEL_LINE_BYTES], message[PARCEL_LINE_BYTES:]
-    if line != parcel_line(hashlib.sha256(content).hexdigest(), len(content)):
+    line, content = message[:FRAME_LINE_BYTES], message[FRAME_LINE_BYTES:]
+    if line != frame_line(hashlib.sha256(content).hexdigest(), len(content)):
         raise ValueError("the message was cut or changed on its way")
     end = content.index(b"\n") + 1
     head = decode_object(content[:end])
@@ -54,7 +54,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], list[bytes]]:
     return header, pieces
 
 
-class Inflow:
+class FrameReader:
     """A long message as it comes in: read like a file, and checked at its end.
 
     Raises:
@@ -63,7 +63,7 @@ class Inflow:
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
-        self._line = source.read(PARCEL_LINE_BYTES)
+        self._line = source.read(FRAME_LINE_BYTES)
         words = self._line.split()
         if len(words) != 3 or words[0] != _WORD:
             raise ValueError("the message was cut before it began")
@@ -93,5 +93,5 @@ class Inflow:
         """Read what is left; raises ValueError unless the whole message came as it was sent."""
         while self.read(_PIECE_BYTES):
             pass
-        if parcel_line(self._digest.hexdigest(), self._length) != self._line or self._left:
+        if frame_line(self._digest.hexdigest(), self._length) != self._line or self._left:
             raise ValueError("the message was cut or changed on its way")

@@ -19,7 +19,7 @@ from windlass.record import events
 from windlass.record.journal import JournalReader
 from windlass.record.state import State, fold
 from windlass.supervise.builds.once import READY, is_being_built, remove_built
-from windlass.supervise.remote.checkpoint_files import asides, delete, held_in, newest_whole, put_aside
+from windlass.supervise.remote.checkpoint_files import delete, find_checkpoints, move_to_trash, newest_intact, trashed
 from windlass.supervise.remote.framing import unpack
 from windlass.supervise.remote.sync import below
 
@@ -49,8 +49,8 @@ def clear(source: BinaryIO) -> dict[str, Any]:
 
 def _held(header: dict[str, Any]) -> dict[str, Any]:
     folder = below(Path(header["root"]), f"checkpoints/{header['task']}")
-    held = held_in(folder, header["pattern"])
-    whole = newest_whole(held, reads=False)
+    held = find_checkpoints(folder, header["pattern"])
+    whole = newest_intact(held, reads=False)
     names = [
         [each.path.relative_to(folder).as_posix(), each.step, each.at, each.is_committed, disk_bytes(each.path)]
         for each in held
@@ -64,8 +64,8 @@ def _remove_checkpoints(header: dict[str, Any]) -> dict[str, Any]:
     folder = below(root, f"checkpoints/{header['task']}")
     for path in [below(folder, name) for name in header["names"]]:
         if os.path.lexists(str(path)):
-            put_aside(path, folder)
-    for left in asides(folder):
+            move_to_trash(path, folder)
+    for left in trashed(folder):
         delete(left)
     return {}
 

@@ -17,7 +17,7 @@ from windlass.core.errors import PreconditionError
 from windlass.core.files import check_locks, fsync_directory, write_atomic
 from windlass.core.tar import open_stream
 from windlass.supervise.remote.delivery import check_private, remove_delivery
-from windlass.supervise.remote.framing import Inflow, unpack
+from windlass.supervise.remote.framing import FrameReader, unpack
 
 __all__ = ["receive_folders", "receive_secrets"]
 
@@ -36,7 +36,7 @@ def receive_folders(source: BinaryIO) -> dict[str, Any]:
         OSError: there is no room or no permission; no folder is there in part.
         PreconditionError: the file system has no locks (`no-file-locks`).
     """
-    inflow = Inflow(source)
+    inflow = FrameReader(source)
     targets = {str(key): Path(path) for key, path in inflow.header()["targets"]}
     missing = {key: target for key, target in targets.items() if not target.exists()}
     fresh: dict[str, Path] = {}

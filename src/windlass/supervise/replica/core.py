@@ -4,7 +4,7 @@
 
 The record `process-starting` is on disk before the user's process is forked, and the process waits behind a gate
 until `process-started` is on disk. So a supervisor that comes back reads from its own journal whether an attempt was
-ever begun, and never begins it again. No I/O here but the ledger; time comes in with the events.
+ever begun, and never begins it again. No I/O here but the journal; time comes in with the events.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from windlass.record.causes import EXIT_RESUMABLE, Cause
 from windlass.record.state import End, State
 from windlass.supervise.gang.messages import (
     Command,
+    JournalView,
     KillTree,
     Leave,
-    Ledger,
     OpenGate,
     Order,
     Phase,
+    ReplicaStatus,
     SendStatus,
     SignalProcess,
     Spawn,
-    Status,
     Step,
     StopLevel,
     WriteControl,
 )
-from windlass.supervise.gang.stragglers import Pace
+from windlass.supervise.gang.stragglers import StepTimer
 
 __all__ = ["ReplicaCore"]
 
@@ -48,7 +48,15 @@ class ReplicaCore:
     """
 
     def __init__(
-        self, rank: int, *, job: int, host: str, address: str, grace_s: float, ledger: Ledger, incarnation: str = ""
+        self,
+        rank: int,
+        *,
+        job: int,
+        host: str,
+        address: str,
+        grace_s: float,
+        journal: JournalView,
+        incarnation: str = "",
     ) -> None:
         self.rank = rank
         self.job = job
@@ -57,10 +65,10 @@ class ReplicaCore:
         self.order = Order(epoch=0)
         self.end: End | None = None
         self.notice = self.unfit = ""
-        self.pace = Pace()
+        self.step_timer = StepTimer()
         self._host, self._address, self._port = host, address, 0
         self._grace_s = grace_s
-        self._ledger = ledger
+        self._journal = journal
         self._incarnation = incarnation
         self._level = StopLevel.NONE
         self._kill_at = 0.0
@@ -73,8 +81,8 @@ class ReplicaCore:
         Returns:
             The attempt whose process the shell must look for (alive or not), or 0.
         """
-        for number in sorted(self._ledger.task().attempts, reverse=True):
-            replica = self._ledger.task().attempts[number].replicas.get(self.rank)
+        for number in sorted(self._journal.task().attempts, reverse=True):
+            replica = self._journal.task().attempts[number].replicas.get(self.rank)
             if replica is None or replica.incarnation != self._incarnation:
                 continue
             if not (replica.is_starting or replica.end):
@@ -85,9 +93,9 @@ class ReplicaCore:
             return 0 if replica.end else number
         return 0
 
-    def status(self) -> Status:
+    def status(self) -> ReplicaStatus:
         """This replica's state, for the leader."""
-        return Status(
+        return ReplicaStatus(
             rank=self.rank,
             attempt=self.attempt,
             phase=self.phase,
@@ -96,7 +104,7 @@ class ReplicaCore:
             port=self._port,
             end=self.end,
             notice=self.notice,
-            step_s=self.pace.step_s,
+            step_s=self.step_timer.step_s,
         )
 
     def needs_port(self, order: Order) -> bool:
@@ -124,7 +132,7 @@ class ReplicaCore:
 
     def on_spawned(self, process: str, argv: list[str]) -> list[Command]:
         """The user's process waits behind its gate; say so on disk, then let it go."""
-        self._ledger.append(
+        self._journal.append(
             events.PROCESS_STARTED, attempt=self.attempt, rank=self.rank, host=self._host, process=process, argv=argv
         )
         self.phase = Phase.STARTED
@@ -140,7 +148,7 @@ class ReplicaCore:
             return [SendStatus(self.status())]
         if self._stall is not None:
             end = replace(self._stall, tail=end.tail, traceback=end.traceback)
-        self._ledger.append(events.PROCESS_ENDED, attempt=self.attempt, rank=self.rank, end=end.to_data())
+        self._journal.append(events.PROCESS_ENDED, attempt=self.attempt, rank=self.rank, end=end.to_data())
         self.phase, self.end, self._has_process, self._stall = Phase.ENDED, end, False, None
         return [SendStatus(self.status())]
 
@@ -154,7 +162,7 @@ class ReplicaCore:
 
     def on_alone(self) -> list[Command]:
         """The leader is gone: perhaps because there is nothing left to do. The ledger must see the whole run."""
-        task = self._ledger.task()
+        task = self._journal.task()
         if task.end is None and task.newest_job <= self.job:
             return []
         return [*self._clear(), Leave(0 if task.end is not None and task.end[0] is State.SUCCEEDED else 1)]
@@ -181,10 +189,10 @@ class ReplicaCore:
         if self.unfit:
             self.phase = Phase.ENDED
             self.end = End(str(Cause.NODE_UNHEALTHY), rank=self.rank, host=self._host, message=self.unfit)
-        self.pace = Pace()
+        self.step_timer = StepTimer()
 
     def _start(self, order: Order) -> list[Command]:
-        self._ledger.append(
+        self._journal.append(
             events.PROCESS_STARTING, attempt=self.attempt, rank=self.rank, incarnation=self._incarnation
         )
         self.phase, self._has_process = Phase.STARTED, True

@@ -14,21 +14,21 @@ from windlass.record import events
 from windlass.record.causes import Cause
 from windlass.record.journal import JournalWriter
 
-__all__ = ["say", "say_end"]
+__all__ = ["log_line", "report_end"]
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """One line for people, in the replica's log."""
     sys.stderr.write(f"windlass: {text}\n")
     sys.stderr.flush()
 
 
-def say_end(environ: Mapping[str, str], cause: Cause, message: str, *, code: int = 1) -> int:
+def report_end(environ: Mapping[str, str], cause: Cause, message: str, *, code: int = 1) -> int:
     """Say why this replica ends, durably; returns the code to leave with.
 
     Outside a job, or where the journal cannot be written, the line in the log has to do.
     """
-    say(message)
+    log_line(message)
     with contextlib.suppress(KeyError, ValueError, OSError, WindlassError):
         task, rank = environ["WINDLASS_TASK"], int(environ["WINDLASS_RANK"])
         attempt = int(environ["WINDLASS_ATTEMPT"])

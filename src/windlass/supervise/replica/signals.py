@@ -7,10 +7,10 @@ import socket
 
 from windlass.supervise.fencing.guard import FORWARDED
 
-__all__ = ["Signals"]
+__all__ = ["SignalQueue"]
 
 
-class Signals:
+class SignalQueue:
     """The signals that reach this process, to be read from `socket` when it is readable."""
 
     def __init__(self) -> None:

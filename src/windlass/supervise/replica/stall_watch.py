@@ -7,8 +7,8 @@ from typing import Callable
 
 from windlass.record import events
 from windlass.record.frames import Record
-from windlass.supervise.fencing.fence import Ruling, Standing
-from windlass.supervise.replica.watchdog import Watchdog
+from windlass.supervise.fencing.fence import FenceDecision, FenceState
+from windlass.supervise.replica.watchdog import StallDetector
 
 __all__ = ["StallWatch"]
 
@@ -21,8 +21,8 @@ class StallWatch:
     """Hears the reports of one replica's code, and says when it has stalled.
 
     Args:
-        floor_s: see `Watchdog`.
-        lost_s: how long the warden had stopped the code up to now.
+        floor_s: see `StallDetector`.
+        lost_s: how long the fencing agent had stopped the code up to now.
         on_step: is told each step that is heard, and when it was reported.
     """
 
@@ -31,12 +31,12 @@ class StallWatch:
     ) -> None:
         self._task, self._rank, self._floor_s = task, rank, floor_s
         self._lost_s, self._on_step = lost_s, on_step
-        self._watchdog = Watchdog(floor_s)
+        self._watchdog = StallDetector(floor_s)
         self._stopped_since = 0.0
 
     def begin(self) -> None:
         """A process starts, of which nothing is known yet."""
-        self._watchdog = Watchdog(self._floor_s)
+        self._watchdog = StallDetector(self._floor_s)
         self._stopped_since = 0.0
 
     def on_record(self, record: Record, at: float, attempt: int) -> None:
@@ -57,16 +57,18 @@ class StallWatch:
         for record in records:
             self.on_record(record, record.at + now - records[-1].at, attempt)
 
-    def verdict(self, now: float, ruling: Ruling, hear: Callable[[], None], is_stopped: Callable[[], bool]) -> str:
+    def verdict(
+        self, now: float, decision: FenceDecision, hear: Callable[[], None], is_stopped: Callable[[], bool]
+    ) -> str:
         """Why the code counts as stalled, in words; empty while it does not.
 
         Args:
             hear: brings what was written meanwhile to `on_record`.
             is_stopped: whether the process is in state T, which is seen without any report.
         """
-        self._watchdog.forgive(ruling.lost_s - self._lost_s, now)
-        self._lost_s = ruling.lost_s
-        if ruling.standing is not Standing.FREE:  # the code is stopped by its warden, or may hang as we did
+        self._watchdog.forgive(decision.lost_s - self._lost_s, now)
+        self._lost_s = decision.lost_s
+        if decision.state is not FenceState.FREE:  # the code is stopped by its fencing agent, or may hang as we did
             self._stopped_since = 0.0
             return ""
         self._stopped_since = (self._stopped_since or now) if is_stopped() else 0.0

@@ -19,25 +19,25 @@ from windlass.record.frames import Record
 from windlass.record.redact import Redactor
 from windlass.record.state import End
 from windlass.supervise.crash import keep_crash
-from windlass.supervise.fencing.guard import Held, is_gone, other_replicas
+from windlass.supervise.fencing.guard import GuardContext, is_gone, other_replicas
 from windlass.supervise.gang import messages
 from windlass.supervise.gang.address import free_port, own_address, own_host
-from windlass.supervise.gang.connection import Follower
+from windlass.supervise.gang.connection import LeaderClient
 from windlass.supervise.gang.election import Candidate, Claims, read_claims
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
-from windlass.supervise.gang.journal_view import JournalLedger
-from windlass.supervise.gang.messages import Command, Order, Phase, Status, Step
+from windlass.supervise.gang.journal_view import RunJournalView
+from windlass.supervise.gang.messages import Command, Order, Phase, ReplicaStatus, Step
 from windlass.supervise.job import JobDocument
 from windlass.supervise.leases import holder_of_this_process
 from windlass.supervise.linux import become_subreaper
-from windlass.supervise.logs.redact_all import Withholder
+from windlass.supervise.logs.redact_all import DiscardingRedactor
 from windlass.supervise.remote.delivery import secret_values, secret_variables
 from windlass.supervise.replica.command_queue import CommandQueue
 from windlass.supervise.replica.control import ControlFile
 from windlass.supervise.replica.core import ReplicaCore
 from windlass.supervise.replica.preflight import preflight
 from windlass.supervise.replica.scratch import clear_scratch
-from windlass.supervise.replica.signals import Signals
+from windlass.supervise.replica.signals import SignalQueue
 from windlass.supervise.replica.stall_watch import StallWatch
 from windlass.supervise.replica.user_command import user_command
 from windlass.supervise.replica.user_process import UserProcess, sweep_left_overs
@@ -68,14 +68,14 @@ class Supervisor:
         self,
         job_folder: Path,
         rank: int,
-        held: Held,
+        context: GuardContext,
         incarnation: Incarnation = LOCAL,
         clock: Clock | None = None,
         daemons: StepDaemons | None = None,
     ) -> None:
         self._daemons = daemons
         self._clock = clock or SystemClock()
-        self._folder, self._rank, self._held = job_folder, rank, held
+        self._folder, self._rank, self._context = job_folder, rank, context
         self._incarnation, self._place = incarnation, incarnation.folder(job_folder)
         self._job = JobDocument.read(job_folder / "job.json")
         self._host = own_host()
@@ -84,31 +84,33 @@ class Supervisor:
         self._run_commands = CommandQueue(self._execute).run
         self._exit_code: int | None = None
         self._process: UserProcess | None = None
-        self._watch = StallWatch(self._job.task, rank, self._job.stall_floor_s, held.ruling().lost_s, self._on_step)
+        self._watch = StallWatch(
+            self._job.task, rank, self._job.stall_floor_s, context.decision().lost_s, self._on_step
+        )
         self._is_listening = False
         self._noted: set[str] = set()
         self._redactor, self._secret_problem = self._make_redactor()
         self._control = ControlFile(self._job, rank, incarnation)
         journal = Path(self._job.run_dir) / "journal"
-        self._ledger = JournalLedger(
+        self._journal = RunJournalView(
             journal, self._job.task, rank, self._clock, incarnation=incarnation.name, on_record=self._on_record
         )
-        self._ledger.widen()
+        self._journal.widen()
         self._core = ReplicaCore(
             rank,
             job=self._job.job,
             host=self._host,
             address=self._address,
             grace_s=self._job.grace_s,
-            ledger=self._ledger,
+            journal=self._journal,
             incarnation=incarnation.name,
         )
         self._core.unfit = preflight(self._job, incarnation, self._address)
         self._candidate = Candidate(rank, self._clock.monotonic())
-        self._follower = Follower(rank, self._job.token, self._selector, self._on_order)
+        self._leader_client = LeaderClient(rank, self._job.token, self._selector, self._on_order)
         self._leader: Leader | None = None
         self._has_been_led = False
-        self._signals = Signals()
+        self._signals = SignalQueue()
 
     # --- the loop ------------------------------------------------------------------------------------------------
 
@@ -131,7 +133,7 @@ class Supervisor:
         return self._exit_code
 
     def _timeout_s(self) -> float:
-        if self._leader is None and not self._follower.is_connected:
+        if self._leader is None and not self._leader_client.is_connected:
             num_nodes = 1 if self._job.is_on_one_machine else self._job.num_replicas
             return max(_JOIN_TICK_S, min(_LONGEST_JOIN_TICK_S, _JOIN_TICK_PER_NODE_S * num_nodes))
         if self._leader is not None and self._leader.wants_quick_tick:
@@ -172,9 +174,9 @@ class Supervisor:
     def _listen_to_output(self, is_wanted: bool) -> None:
         """Wake up for output, or not: output that nobody takes would wake us again and again."""
         if is_wanted and not self._is_listening:
-            self._selector.register(self._held.channel.read_fd, selectors.EVENT_READ, self._on_output)
+            self._selector.register(self._context.log_pipe.read_fd, selectors.EVENT_READ, self._on_output)
         elif self._is_listening and not is_wanted:
-            self._selector.unregister(self._held.channel.read_fd)
+            self._selector.unregister(self._context.log_pipe.read_fd)
         self._is_listening = is_wanted
 
     def _on_output(self) -> None:
@@ -184,8 +186,8 @@ class Supervisor:
     def _close(self) -> None:
         if self._leader is not None:
             self._leader.close()
-        self._follower.close()
-        self._ledger.close()
+        self._leader_client.close()
+        self._journal.close()
         self._control.remove()
 
     # --- leading and following -----------------------------------------------------------------------------------
@@ -194,13 +196,13 @@ class Supervisor:
         if self._leader is not None:
             self._yield_if_outvoted(now)
             return
-        if self._follower.is_connected:
+        if self._leader_client.is_connected:
             self._candidate.on_connected(now)
             self._has_been_led = True
-            self._ledger.narrow()
+            self._journal.narrow()
             return
         if self._has_been_led:
-            self._ledger.widen()
+            self._journal.widen()
             self._run_commands(self._core.on_alone())
             if self._exit_code is not None:
                 return
@@ -215,8 +217,10 @@ class Supervisor:
         if epoch:
             self._lead(epoch)
         elif own is not None and own.rank != self._rank:
-            self._follower.send(self._core.status())  # the connection sends it when both ends have proved themselves
-            if self._follower.connect(own.address, own.port):
+            self._leader_client.send(
+                self._core.status()
+            )  # the connection sends it when both ends have proved themselves
+            if self._leader_client.connect(own.address, own.port):
                 self._candidate.on_connected(now)
 
     def _can_see(self, host: str) -> bool:
@@ -249,7 +253,7 @@ class Supervisor:
     def _lead(self, epoch: int) -> None:
         from windlass.supervise.gang.leader import Leader  # lazy: one replica of a gang leads
 
-        holder = holder_of_this_process(self._held.guard_pid)
+        holder = holder_of_this_process(self._context.guard_pid)
         leader = Leader(
             self._job,
             self._folder,
@@ -257,7 +261,7 @@ class Supervisor:
             address=self._address,
             epoch=epoch,
             holder=holder,
-            ledger=self._ledger,
+            journal=self._journal,
             clock=self._clock,
             selector=self._selector,
             run=self._run_commands,
@@ -266,7 +270,7 @@ class Supervisor:
             leader.close()
             return
         self._leader = leader
-        self._ledger.widen()
+        self._journal.widen()
         leader.start()
         leader.on_status(self._core.status())
 
@@ -280,36 +284,36 @@ class Supervisor:
         """Continue what an earlier incarnation began, and end what an earlier guard left behind."""
         attempt = self._core.restore()
         if attempt:
-            self._watch.learn(self._ledger.history, self._clock.monotonic(), self._core.attempt)
+            self._watch.learn(self._journal.history, self._clock.monotonic(), self._core.attempt)
             self._process = self._new_process(attempt)
-            recorded = self._ledger.task().attempts[attempt].replicas[self._rank].process
+            recorded = self._journal.task().attempts[attempt].replicas[self._rank].process
             self._process.adopt(recorded)
-            if not (recorded and is_alive(ProcessId.parse(recorded)) and self._held.guard_pid == os.getppid()):
+            if not (recorded and is_alive(ProcessId.parse(recorded)) and self._context.guard_pid == os.getppid()):
                 self._sweep()
             self._listen_to_output(True)
             if self._secret_problem:
                 self._run_commands(self._core.on_stalled(self._end_of_secrets(self._secret_problem)))
-        elif self._ledger.task().attempts:
+        elif self._journal.task().attempts:
             self._sweep()
-        self._ledger.history.clear()
-        self._has_been_led = bool(self._ledger.task().attempts)
+        self._journal.history.clear()
+        self._has_been_led = bool(self._journal.task().attempts)
 
     def _sweep(self) -> None:
-        attempts = self._ledger.task().attempts.values()
+        attempts = self._journal.task().attempts.values()
         known = [attempt.replicas[self._rank].process for attempt in attempts if self._rank in attempt.replicas]
-        sweep_left_overs(self._job, self._rank, self._held, known)
-        for attempt in self._ledger.task().attempts:
+        sweep_left_overs(self._job, self._rank, self._context, known)
+        for attempt in self._journal.task().attempts:
             self._clear_scratch(attempt)
 
     def _new_process(self, attempt: int) -> UserProcess:
-        return UserProcess(self._job, self._rank, attempt, self._held, self._redactor, self._clock, self._host)
+        return UserProcess(self._job, self._rank, attempt, self._context, self._redactor, self._clock, self._host)
 
     def _make_redactor(self) -> tuple[Redactor, str]:
         """What hides the secrets, and why they are not to be had; a task that ended already does without them."""
         try:
             return Redactor(secret_values(self._job)), ""
         except AccessError as error:
-            return Withholder(), str(error)
+            return DiscardingRedactor(), str(error)
 
     def _end_of_secrets(self, message: str) -> End:
         return End(str(Cause.SECRET_MISSING), 0, self._rank, self._host, message, at=self._clock.now())
@@ -332,7 +336,9 @@ class Supervisor:
         assert self._process is not None
         if not self._job.is_stall_watched:
             return None
-        message = self._watch.verdict(now, self._held.ruling(), self._ledger.poll, self._process.stopped_by_signal)
+        message = self._watch.verdict(
+            now, self._context.decision(), self._journal.poll, self._process.stopped_by_signal
+        )
         if not message:
             return None
         return End(str(Cause.STALLED), rank=self._rank, host=self._host, message=message, at=self._clock.now())
@@ -343,7 +349,7 @@ class Supervisor:
         self._watch.on_record(record, self._clock.monotonic() - age_s, self._core.attempt)
 
     def _on_step(self, step: int, at: float) -> None:
-        self._core.pace.on_step(step, at)
+        self._core.step_timer.on_step(step, at)
 
     # --- commands ------------------------------------------------------------------------------------------------
 
@@ -372,11 +378,11 @@ class Supervisor:
         elif isinstance(command, messages.Leave):
             self._exit_code = command.code
 
-    def _send_status(self, status: Status) -> None:
+    def _send_status(self, status: ReplicaStatus) -> None:
         if self._leader is not None:
             self._leader.on_status(status)
         else:
-            self._follower.send(status)
+            self._leader_client.send(status)
 
     def _spawn(self, command: messages.Spawn) -> None:
         self._watch.begin()
@@ -444,13 +450,13 @@ class Supervisor:
 
     def _finish(self) -> tuple[int, str, str] | None:
         """What this replica's code said by `report.finish`; the worst of its local ranks."""
-        self._ledger.poll()
-        said = self._ledger.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
+        self._journal.poll()
+        said = self._journal.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
         return said and (said[0], self._redactor.redact_text(said[1]), self._redactor.redact_text(said[2]))
 
     def _other_replicas(self) -> set[int]:
         ours = self._leader.helpers if self._leader is not None else set()
-        return ours | other_replicas(self._place, self._rank) | self._held.watchers()
+        return ours | other_replicas(self._place, self._rank) | self._context.watchers()
 
     def _note(self, message: str) -> None:
         """Tell people, once."""
@@ -458,7 +464,7 @@ class Supervisor:
             return
         self._noted.add(message)
         with contextlib.suppress(OSError):  # a disk without room for it shows elsewhere
-            self._ledger.append(events.NOTE, message=message)
+            self._journal.append(events.NOTE, message=message)
 
     def _write_control(self, command: messages.WriteControl) -> None:
         problem = self._control.write(command)
@@ -467,11 +473,15 @@ class Supervisor:
 
 
 def supervise(
-    job_folder: Path, rank: int, held: Held, incarnation: Incarnation = LOCAL, daemons: StepDaemons | None = None
+    job_folder: Path,
+    rank: int,
+    context: GuardContext,
+    incarnation: Incarnation = LOCAL,
+    daemons: StepDaemons | None = None,
 ) -> int:
     """Run a supervisor; a bug of ours is written beside job.json and ends it with 70, so the guard starts it again."""
     try:
-        return Supervisor(job_folder, rank, held, incarnation, daemons=daemons).run()
+        return Supervisor(job_folder, rank, context, incarnation, daemons=daemons).run()
     except BaseException:
         keep_crash(incarnation.folder(job_folder) / f"supervisor-{rank}.crash")
         raise

@@ -15,8 +15,8 @@ from windlass.core.process import ProcessId, identify, is_alive, send_signal
 from windlass.record.causes import Cause
 from windlass.record.redact import Redactor
 from windlass.record.state import End
-from windlass.supervise.fencing.fence import Standing
-from windlass.supervise.fencing.guard import Held
+from windlass.supervise.fencing.fence import FenceState
+from windlass.supervise.fencing.guard import GuardContext
 from windlass.supervise.job import JobDocument
 from windlass.supervise.logs.pump import LogPump
 from windlass.supervise.replica.classify import Evidence, classify
@@ -42,12 +42,19 @@ class UserProcess:
     """One attempt's process on this node; blocking only where it says so."""
 
     def __init__(
-        self, job: JobDocument, rank: int, attempt: int, held: Held, redactor: Redactor, clock: Clock, host: str
+        self,
+        job: JobDocument,
+        rank: int,
+        attempt: int,
+        context: GuardContext,
+        redactor: Redactor,
+        clock: Clock,
+        host: str,
     ) -> None:
         self.attempt = attempt
-        self._job, self._rank, self._held, self._clock, self._host = job, rank, held, clock, host
+        self._job, self._rank, self._context, self._clock, self._host = job, rank, context, clock, host
         log = Path(job.run_dir) / "logs" / str(attempt) / job.task / f"{rank}.log"
-        self._pump = LogPump(held.channel, log, redactor, clock)
+        self._pump = LogPump(context.log_pipe, log, redactor, clock)
         self._child: Child | None = None
         self._process: ProcessId | None = None
         self._code: int | None = None
@@ -66,7 +73,7 @@ class UserProcess:
     def spawn(self, argv: list[str], env: Mapping[str, str]) -> str:
         """Fork the process behind its gate; returns its identity. Raises OSError when the system cannot fork."""
         cwd = "/" if self._job.container.image else self._job.cwd
-        self._child = spawn(argv, env, cwd, self._held.channel.write_fd)
+        self._child = spawn(argv, env, cwd, self._context.log_pipe.write_fd)
         self._process = ProcessId.parse(self._child.process)
         return self._child.process
 
@@ -106,7 +113,7 @@ class UserProcess:
             if pid == 0:
                 break
             if pid == self._process.pid:
-                self._held.note_exit(pid, status)
+                self._context.note_exit(pid, status)
                 self._code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
         return self._code is not None
 
@@ -117,7 +124,7 @@ class UserProcess:
             return False
         deadline = time.monotonic() + _STATUS_WAIT_S
         while time.monotonic() < deadline:
-            codes = self._held.exit_codes()
+            codes = self._context.exit_codes()
             if self._process.pid in codes:
                 self._code = codes[self._process.pid]
                 return True
@@ -144,9 +151,9 @@ class UserProcess:
             self._terminate(self._process.pid)
 
     def _terminate(self, pid: int) -> None:
-        """SIGTERM, and SIGCONT so that it is heard; what the warden holds hears it when it may go on."""
+        """SIGTERM, and SIGCONT so that it is heard; what the fencing agent holds hears it when it may go on."""
         send_signal(pid, signal.SIGTERM)
-        if self._held.ruling().standing is not Standing.STOPPED:
+        if self._context.decision().state is not FenceState.STOPPED:
             send_signal(pid, signal.SIGCONT)
 
     def kill(self, keep: Callable[[], set[int]]) -> list[int]:
@@ -160,9 +167,9 @@ class UserProcess:
         """
         self._end_container()
         left = end_all(self._roots(), keep, is_empty=self._has_no_children)
-        if os.getppid() != self._held.guard_pid:  # what the dead guard had adopted is below neither of us
+        if os.getppid() != self._context.guard_pid:  # what the dead guard had adopted is below neither of us
             roots = [str(self._process)] if self._process is not None else []
-            sweep_left_overs(self._job, self._rank, self._held, roots)
+            sweep_left_overs(self._job, self._rank, self._context, roots)
         deadline = time.monotonic() + _STATUS_WAIT_S
         while not self.has_exited() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -175,7 +182,7 @@ class UserProcess:
 
         An earlier supervisor's orphans are the guard's children, so this says nothing for a later one.
         """
-        if not self._held.is_first:
+        if not self._context.is_first:
             return False
         if self._process is not None:
             self._reap()
@@ -189,9 +196,9 @@ class UserProcess:
         """Kill what is in the container first: its client then writes what it still has, and ends by itself."""
         if not self._job.container.image or self.has_exited():
             return
-        from windlass.supervise.container.engine import Engine  # lazy: seldom needed
+        from windlass.supervise.container.engine import ContainerEngine  # lazy: seldom needed
 
-        engine = Engine(self._job.container.engine, self._job.container.variables)
+        engine = ContainerEngine(self._job.container.engine, self._job.container.variables)
         engine.signal(f"{self._job.token}.{self._rank}", "KILL")
         deadline = time.monotonic() + _STATUS_WAIT_S
         while not self.has_exited() and time.monotonic() < deadline:
@@ -209,7 +216,7 @@ class UserProcess:
 
     def _roots(self) -> list[int]:
         """The subreapers below which the user's processes are."""
-        return [os.getpid(), self._held.guard_pid] if os.getppid() == self._held.guard_pid else [os.getpid()]
+        return [os.getpid(), self._context.guard_pid] if os.getppid() == self._context.guard_pid else [os.getpid()]
 
     def trouble(self, now: float, others: Callable[[], set[int]]) -> End | None:
         """What must end the process now: memory over the limit, a disk that stays full.
@@ -260,9 +267,9 @@ class UserProcess:
         return replace(end, cause=str(Cause.DATA_FAILED)) if is_build_at_fault else end
 
     def _why_fenced(self) -> str:
-        """Why the warden killed this process; empty when it did not."""
+        """Why the fencing agent killed this process; empty when it did not."""
         started_at = self._process.start_ticks / _TICKS_PER_S if self._process is not None else 0.0
-        return self._held.ruling().why_killed(started_at)
+        return self._context.decision().why_killed(started_at)
 
     def stopped_by_signal(self) -> bool:
         """Whether the root process is in state T (SIGSTOP)."""
@@ -278,7 +285,7 @@ class UserProcess:
         return End(str(cause), rank=self._rank, host=self._host, message=message, at=self._clock.now())
 
 
-def sweep_left_overs(job: JobDocument, rank: int, held: Held, roots: Iterable[str]) -> list[int]:
+def sweep_left_overs(job: JobDocument, rank: int, context: GuardContext, roots: Iterable[str]) -> list[int]:
     """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed).
 
     Args:
@@ -286,13 +293,13 @@ def sweep_left_overs(job: JobDocument, rank: int, held: Held, roots: Iterable[st
     """
     if job.container.image:
         _sweep_containers(job, rank)
-    return sweep(TOKEN_NAME, [f"{job.token}.{rank}"], {os.getpid(), held.guard_pid}, roots=roots)
+    return sweep(TOKEN_NAME, [f"{job.token}.{rank}"], {os.getpid(), context.guard_pid}, roots=roots)
 
 
 def _sweep_containers(job: JobDocument, rank: int) -> None:
-    from windlass.supervise.container.engine import Engine  # lazy: seldom needed
+    from windlass.supervise.container.engine import ContainerEngine  # lazy: seldom needed
 
-    Engine(job.container.engine, job.container.variables).sweep(job.token, rank)
+    ContainerEngine(job.container.engine, job.container.variables).sweep(job.token, rank)
 
 
 def _has_no_room(folder: str) -> bool:

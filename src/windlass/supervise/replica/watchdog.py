@@ -8,7 +8,7 @@ is counted in floors (30 of them, half an hour at the default), so who sets a lo
 
 from __future__ import annotations
 
-__all__ = ["Watchdog"]
+__all__ = ["StallDetector"]
 
 _FACTOR = 10.0
 _FIRST_LIMIT_S = 1800.0
@@ -20,7 +20,7 @@ _FIRST_FLOORS = 30.0
 _NUM_TO_LEARN = 3
 
 
-class Watchdog:
+class StallDetector:
     """Watches the reports of one replica.
 
     Args:

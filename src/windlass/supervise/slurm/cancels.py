@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable
 
 from windlass.record.causes import Cause
-from windlass.supervise.slurm.jobs import Ended
+from windlass.supervise.slurm.jobs import JobEnd
 
-__all__ = ["NOBODY", "cancelled_by", "judge_cancel", "why_refused"]
+__all__ = ["NO_USER", "cancelled_by", "end_of_cancelled", "why_refused"]
 
-NOBODY = -1
+NO_USER = -1
 """In place of a user's number, where accounting knows of the end and names no user."""
 
 _ROOT = 0
@@ -33,7 +33,7 @@ def cancelled_by(states: Iterable[str]) -> int | None:
     """The user who cancelled a job, from its states in accounting; None: accounting does not know that it is over."""
     ends = [state for state in states if state.startswith("CANCELLED")]
     named = [int(match.group(1)) for match in map(_BY.match, ends) if match]
-    return named[-1] if named else NOBODY if ends else None
+    return named[-1] if named else NO_USER if ends else None
 
 
 def why_refused(reasons: Iterable[str]) -> tuple[str, str]:
@@ -41,7 +41,9 @@ def why_refused(reasons: Iterable[str]) -> tuple[str, str]:
     return next(((reason, _REFUSALS[reason]) for reason in reasons if reason in _REFUSALS), ("", ""))
 
 
-def judge_cancel(*, by: int | None, reasons: Iterable[str], has_begun: bool, is_later_start: bool, nodes: str) -> Ended:
+def end_of_cancelled(
+    *, by: int | None, reasons: Iterable[str], has_begun: bool, is_later_start: bool, nodes: str
+) -> JobEnd:
     """How a job ended that is CANCELLED.
 
     Args:
@@ -51,14 +53,16 @@ def judge_cancel(*, by: int | None, reasons: Iterable[str], has_begun: bool, is_
         is_later_start: whether Slurm speaks of a start of the job that came after the one that ran.
     """
     if by is not None and by > _ROOT:
-        return Ended(Cause.CANCELLED, f"it was cancelled in Slurm by user {by}")
+        return JobEnd(Cause.CANCELLED, f"it was cancelled in Slurm by user {by}")
     word, refusal = why_refused(reasons)
     if is_later_start or (refusal and has_begun):
         told = f" (Slurm: {word})" if word else ""
-        return Ended(Cause.KILLED, f"a restarted controller had forgotten that it ran, and ended it{told}")
+        return JobEnd(Cause.KILLED, f"a restarted controller had forgotten that it ran, and ended it{told}")
     if refusal:
-        return Ended(Cause.NODE_UNHEALTHY, f"a node of {nodes} turned it down: {refusal} (Slurm: {word})")
-    if by == NOBODY:
-        return Ended(Cause.KILLED, "Slurm ended it, and accounting names no user who asked for that (Slurm: CANCELLED)")
+        return JobEnd(Cause.NODE_UNHEALTHY, f"a node of {nodes} turned it down: {refusal} (Slurm: {word})")
+    if by == NO_USER:
+        return JobEnd(
+            Cause.KILLED, "Slurm ended it, and accounting names no user who asked for that (Slurm: CANCELLED)"
+        )
     who = " by root" if by == _ROOT else ""
-    return Ended(Cause.CANCELLED, f"it was cancelled in Slurm{who} (Slurm: CANCELLED)")
+    return JobEnd(Cause.CANCELLED, f"it was cancelled in Slurm{who} (Slurm: CANCELLED)")

@@ -11,8 +11,8 @@ __all__ = [
     "ACCOUNTED",
     "LISTING",
     "LISTING_OF_ALL",
-    "Accounted",
-    "Ended",
+    "AccountedJob",
+    "JobEnd",
     "SlurmJob",
     "cause_of_end",
     "comment_of",
@@ -89,7 +89,7 @@ _WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """How Slurm says that a job ended."""
 
     cause: Cause
@@ -132,7 +132,7 @@ class SlurmJob:
         """Whether it is only Slurm's note of a submission that it turned down."""
         return self.is_over and not self.nodes and self.state == "FAILED"
 
-    def how_ended(self, *, has_begun: bool) -> Ended | None:
+    def how_ended(self, *, has_begun: bool) -> JobEnd | None:
         """How it ended; None while it has not. See `cause_of_end`."""
         return cause_of_end(self.state, self.reason, has_begun=has_begun) if self.is_over else None
 
@@ -143,7 +143,7 @@ class SlurmJob:
 
 
 @dataclass(frozen=True)
-class Accounted:
+class AccountedJob:
     """A submission of a job as accounting remembers it; of an id that was given again there are several."""
 
     id: str
@@ -194,13 +194,13 @@ def read_listing(text: str) -> list[SlurmJob]:
     return found
 
 
-def read_accounted(text: str) -> list[Accounted]:
+def read_accounted(text: str) -> list[AccountedJob]:
     """The rows in an answer of sacct to `ACCOUNTED`; what is none of them is passed over."""
     rows = [line.split("|") for line in text.splitlines()]
-    return [Accounted(*row) for row in rows if len(row) == len(_COLUMNS)]
+    return [AccountedJob(*row) for row in rows if len(row) == len(_COLUMNS)]
 
 
-def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> Ended | None:
+def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> JobEnd | None:
     """What a final state means, `CANCELLED by 0` included; None for a state that is not final.
 
     Args:
@@ -216,9 +216,9 @@ def cause_of_end(state: str, reason: str = "", *, has_begun: bool = False) -> En
     if has_begun and word == "FAILED" and (reason == "JobLaunchFailure" or _SIGNALLED.fullmatch(reason)):
         cause = Cause.KILLED
     if has_begun and word == "FAILED" and _ITSELF.fullmatch(reason):
-        return Ended(Cause.KILLED, f"its supervisors were killed (Slurm: {word}, {reason})")
+        return JobEnd(Cause.KILLED, f"its supervisors were killed (Slurm: {word}, {reason})")
     said = f"{word}, {reason}" if reason not in ("", "None") else word
-    return Ended(cause, f"{_WORDS.get(cause, 'its batch script failed')} (Slurm: {said})")
+    return JobEnd(cause, f"{_WORDS.get(cause, 'its batch script failed')} (Slurm: {said})")
 
 
 def _said(field: str) -> str:

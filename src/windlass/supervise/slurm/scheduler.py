@@ -17,12 +17,12 @@ from windlass.core.process import Completed, run
 from windlass.record.causes import Cause
 from windlass.supervise.chain.scheduler import PastLink, SchedulerError
 from windlass.supervise.job import JobDocument
-from windlass.supervise.slurm.cancels import cancelled_by, judge_cancel
+from windlass.supervise.slurm.cancels import cancelled_by, end_of_cancelled
 from windlass.supervise.slurm.jobs import (
     ACCOUNTED,
     LISTING_OF_ALL,
-    Accounted,
-    Ended,
+    AccountedJob,
+    JobEnd,
     SlurmJob,
     cause_of_end,
     comment_of,
@@ -159,8 +159,8 @@ class SlurmScheduler:
             named = set(_split_hosts(known)) | {*hosts}
             self._ask(["scontrol", "update", f"JobId={number}", "ExcNodeList=" + ",".join(sorted(named))])
 
-    def why_told_to_go(self, *, has_time: bool = False) -> tuple[Cause, str]:
-        """See `Scheduler.why_told_to_go`."""
+    def explain_notice(self, *, has_time: bool = False) -> tuple[Cause, str]:
+        """See `Scheduler.explain_notice`."""
         try:
             text = self._show_own(timeout_s=_TIMEOUT_S if has_time else _NOTICE_TIMEOUT_S)
             if not text:
@@ -184,8 +184,8 @@ class SlurmScheduler:
         seen = SlurmJob(self._own_id, _field(text, "JobState"))
         return not text or seen.is_over or seen.is_waiting or seen.state == "COMPLETING" or self._is_later_start(text)
 
-    def has_heard(self, past: PastLink) -> bool:
-        """See `Scheduler.has_heard`."""
+    def is_end_confirmed(self, past: PastLink) -> bool:
+        """See `Scheduler.is_end_confirmed`."""
         text = self._show(past.job_id, past.mark, past.link)
         nodes = _field(text, "NodeList")
         if not nodes or _field(text, "JobState") in _LIVES:
@@ -204,7 +204,7 @@ class SlurmScheduler:
                 return found.cause, found.message
         return _UNKNOWN
 
-    def _end_in_listing(self, past: PastLink) -> Ended | None:
+    def _end_in_listing(self, past: PastLink) -> JobEnd | None:
         entries = self._listing(
             "--jobs=" + past.job_id
         )  # of a task of an array it may be the number of the whole array
@@ -214,14 +214,14 @@ class SlurmScheduler:
             return ended
         return self._judge(ours[0], past)
 
-    def _end_in_accounting(self, past: PastLink) -> Ended | None:
+    def _end_in_accounting(self, past: PastLink) -> JobEnd | None:
         row = self._accounted(past)
         ended = cause_of_end(row.state, row.code, has_begun=True) if row is not None else None
         if row is None or ended is None or ended.cause is not Cause.CANCELLED:
             return ended
         return self._judge(SlurmJob(past.job_id, row.state, start=row.start, nodes=row.nodes), past)
 
-    def _judge(self, job: SlurmJob, past: PastLink) -> Ended:
+    def _judge(self, job: SlurmJob, past: PastLink) -> JobEnd:
         """How a cancelled job of ours ended; raises SchedulerError while accounting does not know that it is over.
 
         Args:
@@ -239,9 +239,9 @@ class SlurmScheduler:
                 )
         reasons = self._reasons(job.nodes)
         is_later = job.started_at > past.began_at + _LATER_START_S
-        return judge_cancel(by=by, reasons=reasons, has_begun=True, is_later_start=is_later, nodes=job.nodes)
+        return end_of_cancelled(by=by, reasons=reasons, has_begun=True, is_later_start=is_later, nodes=job.nodes)
 
-    def _accounted(self, past: PastLink) -> Accounted | None:
+    def _accounted(self, past: PastLink) -> AccountedJob | None:
         """What accounting says of a link: its last submission before code of ours began in it.
 
         A job that is put back into the queue is submitted anew, and so is another one that gets its id.

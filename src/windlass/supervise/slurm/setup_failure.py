@@ -15,9 +15,9 @@ from windlass.record import events
 from windlass.record.causes import cause_of
 from windlass.record.retry import Budgets, Decision, decide
 from windlass.record.state import End, Task
-from windlass.supervise.chain.links import Links
+from windlass.supervise.chain.links import LinkManager
 from windlass.supervise.gang.incarnation import enter_link
-from windlass.supervise.gang.journal_view import JournalLedger
+from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.job import JobDocument
 
 __all__ = ["end_link"]
@@ -33,22 +33,22 @@ def end_link(folder: Path, link: int, cause: str, message: str, environ: Mapping
     if incarnation is None:
         return 0
     clock = SystemClock()
-    ledger = JournalLedger(
+    journal = RunJournalView(
         Path(job.run_dir) / "journal", job.task, 0, clock, incarnation=incarnation.name, on_record=lambda _: None
     )
-    ledger.widen()
-    links = Links(job, folder, incarnation, ledger)
-    task = ledger.task()
+    journal.widen()
+    links = LinkManager(job, folder, incarnation, journal)
+    task = journal.task()
     if task.end is None and task.newest_job == job.job:
         links.begin()
         end = End(str(cause_of(cause)), host=environ.get("SLURMD_NODENAME", os.uname().nodename), message=message)
-        ledger.append(events.ATTEMPT_ENDED, job=job.job, attempt=_next(task), epoch=0, end=end.to_data())
-        decision = _decide(links, ledger.task(), Budgets(job.interrupted, job.failed))
+        journal.append(events.ATTEMPT_ENDED, job=job.job, attempt=_next(task), epoch=0, end=end.to_data())
+        decision = _decide(links, journal.task(), Budgets(job.interrupted, job.failed))
         if decision.verdict is None:
             links.queue_next(clock.monotonic())
-            ledger.close()
+            journal.close()
             return 0
-        ledger.append(
+        journal.append(
             events.TASK_ENDED,
             job=job.job,
             attempt=_next(task),
@@ -57,12 +57,12 @@ def end_link(folder: Path, link: int, cause: str, message: str, environ: Mapping
             message=decision.message,
         )
     links.cancel_rest()
-    links.let_others_go()
-    ledger.close()
+    links.release_dependents()
+    journal.close()
     return 0
 
 
-def _decide(links: Links, task: Task, budgets: Budgets) -> Decision:
+def _decide(links: LinkManager, task: Task, budgets: Budgets) -> Decision:
     decision = decide(task, budgets)
     return links.after_last(task) or decision if decision.verdict is None else decision
 

@@ -83,12 +83,12 @@ def _batch_daemon(mark: str) -> ProcessId | None:
 def _note(job: JobDocument, rank: int, incarnation: str, message: str) -> None:
     from windlass.core.clock import SystemClock  # lazy: as above
     from windlass.record import events
-    from windlass.supervise.gang.journal_view import JournalLedger
+    from windlass.supervise.gang.journal_view import RunJournalView
 
     with contextlib.suppress(OSError):  # for people only
-        journal = Path(job.run_dir) / "journal"
-        ledger = JournalLedger(
-            journal, job.task, rank, SystemClock(), incarnation=incarnation, on_record=lambda _: None
+        folder = Path(job.run_dir) / "journal"
+        journal = RunJournalView(
+            folder, job.task, rank, SystemClock(), incarnation=incarnation, on_record=lambda _: None
         )
-        ledger.append(events.NOTE, message=message)
-        ledger.close()
+        journal.append(events.NOTE, message=message)
+        journal.close()

@@ -10,7 +10,7 @@ import pytest
 from windlass.core.process import identify
 from windlass.runs.home import Home
 from windlass.supervise.job import Lease
-from windlass.supervise.leases import acquire, machine, release
+from windlass.supervise.leases import acquire, local_resources, release
 from windlass.testing.executor_conformance import ExecutorBench
 from windlass.testing.sample_trainables import show_environment
 from windlass.tune.executors.local import Local
@@ -37,7 +37,7 @@ def work(folder: Path, **options: object) -> Work:
 
 def test_a_sweep_waits_for_gpus_that_a_run_holds(two_gpus: None, tmp_path: Path) -> None:
     lease, job = Lease(folder=str(Home.default().leases), gpus=1), tmp_path / "job"
-    assert acquire(lease, job, str(identify(os.getpid())), "run hello", machine()) == (("4",), "")
+    assert acquire(lease, job, str(identify(os.getpid())), "run hello", local_resources()) == (("4",), "")
     places = MachineResources(work(tmp_path / "sweep"))
     assert places.room(GPU).fit is Fit.NOW
     assert list(places.take(GPU).gpus) == ["7"]
@@ -48,7 +48,10 @@ def test_a_sweep_waits_for_gpus_that_a_run_holds(two_gpus: None, tmp_path: Path)
     assert places.room(Resources(bundles=({"GPU": 3.0},))).fit is Fit.NEVER
     release(lease, job)
     places.close()
-    assert acquire(Lease(folder=lease.folder, gpus=2), job, str(identify(os.getpid())), "", machine())[0] == ("4", "7")
+    assert acquire(Lease(folder=lease.folder, gpus=2), job, str(identify(os.getpid())), "", local_resources())[0] == (
+        "4",
+        "7",
+    )
 
 
 def test_two_sweeps_never_have_the_same_gpu(two_gpus: None, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from windlass.core.files import write_json
 from windlass.core.process import identify
 from windlass.supervise.job import Lease
-from windlass.supervise.leases import Machine, acquire, release
+from windlass.supervise.leases import LeasableResources, acquire, release
 
 __all__ = ["GpuLeases", "visible_gpus"]
 
@@ -38,7 +38,7 @@ class GpuLeases:
         label: of the sweep, for those who wait.
     """
 
-    def __init__(self, table: Path, folder: Path, label: str, present: Machine) -> None:
+    def __init__(self, table: Path, folder: Path, label: str, present: LeasableResources) -> None:
         self._lease = Lease(folder=str(table), gpus=1)
         self._folder, self._label, self._present = folder, label, present
         self._holder = str(identify(os.getpid()))

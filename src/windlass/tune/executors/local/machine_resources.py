@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import UsageError
-from windlass.supervise.leases import Machine, machine
+from windlass.supervise.leases import LeasableResources, local_resources
 from windlass.tune.executors.local.gpus import GpuLeases, visible_gpus
 from windlass.tune.executors.local.resource_pool import ResourcePool, ResourceShare
 from windlass.tune.executors.protocol import Fit, Room, Work
@@ -25,7 +25,7 @@ class MachineResources:
     """Counts what trials hold here."""
 
     def __init__(self, work: Work) -> None:
-        present = machine()
+        present = local_resources()
         totals: dict[str, float] = {"CPU": present.cpus, "memory": float(present.memory_bytes)}
         stated: dict[str, Any] = dict(work.options.get("resources", {}))
         gpus = visible_gpus(present.gpus)
@@ -104,10 +104,10 @@ class MachineResources:
         return variables
 
 
-def _leases(work: Work, present: Machine, gpus: tuple[str, ...]) -> GpuLeases:
+def _leases(work: Work, present: LeasableResources, gpus: tuple[str, ...]) -> GpuLeases:
     from windlass.runs.home import Home  # lazy: only machines with GPUs need the table of leases
 
-    usable = Machine(gpus, present.cpus, present.memory_bytes)
+    usable = LeasableResources(gpus, present.cpus, present.memory_bytes)
     return GpuLeases(Home.default().leases, Path(work.folder, "spools"), f"sweep {work.name}", usable)
 
 

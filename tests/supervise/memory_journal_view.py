@@ -10,7 +10,7 @@ from windlass.record.frames import Record
 from windlass.record.state import End, RunFacts, Task
 
 
-class MemoryLedger:
+class MemoryJournalView:
     """One run with one task, `train`, whose first job was submitted."""
 
     def __init__(self, writer: str = "train.0") -> None:
