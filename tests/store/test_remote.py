@@ -220,5 +220,25 @@ def test_a_lacking_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         RemoteStore("s3://bucket/store")
     assert caught.value.hint == "pip install 'windlass[data]'"
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(PreconditionError, match="the store `/shared/store` needs a library that is not installed"):
-        RemoteStore("/shared/store")
+    with pytest.raises(PreconditionError, match="`memory:` needs a library that is not installed"):
+        RemoteStore("memory://store")
+
+
+@pytest.mark.parametrize("prefix", ["", "file://"])
+def test_a_plain_folder_needs_no_library(
+    store: LocalStore, other: LocalStore, data: Path, tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    remote = RemoteStore(f"{prefix}{tmp_path}/remote")
+    assert (remote.versions(), remote.files(""), remote.has("0" * 64)) == ([], {}, False)
+    version = store.add(data)
+    remote.push(store, version.digest, name="d")
+    assert (remote.versions(), [alias.name for alias in remote.aliases()]) == ([version.digest], ["d"])
+    assert remote.pull(other, remote.resolve("d")).entries == version.entries
+    remote.forget(version.digest)
+    remote.delete(["objects/00/missing"])
+    swept = collect_remote(remote, pinned={}, now=time.time() + 9 * DAY_S, older_than_s=0)
+    assert (swept.versions, swept.num_objects) == ((), 2)
+    assert [key for key in remote.files("") if not key.endswith("/")] == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -45,11 +45,19 @@ class Rerun:
     note: str = "rerun of"
 
 
-def prepare_rerun(run: RunFolder, home: Home, overrides: tuple[str, ...] = (), how: Rerun | None = None) -> Prepared:
-    """The plan of a run, ready to be launched anew with the pins it had.
+def prepare_rerun(
+    run: RunFolder,
+    home: Home,
+    overrides: tuple[str, ...] = (),
+    how: Rerun | None = None,
+    *,
+    log: Callable[[str], None] = lambda line: None,
+) -> Prepared:
+    """Return the plan of a run, ready to launch again with the same pins.
 
     Args:
         overrides: short for `Rerun(overrides=...)`.
+        log: gets a line before a registry or a site is asked.
 
     Raises:
         UsageError: an override changes what is pinned, or there is no such place.
@@ -65,7 +73,7 @@ def prepare_rerun(run: RunFolder, home: Home, overrides: tuple[str, ...] = (), h
     changed = _changed_environment(how.overrides, old, site)
     if how.on:
         _check_can_move(run, old, site)
-    pins = _pins(run, old, experiment, site, base, home) if changed else old.pins
+    pins = _pins(run, old, experiment, site, base, home, log) if changed else old.pins
     if pins.builds:
         from windlass.launch.stage.prepared_data import with_built  # lazy: most experiments build no data
 
@@ -147,13 +155,21 @@ def _check_can_move(run: RunFolder, old: Plan, site: Site) -> None:
     )
 
 
-def _pins(run: RunFolder, old: Plan, experiment: Experiment, site: Site, base: Path, home: Home) -> Pins:
-    """The old pins with environment and image pinned anew, from the code that ran."""
+def _pins(
+    run: RunFolder,
+    old: Plan,
+    experiment: Experiment,
+    site: Site,
+    base: Path,
+    home: Home,
+    log: Callable[[str], None],
+) -> Pins:
+    """Return the old pins with environment and image pinned again, from the code that ran."""
     from windlass.launch.prepare import pin_environment_of, pin_image_of  # lazy: most reruns change no environment
 
-    image = pin_image_of(experiment, old.pins.code, base / experiment.code, site, home)
+    image = pin_image_of(experiment, old.pins.code, base / experiment.code, site, home, log)
     with _pinned_code(run, old, experiment, base, home) as folder:
-        return replace(old.pins, environment=pin_environment_of(experiment, folder, site), image=image)
+        return replace(old.pins, environment=pin_environment_of(experiment, folder, site, log), image=image)
 
 
 @contextmanager

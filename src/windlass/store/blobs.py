@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import stat
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -16,7 +19,7 @@ from windlass.core.errors import UnreachableError
 from windlass.core.version import VERSION
 from windlass.store.faults import lacks_extra
 
-__all__ = ["BucketBlob", "HttpBlob", "file_system", "full_url", "open_http"]
+__all__ = ["BucketBlob", "HttpBlob", "LocalFiles", "file_system", "full_url", "open_http"]
 
 _HTTP_TIMEOUT_S = 60.0
 _HTTP_PIECE_BYTES = 1 << 18
@@ -136,13 +139,48 @@ def full_url(text: str) -> str:
     return _SHORT.sub(r"\1://", text, count=1) if _SHORT.match(text) else text
 
 
+class LocalFiles:
+    """A plain folder, with those methods of fsspec's file systems that a store calls; needs no library."""
+
+    protocol = "file"
+
+    def find(self, path: str, *, detail: bool = True) -> dict[str, dict[str, Any]]:
+        """Size and time of every file below a folder, by path; of a missing folder none."""
+        assert detail
+        found = {}
+        for folder, _, names in os.walk(path):
+            for name in names:
+                file = os.path.join(folder, name)
+                with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+                    found[file] = self.info(file)
+        return found
+
+    def info(self, path: str) -> dict[str, Any]:
+        """Size and time of a file. Raises FileNotFoundError."""
+        status = os.stat(path)
+        kind = "directory" if stat.S_ISDIR(status.st_mode) else "file"
+        return {"name": path, "type": kind, "size": status.st_size, "mtime": status.st_mtime}
+
+    def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return a file's bytes from `start` to `end`."""
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read(-1 if end is None else end - start)
+
+    def rm_file(self, path: str) -> None:
+        """Remove a file. Raises FileNotFoundError."""
+        os.unlink(path)
+
+
 def file_system(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL, and the path in it.
+    """Return the fsspec file system of a URL, or `LocalFiles` of a plain folder, and the path in it.
 
     Raises:
-        PreconditionError: its library is not installed (`extra-missing`).
+        PreconditionError: the library for its scheme is not installed (`extra-missing`).
     """
     url = full_url(url)
+    if url.startswith("file://") or ("://" not in url and "::" not in url):
+        return LocalFiles(), os.path.abspath(os.path.expanduser(url.removeprefix("file://"))).rstrip("/")
     scheme = url.partition(":")[0]
     try:
         import fsspec  # lazy: of the extra `data`

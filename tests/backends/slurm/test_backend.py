@@ -403,6 +403,18 @@ def test_a_job_that_ran_and_that_a_controller_forgot_was_cancelled_by_nobody(hur
     assert hurried.seen(job) == (JobState.GONE, "killed", said)
 
 
+def test_a_link_file_that_was_cut_short_does_not_count_as_a_start(hurried: Site) -> None:
+    """Its writer died before the document was whole, so no supervisor began."""
+    job = hurried.submit()
+    hurried.answers(
+        squeue=listing(row("11", 1, "CANCELLED", nodes="n1")), sinfo=ShellResult(0, "Duplicate jobid\n", "")
+    )
+    without_file = hurried.seen(job)
+    for content in ("", "{", '{"id": "1', "[]", "{}"):
+        (hurried.folder / "link-1.json").write_text(content)
+        assert hurried.seen(job) == without_file, content
+
+
 @pytest.mark.parametrize("has_other_number", [False, True])
 def test_a_number_given_twice_tells_that_the_controller_forgot(hurried: Site, has_other_number: bool) -> None:
     """Link 3 got the number of link 1, which ran; an operator has returned the drained node before anybody asked."""

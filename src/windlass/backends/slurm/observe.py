@@ -111,7 +111,7 @@ def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> JobE
     """
     link = job.link if isinstance(job, SlurmJob) else "*"
     is_number_of_another = isinstance(job, SlurmJob) and _has_begun_as_another(folder, job)
-    has_begun = is_number_of_another or any(folder.glob(f"link-{link}.json"))
+    has_begun = is_number_of_another or any(_number_in(path) for path in folder.glob(f"link-{link}.json"))
     ended = job.how_ended(has_begun=has_begun)
     if ended is None or ended.cause is not Cause.CANCELLED or not job.nodes:
         return ended
@@ -137,6 +137,7 @@ def _has_begun_as_another(folder: Path, job: SlurmJob) -> bool:
 
 
 def _number_in(path: Path) -> str:
+    """Job id in a link file; empty where the file is missing or not a whole document, as after a full disk."""
     try:
         return str(read_object(path).get("id", ""))
     except (OSError, ValueError):

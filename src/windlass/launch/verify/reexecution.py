@@ -169,7 +169,7 @@ def _has_manifest(run: RunFolder, task: str) -> bool:
 
 
 def _execute(run: RunFolder, home: Home, wanted: Reexecution, log: Callable[[str], None]) -> RunFolder:
-    prepared = prepare_rerun(run, home, how=wanted.how)
+    prepared = prepare_rerun(run, home, how=wanted.how, log=log)
     new: Run = prepared.launch(log=log)
     log(f"executing anew as {new.id} on {prepared.plan.site.name}")
     new.wait()

@@ -46,7 +46,7 @@ def rerun_command(
     home = Home.default()
     old = found_run(run, home)
     how = Rerun(on=on, overrides=overrides, best_effort=best_effort, reshape=reshape)
-    prepared = prepare_rerun(old, home, how=how)
+    prepared = prepare_rerun(old, home, how=how, log=tell)
     for note in prepared.plan.notes:
         if note.startswith(f"the image of {old.id}"):
             tell(f"note: {note}")
