@@ -48,7 +48,7 @@ class Curve(Protocol):
         """The state and the report after an iteration; `done` in the report ends the trial.
 
         Raises:
-            TrialError: the trial fails.
+            VirtualTrialError: the trial fails.
         """
 
 
@@ -205,7 +205,7 @@ class VirtualWorld:
         try:
             attempt.state, metrics = self.curve.step(attempt.state, attempt.config, attempt.iteration + 1)
         except VirtualTrialError as error:
-            self._end(attempt, AttemptOutcome.FAILED, f"Traceback\nTrialError: {error}", "VirtualTrialError")
+            self._end(attempt, AttemptOutcome.FAILED, f"Traceback\nVirtualTrialError: {error}", "VirtualTrialError")
             return
         attempt.iteration += 1
         attempt.seconds += seconds

@@ -26,6 +26,7 @@ from windlass.tune.schedulers import (
     PromotionASHA,
     ResourceChangingScheduler,
 )
+from windlass.tune.searchers import as_searcher
 from windlass.tune.searchers.protocol import Objectives
 from windlass.tune.stoppers import ExperimentPlateauStopper, TrialPlateauStopper, as_stopper
 from windlass.tune.trial import Metrics, Resources, TrialStatus
@@ -324,6 +325,39 @@ def test_a_scheduler_that_never_resumes_what_it_pauses_is_told(tmp_path: Path) -
     with pytest.raises(PreconditionError) as caught:
         Sweep(tmp_path, world(), scheduler=Sleepy).run()
     assert caught.value.code == "sweep-stuck"
+
+
+class _Scarce:
+    """A plug-in that has two suggestions, and then `rest` for ever."""
+
+    def __init__(self, rest: str | None, num: int = 2) -> None:
+        self.rest, self.num = rest, num
+
+    def suggest(self, trial_id: str) -> Any:
+        return {"x": 0.5, "y": 0.5} if int(trial_id) < self.num else self.rest
+
+    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None: ...
+
+
+def test_a_searcher_that_finishes_early_is_named_where_the_sweep_says_why_it_ended(tmp_path: Path) -> None:
+    for num_samples, of in ((8, "2 of 8 trials"), (-1, "2 trials")):
+        folder = tmp_path / of.replace(" ", "-")
+        sweep = Sweep(folder, world(), searcher=lambda: as_searcher(_Scarce("FINISHED")))
+        sweep.settings = settings(num_samples=num_samples)
+        assert sweep.run().why == f"all trials have ended (_Scarce ended the search after {of})", of
+        assert read_history(folder).ended_why.endswith(f"(_Scarce ended the search after {of})"), of
+    sweep = Sweep(tmp_path / "all", world(), searcher=lambda: as_searcher(_Scarce("FINISHED", 8)))
+    assert sweep.run().why == "all trials have ended (all samples were suggested)"
+
+
+def test_a_searcher_that_never_suggests_again_ends_the_sweep(tmp_path: Path) -> None:
+    for num in (0, 2):
+        sweep = Sweep(tmp_path / str(num), world(), searcher=lambda num=num: as_searcher(_Scarce(None, num)))
+        ending = sweep.run()
+        assert ending.is_over, num
+        said = f"_Scarce suggested nothing for 30 s while no trial was left, after {num} of 8 trials"
+        assert ending.why == f"all trials have ended ({said})", num
+        assert sweep.run().why == ending.why, num
 
 
 def test_a_sweep_that_is_there_is_not_begun_again(tmp_path: Path) -> None:

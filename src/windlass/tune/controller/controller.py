@@ -18,7 +18,15 @@ from windlass.core.clock import Clock, SystemClock
 from windlass.core.errors import NotFoundError, PreconditionError, UsageError, WindlassError
 from windlass.tune.controller.core import Core
 from windlass.tune.controller.deletion import Deletion
-from windlass.tune.controller.inputs import HEAD_LOST, CapacityChanged, HeadOpened, Input, LimitReached, UserRequest
+from windlass.tune.controller.inputs import (
+    HEAD_LOST,
+    CapacityChanged,
+    HeadOpened,
+    Input,
+    LimitReached,
+    SearchEnded,
+    UserRequest,
+)
 from windlass.tune.controller.journal import records
 from windlass.tune.controller.journal.replay import Replay
 from windlass.tune.controller.journal.stream import no_sweep
@@ -60,6 +68,7 @@ __all__ = ["Controller", "HeadOutcome"]
 
 _LOOK_EVERY_S = 1.0
 _GRACE_S = 60.0
+_IDLE_SEARCH_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +141,7 @@ class Controller:
         self._looked_at = float("-inf")
         self._closing_at: float | None = None
         self._is_detached = False
+        self._idle_since: float | None = None
 
     @classmethod
     def restore(
@@ -293,6 +303,7 @@ class Controller:
         self._look()
         self._commit()
         self._allocation.fill()
+        self._end_idle_search(bool(events))
         self._check_stuck(bool(events))
         self._show_waiting()
         if self._on_turn is not None:
@@ -377,6 +388,18 @@ class Controller:
             self._is_detached = True
         else:
             self._apply(UserRequest(what="pause", facts={"why": f"{self._signals.asked}: the head was asked to end"}))
+
+    def _end_idle_search(self, has_news: bool) -> None:
+        """End the search where no trial is left whose result the searcher could wait for, and it suggests nothing."""
+        core, found = self.core, self._allocation
+        if has_news or not found.waits_for_searcher or core.state.open_attempts or core.num_live:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = self._clock.monotonic()
+        elif self._clock.monotonic() - self._idle_since >= _IDLE_SEARCH_S:
+            why = f"{found.searcher_name} suggested nothing for {_IDLE_SEARCH_S:g} s while no trial was left"
+            self._apply(SearchEnded(why=f"{why}, after {found.num_suggested}"))
+            self._commit()
 
     def _check_stuck(self, has_news: bool) -> None:
         core = self.core

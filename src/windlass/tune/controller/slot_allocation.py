@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import islice
+from typing import Any
 
 from windlass.core.errors import PreconditionError
+from windlass.core.phrases import count
 from windlass.tune.controller.core import Core
 from windlass.tune.controller.inputs import SearchEnded, TrialSuggested
 from windlass.tune.executors.protocol import Executor, Fit, Room
@@ -16,7 +18,7 @@ from windlass.tune.trial import Resources, Trial
 __all__ = ["SlotAllocation"]
 
 _NUM_LOOKED_AT = 16
-_USED_UP = "the space or the number of samples is used up"
+_ALL_SUGGESTED = "all samples were suggested"
 _AHEAD_SHARE = 0.2
 
 
@@ -28,7 +30,8 @@ class SlotAllocation:
 
     Attributes:
         why: what is in the way of another trial; empty where nothing is.
-        is_stuck: whether there was room and nothing came of it.
+        is_stuck: there was room, and nothing came of it.
+        waits_for_searcher: the searcher was asked for a trial, and had none at present.
     """
 
     def __init__(self, core: Core, executor: Executor, now: Callable[[], float], commit: Callable[[], None]) -> None:
@@ -43,11 +46,12 @@ class SlotAllocation:
         self._since = time.monotonic()
         self.why = ""
         self.is_stuck = False
+        self.waits_for_searcher = False
 
     def fill(self) -> None:
         """Start trials until there is no room, or nothing to start."""
         core, at = self._core, self._now()
-        self.why, self.is_stuck = "", False
+        self.why, self.is_stuck, self.waits_for_searcher = "", False, False
         self._rooms.clear()
         while not core.state.is_closing and not core.ended_why and self._has_slot():
             num_acts = len(core.state.lines)
@@ -82,7 +86,27 @@ class SlotAllocation:
         """Know at once that a searcher that does not learn has no more trials, for some schedulers wait for them."""
         core = self._core
         if core.wants_trials() and not core.searcher.learns and self._peek() is NoSuggestion.FINISHED:
-            core.apply(SearchEnded(why=_USED_UP), at)
+            core.apply(SearchEnded(why=self._why_finished()), at)
+
+    def _why_finished(self) -> str:
+        """The reason of a finished search; a searcher that ends it before all samples were suggested is named."""
+        core = self._core
+        is_early = not 0 <= core.settings.num_samples <= core.next_number
+        return f"{self.searcher_name} ended the search after {self.num_suggested}" if is_early else _ALL_SUGGESTED
+
+    @property
+    def searcher_name(self) -> str:
+        """The class of the searcher, without what wraps it."""
+        searcher: Any = self._core.searcher
+        while hasattr(searcher, "searcher"):
+            searcher = searcher.searcher
+        return type(getattr(searcher, "plugin", searcher)).__name__
+
+    @property
+    def num_suggested(self) -> str:
+        """`2 of 8 trials`, or `2 trials` of an unbounded sweep."""
+        num, wanted = self._core.next_number, self._core.settings.num_samples
+        return count(num, "trial") if wanted < 0 else f"{num} of {count(wanted, 'trial')}"
 
     def _has_slot(self) -> bool:
         most = self._core.settings.max_concurrent
@@ -127,9 +151,9 @@ class SlotAllocation:
         found = self._peek()
         if isinstance(found, NoSuggestion):
             if found is NoSuggestion.FINISHED:
-                core.apply(SearchEnded(why=_USED_UP), at)
+                core.apply(SearchEnded(why=self._why_finished()), at)
             else:
-                self.why = "the searcher waits for results"
+                self.why, self.waits_for_searcher = "the searcher waits for results", True
             return False
         resources = shape if isinstance(shape, Resources) else shape(found.config)
         if not self._fits(resources):
