@@ -18,7 +18,7 @@ from windlass.compat.gantry.checkout import Checkout, checkout_of, is_public, re
 from windlass.compat.gantry.following import FollowOptions, follow
 from windlass.compat.gantry.mounts import GantryMount, Inputs, read_inputs
 from windlass.compat.gantry.recipe import Recipe
-from windlass.compat.gantry.resolution import ResolvedRecipe, resolve
+from windlass.compat.gantry.resolution import ResolvedLaunch, resolve
 from windlass.compat.gantry.spec import build_spec
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError
@@ -40,7 +40,7 @@ class GantryRequest:
     recipe: Recipe
     inputs: Inputs
     checkout: Checkout
-    resolved: ResolvedRecipe
+    resolved: ResolvedLaunch
     name: str
     spec: Mapping[str, Any]
     notes: tuple[str, ...]

@@ -43,7 +43,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedRecipe:
+class ResolvedLaunch:
     """What the spec is made of beyond the recipe itself, what to write first, and what was not looked up."""
 
     image: Mapping[str, str]
@@ -59,7 +59,7 @@ class ResolvedRecipe:
 
 def resolve(
     recipe: Recipe, inputs: Inputs, checkout: Checkout, *, account: GantryAccount | None, environ: Mapping[str, str]
-) -> ResolvedRecipe:
+) -> ResolvedLaunch:
     """Make names definite; reads from `account`, writes nothing.
 
     Raises:
@@ -68,7 +68,7 @@ def resolve(
         PreconditionError: nobody pays: no budget.
     """
     found = _Resolution(recipe, account, environ)
-    return ResolvedRecipe(
+    return ResolvedLaunch(
         image=found.image(),
         clusters=found.clusters(),
         groups=tuple(found.group(name) for name in recipe.group_names or ()),

@@ -11,7 +11,7 @@ from windlass.compat.gantry.durations import to_nanoseconds
 from windlass.compat.gantry.environment import python_variables
 from windlass.compat.gantry.mounts import GantryMount, Inputs
 from windlass.compat.gantry.recipe import Recipe
-from windlass.compat.gantry.resolution import GANTRY_VERSION, ResolvedRecipe
+from windlass.compat.gantry.resolution import GANTRY_VERSION, ResolvedLaunch
 from windlass.compat.gantry.script import command
 
 __all__ = ["build_spec", "rendezvous_of"]
@@ -20,7 +20,7 @@ _FIRST_PORT, _NUM_PORTS, _NUM_IDS = 29_000, 1_000, 1_000
 
 
 def build_spec(
-    recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedRecipe, *, name: str
+    recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, *, name: str
 ) -> dict[str, Any]:
     """The spec of a run called `name`.
 
@@ -45,7 +45,7 @@ def rendezvous_of(name: str) -> tuple[str, str]:
     return str(number % _NUM_IDS), str(_FIRST_PORT + port % _NUM_PORTS)
 
 
-def _task(recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedRecipe, name: str) -> dict[str, Any]:
+def _task(recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, name: str) -> dict[str, Any]:
     constraints = _given(cluster=list(resolved.clusters) or None, hostname=list(recipe.hostnames or ()) or None)
     return {
         "name": recipe.task_name,
@@ -94,7 +94,7 @@ def _gang(recipe: Recipe) -> dict[str, Any]:
 
 
 def _variables(
-    recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedRecipe, name: str
+    recipe: Recipe, inputs: Inputs, checkout: Checkout, resolved: ResolvedLaunch, name: str
 ) -> list[dict[str, str]]:
     """Variables in gantry's order; a later one of the same name takes the place of an earlier."""
     variables: dict[str, dict[str, str]] = {}
@@ -107,7 +107,7 @@ def _variables(
     return list(variables.values())
 
 
-def _own_variables(recipe: Recipe, checkout: Checkout, resolved: ResolvedRecipe, name: str) -> Iterator[dict[str, str]]:
+def _own_variables(recipe: Recipe, checkout: Checkout, resolved: ResolvedLaunch, name: str) -> Iterator[dict[str, str]]:
     values: list[tuple[str, str | None]] = [
         ("GANTRY_VERSION", f"{GANTRY_VERSION}+windlass"),
         ("GITHUB_REPO", checkout.repo),
@@ -142,7 +142,7 @@ def _valued(values: Iterable[tuple[str, str | None]]) -> Iterator[dict[str, str]
     return ({"name": name, "value": value} for name, value in values if value is not None)
 
 
-def _mounts(inputs: Inputs, resolved: ResolvedRecipe) -> dict[str, Any]:
+def _mounts(inputs: Inputs, resolved: ResolvedLaunch) -> dict[str, Any]:
     """Mounts in gantry's order, where there is any."""
     kinds: Mapping[str, Sequence[GantryMount]] = {
         "secret": inputs.secrets,
