@@ -17,7 +17,7 @@ from windlass.store import Collected, LocalStore, RemoteStore, Version, collect,
 from windlass.store.blobs import full_url
 from windlass.store.local import check_alias
 
-__all__ = ["Data", "Pinned", "pinned_versions"]
+__all__ = ["Data", "Pinned", "data_places", "pinned_versions"]
 
 _DAY_S = 86400.0
 _FETCHED = ("s3", "gs", "http", "https", "hf")
@@ -34,6 +34,18 @@ class Pinned:
 
     by_live: dict[str, str]
     by_succeeded: dict[str, str]
+
+
+def data_places(home: Home) -> DataPlaces:
+    """Return the places of a home, with its vault for sources that need a token."""
+
+    def find_secret(name: str) -> str:
+        from windlass.secrets import open_secrets  # lazy: few sources need a token
+
+        secret = open_secrets(home.path).find(name)
+        return secret.value.decode(errors="replace") if secret is not None else ""
+
+    return DataPlaces.of(home.path, find_secret=find_secret)
 
 
 class Data:
@@ -61,7 +73,14 @@ class Data:
         if name:
             check_alias(name)  # before anything is fetched
         if colon and scheme in _FETCHED and not Path(source).exists():
-            version, _ = fetch_source(name or source, source, store, needs_digest=False, progress=self._progress)
+            version, _ = fetch_source(
+                name or source,
+                source,
+                store,
+                needs_digest=False,
+                find_secret=data_places(self._home).find_secret,
+                progress=self._progress,
+            )
             if name:
                 store.set_alias(name, version.digest)
             return version

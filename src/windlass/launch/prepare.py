@@ -13,7 +13,7 @@ from windlass import config, spec
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import Place, PreconditionError
 from windlass.launch.sites.gpus import gpu_sites_named
-from windlass.pin import NO_CODE, NO_ENVIRONMENT, CodePin, DataPin, DataPlaces, EnvironmentPin, pin_code
+from windlass.pin import NO_CODE, NO_ENVIRONMENT, CodePin, DataPin, EnvironmentPin, pin_code
 from windlass.pin.image import NO_IMAGE, ImagePin
 from windlass.plan import MachineResources, Pins, Plan, Site, choose_site, make_plan, split_place
 from windlass.runs.home import Home
@@ -335,12 +335,13 @@ def pin_environment_of(
 
 
 def _pin_data(name: str, source: str, base: Path, home: Home, log: Callable[[str], None]) -> DataPin:
+    from windlass.launch.data import data_places  # lazy: as below
     from windlass.launch.stage.transfer_progress import (
         progress_of,  # lazy: what reads data is needed where there is some
     )
     from windlass.pin import pin_data  # lazy: as above
 
-    text, places = _whole_run_id(source, home), DataPlaces.of(home.path)
+    text, places = _whole_run_id(source, home), data_places(home)
     if source.partition(":")[0] not in _SOURCES_HERE:
         log(f"data `{name}`: asking {source}")
     with progress_of(f"data `{name}` from {source}", log) as progress:

@@ -13,7 +13,7 @@ _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _CREDENTIALS = {
     "s3": "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS",
-    "hf": "export HF_TOKEN=..., and accept the terms of gated data on its page",
+    "hf": "windlass secret set HF_TOKEN (or export HF_TOKEN=...), and accept the terms of gated data on its page",
 }
 
 

@@ -19,6 +19,7 @@ from windlass.launch import Options, prepare
 from windlass.launch.data import Data
 from windlass.pin.data import DataPlaces, pin_data, place_data
 from windlass.runs.home import Home
+from windlass.secrets import open_secrets
 from windlass.spec import DataSource, Experiment
 from windlass.store.blobs import _Redirects
 
@@ -149,6 +150,25 @@ def test_a_repository_is_pinned_to_a_commit(hub: FaultyProxy, places: DataPlaces
     hub.seen.clear()
     assert pin_data("d", "hf:datasets/org/set@v1", tmp_path, places=places) == pin
     assert [each.path for each in hub.seen] == ["/api/datasets/org/set/revision/v1?blobs=true"]
+
+
+def test_the_token_comes_from_the_vault_unless_the_environment_has_one(
+    hub: FaultyProxy, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_secrets(home).store.set("HF_TOKEN", b"token-of-the-vault")
+    experiment = Experiment(name="e", run="ls ${data.d}", data={"d": DataSource(source="hf:datasets/org/set@v1")})
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))  # no token of `hf auth login`
+    with_vault: set[str | None] = {"Bearer token-of-the-vault"}
+    Data(home=Home(home)).add("hf:datasets/org/set", name="d")
+    assert {each.headers.get("Authorization") for each in hub.seen} == with_vault
+    hub.seen.clear()
+    prepare(experiment, tmp_path, Options(allow_dirty=True), home=Home(home), log=lambda line: None)
+    assert {each.headers.get("Authorization") for each in hub.seen} == with_vault
+    hub.seen.clear()
+    monkeypatch.setenv("HF_TOKEN", "planted-token")
+    prepare(experiment, tmp_path, Options(allow_dirty=True), home=Home(home), log=lambda line: None)
+    assert {each.headers.get("Authorization") for each in hub.seen} == {"Bearer planted-token"}
 
 
 def test_a_part_of_a_repository(hub: FaultyProxy, places: DataPlaces, tmp_path: Path) -> None:

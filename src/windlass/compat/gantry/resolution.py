@@ -15,7 +15,7 @@ from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, NotFoundError, PreconditionError, UsageError
 from windlass.core.names import nearest
 
-__all__ = ["DEFAULT_IMAGE", "GANTRY_VERSION", "ResolvedRecipe", "Write", "resolve"]
+__all__ = ["DEFAULT_IMAGE", "GANTRY_VERSION", "ResolvedLaunch", "Write", "resolve"]
 
 GANTRY_VERSION = "3.7.0"
 """The gantry whose behaviour this is."""

@@ -114,9 +114,10 @@ def _cwd_in(prepared: Prepared, image: BuiltImage | None) -> Path | None:
 def _data_here(prepared: Prepared) -> dict[str, Path]:
     if not prepared.plan.pins.data:
         return {}
+    from windlass.launch.data import data_places  # lazy: as above
     from windlass.pin import place_data  # lazy: as above
 
-    places = DataPlaces.of(prepared.home.path)
+    places = data_places(prepared.home)
     return {name: place_data(pin, prepared.base, places) for name, pin in prepared.plan.pins.data.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from windlass.core.errors import PreconditionError, UsageError
 from windlass.core.files import write_json
 from windlass.core.json_text import read_json
 from windlass.pin.data.listing import Listing, RemoteFile
+from windlass.pin.data.pinned import no_secret
 from windlass.store.blobs import BucketBlob, HttpBlob
 from windlass.store.fetching import Fetch, Progress
 from windlass.store.local import LocalStore
@@ -29,12 +31,14 @@ def fetch_source(
     store: LocalStore,
     *,
     needs_digest: bool = True,
+    find_secret: Callable[[str], str] = no_secret,
     progress: Progress = lambda num_bytes: None,
 ) -> tuple[Version, str]:
     """The version of a source, in the store when this returns; and the revision that was found. Blocks; idempotent.
 
     Args:
         needs_digest: refuse `http(s):` without a stated digest, since what is there may change unseen.
+        find_secret: see `DataPlaces`.
         progress: told of every piece that arrives.
 
     Raises:
@@ -57,7 +61,7 @@ def fetch_source(
     if stated and store.has(stated):
         store.touch(stated)
         return store.read(stated), ""
-    listing = _list(name, address, scheme, stated)
+    listing = _list(name, address, scheme, stated, find_secret)
     version = _fetch(name, address, listing, store, stated, progress)
     if stated and version.digest != stated:
         raise PreconditionError(
@@ -81,14 +85,14 @@ def _stated(name: str, source: str, fragment: str) -> str:
     return digest
 
 
-def _list(name: str, address: str, scheme: str, stated: str) -> Listing:
+def _list(name: str, address: str, scheme: str, stated: str, find_secret: Callable[[str], str]) -> Listing:
     if scheme in ("http", "https"):
         blob = HttpBlob(url=address, tag=stated or "unstated")
         return Listing(kind="file", files=(RemoteFile(path="", blob=blob, sha256=stated),))
     if scheme == "hf":
         from windlass.pin.data.hugging_face import list_hub  # lazy: beside its one use
 
-        return list_hub(name, address)
+        return list_hub(name, address, find_secret=find_secret)
     from windlass.pin.data.buckets import list_bucket  # lazy: as above
 
     return list_bucket(name, address)

@@ -3,13 +3,16 @@
     hf:ORG/NAME[@REVISION][/PATH]            a model
     hf:datasets/ORG/NAME[@REVISION][/PATH]   a dataset
 
-Source: https://huggingface.co/docs/hub/api. HF_ENDPOINT and HF_TOKEN are those of the hub's own tools.
+The token is that of the variable HF_TOKEN, else the secret HF_TOKEN of the vault, else that of `hf auth login`.
+
+Source: https://huggingface.co/docs/hub/api. HF_ENDPOINT, HF_TOKEN and HF_HOME are those of the hub's own tools.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,11 +20,13 @@ from urllib.parse import quote
 from windlass.core.errors import NotFoundError, PreconditionError, UnreachableError
 from windlass.core.json_text import decode_json
 from windlass.pin.data.listing import Listing, RemoteFile
+from windlass.pin.data.pinned import no_secret
 from windlass.store.blobs import HttpBlob, open_http
 from windlass.store.fetching import retry
 
 __all__ = ["list_hub"]
 
+_TOKEN = "HF_TOKEN"  # noqa: S105 - a variable's name, and a secret's
 _ENDPOINT = "https://huggingface.co"
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -29,8 +34,11 @@ _MAX_BYTES = 256 << 20
 """Of a list of files; a million of them take about 200 MB."""
 
 
-def list_hub(name: str, source: str) -> Listing:
-    """The files of a repository at the commit that its revision stands for now.
+def list_hub(name: str, source: str, *, find_secret: Callable[[str], str] = no_secret) -> Listing:
+    """Return the files of a repository at the commit that its revision names now.
+
+    Args:
+        find_secret: see `DataPlaces`.
 
     Raises:
         NotFoundError, AccessError, UnreachableError: as the hub says.
@@ -38,7 +46,7 @@ def list_hub(name: str, source: str) -> Listing:
     """
     kind, repository, revision, inner = _parts(name, source)
     endpoint = os.environ.get("HF_ENDPOINT", _ENDPOINT).rstrip("/")
-    headers = _authorisation()
+    headers = _authorisation(find_secret)
     address = f"{endpoint}/api/{kind}/{repository}/revision/{quote(revision, safe='')}?blobs=true"
     answer = _ask(address, headers)
     commit, siblings = answer.get("sha"), answer.get("siblings", [])
@@ -106,8 +114,8 @@ def _file(sibling: dict[str, Any], prefix: str, commit: str, headers: dict[str, 
     return RemoteFile(path=path, blob=blob, sha256=sha256)
 
 
-def _authorisation() -> dict[str, str]:
-    token = os.environ.get("HF_TOKEN", "").strip()
+def _authorisation(find_secret: Callable[[str], str]) -> dict[str, str]:
+    token = os.environ.get(_TOKEN, "").strip() or find_secret(_TOKEN).strip()
     if not token:
         home = os.environ.get("HF_HOME") or Path.home() / ".cache/huggingface"
         try:

@@ -1,7 +1,8 @@
-"""What a data pin says, and where data lies on this machine."""
+"""The pin of a dataset, and where data is kept on this machine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +11,7 @@ from windlass.core.dataclass import dataclass
 if TYPE_CHECKING:
     from windlass.store import LocalStore
 
-__all__ = ["DataPin", "DataPlaces"]
+__all__ = ["DataPin", "DataPlaces", "no_secret"]
 
 _IN_PLACE = ("file", "run")
 
@@ -44,6 +45,11 @@ class DataPin:
         return name if name.strip(".") and len(name) < 200 else self.name
 
 
+def no_secret(name: str) -> str:
+    """Return nothing: there is no vault to look in."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPlaces:
     """Where data lies on this machine, below one home.
@@ -52,17 +58,26 @@ class DataPlaces:
         placed: folder of read-only trees that jobs read.
         digests: cache of digests by file times.
         runs: folder of runs, for `run:` sources.
+        find_secret: returns the user's secret of a name, empty if there is none; asked only where a source needs a token
+            that is not in the environment.
     """
 
     store: LocalStore
     placed: Path
     digests: Path
     runs: Path
+    find_secret: Callable[[str], str] = no_secret
 
     @classmethod
-    def of(cls, home: Path) -> DataPlaces:
-        """Those of a home folder; nothing is made."""
+    def of(cls, home: Path, *, find_secret: Callable[[str], str] = no_secret) -> DataPlaces:
+        """Return the places of a home folder; creates nothing."""
         from windlass.store import LocalStore  # lazy: most runs pin only files
 
         cache = home / "cache"
-        return cls(store=LocalStore.of(home), placed=cache / "data", digests=cache / "digests", runs=home / "runs")
+        return cls(
+            store=LocalStore.of(home),
+            placed=cache / "data",
+            digests=cache / "digests",
+            runs=home / "runs",
+            find_secret=find_secret,
+        )

@@ -50,7 +50,9 @@ def pin_data(
     if _scheme(name, source) in _STORED:
         from windlass.pin.data.fetched import fetch_source  # lazy: most runs pin only files
 
-        version, revision = fetch_source(name, source, _needed(places).store, progress=progress)
+        version, revision = fetch_source(
+            name, source, _needed(places).store, find_secret=_needed(places).find_secret, progress=progress
+        )
         return DataPin(
             name=name,
             source=source,
