@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,23 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 def test_a_command_that_does_not_end() -> None:
     with pytest.raises(WaitTimeoutError, match=r"`sleep 100` did not end within 0.05 s"):
         run(["sleep", "100"], timeout_s=0.05)
+
+
+def test_a_command_that_prints_without_end_is_ended() -> None:
+    for stream in ("", " >&2"):
+        began_at = time.monotonic()
+        with pytest.raises(PreconditionError) as caught:
+            run(["/bin/sh", "-c", f"exec yes{stream}"], timeout_s=60, limit_bytes=1 << 20)
+        assert caught.value.message == f"`/bin/sh -c exec yes{stream}` printed more than 1MiB and was ended"
+        assert caught.value.code == "output-too-large"
+        assert time.monotonic() - began_at < 30
+
+
+def test_a_command_may_print_as_much_as_the_limit_and_read_more_than_a_pipe_holds() -> None:
+    content = os.urandom(1 << 19)
+    done = run(["/bin/sh", "-c", "cat | wc -c; head -c 1048568 /dev/zero"], stdin=content, limit_bytes=1 << 20)
+    assert (done.code, done.stdout[:7], len(done.stdout)) == (0, "524288\n", 1048575)
+    assert run(["true"], stdin=content).code == 0, "a command need not read what it is given"
 
 
 def test_an_identity_as_text() -> None:

@@ -140,7 +140,7 @@ def test_a_hit_starts_nothing_and_is_quick(tmp_path: Path, monkeypatch: pytest.M
     folder = lock(make_project(tmp_path / "p"))
     pin = pin_environment("uv", folder)
     first = ensure_environment(pin, folder, tmp_path / "cache", log=print)
-    monkeypatch.setattr("subprocess.run", lambda *a, **k: pytest.fail("a hit started a process"))
+    monkeypatch.setattr("subprocess.Popen", lambda *a, **k: pytest.fail("a hit started a process"))
     started = time.process_time()
     again = ensure_environment(pin, folder, tmp_path / "cache", log=print)
     assert time.process_time() - started < 0.02

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import PreconditionError, WaitTimeoutError
+from windlass.core.units import format_size
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = [
     "Completed",
@@ -28,6 +34,12 @@ __all__ = [
     "session_members",
     "world_id",
 ]
+
+
+OUTPUT_LIMIT_BYTES = 64 << 20
+"""Most that a command may print before it is ended, unless its caller says otherwise."""
+
+_PIECE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -70,24 +82,45 @@ def run(
     env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
     timeout_s: float = 600.0,
+    limit_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> Completed:
     """Run a command to its end and capture what it printed; never raises for a non-zero code.
 
+    Args:
+        limit_bytes: most that it may print, standard output and standard error together.
+
     Raises:
-        PreconditionError: the program is not installed, or cannot be executed.
+        PreconditionError: the program is not installed or cannot be executed, or it printed more than `limit_bytes`
+            (`output-too-large`) and has been killed.
         WaitTimeoutError: it ran longer than `timeout_s`; it has been killed.
     """
+    with _start(argv, cwd, env, has_input=stdin is not None) as process:
+        try:
+            stdout, stderr = _communicate(process, stdin or b"", time.monotonic() + timeout_s, limit_bytes)
+        except BaseException as error:
+            process.kill()
+            if isinstance(error, TimeoutError):
+                raise WaitTimeoutError(f"`{' '.join(argv)}` did not end within {timeout_s:g} s") from error
+            if isinstance(error, OverflowError):
+                message = f"`{' '.join(argv)[:200]}` printed more than {format_size(limit_bytes)} and was ended"
+                raise PreconditionError(message, code="output-too-large") from error
+            raise
+    return Completed(tuple(argv), process.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+
+
+def _start(
+    argv: Sequence[str], cwd: Path | None, env: Mapping[str, str] | None, *, has_input: bool
+) -> subprocess.Popen[bytes]:
     import subprocess  # lazy: a guard or a supervisor seldom runs a command
 
     try:
-        done = subprocess.run(
+        return subprocess.Popen(
             list(argv),
             cwd=None if cwd is None else str(cwd),
             env=None if env is None else dict(env),
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            timeout=timeout_s,
+            stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
     except FileNotFoundError as error:
         if cwd is not None and not cwd.is_dir():
@@ -104,11 +137,53 @@ def run(
             hint=f"`command -v {argv[0]}` says which file it is; look at its permissions and at the PATH",
             code="program-missing",
         ) from error
+
+
+def _communicate(
+    process: subprocess.Popen[bytes], content: bytes, deadline: float, limit_bytes: int
+) -> tuple[bytes, bytes]:
+    """Write a process's input, read its output and wait for its end.
+
+    Raises:
+        TimeoutError: the deadline, on the monotonic clock, has passed.
+        OverflowError: it printed more than `limit_bytes`.
+    """
+    import selectors  # lazy: as subprocess
+    import subprocess
+
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, err, unsent = bytearray(), bytearray(), memoryview(content)
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, out)
+        selector.register(process.stderr, selectors.EVENT_READ, err)
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
+            selector.register(process.stdin, selectors.EVENT_WRITE)
+        while selector.get_map():
+            for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
+                if key.data is None:
+                    try:
+                        unsent = unsent[os.write(key.fd, unsent[:_PIECE_BYTES]) :]
+                    except BrokenPipeError:
+                        unsent = unsent[:0]  # it need not read what it is given
+                    if not unsent:
+                        selector.unregister(key.fileobj)
+                        key.fileobj.close()  # type: ignore[union-attr]
+                    continue
+                piece = os.read(key.fd, _PIECE_BYTES)
+                key.data.extend(piece)
+                if not piece:
+                    selector.unregister(key.fileobj)
+            if len(out) + len(err) > limit_bytes:
+                raise OverflowError
+            if time.monotonic() >= deadline:
+                raise TimeoutError
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired as error:
-        raise WaitTimeoutError(f"`{' '.join(argv)}` did not end within {timeout_s:g} s") from error
-    return Completed(
-        tuple(argv), done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    )
+        raise TimeoutError from error
+    return bytes(out), bytes(err)
 
 
 def boot_id() -> str:

@@ -79,6 +79,9 @@ _QUESTIONS = (
 )
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 
+_LIMIT_BYTES = 1 << 30
+"""Of what git prints: the list of a tree with millions of files takes some 100 MB."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Git:
@@ -116,6 +119,7 @@ class Git:
             env=_environment(dict(self.variables)),
             stdin=stdin,
             timeout_s=timeout_s,
+            limit_bytes=_LIMIT_BYTES,
         )
 
     def text(self, *arguments: str, stdin: bytes | None = None) -> str:
