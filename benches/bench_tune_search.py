@@ -114,7 +114,7 @@ def true_value(problem: Any, config: Mapping[str, Any]) -> float:
 
 def ours(problem: Any, sampler: str, seed: int) -> tuple[Ask, Tell]:
     """Ours, through the protocol of searchers."""
-    from windlass.tune.searchers import Objectives, create_searcher
+    from windlass.tune.search import Objectives, create_searcher
 
     searcher = create_searcher(sampler)
     searcher.open(
@@ -223,7 +223,7 @@ class Crossing:
 def curves(num_seeds: int) -> None:
     """What is found in 60, 120 and 240 trials' worth of time on four slots."""
     import windlass.tune.schedulers
-    from windlass.tune.searchers import BOHB, TPE, BasicVariantGenerator
+    from windlass.tune.search import BOHB, TPE, BasicVariantGenerator
 
     schedulers: Any = windlass.tune.schedulers
     kinds: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
@@ -251,7 +251,7 @@ def curve_run(scheduler: Any, searcher: Any, seed: int, budgets: list[float]) ->
     from windlass.tune.controller.controller import Controller
     from windlass.tune.controller.settings import SweepSettings
     from windlass.tune.executors.protocol import Work
-    from windlass.tune.searchers import Objectives
+    from windlass.tune.search import Objectives
     from windlass.tune.space import loguniform, uniform
 
     curve = Crossing()

@@ -17,6 +17,16 @@ def test_a_name_is_imported_when_first_asked_for() -> None:
     assert get("parse_size") is parse_size
 
 
+def test_a_name_may_stand_for_another_one_and_for_a_submodule() -> None:
+    get = lazy_names("windlass.core", {"windlass.core": ("units",), "windlass.core.units": ("parse_size as size",)})
+    from windlass.core import units
+
+    assert get("size") is units.parse_size
+    assert get("units") is units
+    with pytest.raises(AttributeError):
+        get("parse_size")
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     get = lazy_names("windlass.core", {"windlass.core.units": ("parse_size",)})
     with pytest.raises(AttributeError, match=r"module 'windlass\.core' has no attribute 'parse_sizes'"):

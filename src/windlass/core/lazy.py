@@ -7,7 +7,7 @@ For packages of which a launch needs a fraction. The names stand twice: for type
     else:
         __getattr__ = lazy_names(__name__, {"windlass.pin.data": ("DataPin", "pin_data")})
 
-A name must not be that of a submodule: importing the submodule would put it in the name's place.
+A name must not be that of a submodule, unless it stands for it: importing the submodule would put it in the name's place.
 """
 
 from __future__ import annotations
@@ -23,19 +23,24 @@ def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[st
     """The `__getattr__` of a package: imports a name's home, then keeps the value in the package.
 
     Args:
-        homes: module to the names that live in it.
+        homes: module to the names in it, `name as other` for one that has another name here; `package` itself to its
+            lazily imported submodules.
     """
-    modules = {name: module for module, names in homes.items() for name in names}
+    names = ((module, *text.partition(" as ")[::2]) for module, texts in homes.items() for text in texts)
+    modules = {alias or name: (module, name) for module, name, alias in names}
 
     def __getattr__(name: str) -> object:  # noqa: N807 - what PEP 562 calls it
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, own = modules[name]
+        if module == package:
+            module, own = f"{package}.{name}", ""
         try:
-            __import__(modules[name])
+            __import__(module)
         except ModuleNotFoundError as error:
             _add_hint(error)
             raise
-        value = getattr(sys.modules[modules[name]], name)
+        value = getattr(sys.modules[module], own) if own else sys.modules[module]
         setattr(sys.modules[package], name, value)
         return value
 

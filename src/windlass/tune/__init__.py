@@ -16,6 +16,192 @@
 The names are those of Ray Tune: a script written for it runs after changing the import (docs/tune-for-ray-users.md).
 """
 
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from windlass.tune import callback as callback
+    from windlass.tune import experiment as experiment
+    from windlass.tune import followers as followers
+    from windlass.tune import integration as integration
+    from windlass.tune import logger as logger
+    from windlass.tune import pictures as pictures
+    from windlass.tune import registry as registry
+    from windlass.tune import result as result
+    from windlass.tune import results as results
+    from windlass.tune import schedulers as schedulers
+    from windlass.tune import search as search
+    from windlass.tune import space as space
+    from windlass.tune import stopper as stopper
+    from windlass.tune import trainable as trainable
+    from windlass.tune import tuner as tuner
+    from windlass.tune import views as views
+    from windlass.tune.callback import Callback
+    from windlass.tune.classic import TuneError, run, run_experiments
+    from windlass.tune.experiment import Experiment
+    from windlass.tune.registry import register_env, register_trainable
+    from windlass.tune.results import ExperimentAnalysis, Result, ResultGrid
+    from windlass.tune.schedulers.fifo import FIFO
+    from windlass.tune.schedulers.hyperband import HyperBandScheduler as HyperBand
+    from windlass.tune.schedulers.median_stopping_rule import MedianStoppingRule as MedianStopping
+    from windlass.tune.schedulers.pb2 import PB2
+    from windlass.tune.schedulers.pbt import PopulationBasedTraining as PBT  # noqa: N817 - its short name
+    from windlass.tune.schedulers.registry import ASHA, create_scheduler
+    from windlass.tune.search import (
+        BOHB,
+        CMAES,
+        GP,
+        NSGA2,
+        NSGA3,
+        TPE,
+        ConcurrencyLimiter,
+        OptunaSearch,
+        QuasiRandom,
+        Repeater,
+        create_searcher,
+    )
+    from windlass.tune.search import BasicVariantGenerator as Random
+    from windlass.tune.space import (
+        choice,
+        grid_search,
+        lograndint,
+        loguniform,
+        qlograndint,
+        qloguniform,
+        qrandint,
+        qrandn,
+        quniform,
+        randint,
+        randn,
+        sample_from,
+        uniform,
+    )
+    from windlass.tune.stopper import Stopper
+    from windlass.tune.sweep.launching import launch_sweep
+    from windlass.tune.trainable.checkpoint import Checkpoint
+    from windlass.tune.trainable.class_api import Trainable
+    from windlass.tune.trainable.session import TrialContext as TuneContext
+    from windlass.tune.trainable.session import get_checkpoint, get_context, report
+    from windlass.tune.trainable.wrapping import PlacementGroupFactory, with_parameters, with_resources
+    from windlass.tune.tuner import Tuner
+    from windlass.tune.tuner.configs import (
+        CheckpointConfig,
+        FailureConfig,
+        ResumeConfig,
+        RunConfig,
+        SyncConfig,
+        TuneConfig,
+    )
+    from windlass.tune.views.reporters import CLIReporter, JupyterNotebookReporter, ProgressReporter
+else:  # what is not asked for is not imported: a worker of a trial loads what it needs
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            __name__: (
+                "callback",
+                "experiment",
+                "followers",
+                "integration",
+                "logger",
+                "pictures",
+                "registry",
+                "result",
+                "results",
+                "schedulers",
+                "search",
+                "space",
+                "stopper",
+                "trainable",
+                "tuner",
+                "views",
+            ),
+            "windlass.tune.callback": ("Callback",),
+            "windlass.tune.classic": (
+                "TuneError",
+                "run",
+                "run_experiments",
+            ),
+            "windlass.tune.experiment": ("Experiment",),
+            "windlass.tune.registry": (
+                "register_env",
+                "register_trainable",
+            ),
+            "windlass.tune.results": (
+                "ExperimentAnalysis",
+                "Result",
+                "ResultGrid",
+            ),
+            "windlass.tune.schedulers.fifo": ("FIFO",),
+            "windlass.tune.schedulers.hyperband": ("HyperBandScheduler as HyperBand",),
+            "windlass.tune.schedulers.median_stopping_rule": ("MedianStoppingRule as MedianStopping",),
+            "windlass.tune.schedulers.pb2": ("PB2",),
+            "windlass.tune.schedulers.pbt": ("PopulationBasedTraining as PBT",),
+            "windlass.tune.schedulers.registry": (
+                "ASHA",
+                "create_scheduler",
+            ),
+            "windlass.tune.search": (
+                "BOHB",
+                "BasicVariantGenerator as Random",
+                "CMAES",
+                "ConcurrencyLimiter",
+                "GP",
+                "NSGA2",
+                "NSGA3",
+                "OptunaSearch",
+                "QuasiRandom",
+                "Repeater",
+                "TPE",
+                "create_searcher",
+            ),
+            "windlass.tune.space": (
+                "choice",
+                "grid_search",
+                "lograndint",
+                "loguniform",
+                "qlograndint",
+                "qloguniform",
+                "qrandint",
+                "qrandn",
+                "quniform",
+                "randint",
+                "randn",
+                "sample_from",
+                "uniform",
+            ),
+            "windlass.tune.stopper": ("Stopper",),
+            "windlass.tune.sweep.launching": ("launch_sweep",),
+            "windlass.tune.trainable.checkpoint": ("Checkpoint",),
+            "windlass.tune.trainable.class_api": ("Trainable",),
+            "windlass.tune.trainable.session": (
+                "TrialContext as TuneContext",
+                "get_checkpoint",
+                "get_context",
+                "report",
+            ),
+            "windlass.tune.trainable.wrapping": (
+                "PlacementGroupFactory",
+                "with_parameters",
+                "with_resources",
+            ),
+            "windlass.tune.tuner": ("Tuner",),
+            "windlass.tune.tuner.configs": (
+                "CheckpointConfig",
+                "FailureConfig",
+                "ResumeConfig",
+                "RunConfig",
+                "SyncConfig",
+                "TuneConfig",
+            ),
+            "windlass.tune.views.reporters": (
+                "CLIReporter",
+                "JupyterNotebookReporter",
+                "ProgressReporter",
+            ),
+        },
+    )
+
 __all__ = [
     "ASHA",
     "BOHB",
@@ -82,110 +268,6 @@ __all__ = [
     "with_resources",
 ]
 
-# Looked up when first used: `from windlass import tune` loads no library, and a trial's worker loads what it needs.
-# One line per name, sorted; its home is a module that does not have the same name, with `:` and its name there if that
-# differs.
-_HOMES = {
-    "ASHA": "windlass.tune.schedulers.registry",
-    "BOHB": "windlass.tune.searchers",
-    "CLIReporter": "windlass.tune.views.reporters",
-    "CMAES": "windlass.tune.searchers",
-    "Callback": "windlass.tune.callback",
-    "Checkpoint": "windlass.tune.trainable.checkpoint",
-    "CheckpointConfig": "windlass.tune.tuner.configs",
-    "ConcurrencyLimiter": "windlass.tune.searchers",
-    "Experiment": "windlass.tune.experiment",
-    "ExperimentAnalysis": "windlass.tune.results",
-    "FIFO": "windlass.tune.schedulers.fifo",
-    "FailureConfig": "windlass.tune.tuner.configs",
-    "GP": "windlass.tune.searchers",
-    "HyperBand": "windlass.tune.schedulers.hyperband:HyperBandScheduler",
-    "JupyterNotebookReporter": "windlass.tune.views.reporters",
-    "MedianStopping": "windlass.tune.schedulers.median_stopping_rule:MedianStoppingRule",
-    "NSGA2": "windlass.tune.searchers",
-    "NSGA3": "windlass.tune.searchers",
-    "OptunaSearch": "windlass.tune.searchers",
-    "PB2": "windlass.tune.schedulers.pb2",
-    "PBT": "windlass.tune.schedulers.pbt:PopulationBasedTraining",
-    "PlacementGroupFactory": "windlass.tune.trainable.wrapping",
-    "ProgressReporter": "windlass.tune.views.reporters",
-    "QuasiRandom": "windlass.tune.searchers",
-    "Random": "windlass.tune.searchers:BasicVariantGenerator",
-    "Repeater": "windlass.tune.searchers",
-    "Result": "windlass.tune.results",
-    "ResultGrid": "windlass.tune.results",
-    "ResumeConfig": "windlass.tune.tuner.configs",
-    "RunConfig": "windlass.tune.tuner.configs",
-    "Stopper": "windlass.tune.stoppers",
-    "SyncConfig": "windlass.tune.tuner.configs",
-    "TPE": "windlass.tune.searchers",
-    "Trainable": "windlass.tune.trainable.class_api",
-    "TuneConfig": "windlass.tune.tuner.configs",
-    "TuneContext": "windlass.tune.trainable.session:TrialContext",
-    "TuneError": "windlass.tune.classic",
-    "Tuner": "windlass.tune.tuner",
-    "choice": "windlass.tune.space",
-    "create_scheduler": "windlass.tune.schedulers.registry",
-    "create_searcher": "windlass.tune.searchers",
-    "get_checkpoint": "windlass.tune.trainable.session",
-    "get_context": "windlass.tune.trainable.session",
-    "grid_search": "windlass.tune.space",
-    "launch_sweep": "windlass.tune.sweep.launching",
-    "lograndint": "windlass.tune.space",
-    "loguniform": "windlass.tune.space",
-    "qlograndint": "windlass.tune.space",
-    "qloguniform": "windlass.tune.space",
-    "qrandint": "windlass.tune.space",
-    "qrandn": "windlass.tune.space",
-    "quniform": "windlass.tune.space",
-    "randint": "windlass.tune.space",
-    "randn": "windlass.tune.space",
-    "register_env": "windlass.tune.registry",
-    "register_trainable": "windlass.tune.registry",
-    "report": "windlass.tune.trainable.session",
-    "run": "windlass.tune.classic",
-    "run_experiments": "windlass.tune.classic",
-    "sample_from": "windlass.tune.space",
-    "uniform": "windlass.tune.space",
-    "with_parameters": "windlass.tune.trainable.wrapping",
-    "with_resources": "windlass.tune.trainable.wrapping",
-}
-_PACKAGES = frozenset(
-    {
-        "callback",
-        "experiment",
-        "followers",
-        "integration",
-        "logger",
-        "pictures",
-        "registry",
-        "result",
-        "results",
-        "schedulers",
-        "search",
-        "searchers",
-        "space",
-        "stopper",
-        "stoppers",
-        "trainable",
-        "tuner",
-        "views",
-    }
-)
-
-
-def __getattr__(name: str) -> object:
-    import importlib  # lazy: every worker imports this package
-
-    if name in _PACKAGES:
-        return importlib.import_module(f"windlass.tune.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'windlass.tune' has no attribute {name!r}")
-    module, _, there = _HOMES[name].partition(":")
-    value = getattr(importlib.import_module(module), there or name)
-    globals()[name] = value
-    return value
-
 
 def __dir__() -> "list[str]":
-    return sorted({*globals(), *_HOMES, *_PACKAGES})
+    return sorted({*globals(), *__all__})

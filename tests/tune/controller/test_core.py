@@ -19,8 +19,8 @@ from windlass.tune.executors.protocol import (
     StartAttempt,
 )
 from windlass.tune.schedulers import FIFO, SchedulerDecision, Verdict
-from windlass.tune.searchers.basic_variant import BasicVariantGenerator
-from windlass.tune.searchers.protocol import Objectives, Suggestion
+from windlass.tune.search.basic_variant import BasicVariantGenerator
+from windlass.tune.search.protocol import Objectives, Suggestion
 from windlass.tune.trial import SavedState, Trial, TrialStatus
 
 GOAL = Objectives(metrics=("score",), is_max=(True,))

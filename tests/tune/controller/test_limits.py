@@ -26,9 +26,9 @@ from windlass.tune.schedulers import (
     PromotionASHA,
     ResourceChangingScheduler,
 )
-from windlass.tune.searchers import as_searcher
-from windlass.tune.searchers.protocol import Objectives
-from windlass.tune.stoppers import ExperimentPlateauStopper, TrialPlateauStopper, as_stopper
+from windlass.tune.search import as_searcher
+from windlass.tune.search.protocol import Objectives
+from windlass.tune.stopper import ExperimentPlateauStopper, TrialPlateauStopper, as_stopper
 from windlass.tune.trial import Metrics, Resources, TrialStatus
 
 

@@ -17,8 +17,8 @@ from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.protocol import Executor, Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers.fifo import FIFO
-from windlass.tune.searchers.basic_variant import BasicVariantGenerator
-from windlass.tune.searchers.protocol import Objectives
+from windlass.tune.search.basic_variant import BasicVariantGenerator
+from windlass.tune.search.protocol import Objectives
 from windlass.tune.space.primitives import choice, uniform
 from windlass.tune.trainable.class_api import Trainable
 

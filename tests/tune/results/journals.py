@@ -12,7 +12,7 @@ from windlass.tune.controller.journal.history import History
 from windlass.tune.controller.settings import RetentionPolicy, SweepSettings, objectives_to_data
 from windlass.tune.folder import SweepFolder
 from windlass.tune.results.columns import flatten
-from windlass.tune.searchers.protocol import Objectives
+from windlass.tune.search.protocol import Objectives
 
 __all__ = ["Journal", "asha_journal", "pbt_journal", "random_journal"]
 

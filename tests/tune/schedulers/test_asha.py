@@ -11,7 +11,7 @@ import pytest
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
 from windlass.tune.schedulers import ASHA, AsyncHyperBandScheduler, PromotionASHA, SchedulerDecision
-from windlass.tune.schedulers.quantile import RunningQuantile
+from windlass.tune.schedulers.async_hyperband import RunningQuantile
 from windlass.tune.trial import Trial, TrialStatus
 
 

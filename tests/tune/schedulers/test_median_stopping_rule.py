@@ -11,7 +11,7 @@ import pytest
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.core.errors import UsageError
 from windlass.tune.schedulers import MedianStoppingRule, SchedulerDecision
-from windlass.tune.schedulers.running_mean import RunningMean
+from windlass.tune.schedulers.median_stopping_rule import RunningMean
 from windlass.tune.trial import Trial
 
 

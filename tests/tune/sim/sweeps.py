@@ -17,8 +17,8 @@ from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers import FIFO, SweepScheduler
-from windlass.tune.searchers.basic_variant import BasicVariantGenerator
-from windlass.tune.searchers.protocol import Objectives, SearchAlgorithm
+from windlass.tune.search.basic_variant import BasicVariantGenerator
+from windlass.tune.search.protocol import Objectives, SearchAlgorithm
 from windlass.tune.space.primitives import uniform
 from windlass.tune.trial import Metrics
 

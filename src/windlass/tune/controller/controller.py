@@ -61,8 +61,8 @@ from windlass.tune.executors.protocol import (
 )
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers.protocol import SweepScheduler
-from windlass.tune.searchers.protocol import SearchAlgorithm
-from windlass.tune.stoppers.protocol import Stopper
+from windlass.tune.search.protocol import SearchAlgorithm
+from windlass.tune.stopper.protocol import Stopper
 
 __all__ = ["Controller", "HeadOutcome"]
 

@@ -42,8 +42,8 @@ from windlass.tune.executors.protocol import (
     SlotLost,
 )
 from windlass.tune.schedulers.protocol import SchedulerDecision, SweepScheduler, Verdict
-from windlass.tune.searchers.protocol import SearchAlgorithm
-from windlass.tune.stoppers.protocol import Stopper
+from windlass.tune.search.protocol import SearchAlgorithm
+from windlass.tune.stopper.protocol import Stopper
 from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, Trial, TrialStatus
 
 __all__ = ["Core"]

@@ -17,7 +17,7 @@ from windlass.tune.executors.protocol import (
     SlotJoined,
     SlotLost,
 )
-from windlass.tune.searchers.protocol import Suggestion
+from windlass.tune.search.protocol import Suggestion
 from windlass.tune.trial import ONE_CPU, Resources
 
 __all__ = [

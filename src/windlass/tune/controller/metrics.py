@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.protocol import SweepScheduler
-from windlass.tune.stoppers.limits import metrics_of
-from windlass.tune.stoppers.protocol import Stopper
+from windlass.tune.stopper.limits import metrics_of
+from windlass.tune.stopper.protocol import Stopper
 from windlass.tune.trial import Metrics
 
 __all__ = ["check_metrics", "metric_of", "wanted_metrics"]

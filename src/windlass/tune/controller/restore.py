@@ -16,7 +16,7 @@ from windlass.tune.controller.settings import SweepSettings, objectives_to_data
 from windlass.tune.errors import BadValueError
 from windlass.tune.folder import SweepFolder
 from windlass.tune.schedulers.protocol import SweepScheduler
-from windlass.tune.searchers.protocol import Objectives, SearchAlgorithm
+from windlass.tune.search.protocol import Objectives, SearchAlgorithm
 
 __all__ = ["Extension", "SweepOrigin", "creation", "describe", "fill_in_metric", "read_origin"]
 

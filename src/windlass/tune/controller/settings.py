@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from windlass.tune.searchers.protocol import Objectives
+from windlass.tune.search.protocol import Objectives
 from windlass.tune.trial import ONE_CPU, Resources
 
 __all__ = ["Resume", "RetentionPolicy", "SweepSettings", "resources_from_data", "resources_to_data"]

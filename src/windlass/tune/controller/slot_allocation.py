@@ -12,7 +12,7 @@ from windlass.core.phrases import count
 from windlass.tune.controller.core import Core
 from windlass.tune.controller.inputs import SearchEnded, TrialSuggested
 from windlass.tune.executors.protocol import Executor, Fit, Room
-from windlass.tune.searchers.protocol import NoSuggestion, Suggestion
+from windlass.tune.search.protocol import NoSuggestion, Suggestion
 from windlass.tune.trial import Resources, Trial
 
 __all__ = ["SlotAllocation"]

@@ -1,12 +1,48 @@
 """Pictures of sweeps as PNG, SVG or HTML files; matplotlib is imported when one is drawn."""
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from windlass.core.lazy import lazy_names
+import importlib
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from windlass.tune.pictures.gallery import KINDS, draw
-else:
-    __getattr__ = lazy_names(__name__, {"windlass.tune.pictures.gallery": ("KINDS", "draw")})
+from windlass.core.errors import UsageError
+from windlass.tune.controller.journal.history import History, read_history
+from windlass.tune.pictures.canvas import style, write
 
 __all__ = ["KINDS", "draw"]
+
+KINDS = {
+    "history": "windlass.tune.pictures.progress:draw_history",
+    "curves": "windlass.tune.pictures.progress:draw_curves",
+    "parallel": "windlass.tune.pictures.parameters:draw_parallel",
+    "importance": "windlass.tune.pictures.parameters:draw_importance",
+    "rungs": "windlass.tune.pictures.rungs:draw_rungs",
+    "schedule": "windlass.tune.pictures.schedule:draw_schedule",
+    "pareto": "windlass.tune.pictures.pareto:draw_pareto",
+}
+
+
+def draw(history: History | Path | str, kind: str, path: Path | str, **choices: Any) -> Path:
+    """Draw a sweep into a file; its suffix says how: `.png`, `.svg`, or `.html` with values under the pointer.
+
+    The same history gives the same bytes. The HTML file needs no network.
+
+    Args:
+        history: of the sweep, or its folder.
+        kind: `history`, `curves`, `parallel`, `importance`, `rungs`, `schedule` (PBT) or `pareto`.
+        choices: `metric` and `mode` where the sweep's own are not meant; for `pareto` `metrics` and `modes`.
+
+    Raises:
+        UsageError: unknown kind (`unknown-name`) or suffix (`file-suffix`).
+        MetricError: no metric is known (`sweep-metric`).
+        BestTrialError: there is nothing to draw (`sweep-no-best`, `sweep-no-clones`).
+        PreconditionError: matplotlib is not installed (`extra-missing`).
+    """
+    if kind not in KINDS:
+        raise UsageError(f"there is no picture {kind!r}", hint=f"one of {', '.join(KINDS)}", code="unknown-name")
+    found = history if isinstance(history, History) else read_history(history)
+    module, _, name = KINDS[kind].partition(":")
+    with style():
+        picture = getattr(importlib.import_module(module), name)(found, **choices)
+        return write(picture, path)

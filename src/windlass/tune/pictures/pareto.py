@@ -9,8 +9,7 @@ from windlass.tune.controller.journal.history import History
 from windlass.tune.pictures.canvas import COLORS, Picture, add_legend, axes_of, new_picture
 from windlass.tune.pictures.points import is_log, objective_of, tip_of
 from windlass.tune.results.errors import BestTrialError, MetricError
-from windlass.tune.results.pareto import front_of
-from windlass.tune.results.scores import metric_names, score
+from windlass.tune.results.scores import front_of, metric_names, score
 
 __all__ = ["draw_pareto"]
 

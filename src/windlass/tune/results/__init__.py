@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from windlass.tune.results.grid import ResultGrid
     from windlass.tune.results.importance import importances
     from windlass.tune.results.lineages import lineage, policy_rows, write_policies
-    from windlass.tune.results.pareto import front_of
     from windlass.tune.results.result import Result
+    from windlass.tune.results.scores import front_of
     from windlass.tune.results.why import explain, explain_wait
 else:
     __getattr__ = lazy_names(
@@ -22,7 +22,7 @@ else:
             "windlass.tune.results.grid": ("ResultGrid",),
             "windlass.tune.results.importance": ("importances",),
             "windlass.tune.results.lineages": ("lineage", "policy_rows", "write_policies"),
-            "windlass.tune.results.pareto": ("front_of",),
+            "windlass.tune.results.scores": ("front_of",),
             "windlass.tune.results.result": ("Result",),
             "windlass.tune.results.why": ("explain", "explain_wait"),
         },

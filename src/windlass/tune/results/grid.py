@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, overload
 
 from windlass.tune.results.analysis import ExperimentAnalysis
 from windlass.tune.results.errors import BestTrialError, MetricError, TrialError
-from windlass.tune.results.pareto import front_of
 from windlass.tune.results.result import Result
-from windlass.tune.results.scores import metric_names
+from windlass.tune.results.scores import front_of, metric_names
 from windlass.tune.trial import TrialStatus
 
 if TYPE_CHECKING:

@@ -6,16 +6,18 @@ is a running mean whose weight is the report's `training_iteration`.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from windlass.tune.controller.journal.history import History, TrialHistory
 from windlass.tune.results.columns import AUTO_FILLED, is_nan_or_inf, is_number
 from windlass.tune.results.errors import MetricError
 from windlass.tune.results.rows import reports_of, rows_of
+from windlass.tune.search import pareto
 
-__all__ = ["MODES", "SCOPES", "best_trial", "check_mode", "metric_names", "score", "summary"]
+__all__ = ["MODES", "SCOPES", "best_trial", "check_mode", "front_of", "metric_names", "score", "summary"]
 
 MODES = ("min", "max")
 SCOPES = ("all", "last", "avg", "last-5-avg", "last-10-avg")
@@ -97,3 +99,20 @@ def metric_names(trials: Iterable[TrialHistory]) -> list[str]:
             own = trial.last.items()
             names.update((name, None) for name, value in own if is_number(value) and name not in AUTO_FILLED)
     return list(names)
+
+
+def front_of(history: History, metrics: Sequence[str], modes: Sequence[str], scope: str = "last") -> list[TrialHistory]:
+    """The front of trials with finite scores, sorted by the first metric, best first; equal points all stay.
+
+    Raises:
+        MetricError: a mode is unknown (`sweep-metric`).
+    """
+    signs = [1.0 if check_mode(mode) == "min" else -1.0 for mode in modes]
+    points: list[tuple[tuple[float, ...], TrialHistory]] = []
+    for trial in history.trials.values():
+        values = [score(trial, metric, mode, history, scope) for metric, mode in zip(metrics, modes, strict=True)]
+        if all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+            place = tuple(sign * value for sign, value in zip(signs, values, strict=True))
+            points.append((place, trial))
+    points.sort(key=lambda point: point[0])
+    return [points[index][1] for index in pareto.pareto_front([place for place, _ in points])]

@@ -5,31 +5,66 @@
 `SweepScheduler` is the protocol; subclass `FIFO` for an algorithm of your own.
 """
 
+from typing import TYPE_CHECKING
+
+from windlass.core.lazy import lazy_names
 from windlass.tune.schedulers.protocol import CONTINUE, NOOP, ScheduledSweep, SchedulerDecision, SweepScheduler, Verdict
 
-# Looked up when first used: a sweep needs one of them, and some need numpy.
-_HOMES = {
-    "ASHA": ("registry", "ASHA"),
-    "ASHAScheduler": ("async_hyperband", "AsyncHyperBandScheduler"),
-    "AsyncHyperBandScheduler": ("async_hyperband", "AsyncHyperBandScheduler"),
-    "DistributeResources": ("resource_allocation", "DistributeResources"),
-    "DistributeResourcesToTopJob": ("resource_allocation", "DistributeResourcesToTopJob"),
-    "FIFO": ("fifo", "FIFO"),
-    "FIFOScheduler": ("fifo", "FIFO"),
-    "HyperBandForBOHB": ("hb_bohb", "HyperBandForBOHB"),
-    "HyperBandScheduler": ("hyperband", "HyperBandScheduler"),
-    "MedianStoppingRule": ("median_stopping_rule", "MedianStoppingRule"),
-    "PB2": ("pb2", "PB2"),
-    "PopulationBasedTraining": ("pbt", "PopulationBasedTraining"),
-    "PopulationBasedTrainingReplay": ("population_based.replay", "PopulationBasedTrainingReplay"),
-    "PromotionASHA": ("asha_promotion", "PromotionASHA"),
-    "ResourceChangingScheduler": ("resource_changing_scheduler", "ResourceChangingScheduler"),
-    "TrialScheduler": ("fifo", "FIFO"),
-    "check_pairing": ("registry", "check_pairing"),
-    "create_scheduler": ("registry", "create_scheduler"),
-    "from_settings": ("registry", "from_settings"),
-    "read_policy": ("population_based.policy", "read_policy"),
-}
+if TYPE_CHECKING:
+    from windlass.tune.schedulers.asha_promotion import PromotionASHA
+    from windlass.tune.schedulers.async_hyperband import AsyncHyperBandScheduler
+    from windlass.tune.schedulers.async_hyperband import AsyncHyperBandScheduler as ASHAScheduler
+    from windlass.tune.schedulers.fifo import FIFO
+    from windlass.tune.schedulers.fifo import FIFO as FIFOScheduler  # noqa: N811 - a class
+    from windlass.tune.schedulers.fifo import FIFO as TrialScheduler  # noqa: N811 - a class
+    from windlass.tune.schedulers.hb_bohb import HyperBandForBOHB
+    from windlass.tune.schedulers.hyperband import HyperBandScheduler
+    from windlass.tune.schedulers.median_stopping_rule import MedianStoppingRule
+    from windlass.tune.schedulers.pb2 import PB2
+    from windlass.tune.schedulers.pbt import PopulationBasedTraining
+    from windlass.tune.schedulers.population_based.policy import read_policy
+    from windlass.tune.schedulers.population_based.replay import PopulationBasedTrainingReplay
+    from windlass.tune.schedulers.registry import ASHA, check_pairing, create_scheduler, from_settings
+    from windlass.tune.schedulers.resource_changing_scheduler import (
+        DistributeResources,
+        DistributeResourcesToTopJob,
+        ResourceChangingScheduler,
+    )
+else:  # a sweep needs one of them, and some need numpy
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "windlass.tune.schedulers.asha_promotion": ("PromotionASHA",),
+            "windlass.tune.schedulers.async_hyperband": (
+                "AsyncHyperBandScheduler as ASHAScheduler",
+                "AsyncHyperBandScheduler",
+            ),
+            "windlass.tune.schedulers.fifo": (
+                "FIFO",
+                "FIFO as FIFOScheduler",
+                "FIFO as TrialScheduler",
+            ),
+            "windlass.tune.schedulers.hb_bohb": ("HyperBandForBOHB",),
+            "windlass.tune.schedulers.hyperband": ("HyperBandScheduler",),
+            "windlass.tune.schedulers.median_stopping_rule": ("MedianStoppingRule",),
+            "windlass.tune.schedulers.pb2": ("PB2",),
+            "windlass.tune.schedulers.pbt": ("PopulationBasedTraining",),
+            "windlass.tune.schedulers.population_based.policy": ("read_policy",),
+            "windlass.tune.schedulers.population_based.replay": ("PopulationBasedTrainingReplay",),
+            "windlass.tune.schedulers.registry": (
+                "ASHA",
+                "check_pairing",
+                "create_scheduler",
+                "from_settings",
+            ),
+            "windlass.tune.schedulers.resource_changing_scheduler": (
+                "DistributeResources",
+                "DistributeResourcesToTopJob",
+                "ResourceChangingScheduler",
+            ),
+        },
+    )
+
 __all__ = [
     "ASHA",
     "CONTINUE",
@@ -58,18 +93,3 @@ __all__ = [
     "from_settings",
     "read_policy",
 ]
-
-
-def __getattr__(name: str) -> object:
-    import importlib  # lazy: every worker imports the packages above
-
-    if name not in _HOMES:
-        raise AttributeError(f"module 'windlass.tune.schedulers' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    value = getattr(importlib.import_module(f"windlass.tune.schedulers.{module}"), attribute)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> "list[str]":
-    return sorted({*globals(), *__all__})

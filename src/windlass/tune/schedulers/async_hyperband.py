@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from heapq import heappop, heappush
 from itertools import accumulate
 from numbers import Integral, Real
 from typing import Any
 
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
 from windlass.tune.schedulers.protocol import CONTINUE, ScheduledSweep, SchedulerDecision, Verdict
-from windlass.tune.schedulers.quantile import RunningQuantile
 from windlass.tune.trial import Metrics, Trial
 
-__all__ = ["AsyncHyperBandScheduler", "check_rungs", "draw_bracket", "milestones"]
+__all__ = ["AsyncHyperBandScheduler", "RunningQuantile", "check_rungs", "draw_bracket", "milestones"]
 
 
 class AsyncHyperBandScheduler(FIFO):
@@ -160,3 +160,44 @@ def draw_bracket(sweep: ScheduledSweep, trial: Trial, sizes: list[int]) -> int:
         return 0
     weights = list(accumulate(math.e ** (size - max(sizes)) for size in sizes))
     return min(bisect_right(weights, sweep.draw("bracket", trial.id).random() * weights[-1]), len(sizes) - 1)
+
+
+class RunningQuantile:
+    """The quantile that numpy's `nanquantile(values, share)` gives, bit for bit, without keeping them sorted.
+
+    Two heaps: those up to the quantile, largest on top, and those above it. As values only come, the border between
+    them only moves up.
+    """
+
+    __slots__ = ("_above", "_below", "_share")
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._below: list[float] = []  # negated
+        self._above: list[float] = []
+
+    def add(self, value: float) -> None:
+        """Take in one number; NaN does not count."""
+        if math.isnan(value):
+            return
+        if self._below and value < -self._below[0]:
+            heappush(self._below, -value)
+        else:
+            heappush(self._above, value)
+        num_below = math.floor((len(self._below) + len(self._above) - 1) * self._share) + 1
+        while len(self._below) < num_below:
+            heappush(self._below, -heappop(self._above))
+        while len(self._below) > num_below:
+            heappush(self._above, -heappop(self._below))
+
+    @property
+    def value(self) -> float:
+        """The quantile, between two neighbours by linear interpolation; NaN of nothing."""
+        if not self._below:
+            return math.nan
+        place = (len(self._below) + len(self._above) - 1) * self._share
+        low = -self._below[0]
+        high = self._above[0] if self._above else low
+        part = place - math.floor(place)
+        gap = high - low
+        return high - gap * (1 - part) if part >= 0.5 else low + gap * part

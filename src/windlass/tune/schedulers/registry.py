@@ -18,8 +18,8 @@ __all__ = ["ASHA", "check_pairing", "create_scheduler", "from_settings"]
 _HERE = "windlass.tune.schedulers"
 _MODULES = {
     "AsyncHyperBandScheduler": "async_hyperband",
-    "DistributeResources": "resource_allocation",
-    "DistributeResourcesToTopJob": "resource_allocation",
+    "DistributeResources": "resource_changing_scheduler",
+    "DistributeResourcesToTopJob": "resource_changing_scheduler",
     "FIFO": "fifo",
     "HyperBandForBOHB": "hb_bohb",
     "HyperBandScheduler": "hyperband",

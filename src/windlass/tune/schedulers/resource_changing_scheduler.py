@@ -2,17 +2,211 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from windlass.tune.errors import BadValueError
-from windlass.tune.schedulers.fifo import FIFO
+from windlass.tune.schedulers.fifo import FIFO, check_mode, refuse
 from windlass.tune.schedulers.protocol import NOOP, ScheduledSweep, SchedulerDecision, SweepScheduler, Verdict
-from windlass.tune.schedulers.resource_allocation import DistributeResources, DistributeResourcesToTopJob, tidy
 from windlass.tune.schedulers.settings import settings_of
 from windlass.tune.trial import ONE_CPU, Metrics, Resources, Trial
 
-__all__ = ["DistributeResources", "DistributeResourcesToTopJob", "ResourceChangingScheduler"]
+__all__ = ["DistributeResources", "DistributeResourcesToTopJob", "ResourceChangingScheduler", "tidy"]
+
+Bundle = dict[str, float]
+Bundles = list[Bundle]
+
+
+class DistributeResources:
+    """Give each live trial the same share of what is free; take back where there is too little.
+
+    Args:
+        add_bundles: give whole bundles, for trials with workers of their own; else the trial's one bundle grows.
+        increase_by: the unit that is given, such as `{"CPU": 2, "GPU": 0.5}`; one GPU or CPU without.
+        increase_by_times: how many units a trial gets at most; below 1: no limit. Only with `increase_by`.
+        reserve_resources: what is not given away.
+    """
+
+    def __init__(
+        self,
+        add_bundles: bool = False,
+        increase_by: Mapping[str, float] | None = None,
+        increase_by_times: int = -1,
+        reserve_resources: Mapping[str, float] | None = None,
+    ) -> None:
+        self.add_bundles, self.increase_by = add_bundles, dict(increase_by or {})
+        self.increase_by_times, self.reserve_resources = increase_by_times, dict(reserve_resources or {})
+        if self.increase_by and (not _size(self.increase_by) or min(self.increase_by.values()) < 0):
+            raise refuse(f"increase_by is {self.increase_by!r}", "it needs a CPU or a GPU, and nothing below 0")
+
+    def settings(self) -> Mapping[str, object]:
+        """`{"type": ..., **arguments}` in JSON."""
+        return settings_of(self)
+
+    def __call__(
+        self, sweep: ScheduledSweep, trial: Trial, result: Metrics, scheduler: ResourceChangingScheduler
+    ) -> Resources | None:
+        """The trial's resources from now on; None leaves them."""
+        base = scheduler.base_resources
+        if not sweep.capacity or result["training_iteration"] < 1:
+            return None
+        head, bundles = _split(base)
+        if not self.add_bundles and len(bundles) > 1:
+            hint = "pass DistributeResources(add_bundles=True)"
+            raise refuse(f"each trial has {len(bundles)} bundles, and one is expected to grow", hint)
+        free = {name: sweep.capacity.get(name, 0.0) - self.reserve_resources.get(name, 0.0) for name in ("CPU", "GPU")}
+        added = self._added(sweep, trial, scheduler, bundles, free)
+        return Resources(bundles=tuple(head + self._sum(bundles, added)), strategy=base.strategy)
+
+    def _added(
+        self, sweep: ScheduledSweep, trial: Trial, scheduler: ResourceChangingScheduler, base: Bundles, total: Bundle
+    ) -> Bundles:
+        """What the trial has from now on besides `base`."""
+        unit, num = self._unit(base), len(sweep.live())
+        most = self._fair_share(unit, num, {name: total[name] - num * _amount(base, name) for name in total})
+        free = _free(sweep, total)
+        return self._change(self._difference(_split(trial.resources)[1], base), unit, free, most)
+
+    def _unit(self, base: Bundles) -> Bundle:
+        if self.increase_by:
+            return self.increase_by
+        if self.add_bundles:
+            return base[-1]
+        return {"GPU": 1.0} if base[0].get("GPU") else {"CPU": 1.0}
+
+    def _fair_share(self, unit: Bundle, num_trials: int, free: Bundle) -> int:
+        """How many units the first of `num_trials` gets when they take one each in turn."""
+        given = [0] * num_trials
+        full: set[int] = set()
+        turn = 0
+        while len(full) < num_trials and all(free[name] >= unit.get(name, 0) for name in free):
+            index = turn % num_trials
+            if 0 < self.increase_by_times <= given[index]:
+                full.add(index)
+            else:
+                given[index] += 1
+                free = {name: amount - unit.get(name, 0) for name, amount in free.items()}
+            turn += 1
+        return given[0]
+
+    def _change(self, added: Bundles, unit: Bundle, free: Bundle, most: int = -1) -> Bundles:
+        """Take units from what is free, at most `most` in all, or give some back."""
+        times = _times(unit, free)
+        if times == 0:
+            return added
+        if times < 0:
+            return self._without(added, unit, -times)
+        if self.increase_by_times > 0:
+            most = min(most, self.increase_by_times) if most > 0 else self.increase_by_times
+        if self.add_bundles:
+            bundles = [one for one in [*added, *[unit] * times] if _size(one)]
+            return bundles[:most] if most > 0 else bundles
+        grown = {name: _amount(added, name) + unit.get(name, 0) * times for name in ("CPU", "GPU")}
+        if most > 0:
+            grown = {name: min(amount, unit.get(name, 0) * most) for name, amount in grown.items()}
+        return [grown]
+
+    def _without(self, added: Bundles, unit: Bundle, times: int) -> Bundles:
+        if self.add_bundles:
+            return added[:-times]
+        return [{name: max(_amount(added, name) - unit.get(name, 0) * times, 0) for name in ("CPU", "GPU")}]
+
+    def _difference(self, bundles: Bundles, base: Bundles) -> Bundles:
+        if self.add_bundles:
+            return bundles[len(base) :]
+        return [{name: _amount(bundles[:1], name) - _amount(base[:1], name) for name in ("CPU", "GPU")}]
+
+    def _sum(self, base: Bundles, added: Bundles) -> Bundles:
+        if self.add_bundles:
+            return [tidy(one) for one in [*base, *added] if _size(one)]
+        both = {name: _amount(base, name) + _amount(added, name) for name in ("CPU", "GPU")}
+        return [tidy({**base[0], **both})]
+
+
+class DistributeResourcesToTopJob(DistributeResources):
+    """Give all that is free to the trial with the best newest result; those that were best before keep theirs.
+
+    Args:
+        metric, mode: those of the scheduler without.
+    """
+
+    def __init__(
+        self,
+        add_bundles: bool = False,
+        increase_by: Mapping[str, float] | None = None,
+        increase_by_times: int = -1,
+        reserve_resources: Mapping[str, float] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+    ) -> None:
+        check_mode(mode)
+        super().__init__(add_bundles, increase_by, increase_by_times, reserve_resources)
+        self.metric, self.mode = metric, mode
+
+    def _added(
+        self, sweep: ScheduledSweep, trial: Trial, scheduler: ResourceChangingScheduler, base: Bundles, total: Bundle
+    ) -> Bundles:
+        unit, free = self._unit(base), _free(sweep, total)
+        added = self._difference(_split(trial.resources)[1], base)
+        best = self._best(sweep, scheduler, base)
+        if trial is not best and _times(unit, free) >= 0:
+            return added
+        return self._change(added, unit, free)
+
+    def _best(self, sweep: ScheduledSweep, scheduler: ResourceChangingScheduler, base: Bundles) -> Trial:
+        metric = self.metric or scheduler.metric or sweep.metric
+        if metric == "-":
+            hint = "name it in the sweep, in its scheduler, or here: metric=..., mode=..."
+            raise BadValueError("DistributeResourcesToTopJob has no metric", hint=hint, code="metric-missing")
+        is_max = (self.mode or scheduler.mode) == "max" if self.mode or scheduler.mode else sweep.is_max
+        sign = -1.0 if is_max else 1.0
+        ranked = sorted(sweep.live(), key=lambda one: (sign * scheduler.newest(one).get(metric, math.inf), one.number))
+        return next((one for one in ranked if self._may_grow(one, base)), ranked[0])
+
+    def _may_grow(self, trial: Trial, base: Bundles) -> bool:
+        added = self._difference(_split(trial.resources)[1], base)
+        for name in ("CPU", "GPU"):
+            most = self.increase_by.get(name, 0) * self.increase_by_times if self.increase_by_times > 0 else math.inf
+            has_none = bool(added) and not any(name in one for one in added)
+            if (-math.inf if has_none else _amount(added, name)) < most:
+                return True
+        return False
+
+
+def tidy(bundle: Mapping[str, float]) -> Bundle:
+    """A bundle without what it has none of."""
+    return {name: float(amount) for name, amount in bundle.items() if amount}
+
+
+def _split(resources: Resources) -> tuple[Bundles, Bundles]:
+    """The head's bundle if it is empty, and the others."""
+    bundles = [tidy(bundle) for bundle in resources.bundles]
+    return (bundles[:1], bundles[1:]) if not bundles[0] else ([], bundles)
+
+
+def _free(sweep: ScheduledSweep, total: Bundle) -> Bundle:
+    used = [trial.resources.total for trial in sweep.live()]
+    return {name: amount - sum(one.get(name, 0.0) for one in used) for name, amount in total.items()}
+
+
+def _times(unit: Bundle, free: Bundle) -> int:
+    """How many units there are in what is free; negative where too much is given away."""
+    cpus, gpus = unit.get("CPU", 0), unit.get("GPU", 0)
+    if cpus and gpus:
+        return int(min(free["CPU"] // cpus, free["GPU"] // gpus))
+    if not (cpus or gpus):
+        raise refuse(f"the unit {unit!r} has neither CPU nor GPU", 'pass increase_by={"CPU": 1}')
+    return int(free["GPU"] // gpus if gpus else free["CPU"] // cpus)
+
+
+def _amount(bundles: Sequence[Mapping[str, float]], name: str) -> float:
+    return sum(bundle.get(name, 0.0) for bundle in bundles)
+
+
+def _size(bundle: Mapping[str, float]) -> float:
+    return bundle.get("CPU", 0) or bundle.get("GPU", 0)
+
 
 Allocate = Callable[[ScheduledSweep, Trial, Metrics, "ResourceChangingScheduler"], Any]
 _EVERYBODY = DistributeResources()

@@ -1,5 +1,103 @@
-"""The limiter, where Ray Tune has it."""
+"""A searcher that has at most so many trials alive, whatever room there is."""
 
-from windlass.tune.searchers.concurrency_limiter import ConcurrencyLimiter
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
+
+from windlass.tune.errors import BadValueError
+from windlass.tune.search.protocol import NoSuggestion, Objectives, SearchAlgorithm, Suggestion, Suggestions
+from windlass.tune.search.standalone import StandaloneSearcher
+from windlass.tune.trial import Metrics
 
 __all__ = ["ConcurrencyLimiter"]
+
+
+class ConcurrencyLimiter(StandaloneSearcher):
+    """Passes everything on, but says `NOW` while enough trials are alive.
+
+    Attributes:
+        batch: the results of a batch are told together, when all of it is over, and only then comes the next.
+    """
+
+    def __init__(self, searcher: SearchAlgorithm, max_concurrent: int, batch: bool = False) -> None:
+        """Wrap a searcher.
+
+        Raises:
+            UsageError: the limit is below 1.
+        """
+        from windlass.tune.search.registry import as_searcher  # lazy: the registry knows this class
+
+        if max_concurrent < 1:
+            raise BadValueError(
+                f"max_concurrent is {max_concurrent}", hint="at least one trial must run", code="searcher-option"
+            )
+        self.searcher = as_searcher(searcher)
+        self.max_concurrent = max_concurrent
+        self.batch = batch
+        self._live: set[int] = set()
+        self._asked: set[int] = set()
+        self._finished: dict[int, Metrics | None] = {}
+
+    @property
+    def learns(self) -> bool:
+        """As the searcher within."""
+        return self.searcher.learns
+
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
+        """See the protocol."""
+        self.searcher.open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        from windlass.tune.search.registry import searcher_settings  # lazy: as above
+
+        return {
+            "type": "ConcurrencyLimiter",
+            "searcher": searcher_settings(self.searcher),
+            "max_concurrent": self.max_concurrent,
+            "batch": self.batch,
+        }
+
+    @overload
+    def suggest(self, number: int) -> Suggestions: ...
+
+    @overload
+    def suggest(self, number: str) -> dict[str, Any] | str | None: ...
+
+    def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
+        """See the protocol; what was asked ahead counts as alive. With an id as text it is driven by hand."""
+        if isinstance(number, str):
+            return self.suggest_standalone(number)
+        if number not in self._asked and len(self._live) + len(self._asked) >= self.max_concurrent:
+            return NoSuggestion.NOT_YET
+        suggestion = self.searcher.suggest(number)
+        if isinstance(suggestion, Suggestion):
+            self._asked.add(number)
+        return suggestion
+
+    def on_suggested(self, number: int, suggestion: Suggestion) -> None:
+        """See the protocol."""
+        self._asked.discard(number)
+        self._live.add(number)
+        self.searcher.on_suggested(number, suggestion)
+
+    def on_result(self, number: int, result: Metrics) -> None:
+        """See the protocol."""
+        self._asked.clear()
+        self.searcher.on_result(number, result)
+
+    def on_complete(self, number: int, result: Metrics | None) -> None:
+        """See the protocol."""
+        self._asked.clear()
+        self._finished[number] = result
+        if self.batch and len(self._finished) < len(self._live):
+            return
+        for finished, its_result in self._finished.items():
+            self._live.discard(finished)
+            self.searcher.on_complete(finished, its_result)
+        self._finished.clear()
+
+    def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
+        """See the protocol."""
+        self.searcher.add_known(configs, results)

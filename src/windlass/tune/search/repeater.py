@@ -1,5 +1,109 @@
-"""The repeater, where Ray Tune has it."""
+"""A searcher each of whose configurations runs several times; it is told the mean."""
 
-from windlass.tune.searchers.repeater import TRIAL_INDEX, Repeater
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.tune.errors import BadValueError
+from windlass.tune.search.protocol import Objectives, SearchAlgorithm, Suggestion, Suggestions
+from windlass.tune.trial import Metrics
 
 __all__ = ["TRIAL_INDEX", "Repeater"]
+
+TRIAL_INDEX = "__trial_index__"
+"""In the configuration of a repeated trial: which of the repeats it is, from 0; good for seeds."""
+
+
+class Repeater:
+    """Trials come in groups of equal configurations; the searcher within sees a group as one trial.
+
+    `num_samples` counts trials. The repeats of a last group that is not full are run, and their result is not told.
+    """
+
+    def __init__(self, searcher: SearchAlgorithm, repeat: int = 1, set_index: bool = True) -> None:
+        """Wrap a searcher.
+
+        Raises:
+            UsageError: fewer than one repeat.
+        """
+        from windlass.tune.search.registry import as_searcher  # lazy: the registry knows this class
+
+        if repeat < 1:
+            raise BadValueError(f"repeat is {repeat}", hint="1 runs every configuration once", code="searcher-option")
+        self.searcher = as_searcher(searcher)
+        self.repeat = repeat
+        self.set_index = set_index
+        self._configs: dict[int, Suggestion] = {}
+        self._results: dict[int, dict[int, Metrics | None]] = {}
+
+    @property
+    def learns(self) -> bool:
+        """As the searcher within."""
+        return self.searcher.learns
+
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
+        """See the protocol."""
+        self.objectives = objectives
+        groups = num_samples if num_samples < 0 else -(-num_samples // self.repeat)
+        self.searcher.open(space=space, objectives=objectives, seed=seed, num_samples=groups)
+        self._num_trials = float("inf") if num_samples < 0 else num_samples
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        from windlass.tune.search.registry import searcher_settings  # lazy: as above
+
+        return {
+            "type": "Repeater",
+            "searcher": searcher_settings(self.searcher),
+            "repeat": self.repeat,
+            "set_index": self.set_index,
+        }
+
+    def suggest(self, number: int) -> Suggestions:
+        """See the protocol."""
+        group, index = divmod(number, self.repeat)
+        inner = self._configs.get(group) or self.searcher.suggest(group)
+        if not isinstance(inner, Suggestion):
+            return inner
+        config = {**inner.config, TRIAL_INDEX: index} if self.set_index else dict(inner.config)
+        return Suggestion(config=config, assigned=inner.assigned, note=inner.note)
+
+    def on_suggested(self, number: int, suggestion: Suggestion) -> None:
+        """See the protocol."""
+        group = number // self.repeat
+        if group in self._configs:
+            return
+        config = {name: value for name, value in suggestion.config.items() if name != TRIAL_INDEX}
+        self._configs[group] = Suggestion(config=config, assigned=suggestion.assigned, note=suggestion.note)
+        self.searcher.on_suggested(group, self._configs[group])
+
+    def on_result(self, number: int, result: Metrics) -> None:
+        """Not passed on: what one repeat reports is no result of the group."""
+
+    def on_complete(self, number: int, result: Metrics | None) -> None:
+        """See the protocol."""
+        group, index = divmod(number, self.repeat)
+        results = self._results.setdefault(group, {})
+        results[index] = result
+        if len(results) == self.repeat:
+            self.searcher.on_complete(group, self._mean(list(results.values())))
+            del self._results[group], self._configs[group]
+
+    def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
+        """See the protocol."""
+        self.searcher.add_known(configs, results)
+
+    def _mean(self, results: Sequence[Metrics | None]) -> Metrics | None:
+        """The goals' means over the repeats that have them; None where no repeat does."""
+        means: Metrics = {}
+        for name in self.objectives.metrics:
+            values = [result[name] for result in results if result is not None and _is_number(result.get(name))]
+            if not values:
+                return None
+            means[name] = sum(values) / len(values)
+        return means
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and value == value  # noqa: PLR0124 - NaN is none

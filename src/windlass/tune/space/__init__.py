@@ -26,8 +26,7 @@ from windlass.tune.space.primitives import (
     sample_from,
     uniform,
 )
-from windlass.tune.space.same_names import check_same_names
-from windlass.tune.space.space import Space
+from windlass.tune.space.space import Space, check_same_names
 from windlass.tune.space.values import from_json, import_name, imported, to_json
 
 __all__ = [

@@ -12,14 +12,14 @@ from typing import Any
 from windlass.config import join_path, split_path
 from windlass.core.errors import Place, Problem, SpecError, UsageError, WindlassError
 from windlass.spec import Sweep
-from windlass.tune import searchers
+from windlass.tune import search
 from windlass.tune.arguments import check_known
 from windlass.tune.executors.runs import check_name
 from windlass.tune.schedulers.protocol import SweepScheduler
 from windlass.tune.schedulers.registry import create_scheduler
-from windlass.tune.searchers.protocol import SearchAlgorithm
+from windlass.tune.search.protocol import SearchAlgorithm
 from windlass.tune.space import Space, read_space
-from windlass.tune.stoppers import MetricStopper
+from windlass.tune.stopper import MetricStopper
 from windlass.tune.tuner.configs import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 
 __all__ = [
@@ -150,7 +150,7 @@ def make_searcher(written: str | Mapping[str, Any], first: tuple[Mapping[str, An
     name, arguments = _called(written)
     if first:
         arguments["points_to_evaluate"] = [dict(point) for point in first]
-    return searchers.create_searcher(name, **arguments)
+    return search.create_searcher(name, **arguments)
 
 
 def _called(written: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from windlass.tune.controller.restore import Extension, SweepOrigin, read_origin
 from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.folder import SweepFolder
 from windlass.tune.space import check_same_names
-from windlass.tune.stoppers import MetricStopper, stopper_settings
+from windlass.tune.stopper import MetricStopper, stopper_settings
 from windlass.tune.sweep.declared import declared_space
 from windlass.tune.sweep.record import SweepRecord, read_record
 

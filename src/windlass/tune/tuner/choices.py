@@ -11,7 +11,7 @@ from windlass.core.names import nearest
 from windlass.tune.errors import BadValueError
 from windlass.tune.executors.protocol import Executor
 from windlass.tune.schedulers.protocol import SweepScheduler
-from windlass.tune.searchers.protocol import SearchAlgorithm
+from windlass.tune.search.protocol import SearchAlgorithm
 
 __all__ = ["EXECUTORS", "make_executor", "make_scheduler", "make_searcher"]
 
@@ -44,10 +44,10 @@ def make_searcher(choice: Any) -> SearchAlgorithm:
         UsageError: no such name, or an object that is no searcher.
     """
     if choice is None:
-        from windlass.tune.searchers.basic_variant import BasicVariantGenerator  # lazy: as above
+        from windlass.tune.search.basic_variant import BasicVariantGenerator  # lazy: as above
 
         return BasicVariantGenerator()
-    from windlass.tune.searchers import as_searcher  # lazy: as above
+    from windlass.tune.search import as_searcher  # lazy: as above
 
     return copy.deepcopy(as_searcher(choice))
 

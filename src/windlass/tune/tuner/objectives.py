@@ -11,7 +11,7 @@ from typing import Any
 
 from windlass.tune.controller.settings import PartialGoal
 from windlass.tune.errors import BadValueError
-from windlass.tune.searchers.protocol import Objectives
+from windlass.tune.search.protocol import Objectives
 from windlass.tune.trial import ANONYMOUS_METRIC
 from windlass.tune.tuner.configs import TuneConfig
 
@@ -79,7 +79,7 @@ def _of_searcher(searcher: Any) -> Place:
     inner = getattr(searcher, "searcher", searcher)
     if type(searcher).__name__ == "BasicVariantGenerator":
         return type(inner).__name__, (), ()
-    from windlass.tune.searchers.registry import own_names  # lazy: plain search has no goal of its own
+    from windlass.tune.search.registry import own_names  # lazy: plain search has no goal of its own
 
     return (type(inner).__name__, *own_names(searcher))
 

@@ -14,10 +14,10 @@ from windlass.tune.executors.protocol import Work
 from windlass.tune.folder import SweepFolder
 from windlass.tune.registry import resolve_trainable
 from windlass.tune.schedulers.protocol import SweepScheduler
-from windlass.tune.searchers.protocol import Objectives, SearchAlgorithm
+from windlass.tune.search.protocol import Objectives, SearchAlgorithm
 from windlass.tune.space import Categorical, Computed, Domain, describe
-from windlass.tune.stoppers import Stopper, as_stopper, stopper_settings
-from windlass.tune.stoppers.registry import without_timeouts
+from windlass.tune.stopper import Stopper, as_stopper, stopper_settings
+from windlass.tune.stopper.registry import without_timeouts
 from windlass.tune.trainable.capabilities import can_save, check_trainable, is_class, name_of
 from windlass.tune.trainable.class_api import Trainable
 from windlass.tune.trainable.metrics import to_json_value

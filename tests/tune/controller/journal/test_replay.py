@@ -26,9 +26,9 @@ from windlass.tune.schedulers import (
     PopulationBasedTraining,
     SweepScheduler,
 )
-from windlass.tune.searchers.basic_variant import BasicVariantGenerator
+from windlass.tune.search.basic_variant import BasicVariantGenerator
 from windlass.tune.space.primitives import uniform
-from windlass.tune.stoppers import as_stopper
+from windlass.tune.stopper import as_stopper
 
 TIME: dict[str, Any] = {"time_attr": "training_iteration"}
 SCHEDULERS: dict[str, Callable[[], SweepScheduler]] = {

@@ -18,8 +18,8 @@ from windlass.tune.controller.settings import SweepSettings
 from windlass.tune.executors.local import Local
 from windlass.tune.executors.protocol import Work
 from windlass.tune.schedulers.fifo import FIFO
-from windlass.tune.searchers.basic_variant import BasicVariantGenerator
-from windlass.tune.searchers.protocol import Objectives
+from windlass.tune.search.basic_variant import BasicVariantGenerator
+from windlass.tune.search.protocol import Objectives
 
 
 def controller(

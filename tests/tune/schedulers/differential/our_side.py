@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.tune.schedulers.fake_sweep import FakeSweep
 from windlass.tune.schedulers import SweepScheduler
-from windlass.tune.schedulers.resource_allocation import tidy
+from windlass.tune.schedulers.resource_changing_scheduler import tidy
 from windlass.tune.trial import Resources, TrialStatus
 
 LETTERS = {

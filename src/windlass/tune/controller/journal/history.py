@@ -17,7 +17,7 @@ from windlass.tune.controller.journal.records import STATUS_AFTER
 from windlass.tune.controller.journal.stream import JournalStream, no_sweep
 from windlass.tune.controller.settings import PartialGoal, SweepSettings, resources_from_data
 from windlass.tune.folder import SweepFolder
-from windlass.tune.searchers.protocol import Objectives
+from windlass.tune.search.protocol import Objectives
 from windlass.tune.trial import ONE_CPU, Metrics, Resources, SavedState, TrialStatus
 
 __all__ = ["AttemptHistory", "DecisionMade", "History", "TrialHistory", "TrialReport", "read_history"]

@@ -1,5 +1,81 @@
-"""TuneBOHB, where Ray Tune has it."""
+"""BOHB under Ray Tune's name, with its arguments."""
 
-from windlass.tune.searchers.optuna.tune_bohb import TuneBOHB
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.tune.errors import BadValueError
+from windlass.tune.search.optuna.bohb import BOHB
+from windlass.tune.search.protocol import Objectives
+from windlass.tune.space import describe, read_space
 
 __all__ = ["TuneBOHB"]
+
+_TAKEN = ("min_points_in_model", "top_n_percent", "num_samples", "random_fraction")
+
+
+class TuneBOHB(BOHB):
+    """`BOHB`; neither HpBandSter nor ConfigSpace is needed."""
+
+    name = "TuneBOHB"
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None = None,
+        bohb_config: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        seed: int | None = None,
+        max_concurrent: int = 0,
+    ) -> None:
+        """Describe the search.
+
+        Args:
+            space: a space of windlass; None: `param_space`, which otherwise holds constants.
+            bohb_config: `min_points_in_model`, `top_n_percent`, `num_samples`, `random_fraction`.
+            metric: instead of TuneConfig's.
+            mode: `min` or `max`.
+            points_to_evaluate: configurations that come first.
+            seed: instead of the sweep's.
+            max_concurrent: how many trials may be alive at once; 0: any number.
+
+        Raises:
+            UsageError: a space of ConfigSpace, or an option that has no meaning here.
+        """
+        if space is not None and not isinstance(space, Mapping):
+            raise BadValueError(
+                f"TuneBOHB takes a space of windlass, not {type(space).__name__}",
+                hint="write it with tune.uniform and the like, as param_space",
+                code="searcher-option",
+            )
+        options = dict(bohb_config or {})
+        unknown = sorted(set(options) - set(_TAKEN))
+        if unknown:
+            raise BadValueError(
+                f"TuneBOHB(bohb_config=...) has no option `{unknown[0]}`",
+                hint=f"it has {', '.join(_TAKEN)}",
+                code="searcher-option",
+            )
+        super().__init__(points_to_evaluate=points_to_evaluate, max_concurrent=max_concurrent, seed=seed, **options)
+        self.own_space = space
+        self.bohb_config = options
+        self.metric = metric
+        self.mode = mode
+
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
+        """See the protocol."""
+        super().open(
+            space={**space, **read_space(self.own_space or {})},
+            objectives=objectives,
+            seed=seed,
+            num_samples=num_samples,
+        )
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        settings: dict[str, object] = {name: value for name, value in super().settings().items() if name not in _TAKEN}
+        if self.own_space is not None:
+            settings["space"] = describe(self.own_space)
+        return {**settings, "bohb_config": self.bohb_config, "metric": self.metric, "mode": self.mode}

@@ -1,0 +1,128 @@
+"""What most searchers share: they need to say only what they do differently."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from windlass.core.errors import PreconditionError
+from windlass.core.phrases import count
+from windlass.tune.errors import BadTypeError, BadValueError
+from windlass.tune.search.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
+from windlass.tune.space import Space
+from windlass.tune.trial import Metrics
+
+__all__ = ["SearcherDefaults", "flat", "library"]
+
+
+class SearcherDefaults:
+    """A searcher that counts, and learns nothing; subclasses give `propose`.
+
+    Attributes:
+        points: configurations that come first, in order; what they leave out is drawn.
+        max_concurrent: how many trials of it may be alive at once; 0: any number.
+    """
+
+    learns = False
+
+    def __init__(self, *, points: Sequence[Mapping[str, Any]] = (), max_concurrent: int = 0) -> None:
+        if isinstance(points, Mapping) or not all(isinstance(point, Mapping) for point in points):
+            hint = "a list of configurations: points_to_evaluate=[{'lr': 0.1}]"
+            raise BadTypeError(f"points_to_evaluate is {points!r:.80}", hint=hint, code="searcher-option")
+        self.points = tuple(dict(point) for point in points)
+        self.max_concurrent = max_concurrent
+        self._live: set[int] = set()
+
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
+        """See the protocol."""
+        self.space = Space(space)
+        self.objectives = objectives
+        self.seed = seed
+        self.num_samples = num_samples
+        self._presets = tuple(self.space.preset(point) for point in self.points)
+
+    def suggest(self, number: int) -> Suggestions:
+        """See the protocol."""
+        if not 0 <= number < self.num_trials():
+            return NoSuggestion.FINISHED
+        if self.max_concurrent and len(self._live) >= self.max_concurrent:
+            return NoSuggestion.NOT_YET
+        if number < len(self._presets):
+            config, assigned = self._presets[number].draw(self.seed, number)
+            return Suggestion(config=config, assigned={**flat(self.points[number]), **assigned})
+        return self.propose(number)
+
+    def propose(self, number: int) -> Suggestions:
+        """The configuration of a trial that is no preset point."""
+        raise NotImplementedError
+
+    def num_trials(self) -> float:
+        """How many suggestions there will be; infinite where samples are unbounded."""
+        return float("inf") if self.num_samples < 0 else self.num_samples
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        settings: dict[str, object] = {"type": type(self).__name__}
+        if self.points:
+            settings["points_to_evaluate"] = [dict(point) for point in self.points]
+        if self.max_concurrent:
+            settings["max_concurrent"] = self.max_concurrent
+        return settings
+
+    def on_suggested(self, number: int, suggestion: Suggestion) -> None:
+        """See the protocol."""
+        del suggestion
+        self._live.add(number)
+
+    def on_result(self, number: int, result: Metrics) -> None:
+        """See the protocol."""
+
+    def on_complete(self, number: int, result: Metrics | None) -> None:
+        """See the protocol."""
+        del result
+        self._live.discard(number)
+
+    def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
+        """See the protocol; refused where nothing is learned from it.
+
+        Raises:
+            UsageError: this searcher does not learn.
+        """
+        del results
+        if configs:
+            raise BadValueError(
+                f"{type(self).__name__} does not learn from {count(len(configs), 'known point')}",
+                hint="give them to a searcher that does, such as TPE",
+                code="searcher-not-learning",
+            )
+
+
+def flat(point: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a nested configuration by name: `{"model/layers": 4}`."""
+    found: dict[str, Any] = {}
+    for name, value in point.items():
+        if isinstance(value, Mapping):
+            found.update(flat(value, f"{prefix}{name}/"))
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def library(name: str, who: str, *, hint: str = "pip install 'windlass[tune]'") -> ModuleType:
+    """The module with this name.
+
+    Raises:
+        PreconditionError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0]:
+            raise
+        raise PreconditionError(
+            f"{who} needs the library {name.partition('.')[0]}, which is not installed",
+            hint=hint,
+            code="searcher-missing",
+        ) from error

@@ -1,0 +1,267 @@
+"""Searchers whose model is an Optuna sampler, by ask and tell.
+
+A suggestion follows from the sweep's seed, the trial's number and what was told before, and from nothing else. What is
+asked ahead is held: the next question sees it as a point that waits, and all of it is dropped when a result is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from windlass.tune.errors import BadValueError
+from windlass.tune.rng import draw_int
+from windlass.tune.search.defaults import SearcherDefaults, flat, library
+from windlass.tune.search.optuna.distributions import check_searchable, distribution_of, to_param, to_value
+from windlass.tune.search.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
+from windlass.tune.search.standalone import StandaloneSearcher
+from windlass.tune.space.tree import DomainNode, Pick
+from windlass.tune.space.values import is_same
+from windlass.tune.trial import Metrics
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+    from optuna.trial import Trial
+
+__all__ = ["OptunaSearcher"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A suggestion that was made and not used yet."""
+
+    number: int
+    suggestion: Suggestion
+    index: int
+    study_attrs: dict[str, Any]
+
+
+class OptunaSearcher(StandaloneSearcher, SearcherDefaults):
+    """Asks a sampler for configurations and tells it their results; subclasses say which sampler.
+
+    Attributes:
+        fixed: parameters that are not searched, by name, and their values; the model still learns from all.
+        options: arguments of the sampler.
+    """
+
+    learns = True
+    study_name: str | None = None
+    name: ClassVar[str] = "OptunaSearcher"
+    is_recalled: ClassVar[bool] = False
+    """Whether the sampler keeps a state that only asking again can restore; cheap ones only."""
+
+    def __init__(
+        self,
+        *,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        max_concurrent: int = 0,
+        seed: int | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(points=points_to_evaluate or (), max_concurrent=max_concurrent)
+        self.own_seed = seed
+        self.fixed = dict(fixed or {})
+        self.options = options
+
+    # ------------------------------------------------------------------------------------------------- what it asks
+
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
+        """See the protocol."""
+        from windlass.tune.search.registry import own_objectives  # lazy: the registry is above
+
+        objectives = objectives if objectives.metrics else own_objectives(self) or objectives
+        if not objectives.metrics:
+            raise BadValueError(
+                f"{self.name} learns from results, and no metric is named",
+                hint='TuneConfig(metric="loss", mode="min", ...)',
+                code="metric-missing",
+            )
+        library("optuna", self.name)
+        from windlass.tune.search.optuna import model  # lazy: costs 0.4 s
+
+        super().open(
+            space=space,
+            objectives=objectives,
+            seed=seed if self.own_seed is None else self.own_seed,
+            num_samples=num_samples,
+        )
+        for node in self.space.parameters:
+            check_searchable(node, self.name)
+        self._lib = model
+        self._nodes = {node.key: node for node in self.space.parameters}
+        self._distributions = {
+            key: distribution
+            for key, node in self._nodes.items()
+            if (distribution := distribution_of(node)) is not None
+        }
+        self._model = model.Model(
+            ["maximize" if is_max else "minimize" for is_max in objectives.is_max], name=self.study_name or "windlass"
+        )
+        self._fixed_params = self._params_by_name(self.fixed)
+        self._held: list[_Held] = []
+        self._indexes: dict[int, int] = {}
+        self.sampler(0)
+
+    def sampler(self, number: int) -> BaseSampler:
+        """A fresh sampler for the question that makes a trial.
+
+        Raises:
+            UsageError: it does not know one of the options.
+        """
+        seed = draw_int(self.seed, "sampler", number) % 2**32
+        with self._lib.quiet():
+            made = self.make_sampler(seed)
+            if self._fixed_params:
+                import optuna  # lazy: loaded already
+
+                made = optuna.samplers.PartialFixedSampler(self._fixed_params, made)
+        return made
+
+    def make_sampler(self, seed: int) -> BaseSampler:
+        """The sampler itself."""
+        raise NotImplementedError
+
+    @overload
+    def suggest(self, number: int) -> Suggestions: ...
+
+    @overload
+    def suggest(self, number: str) -> dict[str, Any] | str | None: ...
+
+    def suggest(self, number: int | str) -> Suggestions | dict[str, Any] | str | None:
+        """See the protocol; with an id as text it is driven by hand."""
+        if isinstance(number, str):
+            return self.suggest_standalone(number)
+        for held in self._held:
+            if held.number == number:
+                return held.suggestion
+        if self._held and number < self._held[-1].number:
+            self._drop()
+        if not 0 <= number < self.num_trials():
+            return NoSuggestion.FINISHED
+        if self.max_concurrent and len(self._live) + len(self._held) >= self.max_concurrent:
+            return NoSuggestion.NOT_YET
+        attrs = self._model.study_attrs()
+        if number < len(self._presets):
+            config, assigned = self._presets[number].draw(self.seed, number)
+            suggestion = Suggestion(config=config, assigned={**flat(self.points[number]), **assigned})
+            index = self._add(suggestion)
+        else:
+            suggestion, index = self.ask(number)
+        self._held.append(_Held(number, suggestion, index, attrs))
+        return suggestion
+
+    def ask(self, number: int) -> tuple[Suggestion, int]:
+        """Put the question; the model holds the answer as its last point, just as a restored sweep would add it."""
+        before = self._model.study_attrs()
+        trial = self._model.ask(self.sampler(number))
+        config, assigned = self.configure(number, trial)
+        attrs = {
+            key: value
+            for key, value in self._model.trial_attrs(len(self._model) - 1).items()
+            if "relative_params" not in key  # these are in the configuration
+        }
+        after = self._model.study_attrs()
+        self._model.forget_last(after)
+        changed = {key: value for key, value in after.items() if before.get(key) != value}
+        note = {name: found for name, found in (("trial", attrs), ("study", changed)) if found}
+        index = self._add(Suggestion(config=config, note=note))
+        return Suggestion(config=config, assigned=assigned, note=None if self.is_recalled else note or None), index
+
+    def configure(self, number: int, trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The configuration that a trial of the sampler's means."""
+
+        def draw(node: DomainNode | Pick) -> Any:
+            distribution = self._distributions.get(node.key)
+            if distribution is None:
+                return draw_int(self.seed, "space", number, node.key)
+            return to_value(node, self._lib.suggest(trial, node.key, distribution))
+
+        return self.space.resolve(draw)
+
+    # ----------------------------------------------------------------------------------------------- what it is told
+
+    def on_suggested(self, number: int, suggestion: Suggestion) -> None:
+        """See the protocol."""
+        super().on_suggested(number, suggestion)
+        if (
+            self._held
+            and self._held[0].number == number
+            and is_same(self._held[0].suggestion.config, suggestion.config)
+        ):
+            self._indexes[number] = self._held.pop(0).index
+            return
+        self._drop()
+        if self.is_recalled and number >= len(self._presets):
+            before = self._model.study_attrs()
+            again, index = self.ask(number)
+            if is_same(again.config, suggestion.config):
+                self._indexes[number] = index
+                return
+            self._model.forget_last(before)
+        self._indexes[number] = self._add(suggestion)
+
+    def on_complete(self, number: int, result: Metrics | None) -> None:
+        """See the protocol."""
+        super().on_complete(number, result)
+        self._drop()
+        self._model.tell(self._indexes.pop(number), None if result is None else self._values(result))
+
+    def add_known(self, configs: Sequence[dict[str, Any]], results: Sequence[Metrics]) -> None:
+        """See the protocol.
+
+        Raises:
+            UsageError: a point has no place in the space, or its result lacks a metric.
+        """
+        self._drop()
+        for config, result in zip(configs, results, strict=True):
+            if self.space.locate(config) is None:
+                raise BadValueError(
+                    f"a known point is not in the space: {config!r}",
+                    hint="give every parameter, within its bounds",
+                    code="preset-unknown",
+                )
+            self._model.tell(self._add(Suggestion(config=config)), self._values(result))
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        settings = {**super().settings(), **self.options}
+        if self.own_seed is not None:
+            settings["seed"] = self.own_seed
+        if self.fixed:
+            settings["fixed"] = self.fixed
+        return settings
+
+    # -------------------------------------------------------------------------------------------------------- inside
+
+    def _drop(self) -> None:
+        while self._held:
+            self._model.forget_last(self._held.pop().study_attrs)
+
+    def _add(self, suggestion: Suggestion) -> int:
+        """A point that waits, as the model sees it; one that the space can not give has no parameters."""
+        note = suggestion.note or {}
+        params = self._params_of(suggestion.config)
+        self._model.set_study_attrs(note.get("study", {}))
+        return self._model.add(params, self._distributions, note.get("trial"))
+
+    def _params_of(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        found = self.space.locate(config) or {}
+        return {key: to_param(self._nodes[key], value) for key, value in found.items() if key in self._distributions}
+
+    def _values(self, result: Metrics) -> list[float]:
+        values = [result.get(name) for name in self.objectives.metrics]
+        return [float("nan") if not isinstance(value, (int, float)) else float(value) for value in values]
+
+    def _params_by_name(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        named = flat(values)
+        known = {node.name: node for node in self._nodes.values()}
+        unknown = sorted(set(named) - set(known))
+        if unknown:
+            raise BadValueError(
+                f"{self.name} has `{unknown[0]}` fixed, which the space does not have",
+                hint=f"it has {', '.join(f'`{name}`' for name in known)}",
+                code="preset-unknown",
+            )
+        return {known[name].key: to_param(known[name], value) for name, value in named.items()}

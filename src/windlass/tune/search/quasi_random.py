@@ -1,0 +1,128 @@
+"""Random search that fills the space more evenly: points of a low-discrepancy sequence, scrambled by the seed.
+
+The point of a sample follows from its number: any concurrency, any order, any restart gives the same trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.tune.errors import BadValueError
+from windlass.tune.rng import draw_int
+from windlass.tune.search.defaults import SearcherDefaults, library
+from windlass.tune.search.protocol import Objectives, Suggestion
+from windlass.tune.space import Computed
+from windlass.tune.space.domains import NUM_BITS
+from windlass.tune.space.tree import DomainNode, Pick
+
+__all__ = ["QuasiRandom"]
+
+_PRECISION = 2**-40
+
+
+class QuasiRandom(SearcherDefaults):
+    """A Sobol or Halton sequence; grids are walked for each of its points.
+
+    `halton` needs no library and is best up to some ten parameters; `sobol` needs the extra `tune`.
+    """
+
+    def __init__(
+        self,
+        sequence: str = "sobol",
+        *,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        max_concurrent: int = 0,
+    ) -> None:
+        """Choose the sequence.
+
+        Raises:
+            UsageError: there is no such sequence.
+        """
+        if sequence not in ("sobol", "halton"):
+            raise BadValueError(
+                f"there is no sequence {sequence!r}", hint='"sobol" or "halton"', code="searcher-option"
+            )
+        super().__init__(points=points_to_evaluate or (), max_concurrent=max_concurrent)
+        self.sequence = sequence
+
+    def open(self, *, space: Mapping[str, Any], objectives: Objectives, seed: int, num_samples: int) -> None:
+        """See the protocol."""
+        super().open(space=space, objectives=objectives, seed=seed, num_samples=num_samples)
+        drawn = [node for node in self.space.parameters if not _is_apart(node)]
+        self._dimensions = {node.key: number for number, node in enumerate(drawn)}
+        self._sobol = _Sobol(len(drawn), seed) if self.sequence == "sobol" and drawn else None
+
+    def num_trials(self) -> float:
+        """The whole grid for every sample."""
+        if self.num_samples < 0:
+            return float("inf")
+        return len(self.points) + max(self.num_samples - len(self.points), 0) * self.space.grid_size
+
+    def propose(self, number: int) -> Suggestion:
+        """See the protocol."""
+        index, grid_index = divmod(number - len(self.points), self.space.grid_size)
+
+        def bits(key: str) -> int:
+            if key not in self._dimensions:
+                return draw_int(self.seed, "space", "sample", index, key)
+            if self._sobol is not None:
+                return self._sobol.bits(index, self._dimensions[key])
+            return halton(index, self._dimensions[key], self.seed)
+
+        config, assigned = self.space.at(bits, grid_index)
+        return Suggestion(config=config, assigned=assigned)
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        return {**super().settings(), "sequence": self.sequence}
+
+
+def halton(index: int, dimension: int, seed: int) -> int:
+    """64 bits of one coordinate of a point: the digits of its index in a prime base, mirrored and scrambled.
+
+    Each digit goes through a random affine map that depends on all digits before it. Costs 40 to 150 us.
+
+    Source: Owen 1995, nested scrambling; affine maps as in Matousek 1998, "On the L2-discrepancy", section 2.
+    """
+    base = _prime(dimension)
+    share, weight, prefix = 0.0, 1.0 / base, 0
+    while weight > _PRECISION:
+        index, digit = divmod(index, base)
+        noise = draw_int(seed, "halton", dimension, prefix)
+        turned = ((1 + noise % (base - 1)) * digit + (noise >> 32) % base) % base if base > 2 else digit ^ (noise & 1)
+        share += turned * weight
+        weight /= base
+        prefix = prefix * base + digit + 1
+    return min(int(share * float(1 << NUM_BITS)), (1 << NUM_BITS) - 1)
+
+
+class _Sobol:
+    """Points of one scrambled sequence, made in batches that double."""
+
+    def __init__(self, num_dimensions: int, seed: int) -> None:
+        qmc = library("scipy.stats.qmc", "QuasiRandom", hint="pip install 'windlass[tune]', or sequence=\"halton\"")
+        generator = library("numpy.random", "QuasiRandom").default_rng(draw_int(seed, "sobol"))
+        self._engine = qmc.Sobol(num_dimensions, scramble=True, rng=generator)
+        self._points: list[Sequence[float]] = []
+
+    def bits(self, index: int, dimension: int) -> int:
+        while index >= len(self._points):
+            self._points.extend(self._engine.random(max(len(self._points), 64)))
+        share = float(self._points[index][dimension])
+        return int(share * float(1 << NUM_BITS))
+
+
+def _is_apart(node: DomainNode | Pick) -> bool:
+    """Whether a parameter has no coordinate: grids are walked, functions draw for themselves."""
+    return node.is_grid if isinstance(node, Pick) else isinstance(node.domain, Computed)
+
+
+def _prime(number: int) -> int:
+    found: list[int] = []
+    candidate = 2
+    while len(found) <= number:
+        if all(candidate % prime for prime in found):
+            found.append(candidate)
+        candidate += 1
+    return found[-1]

@@ -1,0 +1,250 @@
+"""Stoppers that count or compare: bounds on metrics, iterations, time; a function; several at once."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from windlass.core.clock import Clock, SystemClock
+from windlass.tune.errors import BadValueError
+from windlass.tune.space import import_name
+from windlass.tune.stopper.protocol import Stopper
+from windlass.tune.trial import Metrics
+
+__all__ = [
+    "CombinedStopper",
+    "FunctionStopper",
+    "MaximumIterationStopper",
+    "MetricStopper",
+    "NoopStopper",
+    "TimeoutStopper",
+]
+
+_MANY = 1_000_000
+
+
+class NoopStopper:
+    """Stops nothing."""
+
+    def __call__(self, trial_id: str, result: Metrics) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        """Never."""
+        return False
+
+    def credit(self, trial_id: str) -> int:
+        """Any number of reports may come unasked."""
+        del trial_id
+        return _MANY
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        return {"type": "NoopStopper"}
+
+
+class MetricStopper(NoopStopper):
+    """`stop={"training_iteration": 10}`: a trial ends when a metric is at or above its bound.
+
+    The first report of a sweep must hold them all, for a misspelt one would let trials run for ever; later ones may not.
+    """
+
+    def __init__(self, bounds: Mapping[str, Any], *, waits: bool = False) -> None:
+        """Take the bounds.
+
+        Args:
+            bounds: metrics to numbers.
+            waits: the first report need not hold them: code may log some metrics more seldom.
+
+        Raises:
+            UsageError: a bound is no number, or NaN.
+        """
+        for name, bound in bounds.items():
+            if not isinstance(bound, (int, float)) or math.isnan(bound):
+                inner = next(iter(bound), "b") if isinstance(bound, Mapping) else ""
+                raise BadValueError(
+                    f"stop: the bound of `{name}` is {bound!r}, not a number to reach",
+                    hint=f"write `{name}/{inner}` for a nested name" if inner else f"stop={{{name!r}: 10}}",
+                    code="stop-not-understood",
+                )
+        self.bounds: dict[str, float] = dict(bounds)
+        self.waits = waits
+        self._seen: dict[str, int] = {}
+
+    def __call__(self, trial_id: str, result: Metrics) -> bool:
+        self._seen[trial_id] = result.get("training_iteration", 0)
+        for name, bound in self.bounds.items():
+            value = result.get(name)
+            if value is not None and _as_number(name, value) >= bound:
+                del self._seen[trial_id]
+                return True
+        return False
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What the first report must hold."""
+        return () if self.waits else tuple(self.bounds)
+
+    def credit(self, trial_id: str) -> int:
+        """Up to the bound of `training_iteration`, if that is the only one."""
+        if set(self.bounds) != {"training_iteration"}:
+            return 1
+        return max(int(self.bounds["training_iteration"]) - self._seen.get(trial_id, 0) - 1, 1)
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        return {"type": "MetricStopper", "bounds": self.bounds, **({"waits": True} if self.waits else {})}
+
+
+class MaximumIterationStopper(NoopStopper):
+    """Ends a trial with its so-many-th result, counted here."""
+
+    def __init__(self, max_iter: int) -> None:
+        """Take the number.
+
+        Raises:
+            UsageError: it is not a whole number from 1.
+        """
+        if not is_whole(max_iter, 1):
+            raise BadValueError(
+                f"MaximumIterationStopper has max_iter={max_iter!r}",
+                hint="it is a whole number from 1",
+                code="stop-not-understood",
+            )
+        self.max_iter = int(max_iter)
+        self._counts: dict[str, int] = {}
+
+    def __call__(self, trial_id: str, result: Metrics) -> bool:
+        count = self._counts[trial_id] = self._counts.get(trial_id, 0) + 1
+        return count >= self.max_iter
+
+    def credit(self, trial_id: str) -> int:
+        """All results but the last."""
+        return max(self.max_iter - self._counts.get(trial_id, 0) - 1, 1)
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        return {"type": "MaximumIterationStopper", "max_iter": self.max_iter}
+
+
+class FunctionStopper(NoopStopper):
+    """Ends a trial when a function of its id and result says so."""
+
+    def __init__(self, function: Callable[[str, Metrics], Any]) -> None:
+        self.function = function
+
+    def __call__(self, trial_id: str, result: Metrics) -> bool:
+        try:
+            return bool(self.function(trial_id, result))
+        except Exception as error:
+            reported = ", ".join(f"`{name}`" for name in result)
+            raise BadValueError(
+                f"the stop function {_name_of(self.function)} failed at a report of trial {trial_id}: {error!r}",
+                hint=f"the report has {reported}; what is in some reports only: result.get(name)",
+                code="stop-failed",
+            ) from error
+
+    def credit(self, trial_id: str) -> int:
+        """None: every result is looked at."""
+        del trial_id
+        return 1
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol; a function without an importable name is shown, and must be given again."""
+        return {"type": "FunctionStopper", "function": import_name(self.function) or _name_of(self.function)}
+
+
+class TimeoutStopper(NoopStopper):
+    """Ends the sweep after so many seconds, counted from the first time it is asked, while it is being asked.
+
+    A Tuner makes it the sweep's `time_budget_s`, which holds over all heads and also while no trial reports.
+    """
+
+    def __init__(self, timeout: float | timedelta, *, clock: Clock | None = None) -> None:
+        """Take the budget.
+
+        Raises:
+            UsageError: it is neither a number of seconds nor a timedelta, or not above 0.
+        """
+        seconds: Any = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
+            raise BadValueError(
+                f"the timeout of a sweep is {timeout!r}",
+                hint="give seconds above 0, or a datetime.timedelta",
+                code="stop-not-understood",
+            )
+        self.timeout_s = float(seconds)
+        self._left_s = self.timeout_s
+        self._clock = clock or SystemClock()
+        self._asked_at: float | None = None
+
+    def stop_all(self) -> bool:
+        """Whether the budget is spent."""
+        now = self._clock.monotonic()
+        if self._asked_at is not None:
+            self._left_s -= now - self._asked_at
+        self._asked_at = now
+        return self._left_s <= 0
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        return {"type": "TimeoutStopper", "timeout": self.timeout_s}
+
+
+class CombinedStopper(NoopStopper):
+    """Stops when any of several does; those behind it in the list are then not asked."""
+
+    def __init__(self, *stoppers: Stopper) -> None:
+        self.stoppers = stoppers
+
+    def __call__(self, trial_id: str, result: Metrics) -> bool:
+        return any(stopper(trial_id, result) for stopper in self.stoppers)
+
+    def stop_all(self) -> bool:
+        """Whether any of them would end the sweep."""
+        return any(stopper.stop_all() for stopper in self.stoppers)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What the first report must hold."""
+        return tuple(name for one in self.stoppers for name in metrics_of(one))
+
+    def credit(self, trial_id: str) -> int:
+        """The least of theirs."""
+        return min((getattr(one, "credit", _one)(trial_id) for one in self.stoppers), default=_MANY)
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        from windlass.tune.stopper.registry import stopper_settings  # lazy: the registry knows this class
+
+        return {"type": "CombinedStopper", "stoppers": [stopper_settings(one) for one in self.stoppers]}
+
+
+def metrics_of(stopper: object) -> tuple[str, ...]:
+    """What the first report must hold for a stopper of ours; `metrics` of somebody else's may be anything."""
+    is_ours = isinstance(getattr(type(stopper), "metrics", None), property)
+    return tuple(stopper.metrics) if is_ours else ()  # type: ignore[attr-defined]
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Whether a value is a whole number, and at least this."""
+    return isinstance(value, numbers.Real) and float(value).is_integer() and float(value) >= least
+
+
+def _as_number(name: str, value: Any) -> float:
+    if isinstance(value, (int, float)):
+        return value
+    hint = f"report {name!r} as a float"
+    raise BadValueError(f"stop bounds {name!r}, which is {value!r}", hint=hint, code="bad-metrics")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", repr(function)))
+
+
+def _one(trial_id: str) -> int:
+    del trial_id
+    return 1

@@ -1,0 +1,172 @@
+"""Stoppers that end a trial, or the sweep, when a metric no longer changes."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from bisect import insort
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from windlass.tune.errors import BadValueError
+from windlass.tune.stopper.limits import is_whole
+from windlass.tune.trial import Metrics
+
+__all__ = ["ExperimentPlateauStopper", "TrialPlateauStopper"]
+
+
+class TrialPlateauStopper:
+    """Ends a trial when the spread of its last results is below a threshold."""
+
+    def __init__(
+        self,
+        metric: str,
+        std: float = 0.01,
+        num_results: int = 4,
+        grace_period: int = 4,
+        metric_threshold: float | None = None,
+        mode: str | None = None,
+    ) -> None:
+        """Describe the plateau.
+
+        Args:
+            metric: whose values count.
+            std: standard deviation (of the population) below which a trial ends.
+            num_results: how many of the newest values are looked at.
+            grace_period: results before which a trial is left alone.
+            metric_threshold: the newest value must be at least (`max`) or at most (`min`) this.
+            mode: `min` or `max`; needed with a threshold.
+
+        Raises:
+            UsageError: a threshold without a mode, or another argument that makes no sense.
+        """
+        _check(
+            "TrialPlateauStopper",
+            (mode in ("min", "max", None), "mode", mode, '"min" or "max"'),
+            (is_whole(num_results, 1), "num_results", num_results, "a whole number from 1"),
+            (is_whole(grace_period, 0), "grace_period", grace_period, "a whole number from 0"),
+            (_is_real(std), "std", std, "a number"),
+        )
+        if metric_threshold is not None and mode not in ("min", "max"):
+            raise BadValueError(
+                f"TrialPlateauStopper has a metric_threshold of {metric_threshold!r} and the mode {mode!r}",
+                hint='mode="max" if more is better, else mode="min"',
+                code="stop-not-understood",
+            )
+        self.metric = metric
+        self.std = std
+        self.num_results = num_results
+        self.grace_period = grace_period
+        self.metric_threshold = metric_threshold
+        self.mode = mode
+        self._counts: dict[str, int] = {}
+        self._values: dict[str, deque[float | None]] = {}
+
+    def __call__(self, trial_id: str, result: Metrics) -> bool:
+        value = result.get(self.metric)
+        values = self._values.setdefault(trial_id, deque(maxlen=self.num_results))
+        values.append(value)
+        count = self._counts[trial_id] = self._counts.get(trial_id, 0) + 1
+        if count < self.grace_period or len(values) < self.num_results or self._is_short(value):
+            return False
+        return _spread(values) < self.std
+
+    def stop_all(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What the first report must hold."""
+        return (self.metric,)
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        names = ("metric", "std", "num_results", "grace_period", "metric_threshold", "mode")
+        return {"type": "TrialPlateauStopper", **{name: getattr(self, name) for name in names}}
+
+    def _is_short(self, value: float | None) -> bool:
+        """Whether the threshold is not reached yet."""
+        if self.metric_threshold is None:
+            return False
+        if value is None:
+            return True
+        return value > self.metric_threshold if self.mode == "min" else value < self.metric_threshold
+
+
+class ExperimentPlateauStopper:
+    """Ends the sweep when the best values of all trials no longer differ."""
+
+    def __init__(self, metric: str, std: float = 0.001, top: int = 10, mode: str = "min", patience: int = 0) -> None:
+        """Describe the plateau.
+
+        Args:
+            metric: whose values count; results without it, or with NaN, do not.
+            std: standard deviation (of the population) at or below which the best are a plateau.
+            top: how many of the best values are looked at.
+            mode: `min` or `max`.
+            patience: results in a row that must be a plateau before the sweep ends.
+
+        Raises:
+            UsageError: an argument makes no sense.
+        """
+        _check(
+            "ExperimentPlateauStopper",
+            (mode in ("min", "max"), "mode", mode, '"min" or "max"'),
+            (is_whole(top, 2), "top", top, "a whole number above 1"),
+            (is_whole(patience, 0), "patience", patience, "a whole number from 0"),
+            (_is_real(std) and std > 0, "std", std, "a number above 0"),
+        )
+        self.metric = metric
+        self.std = std
+        self.top = top
+        self.mode = mode
+        self.patience = patience
+        self._best: list[float] = []
+        self._num_flat = 0
+
+    def __call__(self, trial_id: str, result: Metrics) -> bool:
+        value = result.get(self.metric)
+        if value is not None and value == value:  # noqa: PLR0124 - NaN has no place in an order
+            insort(self._best, value)
+            if len(self._best) > self.top:
+                del self._best[-1 if self.mode == "min" else 0]
+        self._num_flat = self._num_flat + 1 if self._is_flat() else 0
+        return self.stop_all()
+
+    def stop_all(self) -> bool:
+        """Whether the best have been a plateau for long enough."""
+        return self._is_flat() and self._num_flat >= self.patience
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What the first report must hold; later ones may lack it."""
+        return (self.metric,)
+
+    def settings(self) -> Mapping[str, object]:
+        """See the protocol."""
+        names = ("metric", "std", "top", "mode", "patience")
+        return {"type": "ExperimentPlateauStopper", **{name: getattr(self, name) for name in names}}
+
+    def _is_flat(self) -> bool:
+        return len(self._best) == self.top and _spread(self._best) <= self.std
+
+
+def _check(name: str, *arguments: tuple[bool, str, object, str]) -> None:
+    """Refuse the first argument that makes no sense: (whether it does, its name, its value, what it is)."""
+    for is_right, argument, value, what in arguments:
+        if not is_right:
+            raise BadValueError(f"{name} has {argument}={value!r}", hint=f"it is {what}", code="stop-not-understood")
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _spread(values: Sequence[float | None] | deque[float | None]) -> float:
+    """The standard deviation of the population; infinite where something is no number."""
+    found = [value for value in values if isinstance(value, (int, float))]
+    if len(found) < len(values):
+        return math.inf
+    mean = math.fsum(found) / len(found)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in found) / len(found))

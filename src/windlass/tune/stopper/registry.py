@@ -1,0 +1,112 @@
+"""Stoppers from what a user wrote as `stop=`, and from the journal of a sweep."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windlass.core.errors import PreconditionError
+from windlass.tune.errors import BadValueError
+from windlass.tune.space import SpaceError, import_name, imported
+from windlass.tune.stopper import limits, plateaus
+from windlass.tune.stopper.protocol import Stopper
+
+__all__ = ["as_stopper", "stopper_from", "stopper_settings", "without_timeouts"]
+
+_OURS: dict[str, Callable[..., Stopper]] = {
+    name: getattr(module, name) for module in (limits, plateaus) for name in module.__all__
+}
+
+
+def as_stopper(stop: Any) -> Stopper | None:
+    """One stopper of whatever `stop=` was given; None where that stops nothing.
+
+    Args:
+        stop: `{metric: bound}`, a function of trial id and result, a stopper (windlass's, Ray Tune's or your own), a
+            list of these, or None.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if stop is None or (isinstance(stop, (Mapping, list, tuple)) and not stop):
+        return None
+    if isinstance(stop, Mapping):
+        return limits.MetricStopper(stop)
+    if isinstance(stop, (list, tuple)):
+        return limits.CombinedStopper(*(made for one in stop if (made := as_stopper(one)) is not None))
+    if isinstance(stop, type):
+        raise BadValueError(
+            f"stop is the class {stop.__name__}", hint=f"make one: {stop.__name__}(...)", code="stop-not-understood"
+        )
+    if callable(stop):
+        _check_call(stop)
+        found: Stopper = stop if hasattr(stop, "stop_all") else limits.FunctionStopper(stop)
+        return found
+    raise BadValueError(
+        f"stop is {stop!r}", hint='stop={"training_iteration": 10}, a function or a stopper', code="stop-not-understood"
+    )
+
+
+def _check_call(stop: Callable[..., Any]) -> None:
+    """Refuse what cannot be called with a trial's id and a result."""
+    try:
+        inspect.signature(stop).bind("00000", {})
+    except ValueError:  # written in C: nobody knows
+        return
+    except TypeError as error:
+        name = getattr(stop, "__qualname__", type(stop).__name__)
+        hint = "it is called with the trial's id and the result: lambda trial_id, result: result['loss'] < 0.1"
+        raise BadValueError(f"stop is {name}: {error}", hint=hint, code="stop-not-understood") from error
+
+
+def without_timeouts(stopper: Stopper | None) -> tuple[Stopper | None, float]:
+    """A stopper without its time budgets, for the controller keeps time over all heads; and the least of them.
+
+    Returns:
+        What is left, None for nothing; and seconds, 0 for no budget.
+    """
+    if type(stopper) is limits.TimeoutStopper:
+        return None, 0.0 if math.isinf(stopper.timeout_s) else stopper.timeout_s
+    if type(stopper) is not limits.CombinedStopper:
+        return stopper, 0.0
+    parts = [without_timeouts(one) for one in stopper.stoppers]
+    budgets = [seconds for _, seconds in parts if seconds]
+    if not budgets:
+        return stopper, 0.0
+    left = [one for one, _ in parts if one is not None]
+    return limits.CombinedStopper(*left) if left else None, min(budgets)
+
+
+def stopper_settings(stopper: Stopper) -> dict[str, Any]:
+    """The JSON form: `{"type": ..., **arguments}`; for others than ours the import path, and its own settings."""
+    found: Mapping[str, Any] | None = getattr(stopper, "settings", dict)()
+    if found and "type" in found:
+        return dict(found)
+    kind = type(stopper)
+    return {"type": import_name(kind) or kind.__qualname__, **(found or {})}
+
+
+def stopper_from(settings: Mapping[str, Any]) -> Stopper:
+    """Read back `stopper_settings`; a fresh stopper, which has seen nothing.
+
+    Raises:
+        PreconditionError: it needs code, or an object, that can not be found by its name.
+    """
+    arguments = {name: value for name, value in settings.items() if name != "type"}
+    kind = settings["type"]
+    if kind == "CombinedStopper":
+        return limits.CombinedStopper(*map(stopper_from, arguments["stoppers"]))
+    try:
+        if kind == "FunctionStopper":
+            return limits.FunctionStopper(imported(arguments["function"]))
+        made = _OURS.get(kind) or imported(kind)
+        stopper: Stopper = made(**arguments)
+    except (SpaceError, TypeError) as error:
+        raise PreconditionError(
+            f"the stopper of this sweep, {arguments.get('function', kind)}, can not be made again: {error}",
+            hint="give it again with stop=",
+            code="code-not-importable",
+        ) from error
+    return stopper
