@@ -41,7 +41,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         ("windlass.config", "windlass.config.emit"),
         ("windlass.launch", "windlass.launch.reconcile.reconciler"),
         ("windlass.supervise.main", "subprocess"),
-        ("windlass.supervise.replica.supervisor", "hashlib"),
+        ("windlass.supervise.replica.loop", "hashlib"),
     ],
 )
 def test_what_a_start_does_not_need_is_not_imported(package: str, stranger: str) -> None:

@@ -21,8 +21,8 @@ from windlass.supervise.gang import election, messages
 from windlass.supervise.gang.messages import Command, Order, Phase, ReplicaStatus, Step
 from windlass.supervise.replica import core
 from windlass.supervise.replica.classify import Evidence, classify
-from windlass.supervise.replica.command_queue import CommandQueue
 from windlass.supervise.replica.stall_watch import StallWatch
+from windlass.supervise.replica.supervisor import CommandQueue
 
 if TYPE_CHECKING:
     from tests.sim.guard import VirtualGuard

@@ -122,7 +122,7 @@ def _guard(folder: Path, rank: int, incarnation: Incarnation, daemons: StepDaemo
     """The guard of one replica; blocks until the replica is not needed any more."""
 
     def supervise(context: object) -> int:
-        from windlass.supervise.replica.supervisor import supervise as run  # lazy: the guard stays small
+        from windlass.supervise.replica.loop import supervise as run  # lazy: the guard stays small
 
         return run(folder, rank, context, incarnation, daemons)  # type: ignore[arg-type]
 
@@ -194,7 +194,7 @@ def _is_staged(folder: Path) -> bool:
 
 def _wait_to_be_told() -> list[str]:
     """Import what a replica needs while the client still plans; an empty list when the client left without a word."""
-    import windlass.supervise.replica.supervisor  # noqa: F401 - lazy: a guard that need not wait stays small
+    import windlass.supervise.replica.loop  # noqa: F401 - lazy: a guard that need not wait stays small
 
     told = b""
     while not told.endswith(b"\n"):

@@ -14,12 +14,17 @@ from windlass.core.process import identify
 from windlass.record import events
 from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import End, fold
+from windlass.supervise.fencing.guard import GuardContext
 from windlass.supervise.gang import leader as leader_module
+from windlass.supervise.gang.incarnation import LOCAL
 from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.gang.leader import Leader
 from windlass.supervise.gang.messages import Command, Phase, ReplicaStatus, Step
 from windlass.supervise.job import JobDocument, Lease, ReplicaCommand
 from windlass.supervise.leases import LeasableResources, acquire
+from windlass.supervise.logs.pipe import LogPipe
+from windlass.supervise.ports import Ports
+from windlass.supervise.replica.machine import ports_of
 
 
 class Scene:
@@ -57,13 +62,16 @@ class Scene:
         return Leader(
             self.job,
             self.job_folder,
+            self.ports(),
             epoch=epoch,
-            holder=str(identify(os.getpid())),
             journal=self.journal,
-            clock=self.clock,
-            selector=selectors.DefaultSelector(),
             run=self.commands.extend,
         )
+
+    def ports(self) -> Ports:
+        context = GuardContext(LogPipe.create(), os.open("/dev/null", os.O_RDWR), os.getpid())
+        selector = selectors.DefaultSelector()
+        return ports_of(self.job, self.job_folder, 0, context, incarnation=LOCAL, clock=self.clock, selector=selector)
 
     def kinds(self) -> list[str]:
         return [record.kind for record in read_journal(self.folder / "journal") if record.writer != "client"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.supervise.gang.messages import Command, Leave, Respawn
-from windlass.supervise.replica.command_queue import CommandQueue
+from windlass.supervise.replica.supervisor import CommandQueue
 
 
 def test_what_follows_from_a_command_comes_behind_the_present_ones() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from windlass.supervise.fencing.guard import FORWARDED
-from windlass.supervise.replica.signals import SignalQueue
+from windlass.supervise.replica.loop import SignalQueue
 
 
 @pytest.fixture

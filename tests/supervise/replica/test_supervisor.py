@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from windlass.record.journal import JournalWriter, read_journal
 from windlass.record.state import RunFacts, fold
 from windlass.supervise.fencing.guard import GuardContext
 from windlass.supervise.gang.election import Claims
+from windlass.supervise.gang.incarnation import LOCAL
 from windlass.supervise.gang.messages import Order, ReplicaStatus, Step, WriteControl
 from windlass.supervise.job import JobDocument, JobSecret, ReplicaCommand
 from windlass.supervise.logs.pipe import LogPipe
+from windlass.supervise.replica.machine import ports_of
 from windlass.supervise.replica.supervisor import Supervisor
 
 
@@ -45,8 +48,11 @@ class Scene:
         self.context = GuardContext(LogPipe.create(), os.open("/dev/null", os.O_RDWR), os.getppid())
 
     def supervisor(self) -> Supervisor:
-        (self.job_folder / "job.json").write_text(json.dumps(self.job.to_data()))
-        return Supervisor(self.job_folder, 0, self.context, clock=self.clock)
+        self.selector = selectors.DefaultSelector()
+        ports = ports_of(
+            self.job, self.job_folder, 0, self.context, incarnation=LOCAL, clock=self.clock, selector=self.selector
+        )
+        return Supervisor(self.job, self.job_folder, 0, ports)
 
     def facts(self) -> RunFacts:
         return fold(read_journal(self.folder / "journal"))
@@ -65,7 +71,7 @@ def test_a_scratch_folder_that_was_cleaned_up_is_made_again(scene: Scene) -> Non
         assert json.loads(control.read_bytes())["stop"] is True
         control.unlink()
         control.parent.rmdir()
-    supervisor._close()
+    supervisor.close()
 
 
 def test_a_control_file_that_cannot_be_written_is_told_once(scene: Scene) -> None:
@@ -97,8 +103,8 @@ def test_a_supervisor_of_an_ended_task_needs_no_secrets(scene: Scene) -> None:
     supervisor = scene.supervisor()
     facts = {"job": 1, "attempt": 0, "verdict": "succeeded", "cause": "ok", "message": ""}
     supervisor._journal.append(events.TASK_ENDED, **facts)
-    supervisor._tick()
-    assert supervisor._exit_code == 0
+    supervisor.tick()
+    assert supervisor.exit_code == 0
 
 
 def test_what_cannot_be_started_ends_the_attempt(scene: Scene) -> None:
@@ -115,12 +121,12 @@ def test_what_cannot_be_started_ends_the_attempt(scene: Scene) -> None:
 def test_output_that_nobody_takes_wakes_nobody(scene: Scene) -> None:
     supervisor = scene.supervisor()
     os.write(scene.context.log_pipe.write_fd, b"late\n")
-    assert supervisor._selector.select(0) == []
+    assert scene.selector.select(0) == []
     supervisor._listen_to_output(True)
     supervisor._listen_to_output(True)
-    ((key, _),) = supervisor._selector.select(0)
+    ((key, _),) = scene.selector.select(0)
     key.data()
-    assert supervisor._selector.select(0) == []
+    assert scene.selector.select(0) == []
     supervisor._listen_to_output(False)
 
 
@@ -175,4 +181,4 @@ def test_a_leader_whose_step_has_no_daemon_leaves_its_cause_to_the_next_link(
     supervisor._find_leader(0.0)
     assert leader.is_closed
     assert supervisor._leader is None
-    assert supervisor._exit_code == 75
+    assert supervisor.exit_code == 75

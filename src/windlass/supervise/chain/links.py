@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from windlass.core.errors import PreconditionError
 from windlass.record import events
@@ -25,10 +25,12 @@ from windlass.supervise.chain.requests import UNCERTAIN, PastLinkQuery, QueueLin
 from windlass.supervise.chain.scheduler import JobScheduler, PastLink, SchedulerError, scheduler_of
 from windlass.supervise.fencing.fence import HeartbeatWatch, heartbeat_path, read_heartbeats
 from windlass.supervise.gang.incarnation import Incarnation
-from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.gang.messages import ReplicaStatus
 from windlass.supervise.job import JobDocument
 from windlass.supervise.slurm.jobs import mark_of
+
+if TYPE_CHECKING:
+    from windlass.supervise.ports import Journal
 
 __all__ = ["LinkManager"]
 
@@ -72,7 +74,7 @@ class LinkManager:
         job: JobDocument,
         job_folder: Path,
         incarnation: Incarnation,
-        journal: RunJournalView,
+        journal: Journal,
         *,
         calls: BackgroundCalls | None = None,
         scheduler: JobScheduler | None = None,

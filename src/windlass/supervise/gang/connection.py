@@ -16,10 +16,11 @@ import time
 from typing import Any, Callable
 
 from windlass.core.json_text import decode_object
+from windlass.supervise.gang.address import free_port
 from windlass.supervise.gang.handshake import ClientHandshake, ServerHandshake
 from windlass.supervise.gang.messages import Order, ReplicaStatus
 
-__all__ = ["LeaderClient", "LeaderServer"]
+__all__ = ["LeaderClient", "LeaderServer", "SocketNetwork"]
 
 HANDSHAKE_S = 30.0
 """Seconds a connection has to prove itself: many times what a busy machine takes."""
@@ -317,6 +318,35 @@ class LeaderClient:
             lines.send(self._status.to_data())
         piece, self._handshake.rest = self._handshake.rest, b""
         return lines.take(piece)
+
+
+class SocketNetwork:
+    """The connections of one replica over TCP; see `ports.Network`.
+
+    Args:
+        address: of this machine, for its gang.
+        selector: of the loop that calls back.
+    """
+
+    def __init__(
+        self, rank: int, token: str, address: str, selector: selectors.BaseSelector, *, num_replicas: int
+    ) -> None:
+        self._rank, self._token, self._address, self._selector = rank, token, address, selector
+        self._num_replicas = num_replicas
+
+    def as_replica(self, on_order: Callable[[Order], None]) -> LeaderClient:
+        """See `ports.Network`."""
+        return LeaderClient(self._rank, self._token, self._selector, on_order)
+
+    def as_leader(self, on_status: Callable[[ReplicaStatus], None], on_lost: Callable[[int], None]) -> LeaderServer:
+        """See `ports.Network`."""
+        return LeaderServer(
+            self._address, self._token, self._selector, on_status, on_lost, num_replicas=self._num_replicas
+        )
+
+    def free_port(self) -> int:
+        """See `ports.Network`."""
+        return free_port(self._address)
 
 
 def _encode(message: dict[str, Any]) -> bytes:

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
-from windlass.core.clock import Clock
 from windlass.core.errors import WindlassError
 from windlass.record import events
 from windlass.record.manifest import commit_manifest
 from windlass.record.retry import Budgets
 from windlass.record.state import State
-from windlass.supervise.fencing.guard import is_gone, killed_replica
-from windlass.supervise.gang.connection import LeaderServer
 from windlass.supervise.gang.core import GangConfig, GangCore
-from windlass.supervise.gang.election import Leadership, publish_claim
+from windlass.supervise.gang.election import Leadership
 from windlass.supervise.gang.gate import StartGate
 from windlass.supervise.gang.incarnation import LOCAL, Incarnation
-from windlass.supervise.gang.journal_view import RunJournalView
 from windlass.supervise.gang.messages import Command, Order, Phase, ReplicaStatus, Step
-from windlass.supervise.gang.starter import Starter
 from windlass.supervise.gang.stragglers import Stragglers
 from windlass.supervise.job import JobDocument
 
 if TYPE_CHECKING:
-    from windlass.supervise.chain.links import LinkManager
+    from windlass.supervise.ports import Journal, Ports
 
 __all__ = ["Leader"]
 
@@ -38,49 +32,39 @@ _REPEAT_PER_REPLICA_S = 0.01
 _ASK_SRUN_AFTER_S = 3.0
 """When a whole job is killed its replicas do not die at one moment; the one that dies last is no witness."""
 
-_THIS_MACHINE = "127.0.0.1"
-
 
 class Leader:
     """Leads one task from the supervisor of one of its replicas.
 
     Args:
-        run: executes the core's commands.
-        job_folder: where claims are; the argument a respawned replica is started with.
+        job_folder: the job that holds the leases.
         incarnation: the start of the job that this replica belongs to.
-        address: where it can be reached.
+        run: executes the core's commands.
     """
 
     def __init__(
         self,
         job: JobDocument,
         job_folder: Path,
+        ports: Ports,
         *,
         incarnation: Incarnation = LOCAL,
-        address: str = _THIS_MACHINE,
         epoch: int,
-        holder: str,
-        journal: RunJournalView,
-        clock: Clock,
-        selector: selectors.BaseSelector,
+        journal: Journal,
         run: Callable[[list[Command]], None],
     ) -> None:
         self.epoch = epoch
-        self._job, self._folder, self._journal, self._clock, self._run = job, job_folder, journal, clock, run
-        self._incarnation, self._address = incarnation, address
-        self._gate = StartGate(job, job_folder, holder)
-        self._links = self._make_links(journal, selector) if incarnation.name else None
-        self._server = (
-            LeaderServer(address, job.token, selector, self.on_status, self._on_lost, num_replicas=job.num_replicas)
-            if job.num_replicas > 1
-            else None
-        )
+        self._job, self._journal, self._run, self._incarnation = job, journal, run, incarnation
+        self._clock, self._processes, self._disk = ports.clock, ports.processes, ports.disk
+        self._holder = self._processes.holder
+        self._gate = StartGate(job, job_folder, self._holder)
+        self._links = ports.make_links(journal, self.tick)
+        self._server = ports.network.as_leader(self.on_status, self._on_lost) if job.num_replicas > 1 else None
         self._stragglers = Stragglers(job.straggler)
         self._entries: dict[str, float] = {}
         self._ended: tuple[int, set[int]] = (0, set())
         self._entries_at = 0.0
         self._sent_at = float("-inf")
-        self._starter = Starter(job_folder)
         gang = GangConfig(
             job=job.job,
             num_replicas=job.num_replicas,
@@ -93,7 +77,7 @@ class Leader:
             can_respawn=job.num_replicas > 1 and job.is_on_one_machine,
             **self._links.of_gang() if self._links is not None else {},
         )
-        self.core = GangCore(gang, epoch=epoch, journal=journal, now=clock.monotonic(), wall=clock.now())
+        self.core = GangCore(gang, epoch=epoch, journal=journal, now=self._clock.monotonic(), wall=self._clock.now())
 
     @property
     def wants_quick_tick(self) -> bool:
@@ -103,27 +87,20 @@ class Leader:
     @property
     def helpers(self) -> set[int]:
         """Processes of its own, which end with no attempt."""
-        return {self._starter.pid} - {0} | (self._links.helpers if self._links is not None else set())
+        return self._processes.helpers | (self._links.helpers if self._links is not None else set())
 
     def is_job_over(self, now: float) -> bool:
         """See `LinkManager.is_job_over`; False once nothing is left to end."""
         return self._links is not None and not self.core.is_over and self._links.is_job_over(now)
 
-    def _make_links(self, journal: RunJournalView, selector: selectors.BaseSelector) -> LinkManager:
-        from windlass.supervise.chain.background_calls import ForkedCalls  # lazy: on one machine there are no links
-        from windlass.supervise.chain.links import LinkManager
-
-        is_slow = self._job.chain.scheduler == "slurm"
-        calls = ForkedCalls(selector, self.tick) if is_slow else None
-        return LinkManager(self._job, self._folder, self._incarnation, journal, calls=calls)
-
-    def claim(self, rank: int, host: str, process: str) -> bool:
+    def claim(self, rank: int) -> bool:
         """Make this leader known; False when another replica was quicker."""
         if self._server is None and self._links is None:
             return True
         port = self._server.port if self._server is not None else 0
-        leadership = Leadership(self.epoch, rank, host, self._address, port, process, self._incarnation.name)
-        return publish_claim(self._folder, leadership)
+        host, address = self._processes.host, self._processes.address
+        leadership = Leadership(self.epoch, rank, host, address, port, self._holder, self._incarnation.name)
+        return self._disk.publish_claim(leadership)
 
     def start(self) -> None:
         """Begin to lead; an attempt that runs keeps the GPUs it was given."""
@@ -165,7 +142,7 @@ class Leader:
             if now >= self._sent_at + _REPEAT_PER_REPLICA_S * self._job.num_replicas:
                 self.send(self.core.order)
             if self.core.order.step is not Step.GATHER:
-                self._starter.close()
+                self._processes.stop_starting()
         if self._links is not None and not self.core.is_over:
             self._links.tick(now)
         self._run(self.core.on_tick(now))
@@ -181,8 +158,8 @@ class Leader:
         if not self._job.is_on_one_machine:
             return
         for rank in self.core.membership.absent:
-            if is_gone(self._folder, rank):
-                self.core.membership.on_gone(rank, now, killed_replica(self._folder, rank))
+            if self._processes.is_gone(rank):
+                self.core.membership.on_gone(rank, now, self._processes.killed_replica(rank))
 
     def _look_at_srun(self, missed: list[int], now: float) -> None:
         from windlass.supervise.slurm.srun_output import SrunOutput  # lazy: only Slurm's jobs have one
@@ -246,9 +223,7 @@ class Leader:
 
     def respawn(self, rank: int) -> None:
         """Start the guard of a replica that is not there; it lives on its own from then on."""
-        if not is_gone(self._folder, rank):
-            return
-        problem = self._starter.start(rank)
+        problem = self._processes.start_replica(rank)
         if problem:
             self._note(f"replicas could not be started: {problem}")
 
@@ -305,7 +280,7 @@ class Leader:
 
     def close(self) -> None:
         """Close the socket, and ask nobody any more."""
-        self._starter.close()
+        self._processes.stop_starting()
         if self._server is not None:
             self._server.close()
         if self._links is not None:

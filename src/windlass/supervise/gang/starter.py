@@ -73,7 +73,7 @@ class Starter:
 
 def serve_starts(job_folder: Path, run_guard: Callable[[int], int]) -> int:
     """Fork a guard for each rank on a line of standard input, until that ends; returns an errno when a fork fails."""
-    import windlass.supervise.replica.supervisor  # noqa: F401 - lazy: imported once, here, for all replicas
+    import windlass.supervise.replica.loop  # noqa: F401 - lazy: imported once, here, for all replicas
 
     gc.collect()
     gc.freeze()  # the collector of a child would else touch, and so copy, every page

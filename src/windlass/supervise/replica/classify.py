@@ -32,6 +32,7 @@ class Evidence:
 
     Attributes:
         stop_cause: why we ourselves were stopping it; empty when we were not.
+        fenced: why its fencing agent killed it, in words; empty when it did not.
         finish: what the code said by `report.finish`: (code, cause, message).
         was_out_of_memory: the kernel ended some process of this control group for memory meanwhile.
         memory_note: our own limit ended it, in words; empty when it did not.
@@ -40,6 +41,7 @@ class Evidence:
     """
 
     stop_cause: str = ""
+    fenced: str = ""
     finish: tuple[int, str, str] | None = None
     was_out_of_memory: bool = False
     memory_note: str = ""
@@ -53,6 +55,9 @@ def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) 
     What the code itself said outranks the exit code, since launchers turn every code into 1; but nothing turns a
     code other than 0 into success, and a process that we were stopping ends by the cause of the stop.
     """
+    tail = evidence.lines[-_NUM_TAIL_LINES:]
+    if evidence.fenced and code == -signal.SIGKILL and not evidence.stop_cause:
+        return End(str(Cause.NODE_LOST), code, rank, host, evidence.fenced, tail, at=at)
     said = _understood(evidence.finish)
     if said is not None and said[0] != 0 and code in (0, 1):
         code = said[0]
@@ -67,7 +72,6 @@ def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) 
         cause = cause_of(evidence.stop_cause)
     if cause is Cause.OK:
         return End(str(cause), code, rank, host, at=at)
-    tail = evidence.lines[-_NUM_TAIL_LINES:]
     return End(str(cause), code, rank, host, message, tail, find_traceback(evidence.lines), at)
 
 

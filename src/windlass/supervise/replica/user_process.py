@@ -32,7 +32,6 @@ _STATUS_WAIT_S = 2.0
 _DISK_FULL_PATIENCE_S = 10.0
 _NO_ROOM_BYTES = 64 * 1024
 _NUM_LINES = 200
-_NUM_TAIL_LINES = 20
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _WEIGH_SHARE = 10.0
 """Weighing the memory of big processes takes long: at most this part of the time."""
@@ -250,11 +249,9 @@ class UserProcess:
         lines = tuple(self._pump.last_lines(_NUM_LINES))
         self._pump.close()
         code = -int(signal.SIGKILL) if self._code is None else self._code
-        fenced = self._why_fenced() if code == -signal.SIGKILL and not stop_cause else ""
-        if fenced:
-            return replace(self._end_of(Cause.NODE_LOST, fenced), code=code, tail=lines[-_NUM_TAIL_LINES:])
         evidence = Evidence(
             stop_cause=stop_cause,
+            fenced=self._why_fenced(),
             finish=finish,
             was_out_of_memory=self._oom_watch.has_struck(),
             memory_note=self._memory_note,

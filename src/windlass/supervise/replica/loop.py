@@ -1,0 +1,90 @@
+"""The process of a supervisor: one event loop that waits for signals, messages, output and time."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windlass.core.clock import Clock, SystemClock
+from windlass.supervise.crash import keep_crash
+from windlass.supervise.fencing.guard import FORWARDED, GuardContext
+from windlass.supervise.gang.incarnation import LOCAL, Incarnation
+from windlass.supervise.job import JobDocument
+from windlass.supervise.linux import become_subreaper
+from windlass.supervise.replica.machine import ports_of
+from windlass.supervise.replica.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from windlass.supervise.slurm.step_daemon import StepDaemons
+
+__all__ = ["SignalQueue", "run_supervisor", "supervise"]
+
+
+class SignalQueue:
+    """The signals that reach this process, to be read from `socket` when it is readable."""
+
+    def __init__(self) -> None:
+        self._waker, self.socket = socket.socketpair()
+        self._waker.setblocking(False)
+        self.socket.setblocking(False)
+
+    def listen(self) -> None:
+        """From now on receive SIGCHLD and the signals that the guard forwards, which it has blocked until now."""
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, *FORWARDED):
+            signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+
+    def take(self) -> list[int]:
+        """Numbers of the signals since the last call, each once; SIGCHLD last.
+
+        A scheduler may signal the code together with its supervisor: that the node has to go explains the code's end.
+        """
+        return sorted(set(self.socket.recv(4096)), key=lambda number: (number == signal.SIGCHLD, number))
+
+
+def run_supervisor(supervisor: Supervisor, selector: selectors.BaseSelector, clock: Clock) -> int:
+    """Run a supervisor until the task needs it no more; returns the code its guard leaves with. Blocks."""
+    become_subreaper()
+    signals = SignalQueue()
+    signals.listen()
+
+    def on_signals() -> None:
+        for number in signals.take():
+            supervisor.on_signal(number)
+
+    selector.register(signals.socket, selectors.EVENT_READ, on_signals)
+    supervisor.begin()
+    ticked_at = float("-inf")
+    while supervisor.exit_code is None:
+        wait_s = ticked_at + supervisor.timeout_s - clock.monotonic()
+        if wait_s <= 0:  # by the clock alone: a tick that follows a message would answer it, and so on for ever
+            ticked_at = clock.monotonic()
+            supervisor.tick()
+            wait_s = 0.0  # messages are read even when every tick takes longer than the time between two
+        for key, _ in selector.select(wait_s):
+            key.data()
+    supervisor.close()
+    return supervisor.exit_code
+
+
+def supervise(
+    job_folder: Path,
+    rank: int,
+    context: GuardContext,
+    incarnation: Incarnation = LOCAL,
+    daemons: StepDaemons | None = None,
+) -> int:
+    """Run a supervisor; a bug of ours is written beside job.json and ends it with 70, so the guard starts it again."""
+    try:
+        clock, selector = SystemClock(), selectors.DefaultSelector()
+        job = JobDocument.read(job_folder / "job.json")
+        ports = ports_of(job, job_folder, rank, context, incarnation=incarnation, clock=clock, selector=selector)
+        supervisor = Supervisor(job, job_folder, rank, ports, incarnation=incarnation, daemons=daemons)
+        return run_supervisor(supervisor, selector, clock)
+    except BaseException:
+        keep_crash(incarnation.folder(job_folder) / f"supervisor-{rank}.crash")
+        raise
