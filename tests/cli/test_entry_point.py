@@ -54,6 +54,27 @@ def test_ps_loads_no_planner(home: Path) -> None:
     ] == []
 
 
+def test_what_show_says_of_a_plan_needs_no_planner() -> None:
+    program = """
+import sys
+import windlass.cli.render.made_from
+from windlass.plan import Plan
+Plan.from_data(Plan(name="one").to_data())
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    planner = (
+        "plan.planner",
+        "plan.page",
+        "plan.tokens.resolve",
+        "spec",
+        "config.decode",
+        "config.override",
+        "pin.code.git",
+    )
+    assert [name for name in planner if f"windlass.{name}" in done.stdout.split()] == []
+
+
 def test_the_console_script_ends_with_our_code(home: Path) -> None:
     script = Path(sys.executable).with_name("windlass")
     done = subprocess.run([script, "show", "nope"], capture_output=True, text=True)

@@ -12,7 +12,7 @@ import pytest
 from tests.plan.sample import BIG, PINS
 from windlass import config
 from windlass.core.errors import SpecError
-from windlass.pin.builds import BuildPin
+from windlass.pin.data.pinned import BuildPin
 from windlass.plan import Pins, Plan, RunPaths, Site, job_document, make_plan, plan_page
 from windlass.plan.builds import pin_builds
 from windlass.plan.diagnostics import Diagnostics

@@ -8,10 +8,11 @@ import pytest
 from tests.plan.sample import plan_of
 from windlass.core.errors import SpecError
 from windlass.plan import RunPaths, job_document
-from windlass.plan.launchers import LAUNCHERS, Gang, launch
+from windlass.plan.launchers import LAUNCHERS, LaunchContext, launch
 from windlass.plan.launchers.wrapping import with_roles
 from windlass.plan.plan import TaskPlan
-from windlass.spec import Command
+from windlass.plan.shape import TaskShape
+from windlass.spec import Command, Task
 from windlass.supervise.job import JobDocument
 
 TORCHRUN = (
@@ -24,11 +25,12 @@ ACCELERATE = (
 )
 
 
-def gang(command: Command, *, nodes: int = 2, gpus: int = 4, procs: int | None = None) -> Gang:
-    return Gang(path="tasks.t", command=command, nodes=nodes, gpus=gpus, procs_per_node=procs)
+def context(command: Command, *, nodes: int = 2, gpus: int = 4, procs: int | None = None) -> LaunchContext:
+    shape = TaskShape(nodes=nodes, gpus=gpus, cpus=0.0, memory_bytes=0)
+    return LaunchContext(path="tasks.t", command=command, task=Task(run=command, procs_per_node=procs), shape=shape)
 
 
-def refused(launcher: str, given: Gang) -> str:
+def refused(launcher: str, given: LaunchContext) -> str:
     with pytest.raises(SpecError) as caught:
         launch(launcher, given)
     (problem,) = caught.value.problems
@@ -37,9 +39,9 @@ def refused(launcher: str, given: Gang) -> str:
 
 
 def test_none_starts_the_command_as_it_is() -> None:
-    shell = launch("none", gang("python x.py && echo $HOME"))
+    shell = launch("none", context("python x.py && echo $HOME"))
     assert (shell.argv, shell.is_shell) == (("/bin/sh", "-c", "python x.py && echo $HOME"), True)
-    assert launch("none", gang(("python", "x y.py"))).argv == ("python", "x y.py")
+    assert launch("none", context(("python", "x y.py"))).argv == ("python", "x y.py")
     assert shell.env == {
         "RANK": "${rank}",
         "WORLD_SIZE": "2",
@@ -70,7 +72,7 @@ def test_none_starts_the_command_as_it_is() -> None:
     ],
 )
 def test_torchrun_wraps_one_command(command: str, after: str) -> None:
-    as_line, as_list = launch("torchrun", gang(command)), launch("torchrun", gang(tuple(command.split())))
+    as_line, as_list = launch("torchrun", context(command)), launch("torchrun", context(tuple(command.split())))
     assert " ".join(as_line.argv) == f"{TORCHRUN} {after}"
     assert as_line == as_list
     assert not as_line.is_shell
@@ -92,13 +94,13 @@ def test_torchrun_wraps_one_command(command: str, after: str) -> None:
     ],
 )
 def test_torchrun_inside_a_shell_line(line: str, result: str) -> None:
-    launched = launch("torchrun", gang(line))
+    launched = launch("torchrun", context(line))
     assert (launched.argv, launched.is_shell) == (("/bin/sh", "-c", result), True)
 
 
 def test_the_interpreter_is_kept() -> None:
-    assert launch("torchrun", gang("/v/bin/python3.11 t.py")).argv[0] == "/v/bin/python3.11"
-    assert launch("torchrun", gang("/v/bin/python3 -m torch.distributed.run t.py")).argv[0] == "/v/bin/python3"
+    assert launch("torchrun", context("/v/bin/python3.11 t.py")).argv[0] == "/v/bin/python3.11"
+    assert launch("torchrun", context("/v/bin/python3 -m torch.distributed.run t.py")).argv[0] == "/v/bin/python3"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_the_interpreter_is_kept() -> None:
     ],
 )
 def test_processes_per_node(gpus: int, procs: int | None, command: str, expected: int) -> None:
-    launched = launch("torchrun", gang(command, gpus=gpus, procs=procs))
+    launched = launch("torchrun", context(command, gpus=gpus, procs=procs))
     assert launched.procs_per_node == expected
     assert launched.argv[launched.argv.index("--nproc-per-node") + 1] == str(expected)
 
@@ -153,16 +155,16 @@ def test_processes_per_node(gpus: int, procs: int | None, command: str, expected
     ],
 )
 def test_torchrun_refuses(command: str, message: str) -> None:
-    assert refused("torchrun", gang(command)) == message
+    assert refused("torchrun", context(command)) == message
 
 
 def test_torchrun_refuses_two_opinions() -> None:
     message = "`--nproc-per-node 3` in tasks.t.run contradicts procs_per_node=2 [launcher-flag]"
-    assert refused("torchrun", gang("torchrun --nproc-per-node 3 t.py", procs=2)) == message
+    assert refused("torchrun", context("torchrun --nproc-per-node 3 t.py", procs=2)) == message
 
 
 def test_standalone_is_what_one_node_gets_anyway() -> None:
-    launched = launch("torchrun", gang("torchrun --standalone t.py", nodes=1))
+    launched = launch("torchrun", context("torchrun --standalone t.py", nodes=1))
     assert "--standalone" not in launched.argv
 
 
@@ -191,18 +193,18 @@ def test_standalone_is_what_one_node_gets_anyway() -> None:
     ],
 )
 def test_accelerate_is_filled_in(command: str, result: str) -> None:
-    assert " ".join(launch("accelerate", gang(command)).argv) == result
-    assert " ".join(launch("accelerate", gang(tuple(command.split()))).argv) == result
+    assert " ".join(launch("accelerate", context(command)).argv) == result
+    assert " ".join(launch("accelerate", context(tuple(command.split()))).argv) == result
 
 
 def test_accelerate_in_a_shell_line() -> None:
-    launched = launch("accelerate", gang("source setup.sh && accelerate launch --num_processes 4 t.py --x $X"))
+    launched = launch("accelerate", context("source setup.sh && accelerate launch --num_processes 4 t.py --x $X"))
     assert launched.argv[2] == f"source setup.sh && {ACCELERATE} --multi_gpu t.py --x $X"
     assert launched.procs_per_node == 4
 
 
 def test_accelerate_on_one_process_is_left_simple() -> None:
-    launched = launch("accelerate", gang("accelerate launch --cpu t.py", nodes=1, gpus=0))
+    launched = launch("accelerate", context("accelerate launch --cpu t.py", nodes=1, gpus=0))
     assert launched.argv[-4:] == ("--num_processes", "1", "--cpu", "t.py")
 
 
@@ -238,23 +240,17 @@ def test_accelerate_on_one_process_is_left_simple() -> None:
     ],
 )
 def test_accelerate_refuses(command: str, gpus: int, message: str) -> None:
-    assert refused("accelerate", gang(command, gpus=gpus)) == message
+    assert refused("accelerate", context(command, gpus=gpus)) == message
 
 
 WINDLASS = "${supervisor.python} -I -S ${supervisor.archive}"
 
 
 def test_ray_takes_its_counts_from_the_plan_and_the_command_as_it_is() -> None:
-    given = Gang(
-        path="tasks.t",
-        command="python x.py && echo $HOME",
-        nodes=10,
-        gpus=4,
-        cpus=72.0,
-        memory_bytes=1024,
-        ready_timeout_s=90.0,
-    )
-    launched = launch("ray", given)
+    command = "python x.py && echo $HOME"
+    shape = TaskShape(nodes=10, gpus=4, cpus=72.0, memory_bytes=1024, node_cpus=72)
+    task = Task(run=command, ready_timeout=90.0)
+    launched = launch("ray", LaunchContext(path="tasks.t", command=command, task=task, shape=shape))
     options = "--scratch=${supervisor.scratch} --num-gpus=4 --num-cpus=72 --memory=1024 --join-timeout=90"
     assert " ".join(launched.argv[:-3]) == f"{WINDLASS} ray {options} --"
     assert (launched.argv[-3:], launched.is_shell) == (("/bin/sh", "-c", "python x.py && echo $HOME"), True)
@@ -262,7 +258,7 @@ def test_ray_takes_its_counts_from_the_plan_and_the_command_as_it_is() -> None:
 
 
 def test_ray_leaves_counts_that_the_plan_does_not_know_to_the_job() -> None:
-    launched = launch("ray", gang(("python", "x.py"), gpus=0))
+    launched = launch("ray", context(("python", "x.py"), gpus=0))
     assert " ".join(launched.argv) == (
         f"{WINDLASS} ray --scratch=${{supervisor.scratch}} --num-gpus=0 --join-timeout=600 -- python x.py"
     )
@@ -271,7 +267,7 @@ def test_ray_leaves_counts_that_the_plan_does_not_know_to_the_job() -> None:
 
 @pytest.mark.parametrize(("gpus", "procs", "slots"), [(4, None, 4), (0, None, 1), (4, 2, 2)])
 def test_mpi_names_the_file_of_hosts_and_its_slots(gpus: int, procs: int | None, slots: int) -> None:
-    launched = launch("mpi", gang("deepspeed --hostfile ${hostfile} t.py", gpus=gpus, procs=procs))
+    launched = launch("mpi", context("deepspeed --hostfile ${hostfile} t.py", gpus=gpus, procs=procs))
     assert " ".join(launched.argv[:7]) == f"{WINDLASS} mpi --slots={slots} --"
     assert launched.argv[-1] == "deepspeed --hostfile ${hostfile} t.py"
     assert launched.env == {"WINDLASS_HOSTFILE": "${hostfile}"}
@@ -281,24 +277,24 @@ def test_mpi_names_the_file_of_hosts_and_its_slots(gpus: int, procs: int | None,
 @pytest.mark.parametrize("launcher", ["none", "torchrun", "srun", "ray"])
 def test_a_file_of_hosts_means_nothing_elsewhere(launcher: str) -> None:
     message = f"`${{hostfile}}` in tasks.t.run has no meaning with `cluster: {launcher}` [launcher-command]"
-    assert refused(launcher, gang(("python", "--hosts=${hostfile}"))) == message
+    assert refused(launcher, context(("python", "--hosts=${hostfile}"))) == message
 
 
 def test_srun_starts_a_process_per_gpu() -> None:
-    launched = launch("srun", gang(("python", "t.py")))
+    launched = launch("srun", context(("python", "t.py")))
     assert " ".join(launched.argv) == f"{WINDLASS} ranks --procs=4 -- python t.py"
     assert launched.env == {"MASTER_ADDR": "${leader.address}", "MASTER_PORT": "${leader.port}"}
-    assert launch("srun", gang("python t.py", gpus=0)).procs_per_node == 1
+    assert launch("srun", context("python t.py", gpus=0)).procs_per_node == 1
 
 
 def test_an_unknown_launcher_is_refused() -> None:
     message = "`tasks.t.cluster: horovod` is not there yet on the local backend [launcher-unsupported]"
-    assert refused("horovod", gang("python t.py")) == message
+    assert refused("horovod", context("python t.py")) == message
     assert "horovod" not in LAUNCHERS
 
 
 def test_variables_of_a_role_go_to_the_program_that_knows_the_roles() -> None:
-    launched = launch("ray", gang(("python", "t.py")))
+    launched = launch("ray", context(("python", "t.py")))
     site = {"driver_env": {"LD_PRELOAD": "${env.path}/x.so"}, "worker_unset": ("LD_PRELOAD", "A")}
     planned = TaskPlan(name="t", argv=launched.argv, is_shell=False, launcher="ray", **site)  # type: ignore[arg-type]
     words = with_roles(planned)

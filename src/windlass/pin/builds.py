@@ -13,16 +13,14 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
-from windlass.core.dataclass import dataclass
 from windlass.core.errors import AccessError, PreconditionError
 from windlass.pin.code.git import Repository, open_repository, unquote
 from windlass.pin.code.pinned import CodePin
 from windlass.pin.code.pinning import pin_code
 from windlass.supervise.builds.built_data import CONTENT
 
-__all__ = ["BUILT", "BuildPin", "build_key", "built_folder", "code_of_build"]
+__all__ = ["BUILT", "build_key", "built_folder", "code_of_build"]
 
 BUILT = "data/built"
 """Below the state folder: one folder per key."""
@@ -30,28 +28,6 @@ BUILT = "data/built"
 _KEY_SCHEMA = 1
 _KEY_LENGTH = 40
 _NO_CODE = (".git", "__pycache__", ".venv", "venv", ".tox", ".nox", ".mypy_cache", ".ruff_cache", ".pytest_cache")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildPin:
-    """Prepared data before a launch: named by the key of its build, and what is known of it at the place.
-
-    Attributes:
-        code: digest of the code that the build runs.
-        is_hit: it was there when the plan was made.
-        digest: of its content, where it is a hit; the same rule as for a folder that is named by `file:`.
-        size_bytes, num_files: of a hit; else what is to be expected, where `expected` says what that is.
-        expected: `last build` of data of this name, or its `inputs`; empty: nothing is known, or it is a hit.
-    """
-
-    name: str
-    key: str
-    code: str = ""
-    is_hit: bool = False
-    digest: str = ""
-    size_bytes: int = 0
-    num_files: int = 0
-    expected: Literal["", "last build", "inputs"] = ""
 
 
 def build_key(

@@ -12,7 +12,8 @@ from dataclasses import replace
 from windlass.core.dataclass import dataclass
 from windlass.core.names import nearest
 from windlass.core.phrases import size
-from windlass.pin.builds import BuildPin, build_key
+from windlass.pin.builds import build_key
+from windlass.pin.data.pinned import BuildPin
 from windlass.plan.adapters import adapted_command
 from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import BUILDS, Pins, built_name

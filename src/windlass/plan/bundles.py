@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 
 from windlass.core.dataclass import dataclass
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.local import Request
+from windlass.plan.shape import TaskShape
 from windlass.plan.tokens.resolve import Scope, calculated
+from windlass.plan.tokens.scope import scope_of
 from windlass.plan.tokens.tokens import Token
-from windlass.spec import Bundle, Task
+from windlass.spec import Bundle, Experiment
 
-__all__ = ["BundleGroup", "check_bundles"]
+__all__ = ["BundleGroup", "bundles_of"]
 
 _MAX_BUNDLES = 1_000_000
 
@@ -44,19 +45,20 @@ class _Node:
         self.cpus = None if self.cpus is None else self.cpus - count * group.cpus
 
 
-def check_bundles(
-    name: str, task: Task, request: Request, cpus: int, scope: Scope, diagnostics: Diagnostics
-) -> tuple[str, ...]:
-    """The arithmetic in lines; refuses, with the same arithmetic, what does not fit.
+def bundles_of(name: str, experiment: Experiment, shape: TaskShape, diagnostics: Diagnostics) -> tuple[str, ...]:
+    """Return the bundles of a task with their totals, as lines of text; refuse bundles that do not fit.
 
-    Args:
-        cpus: CPUs of a node; 0: not known, so they are not checked.
+    CPUs are not checked where `shape.node_cpus` is unknown.
     """
+    task = experiment.tasks[name]
+    if not task.bundles or (shape.is_total and not shape.gpus):  # without a shape, refused already
+        return ()
+    scope = scope_of(name, experiment, shape)
     groups = tuple(_groups(f"tasks.{name}", task.bundles, scope, diagnostics))
     if not groups or len(groups) < len(task.bundles):
         return ()
-    lines = [*(_line(group) for group in groups), _together(groups, request, cpus)]
-    problem = _place(groups, request, cpus)
+    lines = [*(_line(group) for group in groups), _together(groups, shape)]
+    problem = _place(groups, shape)
     if problem is not None:
         group, why = problem
         message = f"the bundles of task `{name}` do not fit: {why} ({'; '.join(lines)})"
@@ -90,12 +92,12 @@ def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str)
     return None
 
 
-def _place(groups: tuple[BundleGroup, ...], request: Request, cpus: int) -> tuple[BundleGroup, str] | None:
+def _place(groups: tuple[BundleGroup, ...], shape: TaskShape) -> tuple[BundleGroup, str] | None:
     """The first group that finds no room, and why; None: all fit."""
     if any(group.count > _MAX_BUNDLES for group in groups):
         group = next(group for group in groups if group.count > _MAX_BUNDLES)
         return group, f"{group.name} is {group.count} bundles, and no more than {_MAX_BUNDLES} can be placed"
-    nodes = [_Node(request.gpus, cpus or None) for _ in range(request.nodes)]
+    nodes = [_Node(shape.gpus, shape.node_cpus or None) for _ in range(shape.nodes)]
     for group in groups:
         num_placed = _place_group(group, nodes)
         if num_placed < group.count:
@@ -168,11 +170,15 @@ def _line(group: BundleGroup) -> str:
     return f"{group.name}: {group.count} x ({each}), {group.strategy}: {total}"
 
 
-def _together(groups: tuple[BundleGroup, ...], request: Request, cpus: int) -> str:
+def _together(groups: tuple[BundleGroup, ...], shape: TaskShape) -> str:
     gpus = sum(group.count * group.gpus for group in groups)
     wanted = sum(group.count * group.cpus for group in groups)
-    has_cpus = f"{request.nodes} x {cpus} = {request.nodes * cpus}" if cpus else "an unknown number of"
-    has_gpus = f"{request.nodes} x {request.gpus} = {request.nodes * request.gpus}"
+    has_cpus = (
+        f"{shape.nodes} x {shape.node_cpus} = {shape.nodes * shape.node_cpus}"
+        if shape.node_cpus
+        else "an unknown number of"
+    )
+    has_gpus = f"{shape.nodes} x {shape.gpus} = {shape.nodes * shape.gpus}"
     return f"together: {gpus} of {has_gpus} GPUs, {wanted} of {has_cpus} CPUs"
 
 

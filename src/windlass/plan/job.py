@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.core.dataclass import dataclass
 from windlass.core.errors import InternalError, PreconditionError
@@ -15,9 +15,12 @@ from windlass.plan.plan import Plan, TaskPlan
 from windlass.plan.site import Site
 from windlass.plan.tokens.resolve import fill_tokens
 from windlass.plan.tokens.tokens import IN_JOB_TOKENS, Token, parse_tokens
-from windlass.supervise.job import ContainerConfig, Fencing, JobDocument, Lease, ReplicaCommand
+from windlass.supervise.job import BeakerRequest, ContainerConfig, Fencing, JobDocument, Lease, ReplicaCommand
 
-__all__ = ["RunPaths", "fencing_for", "job_document"]
+if TYPE_CHECKING:
+    from windlass.sites import Profile
+
+__all__ = ["RunPaths", "job_document"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +139,7 @@ def job_document(plan: Plan, task: TaskPlan, *, places: RunPaths, job: int, toke
         stage="" if places.stage is None else str(places.stage),
         container=_container(plan, task, places, argv),
         builds=built_name(task.name),
-        **(_of_beaker if plan.site.backend == "beaker" else _of_site)(plan.site, task, places, job),
+        **_site_fields(plan.site, task, places, job),
     )
 
 
@@ -219,39 +222,55 @@ def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
     )
 
 
-def _of_site(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict[str, Any]:
-    """What a job at a site has beside: a queue, a chain, machines that must find one another and be fenced."""
+def _site_fields(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict[str, Any]:
+    """Return the fields of a job at a site: queue, chain, and how its machines find and fence one another."""
     profile = site.profile
     if profile is None:
         return {}
-    partition = profile.partitions.get(task.queue.partition)
-    notice_s = profile.scheduler.kill_wait
-    if partition is not None and partition.is_preempted and partition.notice:
-        notice_s = max(notice_s, partition.notice)
-    queue = replace(
-        task.queue,
-        name=f"wl-{places.run}-{task.name}-{job}",
-        build_job=places.build_job,
-        hold=bool(task.after) and task.chain.can_submit,
+    is_beaker = site.backend == "beaker"
+    name = f"{places.run}-{task.name}-{job}"
+    queue = (
+        replace(task.queue, name=name)
+        if is_beaker
+        else replace(
+            task.queue,
+            name=f"wl-{name}",
+            build_job=places.build_job,
+            hold=bool(task.after) and task.chain.can_submit,
+        )
     )
     return {
         "host_address": "",
         "interface": profile.net.interface,
-        "inherit": (*_OF_SLURM, *profile.env.forward),
-        "notice_s": notice_s,
+        "inherit": (*(_SET_BY_BEAKER if is_beaker else _SET_BY_SLURM), *profile.env.forward),
+        "notice_s": _notice_s(profile, task, is_beaker=is_beaker),
         "straggler": profile.health.straggler,
         "preflight": tuple(profile.health.preflight),
         "queue": queue,
         "chain": task.chain,
-        "fencing": fencing_for(profile.fs.stall),
+        "fencing": _fencing_for(profile.fs.stall),
+        **({"beaker": _beaker_request(task, places)} if is_beaker else {}),
     }
 
 
-def _of_beaker(site: Site, task: TaskPlan, places: RunPaths, job: int) -> dict[str, Any]:
-    """What a job at a Beaker site has beside; imported by few launches."""
-    from windlass.plan.beaker.job import beaker_fields  # lazy: most places are others
+def _notice_s(profile: Profile, task: TaskPlan, *, is_beaker: bool) -> float:
+    """Return the time between the first signal and the kill."""
+    partition = profile.partitions.get(task.queue.partition)
+    stated = partition.notice if partition is not None else None
+    if is_beaker:
+        return stated or _BEAKER_NOTICE_S
+    if partition is not None and partition.is_preempted and stated:
+        return max(profile.scheduler.kill_wait, stated)
+    return profile.scheduler.kill_wait
 
-    return beaker_fields(site, task, places, job)
+
+def _beaker_request(task: TaskPlan, places: RunPaths) -> BeakerRequest:
+    """Return the request to Beaker with the names of the workspace's secrets, which the launch has looked up."""
+    from windlass.plan.beaker.placement import beaker_image  # lazy: most sites are others
+    from windlass.supervise.beaker.replica import SHOWN_PREFIX  # lazy: as above
+
+    secrets = {SHOWN_PREFIX + use.name: places.secrets.get(use.name, use.name) for use in task.secrets}
+    return replace(task.beaker, secrets=secrets, image=beaker_image(places.image) or task.beaker.image)
 
 
 _IN_CONTAINERS = (
@@ -268,11 +287,16 @@ _IN_CONTAINERS = (
 _WITH_HEAD = ("ray", "mpi")
 """Launchers whose first replica runs the command, while the others serve it."""
 
-_OF_SLURM = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
-"""What the scheduler says to every process of its jobs."""
+_SET_BY_SLURM = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
+"""Variables that the scheduler sets in every process of a job."""
+
+_SET_BY_BEAKER = ("BEAKER_*", "CUDA_VISIBLE_DEVICES", "HF_*", "NCCL_*")
+"""Variables that Beaker and the image set in every process of a job."""
+
+_BEAKER_NOTICE_S = 30.0
 
 
-def fencing_for(stall_s: float) -> Fencing:
+def _fencing_for(stall_s: float) -> Fencing:
     """Limits that a stall of the shared file system of so many seconds never reaches; 180 s gives 120, 150 and 600 s."""
     return Fencing(renew_s=stall_s / 36, stop_s=stall_s * 2 / 3, kill_s=stall_s * 10 / 3, quiet_s=stall_s * 5 / 6)
 
@@ -289,7 +313,9 @@ def _values(plan: Plan, task: TaskPlan, places: RunPaths, job: int) -> dict[str,
         if not path.is_absolute():
             raise InternalError(f"the path for ${{{name}}} is not absolute: {path}")
     return (
-        {name: str(path) for name, path in paths.items()} | {"run": places.run, "job": str(job)} | _lore(plan, places)
+        {name: str(path) for name, path in paths.items()}
+        | {"run": places.run, "job": str(job)}
+        | _site_tokens(plan, places)
     )
 
 
@@ -310,8 +336,8 @@ def _origin(plan: Plan, name: str) -> str:
     return f"{name}.from" if ":" in origin else origin
 
 
-def _lore(plan: Plan, places: RunPaths) -> dict[str, str]:
-    """What the variables of a site may name."""
+def _site_tokens(plan: Plan, places: RunPaths) -> dict[str, str]:
+    """Return the tokens that the variables of a site may hold."""
     profile = plan.site.profile
     if profile is None:
         return {}

@@ -1,70 +1,81 @@
-"""Placement on a local cluster: N virtual nodes that share one machine."""
+"""Placement on one machine: the nodes of a task share it, locally or in containers."""
 
 from __future__ import annotations
 
-from windlass.core.dataclass import dataclass
 from windlass.core.units import format_size
+from windlass.plan.bundles import bundles_of
+from windlass.plan.capabilities import apply_rules
 from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.pins import built_name
+from windlass.plan.placed import PlacedTask, Placement
+from windlass.plan.shape import TaskShape, gpus_per_node
 from windlass.plan.site import MachineResources, Site
-from windlass.spec import Task
+from windlass.spec import Experiment, Task
 
-__all__ = ["MAX_REPLICAS", "Request", "check_fit", "gpus_per_node"]
+__all__ = ["MAX_REPLICAS", "place_locally"]
 
 MAX_REPLICAS = 512
 """Replicas of a task on one machine. The soak tests start and stop so many; more were never tried."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a task asks for: nodes, and per node the rest; `is_total`: the user wrote `total_gpus`."""
+def place_locally(
+    experiment: Experiment, site: Site, diagnostics: Diagnostics, *, best_effort: bool, reshape: bool
+) -> Placement:
+    """See `windlass.plan.placement.place_tasks`."""
+    notes = apply_rules(experiment, site, diagnostics, is_best_effort=best_effort)
+    if site.backend == "docker":
+        from windlass.plan.containers import check_containers  # lazy: a local plan has none
 
-    nodes: int
-    gpus: int
-    cpus: float
-    memory_bytes: int
-    is_total: bool = False
-
-
-def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
-    """GPUs of one node; `total_gpus` must divide by the nodes."""
-    if task.total_gpus is None:
-        return task.num_gpus
-    num_nodes = task.num_nodes
-    if task.total_gpus % num_nodes:
-        fitting = [str(nodes) for nodes in range(1, task.total_gpus + 1) if task.total_gpus % nodes == 0]
-        message = f"{path}.total_gpus={task.total_gpus} cannot be shared evenly by {path}.nodes={num_nodes}"
-        diagnostics.add(
-            f"{path}.total_gpus", message, "gpus-uneven", f"use a number of nodes from: {', '.join(fitting)}"
-        )
-        return 0
-    return task.total_gpus // num_nodes
+        check_containers(experiment, site, diagnostics)
+    if reshape:
+        notes.append("--reshape: the nodes of a task share this machine, so there is nothing to reshape")
+    tasks = {name: _place_task(name, task, experiment, site, diagnostics) for name, task in experiment.tasks.items()}
+    return Placement(experiment=experiment, tasks=tasks, notes=tuple(notes))
 
 
-def check_fit(request: Request, task: str, site: Site, diagnostics: Diagnostics) -> None:
+def _place_task(name: str, task: Task, experiment: Experiment, site: Site, diagnostics: Diagnostics) -> PlacedTask:
+    shape = TaskShape(
+        nodes=task.num_nodes,
+        gpus=gpus_per_node(task, f"tasks.{name}", diagnostics),
+        cpus=float(task.cpus or 0),
+        memory_bytes=task.memory or 0,
+        is_total=task.total_gpus is not None,
+        node_cpus=int(task.cpus or 0),
+    )
+    _check_fit(shape, name, site, diagnostics)
+    time_s = None if built_name(name) else experiment.limit.time  # a limit is for what the data is built for
+    return PlacedTask(
+        shape=shape,
+        time_s=None if time_s is None else float(time_s),
+        bundles=bundles_of(name, experiment, shape, diagnostics),
+    )
+
+
+def _check_fit(shape: TaskShape, task: str, site: Site, diagnostics: Diagnostics) -> None:
     """Refuse a gang that the whole machine could never hold; says what is too much, and a shape that fits."""
     machine = site.machine
     if machine is None:
         return
     wanted = (
-        ("GPU", "gpus", request.gpus, machine.num_gpus, str),
-        ("CPU", "cpus", request.cpus, machine.num_cpus, lambda value: f"{value:g}"),
-        ("memory", "memory", request.memory_bytes, machine.memory_bytes, _size),
+        ("GPU", "gpus", shape.gpus, machine.num_gpus, str),
+        ("CPU", "cpus", shape.cpus, machine.num_cpus, lambda value: f"{value:g}"),
+        ("memory", "memory", shape.memory_bytes, machine.memory_bytes, _size),
     )
-    if request.nodes > MAX_REPLICAS:
-        message = f"task `{task}` asks for {request.nodes} nodes, and `{site.name}` runs at most {MAX_REPLICAS}"
+    if shape.nodes > MAX_REPLICAS:
+        message = f"task `{task}` asks for {shape.nodes} nodes, and `{site.name}` runs at most {MAX_REPLICAS}"
         hint = f"ask for fewer: tasks.{task}.nodes={MAX_REPLICAS}"
         diagnostics.add(f"tasks.{task}.nodes", message, "does-not-fit", hint)
         return
     excess = []
     for noun, key, each, there, text in wanted:
-        if request.nodes * each > there:
+        if shape.nodes * each > there:
             unit = " of memory" if noun == "memory" else f" {noun}s"
-            arithmetic = f"{request.nodes} nodes x {text(each)} = {text(request.nodes * each)}{unit}"
-            arithmetic = arithmetic if request.nodes > 1 else f"{text(each)}{unit[:-1] if each == 1 else unit}"
+            arithmetic = f"{shape.nodes} nodes x {text(each)} = {text(shape.nodes * each)}{unit}"
+            arithmetic = arithmetic if shape.nodes > 1 else f"{text(each)}{unit[:-1] if each == 1 else unit}"
             excess.append(((noun, key), f"{arithmetic}, and `{site.name}` has {text(there)}"))
     if excess:
         message = f"task `{task}` does not fit: " + "; ".join(text for _, text in excess)
-        hint = f"a shape that fits: --on {site.name} {_proposal(request, task, machine)}"
+        hint = f"a shape that fits: --on {site.name} {_proposal(shape, task, machine)}"
         diagnostics.add(f"tasks.{task}.{excess[0][0][1]}", message, "does-not-fit", hint)
 
 
@@ -72,25 +83,25 @@ def _size(num_bytes: float) -> str:
     return format_size(int(num_bytes)) if num_bytes % 2**20 == 0 else f"{num_bytes / 2**30:.1f}GiB"
 
 
-def _proposal(request: Request, task: str, machine: MachineResources) -> str:
-    nodes, gpus = request.nodes, min(request.gpus, machine.num_gpus)
-    while nodes > 1 and not _holds(machine, nodes, gpus, request):
+def _proposal(shape: TaskShape, task: str, machine: MachineResources) -> str:
+    nodes, gpus = shape.nodes, min(shape.gpus, machine.num_gpus)
+    while nodes > 1 and not _holds(machine, nodes, gpus, shape):
         nodes -= 1
-    parts = [f"nodes={nodes}"] if nodes != request.nodes else []
-    if request.is_total and nodes * gpus != request.nodes * request.gpus:
+    parts = [f"nodes={nodes}"] if nodes != shape.nodes else []
+    if shape.is_total and nodes * gpus != shape.nodes * shape.gpus:
         parts = [f"total_gpus={nodes * gpus}" if gpus else "~total_gpus", *parts]
-    elif gpus != request.gpus:
+    elif gpus != shape.gpus:
         parts.append(f"gpus={gpus}")
-    if request.cpus > machine.num_cpus:
+    if shape.cpus > machine.num_cpus:
         parts.append(f"cpus={machine.num_cpus:g}")
-    if request.memory_bytes > machine.memory_bytes:
+    if shape.memory_bytes > machine.memory_bytes:
         parts.append(f"memory={machine.memory_bytes // 2**20}MiB")
     return " ".join(f"~tasks.{task}.{part[1:]}" if part.startswith("~") else f"tasks.{task}.{part}" for part in parts)
 
 
-def _holds(machine: MachineResources, nodes: int, gpus: int, request: Request) -> bool:
+def _holds(machine: MachineResources, nodes: int, gpus: int, shape: TaskShape) -> bool:
     return (
         nodes * gpus <= machine.num_gpus
-        and nodes * request.cpus <= machine.num_cpus
-        and nodes * request.memory_bytes <= machine.memory_bytes
+        and nodes * shape.cpus <= machine.num_cpus
+        and nodes * shape.memory_bytes <= machine.memory_bytes
     )

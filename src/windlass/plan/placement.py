@@ -1,111 +1,86 @@
-"""An experiment at one place: the shape of every task there, how it is queued, and whether the place can do it."""
+"""Placement: what an experiment gets at a site, and which of several sites it goes to."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from windlass.core.dataclass import dataclass
-from windlass.plan.capabilities import apply_rules
+from windlass.core.errors import Place, Problem, SpecError
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.local import Request, check_fit, gpus_per_node
-from windlass.plan.pins import built_name
+from windlass.plan.placed import Placement
 from windlass.plan.site import Site
-from windlass.plan.tokens.scope import scope_of
-from windlass.spec import Experiment, Task
-from windlass.supervise.job import BeakerRequest, ChainConfig, QueueRequest
+from windlass.spec import Experiment
 
-if TYPE_CHECKING:
-    from windlass.plan.slurm.queue_target import QueueTarget
-
-__all__ = ["PlacedTask", "Placement", "bundles_of", "place_tasks"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedTask:
-    """One task in the shape that it has at the place.
-
-    Attributes:
-        time_s: running time, all attempts together; None for no limit.
-        bundles: the arithmetic of its bundles.
-        node_cpus: CPUs that it may count on a node; 0: not known.
-    """
-
-    request: Request
-    time_s: float | None = None
-    queue: QueueRequest = QueueRequest()
-    chain: ChainConfig = ChainConfig()
-    bundles: tuple[str, ...] = ()
-    node_cpus: int = 0
-    beaker: BeakerRequest = BeakerRequest()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """An experiment at one place.
-
-    Attributes:
-        experiment: reshaped where that was asked for.
-        target: partition and queue at a Slurm site, clusters at a Beaker site; None elsewhere.
-    """
-
-    experiment: Experiment
-    tasks: Mapping[str, PlacedTask]
-    target: QueueTarget | None = None
-    notes: tuple[str, ...] = field(default=())
+__all__ = ["choose_site", "place_tasks", "split_place"]
 
 
 def place_tasks(
     experiment: Experiment, site: Site, diagnostics: Diagnostics, *, best_effort: bool, reshape: bool
 ) -> Placement:
-    """Decide shape and queue of every task at a place; what the place cannot do goes to `diagnostics`. Pure."""
+    """Decide shape and queue of every task at a site; unsupported settings go to `diagnostics`. Pure."""
     if site.backend == "beaker":
-        from windlass.plan.beaker.placement import place_on_beaker  # lazy: a local plan needs no site profiles
-
-        return place_on_beaker(experiment, site, diagnostics, best_effort=best_effort, reshape=reshape)
-    if site.backend != "slurm":
-        notes = apply_rules(experiment, site, diagnostics, is_best_effort=best_effort)
-        if site.backend == "docker":
-            from windlass.plan.containers import check_containers  # lazy: a local plan has none
-
-            check_containers(experiment, site, diagnostics)
-        if reshape:
-            notes.append("--reshape: the nodes of a task share this machine, so there is nothing to reshape")
-        tasks = {
-            name: _local_task(name, task, experiment, site, diagnostics) for name, task in experiment.tasks.items()
-        }
-        return Placement(experiment=experiment, tasks=tasks, notes=tuple(notes))
-    from windlass.plan.slurm.placement import place_on_slurm  # lazy: a local plan needs no site profiles
-
-    return place_on_slurm(experiment, site, diagnostics, best_effort=best_effort, reshape=reshape)
+        from windlass.plan.beaker.placement import place_on_beaker as place  # lazy: a local plan needs no site profiles
+    elif site.backend == "slurm":
+        from windlass.plan.slurm.placement import place_on_slurm as place  # lazy: as above
+    else:
+        from windlass.plan.local import place_locally as place  # lazy: the others need none of it
+    return place(experiment, site, diagnostics, best_effort=best_effort, reshape=reshape)
 
 
-def _local_task(name: str, task: Task, experiment: Experiment, site: Site, diagnostics: Diagnostics) -> PlacedTask:
-    request = Request(
-        nodes=task.num_nodes,
-        gpus=gpus_per_node(task, f"tasks.{name}", diagnostics),
-        cpus=float(task.cpus or 0),
-        memory_bytes=task.memory or 0,
-        is_total=task.total_gpus is not None,
-    )
-    check_fit(request, name, site, diagnostics)
-    time_s = None if built_name(name) else experiment.limit.time  # a limit is for what the data is built for
-    return PlacedTask(
-        request=request,
-        time_s=None if time_s is None else float(time_s),
-        bundles=bundles_of(name, experiment, request, int(request.cpus), diagnostics),
-        node_cpus=int(request.cpus),
-    )
+def split_place(text: str) -> tuple[str, str]:
+    """Site and partition of an entry of `where`: `isambard/gpu`; the partition is empty where none is named."""
+    name, _, partition = text.partition("/")
+    return name, partition
 
 
-def bundles_of(
-    name: str, experiment: Experiment, request: Request, cpus: int, diagnostics: Diagnostics
-) -> tuple[str, ...]:
-    """The arithmetic of a task's bundles, refused where they do not fit; `cpus` of a node, 0: unknown."""
-    task = experiment.tasks[name]
-    if not task.bundles or (request.is_total and not request.gpus):  # without a shape, refused already
-        return ()
-    from windlass.plan.bundles import check_bundles  # lazy: few tasks have any
+def choose_site(
+    experiment: Experiment,
+    candidates: Sequence[Site],
+    *,
+    best_effort: bool = False,
+    reshape: bool = False,
+    origins: Mapping[str, Place] | None = None,
+) -> Site:
+    """The first place that can do what the experiment asks for; pure.
 
-    return check_bundles(name, task, request, cpus, scope_of(name, experiment, request), diagnostics)
+    A site of which no partition is named, and whose profile has no default one, stands for all its partitions. A single
+    candidate is returned as it is: `make_plan` says what is wrong with it.
+
+    Returns:
+        The place, with its partition and with why the ones before it were passed over.
+
+    Raises:
+        SpecError: no place fits; holds every problem of every place.
+    """
+    places = [place for site in candidates for place in _places(site)]
+    if len(places) == 1:
+        return places[0]
+    problems: list[Problem] = []
+    passed: list[str] = []
+    for place in places:
+        diagnostics = Diagnostics(origins)
+        place_tasks(experiment, place, diagnostics, best_effort=best_effort, reshape=reshape)
+        try:
+            diagnostics.raise_all()
+        except SpecError as error:
+            passed.append(f"{_named(place)}: {error.problems[0].message}")
+            problems += [replace(problem, message=f"{_named(place)}: {problem.message}") for problem in error.problems]
+            continue
+        return replace(place, passed_over=tuple(passed))
+    raise SpecError(problems)
+
+
+def _places(site: Site) -> Iterator[Site]:
+    profile = site.profile
+    if profile is None or profile.kind == "beaker":  # a job of Beaker may ask for several clusters at once
+        yield site
+        return
+    if site.partition or profile.scheduler.partition or not profile.partitions:
+        yield site
+        return
+    for name in profile.partitions:
+        yield replace(site, partition=name)
+
+
+def _named(site: Site) -> str:
+    return f"{site.name}/{site.partition}" if site.partition else site.name

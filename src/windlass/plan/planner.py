@@ -9,17 +9,18 @@ from typing import cast
 from windlass.config import JsonValue, to_data
 from windlass.core.errors import InternalError, Place, SpecError
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.launchers import Gang, Launch, launch
+from windlass.plan.launchers import Launch, LaunchContext, launch
 from windlass.plan.pins import Pins, built_name
-from windlass.plan.placement import PlacedTask, Placement, place_tasks
+from windlass.plan.placed import PlacedTask, Placement
+from windlass.plan.placement import place_tasks
 from windlass.plan.plan import Plan, TaskPlan
+from windlass.plan.shape import TaskShape
 from windlass.plan.site import Site
 from windlass.plan.tokens.parameters import check_parameters
 from windlass.plan.tokens.resolve import Scope, resolve_text
 from windlass.plan.tokens.scope import scope_of
 from windlass.plan.tokens.tokens import Token, flat_params, parse_tokens
 from windlass.plan.tokens.variables import (
-    Shape,
     beaker_variables,
     check_secrets,
     check_user_variables,
@@ -138,45 +139,35 @@ def _plan_task(
     """The plan of one task, None where its command is refused, and notes."""
     built = built_name(name)
     experiment, path = placed.experiment, name if built else f"tasks.{name}"
-    task, request = experiment.tasks[name], placed.tasks[name].request
+    task, shape = experiment.tasks[name], placed.tasks[name].shape
     check_user_variables(task.vars, f"{path}.vars", diagnostics, is_debug=is_debug)
-    scope = scope_of(name, experiment, request)
+    scope = scope_of(name, experiment, shape)
     command = _resolve_command(task.run, scope, diagnostics, f"{path}.build" if built else f"{path}.run")
     common = _build_variables(built, experiment) if built else experiment.env.vars
     user = {key: resolve_text(value, scope, diagnostics, f"env.vars.{key}") for key, value in common.items()}
     user |= {key: resolve_text(value, scope, diagnostics, f"{path}.vars.{key}") for key, value in task.vars.items()}
-    gang = Gang(
-        path=path,
-        command=command,
-        nodes=request.nodes,
-        gpus=request.gpus,
-        procs_per_node=task.procs_per_node,
-        cpus=placed.tasks[name].node_cpus,
-        memory_bytes=request.memory_bytes,
-        ready_timeout_s=float(task.ready_timeout),
-    )
+    context = LaunchContext(path=path, command=command, task=task, shape=shape)
     try:
-        started = launch(task.cluster, gang)
+        started = launch(task.cluster, context)
     except SpecError as error:
         diagnostics.take(error, f"{path}.{'cluster' if error.code == 'launcher-unsupported' else 'run'}")
         return None, ()
-    shape = Shape(task=name, nodes=request.nodes, gpus=request.gpus, cpus=request.cpus)
-    env = {**windlass_variables(shape, experiment.name, is_debug=is_debug), **started.env}
+    env = {**windlass_variables(name, shape, experiment.name, is_debug=is_debug), **started.env}
     planned = _task_plan(name, task, experiment, placed.tasks[name], started, env | user)
     if "beaker" in task.compat:  # what the place decides, so that the same work keeps its hash
-        there = _beaker_variables(replace(shape, cpus=request.cpus or placed.tasks[name].node_cpus), site)
+        there = _beaker_variables(name, replace(shape, cpus=shape.cpus or shape.node_cpus), site)
         planned = replace(planned, site_env={key: value for key, value in there.items() if key not in user})
     return _with_site_variables(planned, task, placed, user, python_version=python_version)
 
 
-def _beaker_variables(shape: Shape, site: Site) -> dict[str, str]:
+def _beaker_variables(task: str, shape: TaskShape, site: Site) -> dict[str, str]:
     """What `compat: beaker` sets; at Beaker itself its own variables reach the processes, and nothing replaces them."""
     if site.backend == "beaker":
         profile = site.profile
         return {} if profile is None else {"RESULTS_DIR": profile.beaker.results}
     if not shape.cpus and site.machine is not None:
         shape = replace(shape, cpus=site.machine.num_cpus / shape.nodes)
-    return beaker_variables(shape, site.name)
+    return beaker_variables(task, shape, site.name)
 
 
 def _build_variables(name: str, experiment: Experiment) -> Mapping[str, str]:
@@ -192,9 +183,9 @@ def _with_site_variables(
         return planned, ()
     from windlass.plan.tokens.site_variables import site_variables  # lazy: a local plan needs no site profiles
 
-    request = placed.tasks[planned.name].request
+    shape = placed.tasks[planned.name].shape
     own = {*user, *(secret.name for secret in placed.experiment.env.secrets)}
-    found = site_variables(task, request, placed.target, own, python_version=python_version)
+    found = site_variables(task, shape, placed.target, own, python_version=python_version)
     everyone, driver, worker = (
         {name: value for name, value in variables.items() if value is not None}
         for variables in (found.everyone, found.driver, found.worker)
@@ -214,19 +205,19 @@ def _with_site_variables(
 def _task_plan(
     name: str, task: Task, experiment: Experiment, placed: PlacedTask, started: Launch, env: Mapping[str, str]
 ) -> TaskPlan:
-    request = placed.request
+    shape = placed.shape
     return TaskPlan(
         name=name,
         argv=started.argv,
         is_shell=started.is_shell,
         env=env,
         launcher=task.cluster,
-        nodes=request.nodes,
+        nodes=shape.nodes,
         procs_per_node=started.procs_per_node,
-        gpus=request.gpus,
+        gpus=shape.gpus,
         gpu_type=task.gpus.type if task.gpus is not None else "",
-        cpus=request.cpus,
-        memory_bytes=request.memory_bytes,
+        cpus=shape.cpus,
+        memory_bytes=shape.memory_bytes,
         shared_memory_bytes=task.shared_memory or 0,
         after=tuple(task.after),
         secrets=tuple(JobSecret(secret.name, secret.as_ == "file") for secret in experiment.env.secrets),
@@ -245,7 +236,7 @@ def _task_plan(
         queue=placed.queue,
         chain=placed.chain,
         bundles=placed.bundles,
-        node_cpus=placed.node_cpus,
+        node_cpus=shape.node_cpus,
         beaker=placed.beaker,
     )
 

@@ -1,17 +1,53 @@
-"""How many nodes, and what on each: the shape that a task has on nodes of a given size."""
+"""Shape of a task at a site: the number of nodes, and the resources of each."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
+from typing import TYPE_CHECKING
 
+from windlass.core.dataclass import dataclass
 from windlass.core.units import format_size
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.local import Request, gpus_per_node
-from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.spec import Experiment, Gpus, Task
 
-__all__ = ["best_shape", "request_at", "reshape_overrides", "reshaped"]
+if TYPE_CHECKING:
+    from windlass.plan.slurm.queue_target import QueueTarget
+
+__all__ = ["TaskShape", "best_shape", "gpus_per_node", "reshape_overrides", "reshaped", "shape_at"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskShape:
+    """Number of nodes, and the resources of each.
+
+    Attributes:
+        gpus, cpus, memory_bytes: requested of each node; 0: nothing was requested.
+        is_total: the user wrote `total_gpus`.
+        node_cpus: CPUs of a node that the task may count on; 0: unknown.
+    """
+
+    nodes: int
+    gpus: int
+    cpus: float
+    memory_bytes: int
+    is_total: bool = False
+    node_cpus: int = 0
+
+
+def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
+    """GPUs of one node; `total_gpus` must divide by the nodes."""
+    if task.total_gpus is None:
+        return task.num_gpus
+    num_nodes = task.num_nodes
+    if task.total_gpus % num_nodes:
+        fitting = [str(nodes) for nodes in range(1, task.total_gpus + 1) if task.total_gpus % nodes == 0]
+        message = f"{path}.total_gpus={task.total_gpus} cannot be shared evenly by {path}.nodes={num_nodes}"
+        diagnostics.add(
+            f"{path}.total_gpus", message, "gpus-uneven", f"use a number of nodes from: {', '.join(fitting)}"
+        )
+        return 0
+    return task.total_gpus // num_nodes
 
 
 def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
@@ -25,7 +61,7 @@ def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
     return (num_gpus // each, each) if 2 * each > per_node else None
 
 
-def request_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnostics) -> Request:
+def shape_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnostics) -> TaskShape:
     """What a task asks for on the nodes of a partition; `total_gpus` without `nodes` takes whole nodes."""
     path, per_node = f"tasks.{name}", target.there.gpus
     nodes, gpus = task.num_nodes, 0
@@ -38,16 +74,17 @@ def request_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnost
     elif per_node == 0:
         gpus = task.total_gpus
     else:
-        shape = best_shape(task.total_gpus, per_node)
-        if shape is None:
+        best = best_shape(task.total_gpus, per_node)
+        if best is None:
             _refuse_uneven(path, task.total_gpus, per_node, target, diagnostics)
-        nodes, gpus = shape or (nodes, 0)
-    return Request(
+        nodes, gpus = best or (nodes, 0)
+    return TaskShape(
         nodes=nodes,
         gpus=gpus,
         cpus=float(task.cpus or 0),
         memory_bytes=task.memory or 0,
         is_total=task.total_gpus is not None,
+        node_cpus=target.cpus_per_node(task),
     )
 
 
@@ -101,11 +138,11 @@ def _reshaped(task: Task, per_node: int) -> Task:
     """The task on nodes of `per_node` GPUs; itself where it fits or no shape does."""
     total = task.total_gpus or task.num_gpus * task.num_nodes
     is_uneven = task.total_gpus is not None and (task.nodes is None or task.total_gpus % task.nodes != 0)
-    shape = best_shape(total, per_node) if per_node and total and not is_uneven else None
+    best = best_shape(total, per_node) if per_node and total and not is_uneven else None
     wanted = total // task.num_nodes
-    if shape is None or wanted <= per_node:
+    if best is None or wanted <= per_node:
         return task
-    nodes, gpus = shape
+    nodes, gpus = best
     return replace(
         task,
         nodes=nodes,

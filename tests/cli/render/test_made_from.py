@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.cli.conftest import Windlass
 from tests.runs.journals import RunScript
-from windlass.pin.builds import BuildPin
 from windlass.pin.data import DataPin
+from windlass.pin.data.pinned import BuildPin
 from windlass.pin.image import ImagePin
 from windlass.plan import Pins, Plan
 from windlass.runs.home import Home

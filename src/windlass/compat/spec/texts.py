@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windlass.core.errors import Place, Problem, SpecError
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.local import Request
+from windlass.plan.shape import TaskShape
 from windlass.plan.tokens.resolve import Scope, resolve_text
 from windlass.plan.tokens.scope import scope_of
 from windlass.plan.tokens.tokens import Token, parse_tokens, render_tokens
@@ -41,8 +41,8 @@ def plain_text(text: str, path: str, experiment: Experiment, task: str, *, is_sh
 
 def _scope(experiment: Experiment, name: str) -> Scope:
     task = experiment.tasks[name]
-    request = Request(nodes=task.num_nodes, gpus=task.num_gpus, cpus=task.cpus or 0.0, memory_bytes=task.memory or 0)
-    return scope_of(name, experiment, request)
+    shape = TaskShape(nodes=task.num_nodes, gpus=task.num_gpus, cpus=task.cpus or 0.0, memory_bytes=task.memory or 0)
+    return scope_of(name, experiment, shape)
 
 
 def _pieces(text: str, path: str) -> tuple[str | Token, ...]:

@@ -10,7 +10,8 @@ from windlass.core.errors import NotFoundError, Place, PreconditionError, Windla
 from windlass.core.json_text import decode_json
 from windlass.core.names import nearest
 from windlass.launch.verify.finding import Finding
-from windlass.pin.builds import BUILT, BuildPin, built_folder, code_of_build
+from windlass.pin.builds import BUILT, built_folder, code_of_build
+from windlass.pin.data.pinned import BuildPin
 from windlass.plan import Pins, Plan, Site
 from windlass.plan.builds import expected_inputs, pin_builds, with_commands
 from windlass.plan.diagnostics import Diagnostics

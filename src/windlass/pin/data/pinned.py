@@ -11,7 +11,7 @@ from windlass.core.dataclass import dataclass
 if TYPE_CHECKING:
     from windlass.store import LocalStore
 
-__all__ = ["DataPin", "DataPlaces", "no_secret"]
+__all__ = ["BuildPin", "DataPin", "DataPlaces", "no_secret"]
 
 _IN_PLACE = ("file", "run")
 
@@ -48,6 +48,28 @@ class DataPin:
 def no_secret(name: str) -> str:
     """Return nothing: there is no vault to look in."""
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildPin:
+    """Prepared data before a launch: named by the key of its build, and what is known of it at the place.
+
+    Attributes:
+        code: digest of the code that the build runs.
+        is_hit: it was there when the plan was made.
+        digest: of its content, where it is a hit; the same rule as for a folder that is named by `file:`.
+        size_bytes, num_files: of a hit; else what is to be expected, where `expected` says what that is.
+        expected: `last build` of data of this name, or its `inputs`; empty: nothing is known, or it is a hit.
+    """
+
+    name: str
+    key: str
+    code: str = ""
+    is_hit: bool = False
+    digest: str = ""
+    size_bytes: int = 0
+    num_files: int = 0
+    expected: Literal["", "last build", "inputs"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

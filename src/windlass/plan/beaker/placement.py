@@ -8,12 +8,12 @@ from typing import Any
 from windlass.core.merge_patch import merge
 from windlass.plan.beaker.patch import asked_of_beaker, kept_of_run
 from windlass.plan.beaker.queue_target import BeakerTarget, beaker_target_of
+from windlass.plan.bundles import bundles_of
 from windlass.plan.capabilities import apply_rules
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.local import Request
 from windlass.plan.pins import built_name
-from windlass.plan.placement import PlacedTask, Placement, bundles_of
-from windlass.plan.shape import request_at, reshaped
+from windlass.plan.placed import PlacedTask, Placement
+from windlass.plan.shape import TaskShape, reshaped, shape_at
 from windlass.plan.site import Site
 from windlass.plan.slurm.links import gpu_budget
 from windlass.plan.slurm.nodes import check_nodes
@@ -33,17 +33,17 @@ def place_on_beaker(
     if reshape:
         experiment, notes = reshaped(experiment, target.there.gpus)
     notes += apply_rules(experiment, site, diagnostics, is_best_effort=best_effort, target=target)
-    requests = {name: request_at(name, task, target, diagnostics) for name, task in experiment.tasks.items()}
-    budget, more = gpu_budget(experiment, requests, diagnostics)
+    shapes = {name: shape_at(name, task, target, diagnostics) for name, task in experiment.tasks.items()}
+    budget, more = gpu_budget(experiment, shapes, diagnostics)
     image = _image(experiment, target, diagnostics)
     tasks = {}
-    for name, request in requests.items():
-        check_nodes(name, experiment.tasks[name], request, target, diagnostics)
-        _check_storage(name, request, target, diagnostics)
+    for name, shape in shapes.items():
+        check_nodes(name, experiment.tasks[name], shape, target, diagnostics)
+        _check_storage(name, shape, target, diagnostics)
         is_limited = not built_name(name)  # a limit is for what data is built for
         times = [time for time in (experiment.limit.time, budget.get(name)) if time is not None and is_limited]
-        tasks[name] = _place_task(name, experiment, request, min(times, default=None), target, image, diagnostics)
-    more += [*_notes(experiment, requests, target)]
+        tasks[name] = _place_task(name, experiment, shape, min(times, default=None), target, image, diagnostics)
+    more += [*_notes(experiment, shapes, target)]
     return Placement(experiment=experiment, tasks=tasks, target=target, notes=tuple(dict.fromkeys((*notes, *more))))
 
 
@@ -68,11 +68,11 @@ def _image(experiment: Experiment, target: BeakerTarget, diagnostics: Diagnostic
     return name
 
 
-def _check_storage(name: str, request: Request, target: BeakerTarget, diagnostics: Diagnostics) -> None:
-    if request.nodes == 1 or target.storage or target.profile.fs.shared:
+def _check_storage(name: str, shape: TaskShape, target: BeakerTarget, diagnostics: Diagnostics) -> None:
+    if shape.nodes == 1 or target.storage or target.profile.fs.shared:
         return
     message = (
-        f"task `{name}` takes {request.nodes} nodes, and `{target.profile.name}` names no folder that all of them see"
+        f"task `{name}` takes {shape.nodes} nodes, and `{target.profile.name}` names no folder that all of them see"
     )
     hint = "name one on a mount: `fs.shared` and `beaker.mounts` of the profile (a bucket of Weka, a host path)"
     diagnostics.add(f"tasks.{name}.nodes", message, "site-no-shared-folder", hint + f", or tasks.{name}.nodes=1")
@@ -81,7 +81,7 @@ def _check_storage(name: str, request: Request, target: BeakerTarget, diagnostic
 def _place_task(
     name: str,
     experiment: Experiment,
-    request: Request,
+    shape: TaskShape,
     time_s: float | None,
     target: BeakerTarget,
     image: str,
@@ -89,21 +89,19 @@ def _place_task(
 ) -> PlacedTask:
     task = experiment.tasks[name]
     tries = 1 + experiment.retry.interrupted + experiment.retry.failed
-    cpus = target.cpus_per_node(task)
     return PlacedTask(
-        request=request,
+        shape=shape,
         time_s=None if time_s is None else float(time_s),
-        queue=QueueRequest(partition=target.partition, nodes=request.nodes, python=target.profile.env.python),
+        queue=QueueRequest(partition=target.partition, nodes=shape.nodes, python=target.profile.env.python),
         chain=ChainConfig(
             scheduler="beaker", mode="requeue", num_links=min(tries, experiment.limit.jobs or tries), can_submit=False
         ),
-        bundles=bundles_of(name, experiment, request, cpus, diagnostics),
-        node_cpus=cpus,
-        beaker=_ask(experiment, task, request, target, image),
+        bundles=bundles_of(name, experiment, shape, diagnostics),
+        beaker=_ask(experiment, task, shape, target, image),
     )
 
 
-def _ask(experiment: Experiment, task: Task, request: Request, target: BeakerTarget, image: str) -> BeakerRequest:
+def _ask(experiment: Experiment, task: Task, shape: TaskShape, target: BeakerTarget, image: str) -> BeakerRequest:
     """Everything but the names of the workspace's secrets, which only a launch looks up."""
     place, patch = target.profile.beaker, asked_of_beaker(task.beaker)
     more = patch.pop("datasets", None)  # a patch would replace the list, and with it what the site mounts
@@ -119,9 +117,9 @@ def _ask(experiment: Experiment, task: Task, request: Request, target: BeakerTar
         is_preemptible=target.is_preemptible,
         datasets=(*(_dataset(mount) for mount in target.mounts), *(more if isinstance(more, list) else ())),
         results=place.results,
-        gpus=request.gpus,
-        cpus=request.cpus,
-        memory_bytes=request.memory_bytes,
+        gpus=shape.gpus,
+        cpus=shape.cpus,
+        memory_bytes=shape.memory_bytes,
         shared_memory_bytes=task.shared_memory or 0,
         experiment=kept_of_run(experiment.beaker),
         task=merge(_outlives(target), patch),
@@ -147,7 +145,7 @@ def _dataset(mount: BeakerMount) -> Mapping[str, Any]:
     return entry | ({"mode": "readonly"} if mount.read_only else {})
 
 
-def _notes(experiment: Experiment, requests: Mapping[str, Request], target: BeakerTarget) -> Iterator[str]:
+def _notes(experiment: Experiment, shapes: Mapping[str, TaskShape], target: BeakerTarget) -> Iterator[str]:
     profile = target.profile
     for group in _group(experiment):
         yield f"context.group={group}: the experiment joins this group of Beaker"
@@ -159,13 +157,13 @@ def _notes(experiment: Experiment, requests: Mapping[str, Request], target: Beak
     missing = [mount.path for mount in profile.beaker.mounts if mount not in target.mounts]
     if missing:
         yield f"not mounted, since not all of these clusters have it: {', '.join(missing)}"
-    for name, request in requests.items():
-        if request.nodes > 1 and request.gpus and not profile.net.interconnect:
+    for name, shape in shapes.items():
+        if shape.nodes > 1 and shape.gpus and not profile.net.interconnect:
             yield (
-                f"task {name} has GPUs on {request.nodes} nodes, and the profile of `{profile.name}` declares no "
+                f"task {name} has GPUs on {shape.nodes} nodes, and the profile of `{profile.name}` declares no "
                 "interconnect (net.interconnect): collectives may go over a slow network"
             )
-        if experiment.tasks[name].after and request.gpus:
+        if experiment.tasks[name].after and shape.gpus:
             yield f"task {name} holds its machines while it waits for {', '.join(experiment.tasks[name].after)}"
     if _outlives(target):
         yield f"`{profile.name}` has no storage that outlives a job: after a preemption it begins anew, when a client looks"

@@ -8,65 +8,63 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from windlass.plan.diagnostics import spec_error
-from windlass.plan.launchers.gang import Gang, Launch
-from windlass.plan.launchers.plain import launch_none
+from windlass.plan.launchers.context import ADDRESS, PORT, RANK, Launch, LaunchContext
+from windlass.plan.launchers.wrapping import launch_mpi, launch_ray, launch_srun
 from windlass.spec import Command
 
-__all__ = ["LAUNCHERS", "Gang", "Launch", "launch"]
+__all__ = ["LAUNCHERS", "Launch", "LaunchContext", "launch"]
 
 
-def _torchrun(gang: Gang) -> Launch:
+def _launch_none(context: LaunchContext) -> Launch:
+    """One process per node, started as it is; it finds its rank in the variables of `torch.distributed`."""
+    env = {
+        "RANK": RANK,
+        "WORLD_SIZE": str(context.shape.nodes),
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "NODE_RANK": RANK,
+        "MASTER_ADDR": ADDRESS,
+        "MASTER_PORT": PORT,
+    }
+    if isinstance(context.command, str):
+        return Launch(argv=("/bin/sh", "-c", context.command), is_shell=True, procs_per_node=1, env=env)
+    return Launch(argv=tuple(context.command), is_shell=False, procs_per_node=1, env=env)
+
+
+def _torchrun(context: LaunchContext) -> Launch:
     from windlass.plan.launchers.torchrun import launch_torchrun  # lazy: reads commands, 6 ms of imports
 
-    return launch_torchrun(gang)
+    return launch_torchrun(context)
 
 
-def _accelerate(gang: Gang) -> Launch:
+def _accelerate(context: LaunchContext) -> Launch:
     from windlass.plan.launchers.accelerate import launch_accelerate  # lazy: as above
 
-    return launch_accelerate(gang)
+    return launch_accelerate(context)
 
 
-def _ray(gang: Gang) -> Launch:
-    from windlass.plan.launchers.ray import launch_ray  # lazy: few plans have one
-
-    return launch_ray(gang)
-
-
-def _mpi(gang: Gang) -> Launch:
-    from windlass.plan.launchers.mpi import launch_mpi  # lazy: as above
-
-    return launch_mpi(gang)
-
-
-def _srun(gang: Gang) -> Launch:
-    from windlass.plan.launchers.srun import launch_srun  # lazy: as above
-
-    return launch_srun(gang)
-
-
-LAUNCHERS: Mapping[str, Callable[[Gang], Launch]] = {
-    "none": launch_none,
+LAUNCHERS: Mapping[str, Callable[[LaunchContext], Launch]] = {
+    "none": _launch_none,
     "torchrun": _torchrun,
     "accelerate": _accelerate,
-    "ray": _ray,
-    "mpi": _mpi,
-    "srun": _srun,
+    "ray": launch_ray,
+    "mpi": launch_mpi,
+    "srun": launch_srun,
 }
 
 
-def launch(launcher: str, gang: Gang) -> Launch:
-    """What every replica of the gang executes.
+def launch(launcher: str, context: LaunchContext) -> Launch:
+    """What every replica of the context executes.
 
     Raises:
         SpecError: the launcher does not exist here, or cannot work with the command.
     """
-    if launcher != "mpi" and _names_host_file(gang.command):
-        message = f"`${{hostfile}}` in {gang.path}.run has no meaning with `cluster: {launcher}`"
+    if launcher != "mpi" and _names_host_file(context.command):
+        message = f"`${{hostfile}}` in {context.path}.run has no meaning with `cluster: {launcher}`"
         raise spec_error(message, "launcher-command", "write `cluster: mpi`, or remove it")
     if launcher in LAUNCHERS:
-        return LAUNCHERS[launcher](gang)
-    message = f"`{gang.path}.cluster: {launcher}` is not there yet on the local backend"
+        return LAUNCHERS[launcher](context)
+    message = f"`{context.path}.cluster: {launcher}` is not there yet on the local backend"
     raise spec_error(message, "launcher-unsupported", f"use one of: {', '.join(LAUNCHERS)}")
 
 

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 from windlass.plan.diagnostics import spec_error
-from windlass.plan.launchers.gang import ADDRESS, PORT, RANK, Gang, Launch, num_procs, refuse_owned, refuse_restarts
+from windlass.plan.launchers.context import (
+    ADDRESS,
+    PORT,
+    RANK,
+    Launch,
+    LaunchContext,
+    num_procs,
+    refuse_owned,
+    refuse_restarts,
+)
 from windlass.plan.launchers.options import LauncherOptions, scan_options
 from windlass.plan.tokens.command_line import ShellLine, ShellProgram, is_python
 
 __all__ = ["launch_accelerate"]
 
 
-def launch_accelerate(gang: Gang) -> Launch:
+def launch_accelerate(context: LaunchContext) -> Launch:
     """`accelerate launch` with machines, rank, address, port and the processes of all nodes filled in.
 
     `--num_processes N` counts one node, as in the commands people already have, and is multiplied by the nodes.
     Source: accelerate 1.x, commands/launch.py and utils/launch.py.
     """
-    line = ShellLine.parse(gang.command, gang.path)
+    line = ShellLine.parse(context.command, context.path)
     found = [(program, skip) for program in line.programs if (skip := _accelerate_words(program))]
     if len(found) != 1:
         count = "several" if found else "no"
-        message = f"{gang.path}.run has {count} `accelerate launch`"
+        message = f"{context.path}.run has {count} `accelerate launch`"
         raise spec_error(message, "launcher-command", "write `accelerate launch train.py` once; the rest is filled in")
     program, skip = found[0]
     options = scan_options(program, program.head + skip, _ACCELERATE_SWITCHES)
-    procs = num_procs(options.value("num-processes"), gang, "--num_processes")
-    _check_accelerate(options, procs, gang)
+    procs = num_procs(options.value("num-processes"), context, "--num_processes")
+    _check_accelerate(options, procs, context)
     ours = [word.text for word in program.words[program.head : program.head + skip]]
-    ours += ["--num_machines", str(gang.nodes), "--machine_rank", RANK, "--main_process_ip", ADDRESS]
-    ours += ["--main_process_port", PORT, "--num_processes", str(procs * gang.nodes)]
-    ours += _accelerate_mode(options, procs, gang)
+    ours += ["--num_machines", str(context.shape.nodes), "--machine_rank", RANK, "--main_process_ip", ADDRESS]
+    ours += ["--main_process_port", PORT, "--num_processes", str(procs * context.shape.nodes)]
+    ours += _accelerate_mode(options, procs, context)
     kept = [text for option in options.found if option.name not in _ACCELERATE_OWNED for text in option.texts]
     argv, is_shell = line.replace(program, options.stop, [*ours, *kept])
     return Launch(argv=argv, is_shell=is_shell, procs_per_node=procs)
@@ -80,29 +89,29 @@ def _accelerate_words(program: ShellProgram) -> int:
     return 3 if is_module else 0
 
 
-def _check_accelerate(options: LauncherOptions, procs: int, gang: Gang) -> None:
+def _check_accelerate(options: LauncherOptions, procs: int, context: LaunchContext) -> None:
     accepted = {
-        "num-machines": str(gang.nodes),
+        "num-machines": str(context.shape.nodes),
         "machine-rank": RANK,
         "main-process-ip": ADDRESS,
         "main-process-port": PORT,
     }
     for option in options.found:
         if option.name in accepted and option.value != accepted[option.name]:
-            refuse_owned("--" + option.name.replace("-", "_"), option.value, gang)
+            refuse_owned("--" + option.name.replace("-", "_"), option.value, context)
         if option.name == "max-restarts" and option.value != "0":
-            refuse_restarts("max_restarts", option.value, gang)
-    is_on_cpus = not gang.gpus or "cpu" in options.names
-    if procs * gang.nodes > 1 and is_on_cpus and not options.names & _ACCELERATE_MODES:
-        message = f"accelerate starts one process per node on CPUs, and {gang.path} asks for {procs * gang.nodes} that belong together"
+            refuse_restarts("max_restarts", option.value, context)
+    is_on_cpus = not context.shape.gpus or "cpu" in options.names
+    if procs * context.shape.nodes > 1 and is_on_cpus and not options.names & _ACCELERATE_MODES:
+        message = f"accelerate starts one process per node on CPUs, and {context.path} asks for {procs * context.shape.nodes} that belong together"
         hint = "use `cluster: torchrun` with the script itself, and `Accelerator(cpu=True)` in it"
         raise spec_error(message, "launcher-command", hint)
 
 
-def _accelerate_mode(options: LauncherOptions, procs: int, gang: Gang) -> list[str]:
+def _accelerate_mode(options: LauncherOptions, procs: int, context: LaunchContext) -> list[str]:
     """What accelerate would otherwise guess from this node's own GPUs or from a host file."""
     if "use-deepspeed" in options.names:
-        is_needed = gang.nodes > 1 and "deepspeed-multinode-launcher" not in options.names
+        is_needed = context.shape.nodes > 1 and "deepspeed-multinode-launcher" not in options.names
         return ["--deepspeed_multinode_launcher", "standard"] if is_needed else []
     is_plain = not options.names & (_ACCELERATE_MODES | {"cpu"})
-    return ["--multi_gpu"] if is_plain and procs * gang.nodes > 1 else []
+    return ["--multi_gpu"] if is_plain and procs * context.shape.nodes > 1 else []

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from windlass.plan.diagnostics import spec_error
-from windlass.plan.launchers.gang import ADDRESS, PORT, RANK, Gang, Launch, num_procs, refuse_owned, refuse_restarts
+from windlass.plan.launchers.context import (
+    ADDRESS,
+    PORT,
+    RANK,
+    Launch,
+    LaunchContext,
+    num_procs,
+    refuse_owned,
+    refuse_restarts,
+)
 from windlass.plan.launchers.options import LauncherOptions, scan_options
 from windlass.plan.tokens.command_line import ShellLine, ShellProgram, is_python
 
 __all__ = ["launch_torchrun"]
 
 
-def launch_torchrun(gang: Gang) -> Launch:
+def launch_torchrun(context: LaunchContext) -> Launch:
     """`torch.distributed.run` on every node, with the static rendezvous.
 
     Static, not c10d: node ranks are windlass's ranks, MASTER_ADDR is the leader's address and not a host name that may
@@ -18,8 +27,8 @@ def launch_torchrun(gang: Gang) -> Launch:
     c10d adds, changing membership and restarts across nodes, is what the supervisor does.
     Source: torch 2.13, torch/distributed/run.py and elastic/rendezvous/static_tcp_rendezvous.py.
     """
-    line = ShellLine.parse(gang.command, gang.path)
-    program, skip, python = _torchrun_program(line, gang)
+    line = ShellLine.parse(context.command, context.path)
+    program, skip, python = _torchrun_program(line, context)
     options = (
         scan_options(program, program.head + skip, _TORCHRUN_SWITCHES)
         if skip
@@ -27,18 +36,18 @@ def launch_torchrun(gang: Gang) -> Launch:
     )
     if skip and options.stop >= len(program.words):
         raise spec_error(
-            f"{gang.path}.run starts torchrun without a script", "launcher-command", "write `torchrun train.py`"
+            f"{context.path}.run starts torchrun without a script", "launcher-command", "write `torchrun train.py`"
         )
-    procs = _torchrun_procs(options, gang)
+    procs = _torchrun_procs(options, context)
     for option in options.found:
-        _check_torchrun_option(option.name, option.value, gang)
-    ours = [python, "-m", "torch.distributed.run", "--nnodes", str(gang.nodes), "--nproc-per-node", str(procs)]
+        _check_torchrun_option(option.name, option.value, context)
+    ours = [python, "-m", "torch.distributed.run", "--nnodes", str(context.shape.nodes), "--nproc-per-node", str(procs)]
     ours += ["--node-rank", RANK, "--master-addr", ADDRESS, "--master-port", PORT, "--max-restarts", "0"]
     if skip:
         kept = [text for option in options.found if option.name not in _TORCHRUN_OWNED for text in option.texts]
         argv, is_shell = line.replace(program, options.stop, [*ours, *kept])
     else:
-        stop, extra = _wrapped(program, gang)
+        stop, extra = _wrapped(program, context)
         argv, is_shell = line.replace(program, stop, [*ours, *extra])
     return Launch(argv=argv, is_shell=is_shell, procs_per_node=procs)
 
@@ -62,17 +71,17 @@ _TORCHRUN_OWNED = frozenset(
 )
 
 
-def _torchrun_program(line: ShellLine, gang: Gang) -> tuple[ShellProgram, int, str]:
+def _torchrun_program(line: ShellLine, context: LaunchContext) -> tuple[ShellProgram, int, str]:
     """The program to start in several processes, how many words are torchrun itself (0: none), the interpreter."""
-    found = [(program, skip) for program in line.programs if (skip := _torchrun_words(program, gang))]
+    found = [(program, skip) for program in line.programs if (skip := _torchrun_words(program, context))]
     if len(found) == 1:
         program, skip = found[0]
         return program, skip, program.words[program.head].text if skip > 1 else "python"
     if not line.programs:
-        raise spec_error(f"{gang.path}.run holds no command", "launcher-command", "write `python train.py`")
+        raise spec_error(f"{context.path}.run holds no command", "launcher-command", "write `python train.py`")
     if found or len(line.programs) != 1:
         count = "several times" if found else "not at all"
-        message = f"{gang.path}.run has several commands and names torchrun {count}"
+        message = f"{context.path}.run has several commands and names torchrun {count}"
         raise spec_error(
             message, "launcher-command", "write `torchrun` before the one command that is to run in several processes"
         )
@@ -81,7 +90,7 @@ def _torchrun_program(line: ShellLine, gang: Gang) -> tuple[ShellProgram, int, s
     return program, 0, first.text if is_python(first.value) else "python"
 
 
-def _torchrun_words(program: ShellProgram, gang: Gang) -> int:
+def _torchrun_words(program: ShellProgram, context: LaunchContext) -> int:
     first = program.value(0)
     if first.rpartition("/")[2] == "torchrun":
         return 1
@@ -90,35 +99,37 @@ def _torchrun_words(program: ShellProgram, gang: Gang) -> int:
         return 0
     if program.value(offset + 1) == "torch.distributed.launch":
         hint = "use `torchrun`; the script then reads LOCAL_RANK instead of --local-rank"
-        raise spec_error(f"{gang.path}.run uses torch.distributed.launch", "launcher-command", hint)
+        raise spec_error(f"{context.path}.run uses torch.distributed.launch", "launcher-command", hint)
     return offset + 2 if program.value(offset + 1) == "torch.distributed.run" else 0
 
 
-def _torchrun_procs(options: LauncherOptions, gang: Gang) -> int:
+def _torchrun_procs(options: LauncherOptions, context: LaunchContext) -> int:
     written = options.value("nproc-per-node")
-    if written in ("gpu", "auto") and gang.gpus:
-        written = str(gang.gpus)
-    return num_procs(written, gang, "--nproc-per-node")
+    if written in ("gpu", "auto") and context.shape.gpus:
+        written = str(context.shape.gpus)
+    return num_procs(written, context, "--nproc-per-node")
 
 
-def _check_torchrun_option(name: str, value: str, gang: Gang) -> None:
+def _check_torchrun_option(name: str, value: str, context: LaunchContext) -> None:
     accepted = {
-        "nnodes": (str(gang.nodes), f"{gang.nodes}:{gang.nodes}"),
+        "nnodes": (str(context.shape.nodes), f"{context.shape.nodes}:{context.shape.nodes}"),
         "node-rank": (RANK,),
         "master-addr": (ADDRESS,),
     }
     accepted |= {"master-port": (PORT,), "max-restarts": ("0",), "rdzv-backend": ("static",)}
     accepted |= {"rdzv-endpoint": (f"{ADDRESS}:{PORT}",), "local-addr": ()}
     if name == "max-restarts" and value != "0":
-        refuse_restarts(name, value, gang)
-    if name == "standalone" and gang.nodes > 1:
+        refuse_restarts(name, value, context)
+    if name == "standalone" and context.shape.nodes > 1:
         hint = "remove it: the leader's address and port are filled in"
-        raise spec_error(f"`--standalone` in {gang.path}.run contradicts nodes={gang.nodes}", "launcher-flag", hint)
+        raise spec_error(
+            f"`--standalone` in {context.path}.run contradicts nodes={context.shape.nodes}", "launcher-flag", hint
+        )
     if name in _TORCHRUN_OWNED - {"nproc-per-node", "standalone"} and value not in accepted.get(name, ()):
-        refuse_owned(f"--{name}", value, gang)
+        refuse_owned(f"--{name}", value, context)
 
 
-def _wrapped(program: ShellProgram, gang: Gang) -> tuple[int, list[str]]:
+def _wrapped(program: ShellProgram, context: LaunchContext) -> tuple[int, list[str]]:
     """Up to which word torchrun's own words replace the command, and what must follow them."""
     head = program.head
     if not is_python(program.value(0)):
@@ -126,7 +137,7 @@ def _wrapped(program: ShellProgram, gang: Gang) -> tuple[int, list[str]]:
     offset = 2 if program.value(1) == "-u" else 1
     if not program.value(offset):
         raise spec_error(
-            f"{gang.path}.run starts python without a script", "launcher-command", "write `python train.py`"
+            f"{context.path}.run starts python without a script", "launcher-command", "write `python train.py`"
         )
     if program.value(offset) == "-m":
         return head + offset, []

@@ -7,20 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from windlass.plan.launchers.gang import Gang
+from windlass.plan.launchers.context import ADDRESS, PORT, Launch, LaunchContext
 from windlass.plan.plan import TaskPlan
 
-__all__ = ["own_role", "with_roles", "wrap"]
+__all__ = ["launch_mpi", "launch_ray", "launch_srun", "own_role", "with_roles"]
 
 _PROGRAM = ("${supervisor.python}", "-I", "-S", "${supervisor.archive}")
 
 
-def wrap(program: str, options: Mapping[str, object], gang: Gang) -> tuple[tuple[str, ...], bool]:
+def _wrap(program: str, options: Mapping[str, object], context: LaunchContext) -> tuple[tuple[str, ...], bool]:
     """The argv of every replica, and whether the command in it is a shell with the user's line."""
     words = [*_PROGRAM, program, *(f"--{name}={value}" for name, value in options.items()), "--"]
-    if isinstance(gang.command, str):
-        return (*words, "/bin/sh", "-c", gang.command), True
-    return (*words, *gang.command), False
+    if isinstance(context.command, str):
+        return (*words, "/bin/sh", "-c", context.command), True
+    return (*words, *context.command), False
+
+
+def launch_ray(context: LaunchContext) -> Launch:
+    """`windlass.pyz ray` with what each node brings: GPUs and CPUs as planned, never as found on the machine.
+
+    A count of CPUs that the plan does not know is that of the job's allocation.
+    """
+    options: dict[str, object] = {"scratch": "${supervisor.scratch}", "num-gpus": context.shape.gpus}
+    if context.shape.node_cpus:
+        options["num-cpus"] = max(1, int(context.shape.node_cpus))
+    if context.shape.memory_bytes:
+        options["memory"] = context.shape.memory_bytes
+    options["join-timeout"] = f"{context.task.ready_timeout:g}"
+    argv, is_shell = _wrap("ray", options, context)
+    return Launch(argv=argv, is_shell=is_shell, procs_per_node=1)
+
+
+def launch_mpi(context: LaunchContext) -> Launch:
+    """`windlass.pyz mpi`: `${hostfile}` and WINDLASS_HOSTFILE name the file, with `procs_per_node` slots per host."""
+    procs = context.task.procs_per_node or context.shape.gpus or 1
+    argv, is_shell = _wrap("mpi", {"slots": procs}, context)
+    return Launch(argv=argv, is_shell=is_shell, procs_per_node=procs, env={"WINDLASS_HOSTFILE": "${hostfile}"})
+
+
+def launch_srun(context: LaunchContext) -> Launch:
+    """`windlass.pyz ranks`: `procs_per_node` processes per replica, placed by the variables that srun sets."""
+    procs = context.task.procs_per_node or context.shape.gpus or 1
+    argv, is_shell = _wrap("ranks", {"procs": procs}, context)
+    env = {"MASTER_ADDR": ADDRESS, "MASTER_PORT": PORT}
+    return Launch(argv=argv, is_shell=is_shell, procs_per_node=procs, env=env)
 
 
 def with_roles(task: TaskPlan) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from math import ceil
 from windlass.core.dataclass import dataclass
 from windlass.core.units import format_duration
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.local import Request
+from windlass.plan.shape import TaskShape
 from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.spec import Experiment, Task
 
@@ -114,7 +114,7 @@ def _chained(
 
 
 def gpu_budget(
-    experiment: Experiment, requests: Mapping[str, Request], diagnostics: Diagnostics
+    experiment: Experiment, shapes: Mapping[str, TaskShape], diagnostics: Diagnostics
 ) -> tuple[Mapping[str, float], list[str]]:
     """Running time per task that `limit.gpu_hours` allows, and notes on it.
 
@@ -122,7 +122,7 @@ def gpu_budget(
     they are refused unless `limit.time` keeps them below it together.
     """
     hours = experiment.limit.gpu_hours
-    sizes = {name: request.nodes * request.gpus for name, request in requests.items() if request.gpus}
+    sizes = {name: shape.nodes * shape.gpus for name, shape in shapes.items() if shape.gpus}
     if hours is None or not sizes:
         return {}, ([] if hours is None else [f"limit.gpu_hours={hours:g}: no task takes a GPU"])
     together = sum(sizes.values())

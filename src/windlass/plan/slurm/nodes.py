@@ -7,8 +7,7 @@ from math import ceil
 
 from windlass.core.units import format_size
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.local import Request
-from windlass.plan.shape import best_shape, reshape_overrides
+from windlass.plan.shape import TaskShape, best_shape, reshape_overrides
 from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.sites import Partition
 from windlass.spec import Task
@@ -16,25 +15,25 @@ from windlass.spec import Task
 __all__ = ["check_nodes"]
 
 
-def check_nodes(name: str, task: Task, request: Request, target: QueueTarget, diagnostics: Diagnostics) -> None:
+def check_nodes(name: str, task: Task, shape: TaskShape, target: QueueTarget, diagnostics: Diagnostics) -> None:
     """Refuse more than the partition has, one problem per resource, each with a shape or a partition that fits."""
     path = f"tasks.{name}"
-    _check_gpus(name, task, request, target, diagnostics)
+    _check_gpus(name, task, shape, target, diagnostics)
     there = target.there
     most = min((count for count in (there.max_nodes, there.num_nodes) if count), default=0)
-    if most and request.nodes > most:
+    if most and shape.nodes > most:
         why = "a job may have" if there.max_nodes == most else "it has"
-        message = f"task `{name}` needs {_nodes(request.nodes)} of `{target}`, and {why} {most}"
-        hint = _elsewhere(target, lambda other: _holds(other, request), f"{path}.nodes={most}")
+        message = f"task `{name}` needs {_nodes(shape.nodes)} of `{target}`, and {why} {most}"
+        hint = _elsewhere(target, lambda other: _holds(other, shape), f"{path}.nodes={most}")
         diagnostics.add(f"{path}.nodes" if task.nodes else f"{path}.total_gpus", message, "does-not-fit", hint)
-    if there.cpus and request.cpus > there.cpus:
-        message = f"task `{name}` needs {request.cpus:g} CPUs of a node, and one of `{target}` has {there.cpus}"
-        hint = _elsewhere(target, lambda other: other.cpus >= request.cpus, f"{path}.cpus={there.cpus}")
+    if there.cpus and shape.cpus > there.cpus:
+        message = f"task `{name}` needs {shape.cpus:g} CPUs of a node, and one of `{target}` has {there.cpus}"
+        hint = _elsewhere(target, lambda other: other.cpus >= shape.cpus, f"{path}.cpus={there.cpus}")
         diagnostics.add(f"{path}.cpus", message, "does-not-fit", hint)
-    if there.memory and request.memory_bytes > there.memory:
+    if there.memory and shape.memory_bytes > there.memory:
         has = format_size(there.memory)
-        message = f"task `{name}` needs {format_size(request.memory_bytes)} of a node, and one of `{target}` has {has}"
-        hint = _elsewhere(target, lambda other: other.memory >= request.memory_bytes, f"{path}.memory={has}")
+        message = f"task `{name}` needs {format_size(shape.memory_bytes)} of a node, and one of `{target}` has {has}"
+        hint = _elsewhere(target, lambda other: other.memory >= shape.memory_bytes, f"{path}.memory={has}")
         diagnostics.add(f"{path}.memory", message, "does-not-fit", hint)
     missing = [feature for feature in task.features if there.features and feature not in there.features]
     if missing:
@@ -42,12 +41,12 @@ def check_nodes(name: str, task: Task, request: Request, target: QueueTarget, di
         wanted = f"its features are: {', '.join(there.features)}"
         hint = _elsewhere(target, lambda other: missing[0] in other.features, wanted)
         diagnostics.add(f"{path}.features", message, "does-not-fit", hint)
-    _check_hosts(path, task, request, target, diagnostics)
+    _check_hosts(path, task, shape, target, diagnostics)
 
 
-def _holds(partition: Partition, request: Request) -> bool:
-    num_nodes = min((count for count in (partition.max_nodes, partition.num_nodes) if count), default=request.nodes)
-    return num_nodes >= request.nodes and (partition.gpus or 0) >= request.gpus
+def _holds(partition: Partition, shape: TaskShape) -> bool:
+    num_nodes = min((count for count in (partition.max_nodes, partition.num_nodes) if count), default=shape.nodes)
+    return num_nodes >= shape.nodes and (partition.gpus or 0) >= shape.gpus
 
 
 def _elsewhere(target: QueueTarget, holds: Callable[[Partition], bool], override: str) -> str:
@@ -56,27 +55,25 @@ def _elsewhere(target: QueueTarget, holds: Callable[[Partition], bool], override
     return f"{override}, or another partition: --on {other}" if other else override
 
 
-def _check_gpus(name: str, task: Task, request: Request, target: QueueTarget, diagnostics: Diagnostics) -> None:
+def _check_gpus(name: str, task: Task, shape: TaskShape, target: QueueTarget, diagnostics: Diagnostics) -> None:
     path, per_node = f"tasks.{name}", target.there.gpus
     key = f"{path}.total_gpus" if task.total_gpus is not None else f"{path}.gpus"
-    if request.gpus and per_node == 0:
+    if shape.gpus and per_node == 0:
         other = next(target.others(lambda partition: bool(partition.gpus)), "")
         hint = f"a partition with GPUs: --on {other}" if other else f"run without GPUs: ~{key}"
         diagnostics.add(key, f"task `{name}` needs GPUs, and the nodes of `{target}` have none", "does-not-fit", hint)
-    elif per_node and request.gpus > per_node:
-        total = request.nodes * request.gpus
-        arithmetic = (
-            f"{request.nodes} x {request.gpus} = {total} GPUs" if request.nodes > 1 else f"{total} GPUs of a node"
-        )
+    elif per_node and shape.gpus > per_node:
+        total = shape.nodes * shape.gpus
+        arithmetic = f"{shape.nodes} x {shape.gpus} = {total} GPUs" if shape.nodes > 1 else f"{total} GPUs of a node"
         message = f"task `{name}` needs {arithmetic}, and a node of `{target}` has {per_node}"
         overrides = reshape_overrides(name, task, per_node)
-        shape = best_shape(total, per_node)
-        if overrides and shape is not None:
-            hint = f"{shape[0]} x {shape[1]}: {' '.join(overrides)}, or let --reshape write that"
+        best = best_shape(total, per_node)
+        if overrides and best is not None:
+            hint = f"{best[0]} x {best[1]}: {' '.join(overrides)}, or let --reshape write that"
         else:
             nodes = ceil(total / per_node)
             hint = f"a shape that fits: {path}.nodes={nodes} {path}.gpus={per_node}"
-        other = next(target.others(lambda partition: (partition.gpus or 0) >= request.gpus), "")
+        other = next(target.others(lambda partition: (partition.gpus or 0) >= shape.gpus), "")
         hint += f", or another partition: --on {other}" if other else ""
         diagnostics.add(key, message, "needs-reshape", hint)
     _check_type(path, task, target, diagnostics)
@@ -101,7 +98,7 @@ def _nodes(number: int) -> str:
     return f"{number} node" if number == 1 else f"{number} nodes"
 
 
-def _check_hosts(path: str, task: Task, request: Request, target: QueueTarget, diagnostics: Diagnostics) -> None:
+def _check_hosts(path: str, task: Task, shape: TaskShape, target: QueueTarget, diagnostics: Diagnostics) -> None:
     if not task.hosts:
         return
     lists = [host for host in task.hosts if "[" in host or "," in host]
@@ -109,8 +106,8 @@ def _check_hosts(path: str, task: Task, request: Request, target: QueueTarget, d
         message = f"{path}.hosts holds `{lists[0]}`, which is no name of one host"
         hint = f"write each host by itself: {path}.hosts=[{lists[0] if '[' not in lists[0] else 'n1,n2'}]"
         diagnostics.add(f"{path}.hosts", message, "hosts-conflict", hint)
-    elif len(task.hosts) != request.nodes:
-        message = f"{path}.hosts is `{', '.join(task.hosts)}`, and the task takes {_nodes(request.nodes)}"
+    elif len(task.hosts) != shape.nodes:
+        message = f"{path}.hosts is `{', '.join(task.hosts)}`, and the task takes {_nodes(shape.nodes)}"
         hint = f"name each host that it is to take, and none more: {path}.nodes={len(task.hosts)}, or ~{path}.hosts"
         diagnostics.add(f"{path}.hosts", message, "hosts-conflict", hint)
     excluded = {entry.host: entry for entry in target.profile.scheduler.exclude}

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from windlass.core.units import format_duration
+from windlass.plan.bundles import bundles_of
 from windlass.plan.capabilities import apply_rules
 from windlass.plan.containers import check_site_containers
 from windlass.plan.diagnostics import Diagnostics
-from windlass.plan.local import Request
 from windlass.plan.pins import built_name
-from windlass.plan.placement import PlacedTask, Placement, bundles_of
-from windlass.plan.shape import request_at, reshaped
+from windlass.plan.placed import PlacedTask, Placement
+from windlass.plan.shape import TaskShape, reshaped, shape_at
 from windlass.plan.site import Site
 from windlass.plan.slurm.links import LinkPlan, gpu_budget, links_of
 from windlass.plan.slurm.nodes import check_nodes
@@ -35,20 +35,20 @@ def place_on_slurm(
     notes += apply_rules(experiment, site, diagnostics, is_best_effort=best_effort, target=target)
     check_site_containers(experiment, target.profile, diagnostics)
     targets = {name: _cpu_target(target) if built_name(name) else target for name in experiment.tasks}
-    requests = {name: request_at(name, task, targets[name], diagnostics) for name, task in experiment.tasks.items()}
-    budget, more = gpu_budget(experiment, requests, diagnostics)
+    shapes = {name: shape_at(name, task, targets[name], diagnostics) for name, task in experiment.tasks.items()}
+    budget, more = gpu_budget(experiment, shapes, diagnostics)
     tasks = {}
-    for name, request in requests.items():
-        check_nodes(name, experiment.tasks[name], request, targets[name], diagnostics)
+    for name, shape in shapes.items():
+        check_nodes(name, experiment.tasks[name], shape, targets[name], diagnostics)
         if built_name(name):
             tasks[name], _ = _place_task(
-                name, replace(experiment, limit=Limit()), request, None, targets[name], diagnostics
+                name, replace(experiment, limit=Limit()), shape, None, targets[name], diagnostics
             )
             continue
         times = [time for time in (experiment.limit.time, budget.get(name)) if time is not None]
-        tasks[name], links = _place_task(name, experiment, request, min(times, default=None), target, diagnostics)
+        tasks[name], links = _place_task(name, experiment, shape, min(times, default=None), target, diagnostics)
         more += links.notes
-    more += [*_notes(experiment, requests, target, tasks)]
+    more += [*_notes(experiment, shapes, target, tasks)]
     return Placement(experiment=experiment, tasks=tasks, target=target, notes=tuple(dict.fromkeys((*notes, *more))))
 
 
@@ -64,7 +64,7 @@ def _cpu_target(target: QueueTarget) -> QueueTarget:
 def _place_task(
     name: str,
     experiment: Experiment,
-    request: Request,
+    shape: TaskShape,
     time_s: float | None,
     target: QueueTarget,
     diagnostics: Diagnostics,
@@ -72,18 +72,17 @@ def _place_task(
     task = experiment.tasks[name]
     links = links_of(task, experiment, time_s, target, diagnostics)
     placed = PlacedTask(
-        request=request,
+        shape=shape,
         time_s=None if time_s is None else float(time_s),
-        queue=queue_of(task, request, links, target),
+        queue=queue_of(task, shape, links, target),
         chain=chain_of(links, target),
-        bundles=bundles_of(name, experiment, request, target.cpus_per_node(task), diagnostics),
-        node_cpus=target.cpus_per_node(task),
+        bundles=bundles_of(name, experiment, shape, diagnostics),
     )
     return placed, links
 
 
 def _notes(
-    experiment: Experiment, requests: dict[str, Request], target: QueueTarget, tasks: dict[str, PlacedTask]
+    experiment: Experiment, shapes: dict[str, TaskShape], target: QueueTarget, tasks: dict[str, PlacedTask]
 ) -> Iterator[str]:
     profile, there = target.profile, target.there
     if target.partition not in profile.partitions:
@@ -91,13 +90,13 @@ def _notes(
         yield f"what the nodes of {place} of `{profile.name}` have is not known, so nothing was checked against them"
     if there.is_preempted and not experiment.context.preemptible:
         yield f"others may take nodes of `{target}` away: an interrupted task goes on in the next job of its chain"
-    for name, request in requests.items():
-        if request.nodes > 1 and request.gpus and not profile.net.interconnect:
+    for name, shape in shapes.items():
+        if shape.nodes > 1 and shape.gpus and not profile.net.interconnect:
             yield (
-                f"task {name} has GPUs on {request.nodes} nodes, and the profile of `{profile.name}` declares no "
+                f"task {name} has GPUs on {shape.nodes} nodes, and the profile of `{profile.name}` declares no "
                 "interconnect (net.interconnect): collectives may go over a slow network"
             )
-        if request.gpus and not tasks[name].queue.cpus_per_node and not profile.scheduler.exclusive:
+        if shape.gpus and not tasks[name].queue.cpus_per_node and not profile.scheduler.exclusive:
             yield (
                 f"task {name} asks for GPUs and not for CPUs (tasks.{name}.cpus): a node gives it as many as "
                 f"`{profile.name}` does by itself, perhaps one"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from math import ceil
 
-from windlass.plan.local import Request
+from windlass.plan.shape import TaskShape
 from windlass.plan.slurm.links import LinkPlan
 from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.sites.profile import SiteEnvironment
@@ -15,7 +15,7 @@ from windlass.supervise.job import ChainConfig, QueueRequest
 __all__ = ["chain_of", "queue_of"]
 
 
-def queue_of(task: Task, request: Request, links: LinkPlan, target: QueueTarget) -> QueueRequest:
+def queue_of(task: Task, shape: TaskShape, links: LinkPlan, target: QueueTarget) -> QueueRequest:
     """Everything but the job's name, which the run gives it."""
     scheduler, there = target.profile.scheduler, target.there
     return QueueRequest(
@@ -26,12 +26,12 @@ def queue_of(task: Task, request: Request, links: LinkPlan, target: QueueTarget)
         time_s=links.time_s,
         num_links=links.num_needed,
         num_queued=links.num_queued,
-        nodes=request.nodes,
-        gpus_per_node=request.gpus,
+        nodes=shape.nodes,
+        gpus_per_node=shape.gpus,
         gpu_option=scheduler.gpu_option,
-        gres_type=there.gres if request.gpus else "",
-        cpus_per_node=_cpus(task, request, target),
-        memory_bytes=request.memory_bytes if scheduler.asks_memory else 0,
+        gres_type=there.gres if shape.gpus else "",
+        cpus_per_node=_cpus(task, shape, target),
+        memory_bytes=shape.memory_bytes if scheduler.asks_memory else 0,
         tmp_bytes=task.disk or 0,
         exclusive=scheduler.exclusive,
         exclude=tuple(entry.host for entry in scheduler.exclude),
@@ -57,12 +57,12 @@ def chain_of(links: LinkPlan, target: QueueTarget) -> ChainConfig:
     )
 
 
-def _cpus(task: Task, request: Request, target: QueueTarget) -> int:
+def _cpus(task: Task, shape: TaskShape, target: QueueTarget) -> int:
     """CPUs to ask for; a task that hands CPUs out itself gets all that it may count. Whole nodes need no number."""
     if target.profile.scheduler.exclusive:
-        return ceil(request.cpus)
+        return ceil(shape.cpus)
     hands_out = task.cluster == "ray" or bool(task.bundles)
-    return max(ceil(request.cpus), target.cpus_per_node(task) if hands_out else 0)
+    return max(ceil(shape.cpus), shape.node_cpus if hands_out else 0)
 
 
 def _scratch(node_local: str) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windlass.config import JsonValue
-from windlass.plan.local import Request
 from windlass.plan.pins import built_name
+from windlass.plan.shape import TaskShape
 from windlass.plan.tokens.resolve import LATE_TOKENS, Scope
 from windlass.plan.tokens.tokens import IN_JOB_TOKENS, flat_params
 from windlass.spec import Experiment, Task
@@ -14,7 +14,7 @@ from windlass.spec import Experiment, Task
 __all__ = ["scope_of"]
 
 
-def scope_of(name: str, experiment: Experiment, request: Request) -> Scope:
+def scope_of(name: str, experiment: Experiment, shape: TaskShape) -> Scope:
     """The scope of a task that runs in this shape."""
     task = experiment.tasks[name]
     if built_name(name):
@@ -24,10 +24,10 @@ def scope_of(name: str, experiment: Experiment, request: Request) -> Scope:
     values: dict[str, JsonValue] = {
         **flat_params(experiment.params),
         "name": experiment.name,
-        "nodes": request.nodes,
-        "gpus_per_node": request.gpus,
-        "num_gpus": request.gpus * request.nodes,
-        "procs_per_node": task.procs_per_node or (1 if task.cluster == "none" else request.gpus or 1),
+        "nodes": shape.nodes,
+        "gpus_per_node": shape.gpus,
+        "num_gpus": shape.gpus * shape.nodes,
+        "procs_per_node": task.procs_per_node or (1 if task.cluster == "none" else shape.gpus or 1),
     }
     upstream = _upstream(name, experiment.tasks)
     later = {*LATE_TOKENS, *IN_JOB_TOKENS, *(f"data.{key}" for key in experiment.data)}

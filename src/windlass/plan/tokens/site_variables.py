@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from windlass.core.dataclass import dataclass
-from windlass.plan.local import Request
+from windlass.plan.shape import TaskShape
 from windlass.plan.slurm.queue_target import QueueTarget
 from windlass.plan.tokens.tokens import Token, parse_tokens
 from windlass.sites.profile import SiteVariable
@@ -29,7 +29,7 @@ class SiteVariables:
 
 
 def site_variables(
-    task: Task, request: Request, target: QueueTarget, user: Iterable[str], *, python_version: str
+    task: Task, shape: TaskShape, target: QueueTarget, user: Iterable[str], *, python_version: str
 ) -> SiteVariables:
     """What the site sets for a task; what the user sets stays the user's.
 
@@ -37,7 +37,7 @@ def site_variables(
         user: names of the variables that the experiment sets.
         python_version: of the task's own environment, for `${env.path}`; empty: it has none.
     """
-    facts = _facts(task, request)
+    facts = _facts(task, shape)
     found: dict[str, dict[str, str | None]] = {"all": {}, "driver": {}, "worker": {}}
     notes, own = [], frozenset(user)
     for variable in (*target.profile.net.vars, *target.profile.env.vars):
@@ -56,10 +56,10 @@ def site_variables(
     )
 
 
-def _facts(task: Task, request: Request) -> frozenset[str]:
+def _facts(task: Task, shape: TaskShape) -> frozenset[str]:
     """What the predicates of a profile ask for."""
-    facts = {"multi-node" if request.nodes > 1 else "one-node", task.cluster}
-    return frozenset(facts | ({"gpu"} if request.gpus else set()))
+    facts = {"multi-node" if shape.nodes > 1 else "one-node", task.cluster}
+    return frozenset(facts | ({"gpu"} if shape.gpus else set()))
 
 
 def _other_python(variable: SiteVariable, target: QueueTarget, python_version: str) -> list[str]:

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from windlass.core.dataclass import dataclass
 from windlass.plan.diagnostics import Diagnostics
+from windlass.plan.shape import TaskShape
 
-__all__ = ["Shape", "beaker_variables", "check_secrets", "check_user_variables", "windlass_variables"]
+__all__ = ["beaker_variables", "check_secrets", "check_user_variables", "windlass_variables"]
 
 _PREFIX = "WINDLASS_"
 _DEVICES = "CUDA_VISIBLE_DEVICES"
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """How many of what a task has; per replica but for `nodes`; `cpus` is 0 where nobody knows."""
-
-    task: str
-    nodes: int
-    gpus: int
-    cpus: float
-
-
-def windlass_variables(shape: Shape, experiment: str, *, is_debug: bool) -> dict[str, str]:
+def windlass_variables(task: str, shape: TaskShape, experiment: str, *, is_debug: bool) -> dict[str, str]:
     """What every process finds out about its place, and unbuffered output, so that a killed rank's last lines exist."""
     variables = {
         "WINDLASS_RUN": "${run}",
         "WINDLASS_NAME": experiment,
-        "WINDLASS_TASK": shape.task,
+        "WINDLASS_TASK": task,
         "WINDLASS_ATTEMPT": "${attempt}",
         "WINDLASS_RANK": "${rank}",
         "WINDLASS_NUM_REPLICAS": str(shape.nodes),
@@ -44,7 +34,7 @@ def windlass_variables(shape: Shape, experiment: str, *, is_debug: bool) -> dict
     return variables | ({_BLOCKING: "1"} if is_debug else {})
 
 
-def beaker_variables(shape: Shape, site: str) -> dict[str, str]:
+def beaker_variables(task: str, shape: TaskShape, site: str) -> dict[str, str]:
     """The variables that code written for Beaker reads; ids are windlass's, unique in the same way.
 
     There, an experiment is a run, and a job is one replica of one attempt. A CPU count may have a fraction, as there.
@@ -52,18 +42,18 @@ def beaker_variables(shape: Shape, site: str) -> dict[str, str]:
     Args:
         site: what stands for the workspace.
     """
-    task = f"${{run}}.{shape.task}"
-    job = task + ".${attempt}."
+    task_id = f"${{run}}.{task}"
+    job = task_id + ".${attempt}."
     variables = {
         "BEAKER_WORKLOAD_ID": "${run}",
         "BEAKER_EXPERIMENT_ID": "${run}",
         "BEAKER_WORKSPACE_ID": site,
-        "BEAKER_TASK_ID": task,
+        "BEAKER_TASK_ID": task_id,
         "BEAKER_JOB_ID": job + "${rank}",
         "BEAKER_JOB_KIND": "batch",
         "BEAKER_NODE_ID": "${supervisor.host}",
         "BEAKER_NODE_HOSTNAME": "${supervisor.host}",
-        "BEAKER_RESULT_DATASET_ID": task + ".out",
+        "BEAKER_RESULT_DATASET_ID": task_id + ".out",
         "BEAKER_ASSIGNED_GPU_COUNT": str(shape.gpus),
         "BEAKER_REPLICA_RANK": "${rank}",
         "BEAKER_REPLICA_COUNT": str(shape.nodes),

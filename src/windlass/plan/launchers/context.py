@@ -1,0 +1,64 @@
+"""Input and result of a launcher, and the checks that launchers share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from windlass.core.dataclass import dataclass
+from windlass.plan.diagnostics import spec_error
+from windlass.plan.shape import TaskShape
+from windlass.spec import Command, Task
+
+__all__ = ["ADDRESS", "PORT", "RANK", "Launch", "LaunchContext", "num_procs", "refuse_owned", "refuse_restarts"]
+
+ADDRESS, PORT, RANK = "${leader.address}", "${leader.port}", "${rank}"
+"""Tokens that the supervisor of each replica fills in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchContext:
+    """A task in its shape, and its command.
+
+    Attributes:
+        path: the task's path in the file, for messages.
+        command: the user's command; the planner's tokens are already replaced.
+    """
+
+    path: str
+    command: Command
+    task: Task
+    shape: TaskShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What every replica executes; `${rank}` and `${leader...}` are filled in by its supervisor."""
+
+    argv: tuple[str, ...]
+    is_shell: bool
+    procs_per_node: int
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def num_procs(written: str, context: LaunchContext, flag: str) -> int:
+    default = context.task.procs_per_node or context.shape.gpus or 1
+    if not written:
+        return default
+    if not written.isdecimal() or int(written) < 1:
+        message = f"`{flag} {written}` in {context.path}.run is no number of processes"
+        raise spec_error(message, "launcher-flag", f"remove it, and set {context.path}.procs_per_node")
+    if context.task.procs_per_node not in (None, int(written)):
+        message = f"`{flag} {written}` in {context.path}.run contradicts procs_per_node={context.task.procs_per_node}"
+        raise spec_error(message, "launcher-flag", "keep one of them")
+    return int(written)
+
+
+def refuse_owned(flag: str, value: str, context: LaunchContext) -> None:
+    message = f"`{flag} {value}` in {context.path}.run is filled in by windlass"
+    raise spec_error(message, "launcher-flag", f"remove `{flag}` from the command")
+
+
+def refuse_restarts(name: str, value: str, context: LaunchContext) -> None:
+    message = f"`--{name} {value}` in {context.path}.run: attempts are counted by windlass, not by the launcher"
+    raise spec_error(message, "launcher-flag", f"remove it, and write `retry: {{failed: {value}}}`")
