@@ -1,4 +1,4 @@
-"""Where jobs live: one small object per kind of place, found by name and imported when used."""
+"""The places where jobs run: one small class per kind, found by name and imported when used."""
 
 from __future__ import annotations
 

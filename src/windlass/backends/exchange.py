@@ -21,7 +21,7 @@ _STDERR_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
-    """How a program ended and what it said; of standard error the first 64 KiB."""
+    """Exit code and output of a program; of standard error the first 64 KiB."""
 
     code: int
     out: bytes

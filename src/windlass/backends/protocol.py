@@ -1,4 +1,4 @@
-"""What every backend offers: the small protocol, the values it speaks in, and optional abilities as protocols of their own.
+"""Protocol of backends, its values, and optional capabilities as protocols of their own.
 
 A backend turns one submission of one task into an object of its place and back into facts. It takes no decision:
 retries, chains and ends belong to the supervisor in the job and to `launch.reconcile`.
@@ -69,7 +69,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a backend sees of a job now.
+    """State of a job as its backend sees it now.
 
     Attributes:
         cause: for a job that is gone, how its place says it ended, in the words of `record.causes`; empty: not known.
@@ -87,12 +87,12 @@ class Observation:
 
 
 class Backend(Protocol):
-    """One kind of place."""
+    """Place where jobs run: this machine, an engine, a scheduler."""
 
     name: str
 
     def render(self, document: JobDocument, folder: Path, archive: Path) -> Rendered:
-        """What to submit. Pure: no I/O, equal inputs give equal output.
+        """Return what to submit. Pure: no I/O, equal inputs give equal output.
 
         Args:
             archive: the zipapp with the supervisor, as seen from the place.

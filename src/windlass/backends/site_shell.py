@@ -37,7 +37,7 @@ _WRAPPER = (
 
 @dataclass(frozen=True, slots=True)
 class ShellResult:
-    """How a command at a site ended and what it said."""
+    """Exit code and output of a command at a site."""
 
     code: int
     out: str
@@ -62,7 +62,7 @@ class SiteShell(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether the site's files are this machine's."""
+        """Return True when the site's files are this machine's."""
 
     def run(
         self,
@@ -95,7 +95,7 @@ class SiteShell(Protocol):
 
 
 class _TextShell(ABC):
-    """What is the same for every shell: text is bytes decoded."""
+    """Base of site shells: decodes output to text."""
 
     @abstractmethod
     def run_bytes(
@@ -214,7 +214,9 @@ class SshShell(_TextShell):
         return ["ssh", *(["-F", str(self._config)] if self._config else []), "-T", *stated, *more, "--", self.name]
 
     def _control_path(self) -> str:
-        """One socket per address and configuration; `%C` tells apart what the configuration makes of the address."""
+        """Return the socket's path, one per address and configuration; `%C` separates what the configuration makes of
+        it.
+        """
         key = hashlib.sha256(f"{self.name}\0{self._config}".encode()).hexdigest()[:8]
         return f"{_socket_folder()}/{key}-%C"
 
@@ -249,7 +251,7 @@ def _without_secrets() -> dict[str, str]:
 
 
 def _remote_line(command: Sequence[str], mark: str) -> str:
-    """One line that means the same to every login shell: no character of the command is special to any."""
+    """Return a line that every login shell reads in the same way: no character of the command is special to any."""
     encoded = _NOT_LITERAL.sub(_octal, shlex.join(command))
     return f"exec /bin/sh -c '{_WRAPPER.format(mark=mark)}' sh '{encoded}'"
 
@@ -271,7 +273,7 @@ def _socket_folder() -> Path:
 
 
 def _unreachable(name: str, err: str, code: int) -> UnreachableError:
-    """What ssh's own words mean, and what helps; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
+    """Return an error that says what ssh's message means and what to do; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
     said = [line for line in err.strip().splitlines() if line.strip(" @")]
     last = said[-1] if said else f"ssh ended with {code} and said nothing"
     hint = f"try it by hand: ssh {name} true"

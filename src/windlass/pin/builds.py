@@ -60,7 +60,7 @@ def build_key(
 
 
 def built_folder(state: Path, key: str) -> Path:
-    """Where the content of a build lies below a state folder."""
+    """Return the folder of a build's content below a state folder."""
     return state / BUILT / key / CONTENT
 
 

@@ -27,7 +27,7 @@ _NVIDIA_QUERY = "index,name,uuid,memory.total,driver_version"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaRecord:
-    """What one replica executes: its command line and the variables of its processes."""
+    """Command line and variables of one replica."""
 
     task: str
     rank: int

@@ -37,7 +37,7 @@ _GET_A_TOKEN = "take it from your user page of Beaker, then: export BEAKER_TOKEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerAccount:
-    """What is needed to talk to Beaker.
+    """Address, token and names needed to talk to Beaker.
 
     Attributes:
         rpc_address: `host:port` of most calls.
@@ -61,7 +61,7 @@ class BeakerAccount:
 
 
 def config_path(environ: Mapping[str, str] | None = None) -> Path | None:
-    """Where the file is or would be; None without a home folder."""
+    """Return the path of the config file, existing or not; None without a home folder."""
     environ = os.environ if environ is None else environ
     if CONFIG in environ:
         return Path(environ[CONFIG])

@@ -74,7 +74,7 @@ class BeakerBackend:
         return submit(self._service, rendered, self._push, profile_name=self._profile.name)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """One listing for all that have not ended; how one ended is asked for once."""
+        """Ask for all open experiments in one listing; how an experiment ended is asked for once."""
         found = {job.backend_id: self._ends[job.backend_id] for job in jobs if job.backend_id in self._ends}
         open_jobs = [job for job in jobs if job.backend_id not in found]
         if not open_jobs:

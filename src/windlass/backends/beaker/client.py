@@ -157,7 +157,7 @@ class BeakerClient(Beaker):
         yield self._local.session
 
     def rpc(self, name: str, request: Any, *, is_idempotent: bool | None = None) -> Any:
-        """One call that the client has no good method for; repeated where it reads, or is idempotent."""
+        """Make one call that the client has no good method for; repeated where it reads, or is idempotent."""
         return self.workload.rpc_request(RpcMethod[Any](getattr(self.service, name)), request, retriable=is_idempotent)
 
     def pages(self, name: str, request: Any) -> Iterator[Any]:
@@ -165,15 +165,15 @@ class BeakerClient(Beaker):
         return self.workload.rpc_paged_request(RpcMethod[Any](getattr(self.service, name)), request)
 
     def metadata(self) -> list[tuple[str, str]]:
-        """What goes with a call that is made on the stub itself."""
+        """Return the metadata of a call that is made on the stub itself."""
         return list(self.workload._rpc_call_metadata)
 
     def is_timeout(self, error: Exception) -> bool:
-        """Whether a stream ended because its time was over."""
+        """Return True when a stream ended because its time was over."""
         return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
     def is_cut(self, error: Exception) -> bool:
-        """Whether a stream ended in the middle, and can be asked for again."""
+        """Return True when a stream ended in the middle and can be requested again."""
         if not isinstance(error, grpc.Call):
             return False
         is_reset = error.code() is grpc.StatusCode.INTERNAL and "RST_STREAM" in (error.details() or "")
@@ -218,7 +218,7 @@ class _Calls:
         return _Call(getattr(self._stub, name), self)
 
     def begin(self) -> Deadline:
-        """What a call begins with: the time it has, once there is a connection; raises UnreachableError."""
+        """Return the seconds that a call has, once there is a connection; raises UnreachableError."""
         left = self._time_left()
         left.left()
         if not self._is_connected:
@@ -252,7 +252,7 @@ class _Calls:
 
 
 class _Call:
-    """One method of the stub. Calls give what is left of the deadline; for a stream it is its longest life."""
+    """Method of the stub whose calls get what is left of the deadline; for a stream it is its longest life."""
 
     def __init__(self, method: Any, calls: _Calls) -> None:
         self._call = method
@@ -316,16 +316,16 @@ class _Session(requests.Session):
 
 
 def _wished_pause_s(reply: requests.Response) -> float:
-    """How long a server that has too much to do wants to be left alone."""
+    """Return the seconds that an overloaded server asks us to wait."""
     said = reply.headers.get("Retry-After", "")
     return float(said) if said.isdecimal() else _SECOND_TRY_S
 
 
 def _is_unsent(error: HttpConnectionError) -> bool:
-    """Whether there was no connection at all, so that nothing was sent."""
+    """Return True when there was no connection at all, so that nothing was sent."""
     return isinstance(getattr(error.args[0] if error.args else None, "reason", None), NewConnectionError)
 
 
 def _reason(error: HttpConnectionError) -> str:
-    """What happened, without the address, which stands elsewhere."""
+    """Return the message of an error without the address, which callers add."""
     return str(getattr(error.args[0] if error.args else None, "reason", error)).rpartition(": ")[2]

@@ -1,4 +1,4 @@
-"""One account's connection to Beaker, opened at the first question; every question has a deadline."""
+"""Connection of one account to Beaker, opened at the first call; every call has a deadline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BeakerConnection"]
 
 
 class BeakerConnection:
-    """What the parts of the service share.
+    """Connection that the parts of the service share.
 
     Args:
         account: whose; None: that of the environment, read at the first question.

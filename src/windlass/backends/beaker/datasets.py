@@ -129,7 +129,7 @@ class Datasets(BeakerConnection):
         return tuple(brought)
 
     def _fetch(self, dataset: str, file: BeakerFile, target: Path) -> None:
-        """One file, going on where it was cut, now or in an earlier call."""
+        """Fetch a file, continuing where this call or an earlier one was cut."""
         part = target.with_name(f".{target.name}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ class Datasets(BeakerConnection):
             raise PreconditionError(message, hint="name another folder", code="file-unwritable") from error
 
     def _append(self, dataset: str, file: BeakerFile, out: BinaryIO) -> None:
-        """What is missing of a file; a cut that brought something is no reason to give up."""
+        """Append the missing rest of a file; a cut after some bytes arrived does not count as a failure."""
         before = -1
         while out.tell() < file.size:
             try:

@@ -60,7 +60,7 @@ def seen_of(workload: messages.Workload) -> BeakerExperiment:
 
 
 def job_of(job: messages.Job, task: str, attempt: int) -> BeakerJob:
-    """One start of one replica."""
+    """Return one start of one replica."""
     status, group = job.status, job.system_details.replica_group_details
     code = status.canceled_code if status.HasField("canceled_code") else 0
     return BeakerJob(

@@ -1,4 +1,4 @@
-"""What Beaker's refusals mean to a person: the client's exceptions, and grpc's own, as our errors."""
+"""Errors of Beaker's client and of grpc, translated to windlass's errors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _PASSING = (
 
 
 def _words(error: Exception) -> str:
-    """What Beaker said, in one line."""
+    """Return Beaker's message in one line."""
     said = error.details() if isinstance(error, grpc.Call) else _STATUS.sub("", str(error))
     return " ".join(str(said or type(error).__name__).split())[:1000]
 

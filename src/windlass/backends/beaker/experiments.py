@@ -105,7 +105,7 @@ class Experiments(BeakerConnection):
             return self._jobs(client, experiment, ranks)
 
     def events(self, job: str) -> tuple[BeakerEvent, ...]:
-        """What happened to a job, oldest first."""
+        """Return the events of a job, oldest first."""
         with self.asking(f"reading the events of job {job}") as client:
             return self._events(client, job)
 

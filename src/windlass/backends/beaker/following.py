@@ -147,7 +147,7 @@ class BeakerLogFile:
 
 
 class _Logs(Protocol):
-    """What a tail asks of Beaker; `BeakerService` has it."""
+    """Part of `BeakerService` that a tail needs."""
 
     def logs(self, job: str, *, follow: bool = False, since_ns: int = 0, num_known: int = 0) -> Iterator[BeakerLogLine]:
         """Lines of a job."""
@@ -156,7 +156,7 @@ class _Logs(Protocol):
 
 @dataclass(slots=True)
 class Tail:
-    """How far a job's log has been read: the next reading goes on from there, without a gap and nothing twice.
+    """Position in a job's log: the next read continues there, without a gap and without repeating a line.
 
     Attributes:
         position: the last line's moment, and how many lines of that moment were read.
@@ -176,7 +176,7 @@ class Tail:
 
 @dataclass(slots=True)
 class Away:
-    """How long Beaker has been away; people who follow a log want to hear of it late."""
+    """Clock of an outage of Beaker; someone who follows a log need not hear of a short one."""
 
     patience_s: float
     since: float | None = None
@@ -259,7 +259,7 @@ class _Following:
                 return
 
     def _hand_over(self) -> None:
-        """What came, until it is time to look again."""
+        """Hand over what has arrived, until it is time to look again."""
         ends_at = time.monotonic() + self._look_s
         while True:
             try:

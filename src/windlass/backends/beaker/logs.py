@@ -1,4 +1,4 @@
-"""What jobs printed, followed over cut connections without a line lost or told twice.
+"""Logs of jobs, followed across cut connections without losing or repeating a line.
 
 Beaker hands out lines from a moment on, and several lines can have one moment. So a reader goes on at the last line's
 own moment, and leaves out as many lines of it as it has had; the client's own way, one nanosecond later, loses the rest.
@@ -71,7 +71,7 @@ class _Reader:
         self._num_cuts = 0
 
     def is_over(self) -> bool:
-        """Whether no line comes any more."""
+        """Return True when no more lines will come."""
         with self._connection.asking(f"looking at job {self._job}") as client:
             return bool(client.job.get(self._job).status.HasField("finalized"))
 

@@ -77,7 +77,7 @@ def cause_of_job(job: BeakerJob) -> Cause:
 
 
 def words_of_end(job: BeakerJob) -> str:
-    """How a job ended, in Beaker's words."""
+    """Describe how a job ended, in Beaker's words."""
     told = job.message or job.canceled_for
     if job.canceled_code:
         return f"replica {job.rank}: {job.canceled_code.replace('_', ' ')}" + (f": {told}" if told else "")
@@ -86,7 +86,7 @@ def words_of_end(job: BeakerJob) -> str:
 
 
 def _was_waiting(job: BeakerJob) -> bool:
-    """Whether it had its machine and never began: the other replicas did not come."""
+    """Return True when it had its machine and never started: the other replicas did not come."""
     return bool(job.scheduled_ns) and not job.started_ns and job.size > 1
 
 

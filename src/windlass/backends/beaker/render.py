@@ -1,4 +1,4 @@
-"""One job of windlass as one experiment of Beaker: a task with a replica for each node."""
+"""Rendering of a windlass job as an experiment of Beaker: a task with a replica for each node."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _constraints(ask: BeakerRequest) -> dict[str, Any]:
 
 
 def _gang(document: JobDocument) -> dict[str, Any]:
-    """What makes the replicas one job."""
+    """Return the keys that make the replicas one gang."""
     if document.num_replicas == 1:
         return {}
     start_s = min(_LONGEST_START_S, max(1.0, document.ready_timeout_s))
@@ -196,7 +196,7 @@ def beaker_name(text: str, longest: int) -> str:
 
 
 def work_of(spec: Mapping[str, Any]) -> list[Any]:
-    """What an experiment does, without what a server may write in another way (durations, sizes, defaults)."""
+    """Return the work of an experiment without what a server may write differently (durations, sizes, defaults)."""
     return [
         (
             str(task.get("name") or ""),

@@ -66,7 +66,7 @@ def _make(service: BeakerService, spec: Mapping[str, Any], workspace: str, name:
 
 
 def secrets_in(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Where a spec names secrets of its workspace: the name by the place, as variables and as mounts."""
+    """Return the secrets that a spec names, by variable or mount."""
     found: dict[str, str] = {}
     for task in spec.get("tasks") or ():
         for variable in task.get("envVars") or ():

@@ -1,4 +1,4 @@
-"""What Beaker tells of its things, as plain values; times are nanoseconds since 1970, 0 where it has not happened."""
+"""Beaker's experiments, jobs, images and so on as plain values; times are nanoseconds since 1970, 0 for never."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ class BeakerExperiment:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Return True when the experiment has ended."""
         return self.status in ENDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerJob:
-    """One start of one replica: Beaker makes a new job of a task after a preemption or a retry.
+    """Start of one replica: Beaker makes a new job of a task after a preemption or a retry.
 
     Attributes:
         task: name of the task.
@@ -102,7 +102,7 @@ class BeakerJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether Beaker has closed its books on it; until then logs and results still come."""
+        """Return True when Beaker has closed the job; until then logs and results still arrive."""
         return self.finalized_ns > 0
 
 
@@ -119,7 +119,7 @@ class BeakerEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerLogLine:
-    """What a job printed, a line or a part of one, and when Beaker took it."""
+    """Line of a job's output, or a part of one, and when Beaker received it."""
 
     at_ns: int
     message: bytes

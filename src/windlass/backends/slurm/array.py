@@ -76,7 +76,7 @@ def links_of(seen: Look, job: Submission, marks: str) -> Sequence[SlurmJob]:
 
 
 def _said(job: Rendered) -> dict[str, Any]:
-    """What its job.json says, which may be nowhere yet."""
+    """Return the content of job.json, which may not be on disk yet."""
     said: dict[str, Any] = decode_json(job.files["job.json"])
     return said
 

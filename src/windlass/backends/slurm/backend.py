@@ -83,7 +83,7 @@ class SlurmBackend:
         return submit_many(self._commands, rendered, self._push)
 
     def observe(self, jobs: Sequence[Submission]) -> Mapping[str, Observation]:
-        """One question to the queue for all of them, and one to accounting for those that are not in it."""
+        """Ask the queue once for all jobs, and accounting once for those that are not in it."""
         asked_at = time.monotonic()
         try:
             seen = look(self._commands)
@@ -183,7 +183,7 @@ class SlurmBackend:
         )
 
     def _past(self, jobs: Sequence[Submission]) -> Mapping[str, Past]:
-        """What accounting remembers of jobs that the controller has forgotten, by their folder's name in the queue."""
+        """Return accounting's records of jobs that the controller has forgotten, by backend id."""
         names = {_document(job).queue.name: job.backend_id for job in jobs}
         found = self._commands.past(sorted(names)) if names else []
         return {names[job.name]: job for job in found if job.name in names and job.has_run}

@@ -26,7 +26,7 @@ _EXPORTED = ("HOME", "USER", "LOGNAME", "PATH", "SHELL", "LANG", "UV_CACHE_DIR",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildJob:
-    """What a build job is asked for.
+    """Environment to build in a job, and where to queue that job.
 
     Attributes:
         key: of the environment; jobs of one key have one name, so that a second client finds the first one's.

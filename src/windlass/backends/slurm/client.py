@@ -50,17 +50,17 @@ class Past:
     nodes: str
 
     def how_ended(self, *, has_begun: bool) -> JobEnd | None:
-        """How it ended; None while it has not. See `cause_of_end`."""
+        """Return how it ended; None while it has not. See `cause_of_end`."""
         return cause_of_end(self.state, self.reason, has_begun=has_begun)
 
     @property
     def has_run(self) -> bool:
-        """Whether it ever had a node; one that ended without was only a submission turned down."""
+        """Return True when it ever had a node; a job that ended without one was a submission turned down."""
         return bool(self.nodes)
 
 
 class SlurmClient:
-    """What we ask of Slurm; every call blocks for one command and raises UnreachableError when nobody answers.
+    """Slurm's commands at one site; every call blocks for one command and raises UnreachableError without an answer.
 
     Args:
         patience_s: so long all questions about jobs may take together, from the first on; a site over ssh has some
@@ -90,7 +90,9 @@ class SlurmClient:
         return read_listing(self._run(*argv, timeout_s=self._left_s(_QUESTION_S)).out)
 
     def past(self, names: Sequence[str]) -> list[Past]:
-        """What accounting says of jobs of these names, or the completion file of a site without; empty without both."""
+        """Return accounting's records of jobs of these names, or those of the completion file at a site without
+        accounting.
+        """
         if not names:
             return []
         if not self.profile.scheduler.accounting:
@@ -165,7 +167,7 @@ class SlurmClient:
             )
 
     def program(self, name: str) -> str:
-        """How one of Slurm's programs is called there."""
+        """Return the path of one of Slurm's programs at the site."""
         return program_path(self.profile.scheduler.bin, name)
 
     def _completed(self, names: Sequence[str]) -> list[Past]:
@@ -183,7 +185,7 @@ class SlurmClient:
         return self._user
 
     def _left_s(self, most_s: float) -> float:
-        """How long a question may take."""
+        """Return how long a call may take."""
         if self._patience_s is None:
             return most_s
         now = time.monotonic()
@@ -214,7 +216,9 @@ def read_past(text: str) -> list[Past]:
 
 
 def completion_file(config: str) -> str:
-    """Where a controller notes jobs that ended, from `scontrol show config`; empty where it does so in no text file."""
+    """Return the path of the controller's job completion file, from `scontrol show config`; empty without a text
+    file.
+    """
     said = dict(re.findall(r"^(JobComp(?:Type|Loc))\s*=\s*(\S+)", config, re.MULTILINE))
     return str(said.get("JobCompLoc", "")) if said.get("JobCompType") == "jobcomp/filetxt" else ""
 

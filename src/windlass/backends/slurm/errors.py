@@ -1,4 +1,4 @@
-"""What sbatch says when it does not queue a job: nobody knows, or a refusal, in words with the user's own values."""
+"""Errors of sbatch, translated: unreachable when the job may be queued, else rejected, with the user's own values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Words = Callable[[QueueRequest, Profile], tuple[str, str]]
 
 
 def is_unreachable(answer: ShellResult) -> bool:
-    """Whether a failure of one of Slurm's programs says nothing about what was asked, only that nobody answered."""
+    """Return True when one of Slurm's programs failed because it could not reach the controller or accounting."""
     return bool(_NO_CONTACT.search(answer.err))
 
 

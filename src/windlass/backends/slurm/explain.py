@@ -102,7 +102,7 @@ def why_it_waits(job: SlurmJob, after: Sequence[str] = ()) -> str:
 
 
 def can_start(job: SlurmJob) -> bool:
-    """Whether waiting helps; False where Slurm's reason is one that time does not change."""
+    """Return True when waiting helps; False where time does not change Slurm's reason."""
     return not _NEVER.search(_words(job, job.reason.partition(",")[0].strip()))
 
 

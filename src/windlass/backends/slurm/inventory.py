@@ -1,4 +1,4 @@
-"""What Slurm's own listings say of a site, as values; no I/O. Read from 22.05 to 25.05, unknown words are passed over."""
+"""Slurm's listings of a site as values; no I/O. Written for 22.05 to 25.05; unknown words are ignored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
-    """One node; sizes in bytes."""
+    """Node of a site; sizes in bytes."""
 
     name: str
     arch: str
@@ -47,7 +47,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRecord:
-    """One partition, times in seconds; `None` is no limit.
+    """Partition of a site, times in seconds; `None` is no limit.
 
     Attributes:
         tier: a partition of a higher one may take nodes from a lower one, where Slurm is set up so.
@@ -199,7 +199,7 @@ def partition_of(
 def _is_preempted(
     record: PartitionRecord, nodes: Sequence[NodeRecord], others: Sequence[PartitionRecord], config: Mapping[str, str]
 ) -> bool:
-    """Whether a partition of a higher tier shares nodes with it, where tiers decide. Source: slurm.conf(5)."""
+    """Return True when a partition of a higher tier shares nodes with it and tiers decide. Source: slurm.conf(5)."""
     if config.get("PreemptType") != "preempt/partition_prio" or record.preempt_mode in ("OFF", ""):
         return False
     higher = {other.name for other in others if other.tier > record.tier}
@@ -209,7 +209,7 @@ def _is_preempted(
 def priorities_of(
     partitions: Mapping[str, Partition], qualities: Sequence[Quality], usable: Sequence[str], config: Mapping[str, str]
 ) -> tuple[dict[str, Mapped], Mapped | None]:
-    """What priorities and `preemptible` become: QOS of these names, and what others may preempt."""
+    """Return the QOS of priorities of these names, and what `preemptible` maps to: what others may preempt."""
     names = {quality.name: quality for quality in qualities if not usable or quality.name in usable}
     priority: dict[str, Mapped] = {wish: Mapped(qos=wish) for wish in ("low", "high", "urgent") if wish in names}
     if config.get("PreemptType") == "preempt/qos":

@@ -1,4 +1,4 @@
-"""What a client sees of jobs at a Slurm site: the queue, how jobs ended, and signs of life of those that left it."""
+"""Observation of jobs at a Slurm site: the queue, how jobs ended, and signs of life of those that left the queue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What the queue held once.
+    """Content of the queue at one moment.
 
     Attributes:
         began_at: monotonic time before the question went out; what happened later may be missing.
@@ -101,7 +101,7 @@ _DRAINED_WITHIN_S = 1.0
 
 
 def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> JobEnd | None:
-    """How a job ended; None: nobody knows. May block for a second.
+    """Return how a job ended; None: not known. May block for a second.
 
     Args:
         folder: of the job; its link files tell whether a supervisor of ours ran.
@@ -127,7 +127,7 @@ def how_ended(commands: SlurmClient, job: SlurmJob | Past, folder: Path) -> JobE
 
 
 def _has_begun_as_another(folder: Path, job: SlurmJob) -> bool:
-    """Whether another link of the chain began under the same number.
+    """Return True when another link of the chain started under the same number.
 
     A controller that lost its memory gave the number again while that link ran: it ended what ran, started the number
     again, was refused by the nodes, and cancelled it. The nodes may be in use again before anybody asks why.

@@ -83,7 +83,7 @@ _SECTION = re.compile(r"^@@windlass begin (\S+)\n(.*?)\n?^@@windlass end (\d{1,3
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one of the script's commands said."""
+    """Exit code and output of one of the script's commands."""
 
     code: int
     text: str
@@ -106,7 +106,7 @@ def probe(shell: SiteShell, name: str, *, ssh: str = "", today: str, base: Profi
 
 
 def sections_of(text: str) -> dict[str, Section]:
-    """What each of the script's commands said, by name."""
+    """Return the output of each of the script's commands, by name."""
     return {match[1]: Section(int(match[3]), match[2]) for match in _SECTION.finditer(text)}
 
 
@@ -160,7 +160,7 @@ def _partitions(sections: Mapping[str, Section], base: Profile) -> dict[str, Par
 
 
 def _laid_over(base: Partition, found: Partition) -> Partition:
-    """What was found, and where nothing was found what was known before."""
+    """Return the new values, and the old ones where nothing was found."""
     values = {field.name: getattr(found, field.name) or getattr(base, field.name) for field in fields(Partition)}
     gpus = base.gpus if found.gpus is None else found.gpus
     # Gres may say `h100` where people say `gh200`: the name that somebody wrote stays.

@@ -122,7 +122,7 @@ def job_script(document: JobDocument, folder: PurePath, archive: PurePath, versi
 def array_script(
     document: JobDocument, name: str, folder: PurePath, num_tasks: int, archive: PurePath, version: SlurmVersion
 ) -> str:
-    """One script for many jobs of one shape: task i is link 1 of the job in line i of `ARRAY_LIST`.
+    """Return the script of an array of jobs of one shape: task i is link 1 of the job in line i of `ARRAY_LIST`.
 
     A task takes its job's name and mark when it starts, so that its later links wait for it and everybody finds it. One
     that cannot fails: under the array's name a later link would start beside it.
@@ -255,7 +255,7 @@ def _checked(line: str) -> list[str]:
 
 
 def _step(document: JobDocument, version: SlurmVersion) -> str:
-    """One supervisor per node; what one of them returns is for the leader, so it ends no other."""
+    """Return the step that starts one supervisor per node; the exit of one ends no other, the leader decides."""
     queue = document.queue
     argv = [
         program_path(document.chain.bin, "srun"),
@@ -289,7 +289,7 @@ def option_lines(options: Iterable[str]) -> list[str]:
 
 
 def where_options(queue: QueueRequest) -> list[str]:
-    """Where a job may run, and on whose account."""
+    """Return the options for where a job may run, and on whose account."""
     words = {
         "partition": queue.partition,
         "qos": queue.qos,
@@ -303,7 +303,7 @@ def where_options(queue: QueueRequest) -> list[str]:
 
 
 def share_options(queue: QueueRequest) -> list[str]:
-    """How many nodes, and what of each."""
+    """Return the options for the number of nodes and the share of each."""
     found = [f"--nodes={queue.nodes}", "--ntasks-per-node=1"]
     if queue.cpus_per_node:
         found += [f"--cpus-per-task={queue.cpus_per_node}"]
@@ -316,7 +316,7 @@ def share_options(queue: QueueRequest) -> list[str]:
 
 
 def gpu_options(per_node: int, option: str, gres_type: str) -> list[str]:
-    """How a site wants GPUs asked for; see `QueueRequest.gpu_option`."""
+    """Return the options that request GPUs, as the site wants it; see `QueueRequest.gpu_option`."""
     if not per_node or option == "none":
         return []
     name = "gres=gpu:" if option == "gres" else "gpus-per-node="

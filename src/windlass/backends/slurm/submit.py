@@ -66,7 +66,7 @@ def submit(commands: SlurmClient, rendered: Rendered, push: Push | None) -> Subm
 
 
 def was_written(folder: Path) -> bool:
-    """Whether anybody was at this job before, and so may have queued it: a call that died, or another machine."""
+    """Return True when an earlier call or another machine may have queued this job."""
     return folder.exists() and any(entry.name != _LOCK for entry in folder.iterdir())
 
 

@@ -28,12 +28,12 @@ class SlurmVersion:
 
     @property
     def has_overlap(self) -> bool:
-        """Whether steps may share what they hold, `srun --overlap`; source: Slurm's NEWS for 20.11."""
+        """Return True when steps may share what they hold, `srun --overlap`; source: Slurm's NEWS for 20.11."""
         return (self.year, self.month) >= (20, 11)
 
     @property
     def has_me(self) -> bool:
-        """Whether `squeue --me` is there; source: Slurm's NEWS for 20.02."""
+        """Return True when `squeue --me` exists; source: Slurm's NEWS for 20.02."""
         return (self.year, self.month) >= (20, 2)
 
 

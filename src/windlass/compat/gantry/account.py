@@ -1,4 +1,4 @@
-"""What a launch asks of Beaker before it is sent, and what it writes there; no service is known here."""
+"""Calls that a launch makes to Beaker before it is sent, as a protocol without a service."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GantryAccount(Protocol):
         ...
 
     def has_budget(self) -> bool:
-        """Whether the workspace has a budget of its own."""
+        """Return True when the workspace has a budget of its own."""
         ...
 
     def clusters(self) -> Sequence[GantryCluster]:
@@ -74,7 +74,7 @@ class GantryAccount(Protocol):
         ...
 
     def has_experiment(self, name: str) -> bool:
-        """Whether an experiment of this name is there."""
+        """Return True when an experiment of this name exists."""
         ...
 
     def write_secret(self, name: str, value: str) -> None:

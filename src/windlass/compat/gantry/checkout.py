@@ -45,11 +45,11 @@ class Checkout:
 
     @property
     def is_on_github(self) -> bool:
-        """Whether the job can make the address from `repo` alone."""
+        """Return True when the job can make the address from `repo` alone."""
         return self.url == f"https://github.com/{self.repo}"
 
     def has(self, *names: str) -> bool:
-        """Whether one of these files is at the top of the tree; what is not known is not there."""
+        """Return True when one of these files is at the top of the tree; False when the tree is not known."""
         return self.files is not None and not self.files.isdisjoint(names)
 
 
@@ -119,7 +119,7 @@ def read_remote(address: str, *, ref: str | None, branch: str | None, is_online:
 
 
 def is_public(url: str) -> bool:
-    """Whether a repository answers without credentials; asks its server, at most 30 s.
+    """Return True when a repository can be read without credentials; asks its server, at most 30 s.
 
     Raises:
         UnreachableError: the server does not answer.
@@ -155,7 +155,7 @@ def _remote(git: Git) -> str:
 
 
 def _address(git: Git, remote: str) -> tuple[str, str]:
-    """Where the job fetches: the address as it is written down where that is GitHub's, else what git makes of it."""
+    """Return the address that the job fetches from: as written where it is GitHub's, else as git resolves it."""
     written = git.text("config", "--get", f"remote.{remote}.url").strip()
     if _GITHUB.match(written):
         return repository_of(written)

@@ -18,7 +18,7 @@ PROGRAM = "windlass gantry run"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryCommandLine:
-    """What was written: values by field (only those given), the command, and what is accepted without effect."""
+    """Parsed command line: values by field (only those given), the command, and options accepted without effect."""
 
     values: Mapping[str, Value]
     command: tuple[str, ...]

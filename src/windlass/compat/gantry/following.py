@@ -23,7 +23,7 @@ _WARN_AGAIN_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowOptions:
-    """How a launch is watched.
+    """Options of following a launch.
 
     Attributes:
         timeout_s: longest wait for the end; 0: do not wait; None: for ever.
@@ -39,7 +39,7 @@ class FollowOptions:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is anything to wait for."""
+        """Return True when there is anything to wait for."""
         return self.timeout_s is None or self.timeout_s > 0
 
     @classmethod
@@ -80,7 +80,7 @@ class FollowOptions:
 
 
 class FollowService(Protocol):
-    """What watching asks of Beaker; `BeakerService` has it."""
+    """Part of `BeakerService` that following needs."""
 
     def observe(self, ids: Sequence[str]) -> Mapping[str, BeakerExperiment]:
         """States of experiments."""

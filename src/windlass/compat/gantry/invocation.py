@@ -24,7 +24,7 @@ _SLACK = "GANTRY_SLACK_WEBHOOK_URL"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """What was asked for.
+    """Parsed command line of `gantry run`.
 
     Attributes:
         emit: `spec` (of windlass), `beaker`, `plan`; empty: run it.

@@ -1,4 +1,4 @@
-"""What is mounted in the job and which variables it gets, read from `SOURCE:/MOUNT` and `NAME=VALUE`."""
+"""Mounts and variables of a job, read from `SOURCE:/MOUNT` and `NAME=VALUE`."""
 
 from __future__ import annotations
 

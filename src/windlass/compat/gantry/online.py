@@ -18,7 +18,7 @@ __all__ = ["OnlineAccount"]
 
 
 class OnlineAccount:
-    """One user's Beaker in one workspace; see `account.Account`.
+    """Account of a user in one workspace, asked of Beaker; see `account.GantryAccount`.
 
     Args:
         service: shared with what submits.
@@ -52,7 +52,7 @@ class OnlineAccount:
         return self.service.account.default_org or self.workspace.partition("/")[0]
 
     def has_budget(self) -> bool:
-        """Whether the workspace has a budget of its own."""
+        """Return True when the workspace has a budget of its own."""
         return self._workspace[1]
 
     @cached_property
@@ -120,7 +120,7 @@ class OnlineAccount:
         return None
 
     def has_experiment(self, name: str) -> bool:
-        """Whether you have an experiment of this name."""
+        """Return True when you have an experiment of this name."""
         return self.service.find("", name) is not None
 
     def write_secret(self, name: str, value: str) -> None:

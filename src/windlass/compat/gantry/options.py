@@ -17,7 +17,7 @@ Kind = Literal["text", "whole", "number", "many", "flag", "switch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryOption:
-    """One option: `names` turn it on or take a value, `off_names` turn it off; `note` is said where it is not honoured."""
+    """Option of the command line: `names` set it, `off_names` turn it off; `note` is printed where it has no effect."""
 
     names: tuple[str, ...]
     field: str

@@ -18,19 +18,19 @@ WEKA_TAG = "storage:weka"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What clusters must be like; each empty one does not restrict."""
+    """Constraints on clusters; empty ones do not restrict."""
 
     patterns: tuple[str, ...]
     tags: tuple[str, ...]
     gpu_types: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Return True when there is any constraint."""
         return bool(self.patterns or self.tags or self.gpu_types)
 
     @property
     def needs_beaker(self) -> bool:
-        """Whether names of clusters come out only where Beaker is asked."""
+        """Return True when the clusters are known only after asking Beaker."""
         return bool(self.tags or self.gpu_types or any("*" in pattern for pattern in self.patterns))
 
     def __str__(self) -> str:
@@ -74,7 +74,9 @@ def place(wishes: Wishes, account: GantryAccount) -> tuple[str, ...]:
 
 
 def _is_named(cluster: GantryCluster, pattern: str, organization: str) -> bool:
-    """Whether a name, or a pattern with `*`, means this cluster; a name without organization is of the user's."""
+    """Return True when a name, or a pattern with `*`, means this cluster; without an organization, the user's is
+    meant.
+    """
     wanted, has_organization, name = pattern.partition("/")
     if not has_organization:
         wanted, name = organization, pattern

@@ -1,4 +1,4 @@
-"""What a launch of gantry says, field by field as in its Python API, with what it means checked before anything is asked."""
+"""Launch of gantry with the fields of its Python API, checked before anything is asked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def python_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a workload is made; `args` is the command. The fields are those of gantry's own `Recipe`."""
+    """Settings of a workload; `args` is the command. The fields are those of gantry's own `Recipe`."""
 
     args: Sequence[str]
     name: str | None = None
@@ -143,7 +143,7 @@ class Recipe:
         )
 
     def dry_run(self, account: GantryAccount | None = None) -> GantryRequest:
-        """What a launch would send; asks `account` for names where there is one, writes nothing."""
+        """Return what a launch would send; asks `account` for names where there is one, writes nothing."""
         from windlass.compat.gantry.request import prepare  # lazy: git and Beaker only when it is used
 
         return prepare(self, account=account)
@@ -182,7 +182,7 @@ class Recipe:
 
     @property
     def is_led(self) -> bool:
-        """Whether the first replica leads."""
+        """Return True when the first replica leads."""
         if self.leader_selection is None:
             return bool(self.num_replicas and self.torchrun and self.host_networking is not False)
         return self.leader_selection

@@ -35,7 +35,7 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GantryRequest:
-    """What would be sent: the spec and its name, with everything it was made from."""
+    """Spec and name that would be sent, with everything they were made from."""
 
     recipe: Recipe
     inputs: Inputs
@@ -48,7 +48,7 @@ class GantryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """What was sent, the experiment, and the first replica's last job where its end was waited for."""
+    """Request that was sent, its experiment, and the first replica's last job where its end was waited for."""
 
     request: GantryRequest
     workload: ExperimentRef

@@ -44,7 +44,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedLaunch:
-    """What the spec is made of beyond the recipe itself, what to write first, and what was not looked up."""
+    """Names resolved for a spec, what to write before it is sent, and what was not looked up."""
 
     image: Mapping[str, str]
     clusters: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def resolve(
 
 
 class _Resolution:
-    """One resolution under way: collects notes and writes."""
+    """Resolution of a recipe: collects notes and writes."""
 
     def __init__(self, recipe: Recipe, account: GantryAccount | None, environ: Mapping[str, str]) -> None:
         self.recipe = recipe

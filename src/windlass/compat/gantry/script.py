@@ -10,6 +10,6 @@ __all__ = ["command"]
 
 @cache
 def command() -> tuple[str, ...]:
-    """What starts the script; the user's command is its arguments."""
+    """Return the command that starts the script; the user's command is its arguments."""
     script = Path(__file__).with_name("entrypoint.sh").read_text(encoding="ascii")
     return ("bash", "-c", script, "gantry")

@@ -75,7 +75,7 @@ def _context(recipe: Recipe) -> dict[str, Any]:
 
 
 def _gang(recipe: Recipe) -> dict[str, Any]:
-    """How replicas belong together, with everything that torchrun implies."""
+    """Return the keys that make replicas a gang, with everything that torchrun implies."""
     replicas, is_led = recipe.num_replicas, recipe.is_led
     failure, preemption = recipe.propagate_failure, recipe.propagate_preemption
     start = recipe.synchronized_start_timeout

@@ -12,11 +12,11 @@ __all__ = ["KnownAccount", "MasonAccount", "has_beaker"]
 
 
 class MasonAccount(Protocol):
-    """What a launch must know of Beaker; either method may ask it, and raise what its backend raises."""
+    """Account data that a launch needs from Beaker; methods may ask Beaker, and raise what its backend raises."""
 
     @property
     def is_external(self) -> bool:
-        """Whether there is no account: directories stay as they are, and nothing can be submitted."""
+        """Return True when there is no account: directories stay as they are, and nothing can be submitted."""
 
     def user(self) -> str:
         """The user's name."""
@@ -34,7 +34,7 @@ class KnownAccount:
 
     @property
     def is_external(self) -> bool:
-        """Whether nobody is named."""
+        """Return True when no user is known."""
         return not self.name
 
     def user(self) -> str:
@@ -47,7 +47,7 @@ class KnownAccount:
 
 
 def has_beaker(environ: Mapping[str, str]) -> bool:
-    """Whether the official tools are pointed at a configuration or a token; reads none of them."""
+    """Return True when the official tools are configured or have a token; reads neither."""
     if environ.get("BEAKER_TOKEN") or environ.get("BEAKER_CONFIG"):
         return True
     home = environ.get("HOME")

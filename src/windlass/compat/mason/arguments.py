@@ -54,7 +54,7 @@ class Arguments:
 
 @dataclass(slots=True)
 class _Found:
-    """What was read so far: values by flag, how often each was given, and notes."""
+    """Values read so far by flag, how often each was given, and notes."""
 
     by_flag: dict[str, list[Any]] = field(default_factory=dict)
     num_times: dict[str, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def _read_flags(words: list[str]) -> _Found:
 
 
 def _is_flag(word: str) -> bool:
-    """Whether a word is an option and no value: what argparse holds for one, for a parser without numbers as options."""
+    """Return True when argparse takes a word for an option (in a parser without numeric options), not for a value."""
     if not word.startswith("-") or word == "-":
         return False
     if word.partition("=")[0] in _BY_NAME or _matches(word.partition("=")[0]):

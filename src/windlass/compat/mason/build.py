@@ -33,7 +33,7 @@ _EXAMPLE = "windlass mason build [--cuda-version 12|13] SCRIPT [ARGUMENT]..."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """What the command line asks for.
+    """Options of `windlass mason build`.
 
     Attributes:
         workspace: where the image is sent; empty: the account's default one.

@@ -40,7 +40,7 @@ _GSUTIL = ("gsutil", "-o", "GSUtil:parallel_thread_count=1", "-o", "GSUtil:slice
 
 
 def script_index(words: Sequence[str]) -> int | None:
-    """Where the training script stands that can cache its dataset; None where there is none."""
+    """Return the index of the training script that can cache its dataset; None without one."""
     return next((index for index, word in enumerate(words) if word in TRAININGS), None)
 
 

@@ -1,4 +1,4 @@
-"""What mason knows of clusters, as data (clusters.json): which storage they have, which ones join nodes by a fast network."""
+"""Mason's table of clusters (clusters.json): the storage they have, and which ones join nodes by a fast network."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Clusters:
         return tuple(dict.fromkeys((*self.weka.clusters, *self.google.clusters, *self.interconnect)))
 
     def has_weka(self, clusters: Iterable[str]) -> bool:
-        """Whether every one of these clusters has Weka."""
+        """Return True when every one of these clusters has Weka."""
         return set(clusters) <= set(self.weka.clusters)
 
     def may_have_weka(self, clusters: Iterable[str]) -> bool:
-        """Whether one of these clusters has Weka."""
+        """Return True when one of these clusters has Weka."""
         return not set(self.weka.clusters).isdisjoint(clusters)
 
     def is_google(self, clusters: Iterable[str]) -> bool:
-        """Whether every one of these clusters is on Google Cloud."""
+        """Return True when every one of these clusters is on Google Cloud."""
         return set(clusters) <= set(self.google.clusters)
 
     def without_interconnect(self, clusters: Sequence[str]) -> tuple[str, ...]:

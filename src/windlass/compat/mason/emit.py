@@ -13,7 +13,7 @@ __all__ = ["experiment_spec", "task_spec"]
 def task_spec(
     options: MasonOptions, *, index: int, text: str, variables: list[dict[str, str]], mounts: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """One task: the command as text for bash, on as many replicas as there are nodes."""
+    """Return a task: the command as text for bash, on as many replicas as there are nodes."""
     place = {"hostname": list(options.hostname)} if options.hostname else {"cluster": list(options.cluster)}
     is_group = options.num_nodes > 1
     task: dict[str, Any] = {

@@ -13,7 +13,7 @@ __all__ = ["FLAGS", "OWN", "RETIRED", "MasonFlag", "Takes"]
 
 
 class Takes(Enum):
-    """How many values an option takes."""
+    """Number of values of an option."""
 
     NONE = "no value"
     ONE = "one value"
@@ -28,7 +28,7 @@ def _text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasonFlag:
-    """One option: how it is written, what it takes, where its value goes, what it is for."""
+    """Option of mason: its spelling, its values, the field that it sets, its help."""
 
     name: str
     """As typed: `--num_nodes`."""

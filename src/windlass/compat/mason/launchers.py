@@ -1,4 +1,4 @@
-"""What starts a line over the nodes of a task: Ray, accelerate, torchrun or nothing, and windlass's way of doing it.
+"""Launchers that start a line on the nodes of a task (Ray, accelerate, torchrun or none), and windlass's equivalents.
 
 Beaker starts the same line on every replica, and the line finds the others itself: by flags that hold BEAKER_*
 variables, or by a script that is sourced first and brings up Ray. Elsewhere windlass fills these in.
@@ -54,7 +54,7 @@ class RequestedNodes:
 
     @property
     def is_reshaped(self) -> bool:
-        """Whether the same GPUs are spread over more nodes."""
+        """Return True when the same GPUs are spread over more nodes."""
         return bool(self.there) and self.gpus > (self.there or 0)
 
 
@@ -191,7 +191,7 @@ def _refusal(flag: str, there: int, hint: str) -> SpecError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spot:
-    """Where a launcher stands: number of the command, its first and its last word there."""
+    """Position of a launcher: number of the command, its first and its last word there."""
 
     launcher: str
     index: int

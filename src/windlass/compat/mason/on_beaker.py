@@ -1,4 +1,4 @@
-"""What a mason command line asks Beaker for, at a site of windlass that is Beaker: the kept extension of a task."""
+"""Beaker's own settings of a mason command line at a site of windlass that is Beaker: the kept extension of a task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def asked_of_beaker(launch: MasonLaunch, place: Destination, partitions: tuple[s
 
 
 def clusters_note(options: MasonOptions, place: Destination) -> list[str]:
-    """What the profile of a Beaker site says instead of the command line."""
+    """Return the note on what the profile of a Beaker site decides instead of the command line."""
     if place.kind != "beaker" or not options.workspace:
         return []
     return [f"--workspace {options.workspace}: the run is made in the workspace of the profile of `{place.name}`"]

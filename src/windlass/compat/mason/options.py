@@ -1,4 +1,4 @@
-"""What a mason command line asks for, as values; the names are mason's own."""
+"""Options of a mason command line, as values; the names are mason's own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MasonOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnOptions:
-    """What `windlass mason` takes beside mason's options."""
+    """Options of `windlass mason` beside mason's own."""
 
     emit: str = ""
     """`spec`, `beaker`, `plan`, or empty: submit."""

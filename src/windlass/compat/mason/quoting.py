@@ -54,7 +54,7 @@ def _placed(words: Sequence[str]) -> Iterator[_At]:
 
 
 def _ends_command(word: str) -> bool:
-    """Whether the shell takes what comes behind a word for another command."""
+    """Return True when the shell takes what follows a word for another command."""
     return word.endswith((";", "&&", "||", "|", "&")) or word in _BEFORE_COMMANDS
 
 
@@ -69,7 +69,7 @@ def _word(at: _At) -> str:
 
 
 def _is_one(at: _At) -> bool:
-    """Whether a word needs quotes to stay one word, and is meant to."""
+    """Return True when a word needs quotes to stay one word, and is meant to."""
     word = at.word
     if word and not any(letter.isspace() for letter in word):
         return False
@@ -83,12 +83,12 @@ def _is_flag(word: str) -> bool:
 
 
 def _is_marked(word: str) -> bool:
-    """Whether mason itself puts a word in quotes: JSON and tags; to the shell `<think>` alone is a redirection."""
+    """Return True when mason itself quotes a word: JSON and tags; to the shell `<think>` alone is a redirection."""
     return "{" in word or "</" in word or _TAG.fullmatch(word) is not None
 
 
 def _is_quoted(word: str) -> bool:
-    """Whether the word brings quotes of its own that make it one word for the shell."""
+    """Return True when the word has quotes of its own that make it one word for the shell."""
     if not word or ("'" not in word and '"' not in word):
         return False
     try:
@@ -98,13 +98,13 @@ def _is_quoted(word: str) -> bool:
 
 
 def _is_script(word: str) -> bool:
-    """Whether a word is a piece of a script: it holds operators of the shell that stand alone."""
+    """Return True when a word is a piece of a script: it has operators of the shell between blanks."""
     parts = word.split()
     return any(part in _OPERATORS or part.endswith(";") for part in parts) or "$(" in word or "`" in word
 
 
 def _quote(word: str) -> str:
-    """One word for the shell; variables in it still count, as they do in words without blanks."""
+    """Quote a word for the shell; variables in it still count, as they do in words without blanks."""
     return '"' + re.sub(r'([\\"`])', r"\\\1", word) + '"' if "$" in word and "'" not in word else _single(word)
 
 

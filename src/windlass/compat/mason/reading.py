@@ -26,7 +26,7 @@ __all__ = ["MasonCommand", "MasonLaunch", "read_command_line"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasonCommand:
-    """One command of a launch, after each stage."""
+    """Command of a launch, after each stage."""
 
     given: tuple[str, ...]
     """The words as typed."""
@@ -156,7 +156,7 @@ class _Reader:
         )
 
     def _line(self, user: str) -> list[str]:
-        """What makes two command lines the same run."""
+        """Return what makes two command lines the same run."""
         options = self.arguments.options
         names = [user, options.workspace or "", options.description, options.task_name]
         return names + [word for words in self.arguments.commands for word in ("--", *words)]

@@ -1,4 +1,4 @@
-"""What mason does to a command before it is sent: every rule a function of words, in mason's order."""
+"""Changes that mason makes to a command before it is sent: each rule a function of words, in mason's order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _PORT = 29400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What the rules look at beside the command itself."""
+    """Facts that the rules need beside the command itself."""
 
     options: MasonOptions
     clusters: Clusters
@@ -60,7 +60,7 @@ class Situation:
 
 
 def is_training(words: Sequence[str]) -> bool:
-    """Whether a command is a training that mason knows."""
+    """Return True when a command is a training that mason knows."""
     return bool(training_of(words))
 
 
@@ -150,7 +150,7 @@ def _under(base: str, situation: Situation, *folders: str) -> PurePosixPath:
 
 
 def _values(words: Sequence[str], flag: str) -> list[str]:
-    """What stands behind a flag, each time."""
+    """Return the values of a flag, one for each time it is given."""
     return [value for word, value in zip(words, [*words[1:], ""], strict=True) if word == flag]
 
 

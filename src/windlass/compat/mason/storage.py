@@ -1,4 +1,4 @@
-"""What a task sees beside its image: Weka, the host's Docker, datasets."""
+"""Storage of a task beside its image: Weka, the host's Docker, datasets."""
 
 from __future__ import annotations
 

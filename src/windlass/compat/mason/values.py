@@ -65,7 +65,7 @@ def count(text: str) -> int:
 
 
 def retries(text: str) -> int:
-    """How often a task is tried again; Beaker takes ten at most."""
+    """Return how often a task is tried again; Beaker takes ten at most."""
     number = natural(text)
     if number > _MAX_RETRIES:
         raise ValueError(f"Beaker tries a task again {_MAX_RETRIES} times at most")
@@ -80,14 +80,14 @@ def size(text: str) -> str:
 
 
 def priority(text: str) -> str:
-    """One of Beaker's priorities."""
+    """Return one of Beaker's priorities."""
     if text not in PRIORITIES:
         raise ValueError(f"invalid priority; use one of {', '.join(PRIORITIES)}")
     return text
 
 
 def cache(text: str) -> str:
-    """Where a dataset is cached."""
+    """Return the way in which a dataset is cached."""
     if text not in CACHES:
         raise ValueError(f"one of {', '.join(CACHES)} is expected")
     return text
@@ -101,7 +101,7 @@ def filled(text: str) -> str:
 
 
 def listed(text: str) -> str:
-    """One of several names that stand apart by blanks."""
+    """Return one name of a list that is separated by blanks."""
     if "," in text:
         raise ValueError("several stand apart by blanks, not by commas")
     return filled(text)
@@ -131,7 +131,7 @@ def variable(text: str) -> tuple[str, str]:
 
 
 def dataset_mount(text: str) -> DatasetMount:
-    """Where and what of `/path:dataset`."""
+    """Return mount path and dataset of `/path:dataset`."""
     path, colon, dataset = text.partition(":")
     if not colon or not path.startswith("/") or not dataset or ":" in dataset:
         raise ValueError("/path:dataset is expected, such as /models:01HQXGAYGCS6D4ZK51K83CM49Y")

@@ -49,12 +49,12 @@ class GitRepoState(Base):
 
     @property
     def is_dirty(self) -> bool:
-        """Whether tracked files here differ from the commit that is checked out."""
+        """Return True when tracked files here differ from the commit that is checked out."""
         found = checkout_of(Path.cwd(), ref=None, branch=None, is_online=False, must_be_pushed=False)
         return found.is_dirty
 
     def to_checkout(self, *, folder: Path | None = None, is_online: bool = False) -> Checkout:
-        """What a launch needs to know of it.
+        """Return the state of the checkout that a launch needs.
 
         Raises:
             WindlassError: the commit is not here, or not on the remote.

@@ -1,4 +1,4 @@
-"""What code asks about the Beaker job it is in, and a client for everything else."""
+"""Facts about the Beaker job that code runs in, and a client for everything else."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class BeakerPriority(StrEnum):
 
 
 def is_running_in_beaker() -> bool:
-    """Whether this process is in a job of Beaker's, or of windlass's with `compat: beaker`."""
+    """Return True when this process is in a job of Beaker's, or of windlass's with `compat: beaker`."""
     return "BEAKER_JOB_ID" in os.environ and "BEAKER_NODE_ID" in os.environ
 
 
 def is_running_in_beaker_batch_job() -> bool:
-    """Whether it is in a job that nobody sits at."""
+    """Return True when it is in a job without an interactive user."""
     return is_running_in_beaker() and os.environ.get("BEAKER_JOB_KIND") == "batch"
 
 

@@ -58,7 +58,7 @@ class BeakerWekaBucket(Base):
 
 @dataclass
 class BeakerLaunchConfig(Base):
-    """How an experiment is launched on Beaker; the fields are OLMo-core's own."""
+    """Settings of a launch on Beaker; the fields are OLMo-core's own."""
 
     name: str
     cmd: list[str]

@@ -1,4 +1,4 @@
-"""Whether a training still makes steps, seen in what it prints; a limit counts from the first step on."""
+"""Check that a training still makes steps, by its output; the time limit counts from the first step."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _with_kept(experiment: Experiment, spec: Mapping[str, Any]) -> Experiment:
 
 
 def _division(task: Mapping[str, Any]) -> dict[str, int]:
-    """How many words at the end of `run` are arguments, where both are lists of text."""
+    """Return how many words at the end of `run` are arguments, where both are lists of text."""
     command, arguments = task.get("command") or [], task.get("arguments") or []
     is_text = all(isinstance(word, str) for word in (*command, *arguments))
     return {"arguments": len(arguments)} if command and arguments and is_text else {}
@@ -144,7 +144,7 @@ def _run(task: Mapping[str, Any]) -> Command:
 
 
 def _reads_beaker(run: Command, variables: Mapping[str, str]) -> bool:
-    """Whether the command itself wants to know its place in Beaker."""
+    """Return True when the command itself reads its place in Beaker."""
     texts = [*([run] if isinstance(run, str) else run), *variables.values()]
     return any("BEAKER_" in text for text in texts)
 
@@ -177,7 +177,7 @@ def _retry(spec: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> R
 
 
 def _agreed(tasks: Mapping[str, Mapping[str, Any]], of: Callable[[Mapping[str, Any]], T]) -> T | None:
-    """What all tasks say, None where they differ: an experiment says it once."""
+    """Return the value that all tasks share, None where they differ: an experiment states it once."""
     values = {of(task) for task in tasks.values()}
     return values.pop() if len(values) == 1 else None
 

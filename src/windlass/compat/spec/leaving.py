@@ -1,4 +1,4 @@
-"""What an experiment loses when it leaves windlass as a plain spec: refused where the work changes, else a named note."""
+"""Losses of an experiment that is written as a plain spec: refused where the work changes, else a note."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Beaker asks of a spec, checked before anything is sent: every problem at once, each with its place."""
+"""Beaker's rules for a spec, checked before anything is sent: every problem at once, each with its location."""
 
 from __future__ import annotations
 

@@ -58,12 +58,12 @@ def _task(experiment: Experiment, name: str) -> Any:
 
 
 def is_count(key: str, value: object) -> bool:
-    """Whether this is `arguments: 2`: the last two words of `run` are what Beaker calls arguments."""
+    """Return True for `arguments: 2`: the last two words of `run` are what Beaker calls arguments."""
     return key == "arguments" and isinstance(value, int) and not isinstance(value, bool)
 
 
 def written_task(experiment: Experiment, name: str, kept: Mapping[str, Any]) -> dict[str, Any]:
-    """One task of the spec without the kept extension, which it looks at only to say nothing twice."""
+    """Return a task of the spec without the kept extension, which is read only to repeat nothing."""
     task = experiment.tasks[name]
     found: dict[str, Any] = {"name": name}
     found |= {"image": _image(experiment.env.image.name)} if experiment.env.image.name else {}

@@ -1,4 +1,4 @@
-"""What mason's and gantry's launches share when they become an experiment.
+"""Shared conversion of mason's and gantry's launches to an experiment.
 
 `destination` is the site and the meaning of Beaker's names there, `relocation` replaces paths of Beaker's jobs by
 those of the site, `bash_line` reads and changes the lines that such jobs run, `constraints` converts priorities, sizes

@@ -30,14 +30,14 @@ class BashFlag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashCommand:
-    """One simple command of a line; `words` without the assignments in front of it."""
+    """Simple command of a line; `words` without the assignments in front of it."""
 
     words: tuple[Word, ...]
     assignments: tuple[Word, ...] = ()
 
     @property
     def start(self) -> int:
-        """Where it begins in the line, assignments included."""
+        """Return its start in the line, assignments included."""
         return (*self.assignments, *self.words)[0].start
 
     def value(self, index: int) -> str:
@@ -111,7 +111,7 @@ class BashLine:
         return BashLine.read(f"{self.text[:start]}{words}{self.text[end:]}")
 
     def joint(self, index: int) -> str:
-        """What stands between a command and the one after it, such as `&&`."""
+        """Return the text between a command and the next one, such as `&&`."""
         return self.text[self.commands[index].words[-1].end : self.commands[index + 1].start].strip()
 
     def without_command(self, index: int) -> BashLine:

@@ -20,7 +20,7 @@ _BEAKER = "BEAKER_"
 def beaker_compat(
     texts: Iterable[str], place: Destination, diagnostics: ConversionDiagnostics, *, finds_others: bool, how: str
 ) -> Compat:
-    """Whether a task gets the variables of Beaker: where it asks for them, and never by itself.
+    """Return Beaker's variables for a task that asks for them, never by default.
 
     Code that sees them takes itself for a job of Beaker, and then writes to its storage or asks its server.
 
@@ -47,7 +47,7 @@ def priority_at(wish: str, place: Destination, diagnostics: ConversionDiagnostic
 
 
 def retry_policy(num_failed: int, *, is_resumed: bool) -> Retry:
-    """How often it is tried again; one that Beaker must not resume is not started again after an interruption."""
+    """Return the retries of a task; one that Beaker must not resume is not restarted after an interruption."""
     return Retry(failed=num_failed) if is_resumed else Retry(failed=num_failed, interrupted=0)
 
 

@@ -55,12 +55,12 @@ class Destination:
         return self.gpus.get(partitions[0] if partitions else "")
 
     def where(self, partitions: tuple[str, ...]) -> tuple[str, ...]:
-        """What `where` says in an experiment."""
+        """Return the value of `where` in an experiment."""
         return tuple(f"{self.name}/{partition}" for partition in partitions) or (self.name,)
 
 
 def is_this_machine(name: str) -> bool:
-    """Whether a place is this machine, which has no profile."""
+    """Return True when a place is this machine, which has no profile."""
     return name in _MACHINE
 
 
@@ -87,7 +87,7 @@ def destination_at(
 
 
 def destination_of(profile: Profile, *, partition: str = "", paths: Mapping[str, str] | None = None) -> Destination:
-    """What a site says of itself.
+    """Return the destination that a site's profile describes.
 
     Args:
         partition: as the command line names it.

@@ -1,4 +1,4 @@
-"""What comes up while a launch becomes an experiment: notes for its user, and problems that refuse it, all at once."""
+"""Notes and problems of a launch that becomes an experiment; problems are raised all at once."""
 
 from __future__ import annotations
 

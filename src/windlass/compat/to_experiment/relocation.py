@@ -94,7 +94,7 @@ class Relocation:
         )
 
     def _target(self, path: str) -> str | None:
-        """What a path becomes, by the longest beginning that is known."""
+        """Return the path at the site, by the longest known beginning."""
         for known in sorted(self.paths, key=len, reverse=True):
             if _is_below(path, known):
                 return self.paths[known].rstrip("/") + path[len(known.rstrip("/")) :] or "/"

@@ -28,7 +28,7 @@ _NO_LFS_SETTINGS = ("filter.lfs.process=", "filter.lfs.smudge=", "filter.lfs.req
 
 
 def resolve_code_folder(pin: CodePin, folder: Path, destination: Path) -> Path:
-    """Where a run's code lies: below `destination`, or `folder` itself when the code runs in place."""
+    """Return the folder of a run's code: below `destination`, or `folder` itself when the code runs in place."""
     if pin.kind in ("in-place", "none"):
         return folder.expanduser().absolute()
     return destination / pin.subdir if pin.subdir else destination

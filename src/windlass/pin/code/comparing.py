@@ -17,7 +17,7 @@ __all__ = ["FileChange", "changed_since", "changes_between"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One file that is not the same.
+    """File that differs.
 
     Attributes:
         path: relative to the repository's root.

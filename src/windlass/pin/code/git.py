@@ -1,4 +1,4 @@
-"""How git is called: never its hooks, its index, its configuration files or its prompts.
+"""Calls of git without its hooks, its index, its configuration files or its prompts.
 
 Names come back C-quoted (core.quotePath) and are unquoted here, so file names of any bytes survive.
 Source: git-config(1), git(1) section "Environment variables".
@@ -123,7 +123,7 @@ class Git:
         )
 
     def text(self, *arguments: str, stdin: bytes | None = None) -> str:
-        """What git printed; raises when it failed, with git's last lines."""
+        """Return git's output; raises when it failed, with git's last lines."""
         done = self.call(*arguments, stdin=stdin)
         if done.code != 0:
             said = last_lines(done.stderr) or "no message"
@@ -135,7 +135,7 @@ class Git:
         return done.stdout
 
     def lines(self, *arguments: str, stdin: bytes | None = None) -> list[str]:
-        """What git printed, by line, without the line ends."""
+        """Return git's output by line, without the line ends."""
         return [line for line in self.text(*arguments, stdin=stdin).split("\n") if line]
 
     def read_commit(self, commit: str) -> Commit | None:
@@ -147,13 +147,13 @@ class Git:
         return Commit(tree=header["tree"], time_s=int(header["committer"].split()[-2]))
 
     def has(self, name: str) -> bool:
-        """Whether an object (`<commit>^{commit}`, `<tree>:<path>`) is there."""
+        """Return True when an object (`<commit>^{commit}`, `<tree>:<path>`) exists."""
         return self.call("cat-file", "-e", name).code == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What a commit says: its whole tree, and when it was made (seconds since 1970)."""
+    """Tree of a commit, and when it was made (seconds since 1970)."""
 
     tree: str
     time_s: int

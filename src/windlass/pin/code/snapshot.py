@@ -106,7 +106,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Database:
-    """Where new objects go, and where else objects are read from while a snapshot is made."""
+    """Folders of objects while a snapshot is made: where new ones go, and where else they are read from."""
 
     target: Path
     borrowed: list[Path] = field(default_factory=list)
@@ -151,7 +151,7 @@ def unstored_tree(repository: Repository) -> Iterator[tuple[Git, str]]:
 
 
 def is_credential_name(path: str) -> bool:
-    """Whether a file's name is one that keys and passwords are kept under."""
+    """Return True when a file's name is one that keys and passwords are kept under."""
     name = path.rpartition("/")[2].lower()
     return not name.endswith(_HARMLESS_SUFFIXES) and any(
         fnmatch.fnmatchcase(name, pattern) for pattern in _CREDENTIAL_NAMES

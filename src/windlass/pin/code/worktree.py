@@ -1,4 +1,4 @@
-"""What git sees in a working tree: changes, nested repositories, LFS pointers."""
+"""Working trees as git sees them: changes, nested repositories, LFS pointers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def name_some(names: tuple[str, ...] | list[str], limit: int = 10) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkingTree:
-    """Where a working tree stands.
+    """Commit and changes of a working tree.
 
     Attributes:
         head: the commit; empty before the first.
@@ -210,7 +210,7 @@ def _gitlink(line: str, commit: int = 1) -> Gitlink:
 
 
 def _candidates(repository: Repository, tree: str, path: str) -> list[Path]:
-    """Where a submodule's repository may be: in the working tree, or below the repository's own `modules`."""
+    """Return where a submodule's repository may be: in the working tree, or below the repository's own `modules`."""
     found = []
     if repository.toplevel is not None and os.path.lexists(repository.toplevel / path / ".git"):
         found.append(repository.toplevel / path)

@@ -45,7 +45,7 @@ def list_bucket(name: str, url: str) -> Listing:
 
 
 def tag_now(blob: BucketBlob) -> str:
-    """What names the state of an object right now."""
+    """Return the tag of an object's current state."""
     return str(_asked(blob.url, lambda: _tag(blob.system.info(blob.path))))
 
 

@@ -99,7 +99,7 @@ def _parts(name: str, source: str) -> tuple[str, str, str, str]:
 
 
 def _file(sibling: dict[str, Any], prefix: str, commit: str, headers: dict[str, str]) -> RemoteFile:
-    """One entry of the list; raises KeyError, TypeError, ValueError or AttributeError for what is none."""
+    """Return an entry of the list; raises KeyError, TypeError, ValueError or AttributeError for anything else."""
     path = sibling["rfilename"]
     stored = sibling.get("lfs") or {}
     size, sha256 = stored.get("size", sibling.get("size", -1)), stored.get("sha256", "")

@@ -1,4 +1,4 @@
-"""What a remote source holds, before anything of it is fetched."""
+"""Listing of a remote source, before anything of it is fetched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Listing", "RemoteFile"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile:
-    """One file of a source.
+    """File of a source.
 
     Attributes:
         path: within the source; empty for a source that is a single file.

@@ -34,12 +34,12 @@ class DataPin:
 
     @property
     def is_stored(self) -> bool:
-        """Whether its bytes are in the store; else they are used where they lie."""
+        """Return True when its bytes are in the store; else they are used where they are."""
         return self.source.partition(":")[0] not in _IN_PLACE
 
     @property
     def file_name(self) -> str:
-        """What a placed copy is called: the last part of its source."""
+        """Return the name of a placed copy: the last part of its source."""
         path = self.source.partition("#")[0].partition("?")[0].rstrip("/")
         name = path.rpartition("/")[2].rpartition(":")[2].partition("@")[0]
         return name if name.strip(".") and len(name) < 200 else self.name
@@ -74,7 +74,7 @@ class BuildPin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataPlaces:
-    """Where data lies on this machine, below one home.
+    """Folders of data on this machine, below one home.
 
     Attributes:
         placed: folder of read-only trees that jobs read.

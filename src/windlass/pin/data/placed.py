@@ -1,4 +1,4 @@
-"""Where a job finds pinned data on this machine."""
+"""Paths of pinned data on this machine."""
 
 from __future__ import annotations
 

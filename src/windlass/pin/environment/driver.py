@@ -1,4 +1,4 @@
-"""Whether the locked PyTorch runs on a partition's GPU driver; known before anything is queued.
+"""Check that the locked PyTorch runs on a partition's GPU driver, before anything is queued.
 
 Source: NVIDIA, "CUDA Compatibility": within one major version a newer toolkit runs on an older driver, a newer major
 version does not.

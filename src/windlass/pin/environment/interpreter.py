@@ -1,4 +1,4 @@
-"""What an interpreter is: version, platform, installed packages, asked of itself."""
+"""Version, platform and installed packages of a Python interpreter, as it reports them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ print(json.dumps(facts))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
-    """One Python: path, version (`3.11.7`), tag (`cpython-311`), platform; packages where they were asked for."""
+    """Python interpreter: path, version (`3.11.7`), tag (`cpython-311`), platform; packages where they were
+    requested.
+    """
 
     path: str
     version: str
@@ -94,7 +96,7 @@ def ask_interpreter(path: Path, *, with_packages: bool = False) -> Interpreter:
 
 
 def read_answer(path: str, code: int, out: str, err: str) -> Interpreter:
-    """What an interpreter at `path` said to `QUESTION`."""
+    """Return an interpreter from the answer to `QUESTION` of the one at `path`."""
     try:
         facts = decode_json(out)
         return Interpreter(

@@ -1,4 +1,4 @@
-"""What a lock file holds: names, versions, and which architectures want them; enough to judge it, not to install it."""
+"""Content of a lock file: names, versions, architectures; enough to check it, not to install it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MACHINE = re.compile(r"platform_machine\s*(==|!=)\s*['\"]([^'\"]+)['\"]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedPackage:
-    """One package of a lock file.
+    """Package of a lock file.
 
     Attributes:
         marker: when it is installed, where the lock file says so beside the package itself.
@@ -71,7 +71,7 @@ def _tables(value: object) -> Iterable[dict[str, object]]:
 
 
 def wants_architecture(marker: str, arch: str) -> bool:
-    """Whether a marker can hold on Linux of that architecture; what it says of other things is taken as true."""
+    """Return True when a marker can hold on Linux of that architecture; its other conditions count as true."""
     if "sys_platform == 'win32'" in marker and " or " not in marker:
         return False
     told = _MACHINE.findall(marker)

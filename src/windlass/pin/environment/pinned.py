@@ -72,7 +72,7 @@ class EnvironmentPin:
 
     @property
     def has_build_step(self) -> bool:
-        """Whether something from the checkout must be built and installed, once per tree."""
+        """Return True when something from the checkout must be built and installed, once per tree."""
         return any(package.must_be_installed for package in self.local_packages)
 
 

@@ -53,13 +53,13 @@ class ProjectManifest:
 
     @property
     def is_package(self) -> bool:
-        """Whether uv would install the project itself; source: uv, "Build systems", tool.uv.package."""
+        """Return True when uv would install the project itself; source: uv, "Build systems", tool.uv.package."""
         told = self.table("tool", "uv").get("package")
         return told if isinstance(told, bool) else "build-system" in self.tables
 
     @property
     def settings(self) -> str:
-        """What besides the lock file decides what is installed, as canonical text."""
+        """Return the settings that decide what is installed besides the lock file, as canonical text."""
         chosen = {"requires-python": self.table("project").get("requires-python"), "uv": self.table("tool", "uv")}
         return json.dumps(chosen, sort_keys=True, default=str)
 
@@ -140,13 +140,13 @@ def _compiles(manifest: ProjectManifest, folder: Path) -> bool:
 
 
 def _generates_files(manifest: ProjectManifest) -> bool:
-    """Whether a build writes files that the source does not hold, such as `_version.py`."""
+    """Return True when a build writes files that the source does not have, such as `_version.py`."""
     scm = manifest.table("tool", "setuptools_scm")
     return bool(scm.get("version_file") or scm.get("write_to") or manifest.table("tool", "hatch", "build", "hooks"))
 
 
 def _is_importable(name: str, folder: Path) -> bool:
-    """Whether the package's name can be imported with the folder or its `src` on the path."""
+    """Return True when the package's name can be imported with the folder or its `src` on the path."""
     module = normalize(name).replace("-", "_")
     for root in (folder / "src", folder):
         entries = {entry.name.lower(): entry for entry in os.scandir(root)} if root.is_dir() else {}

@@ -29,7 +29,7 @@ _KEY_FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectFiles:
-    """What the project's own files say, and where they will lie.
+    """Files of the project, and their paths at the site.
 
     Attributes:
         lock: text of the pinned lock file.
@@ -44,12 +44,12 @@ class ProjectFiles:
     tree: str = ""
 
     def packages(self, pin: EnvironmentPin) -> tuple[LockedPackage, ...]:
-        """What the lock file holds, all extras and platforms together."""
+        """Return the packages of the lock file, all extras and platforms together."""
         return locked_packages(self.lock, PurePosixPath(pin.lock_file).name)
 
 
 def make_recipe(pin: EnvironmentPin, files: ProjectFiles, site: SiteEnvironment, arch: str) -> EnvironmentRecipe:
-    """How the environment of a `uv` pin is made on a machine of that architecture; pure.
+    """Return the recipe of a `uv` pin's environment for a machine of that architecture; pure.
 
     Overrides for packages that the lock file does not hold are left out, so they change no key. `site.uv`,
     `module_init` and the project's place are no part of the key: they say how, not what.
@@ -128,7 +128,7 @@ def _identity(
     overrides: tuple[PackageOverride, ...],
     patches: tuple[StartupPatch, ...],
 ) -> Mapping[str, object]:
-    """What makes two environments differ; a reason or a date does not."""
+    """Return what makes two environments differ; a reason or a date does not."""
     return {
         "format": _KEY_FORMAT,
         "lock": pin.lock_sha256,

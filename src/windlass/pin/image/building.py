@@ -40,7 +40,7 @@ Flavour = Literal["buildx", "buildkit", "classic", "buildah"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Builder:
-    """How an engine builds.
+    """Way in which an engine builds.
 
     Attributes:
         flavour: `buildx`; `buildkit`, which an engine has built in; `classic`; `buildah`, which podman has inside.
@@ -55,7 +55,7 @@ class Builder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRecipe:
-    """One image to build.
+    """Image to build.
 
     Attributes:
         secrets: file of each secret's value; never a value.
@@ -166,7 +166,7 @@ def _hidden(secrets: Mapping[str, bytes]) -> Iterator[dict[str, Path]]:
 
 
 def num_cached(log: str) -> int:
-    """How many steps of a build log came from a cache."""
+    """Return the number of steps in a build log that came from a cache."""
     return len(_CACHED.findall(log))
 
 
@@ -194,7 +194,7 @@ def _fault_line(tail: str) -> str:
 
 
 def _last_lines(text: str) -> Sequence[str]:
-    """What the failing step printed last; BuildKit numbers steps, and prints several at once."""
+    """Return the last output of the failing step; BuildKit numbers steps, and prints several at once."""
     failed = re.findall(r"^#(\d+) ERROR: (.*)$", text, re.MULTILINE)
     if failed:
         number, error = failed[-1]

@@ -23,7 +23,7 @@ _SCRATCH = "scratch"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """One `FROM` and what follows it.
+    """Stage of a Dockerfile: a `FROM` and its instructions.
 
     Attributes:
         name: after `AS`; empty without.
@@ -174,7 +174,7 @@ def _from_words(text: str) -> tuple[str, str]:
 
 
 def _from_options(each: _Instruction) -> Iterator[str]:
-    """What `COPY --from=` and `RUN --mount=...,from=` name, as written."""
+    """Return what `COPY --from=` and `RUN --mount=...,from=` name, as written."""
     for word in each.text.split():
         if not word.startswith("--"):
             return

@@ -29,7 +29,7 @@ _VARIABLES = {"docker": "WINDLASS_DOCKER", "podman": "WINDLASS_PODMAN", "buildah
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFacts:
-    """What an engine knows of an image.
+    """Identity, size and settings of an image that an engine has.
 
     Attributes:
         image_id: `sha256:...` of its configuration; the engine's own name of its content.
@@ -87,7 +87,7 @@ class ImageEngine:
         return done
 
     def look(self, *names: str) -> dict[str, ImageFacts]:
-        """What is known of those of the images that are there, by the name asked for. One process (podman: one each).
+        """Return the facts of images that exist, by the requested name. One process (podman: one each).
 
         Raises:
             UnreachableError: the engine does not answer.
@@ -113,7 +113,7 @@ class ImageEngine:
             ) from error
 
     def find(self, name: str) -> ImageFacts | None:
-        """What is known of one image; None where it is not there."""
+        """Return the facts of one image; None where it does not exist."""
         return self.look(name).get(name)
 
     def pull(self, reference: str, log: Callable[[str], None]) -> None:

@@ -39,7 +39,7 @@ _LOCK_FILES = ("uv.lock", "pylock.toml", "requirements.txt")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageMaker:
-    """What is needed to get an image here.
+    """Engine, folders and options needed to get an image onto this machine.
 
     Attributes:
         folder: what was pinned as code; its repository holds the commit.
@@ -90,14 +90,14 @@ def ensure_image(pin: ImagePin, maker: ImageMaker) -> BuiltImage:
 
 
 def name_of(pin: ImagePin) -> str:
-    """What an engine calls the image of a pin: by its key where it is built, by its digest where that is known."""
+    """Return the engine's name for the image of a pin: by key where it is built, by digest where that is known."""
     if pin.kind == "built":
         return _tagged(pin)
     return parse_reference(pin.name).at(pin.digest) if pin.digest else pin.name
 
 
 def has_image(pin: ImagePin, engine: ImageEngine) -> bool:
-    """Whether the engine has the image of a pin already; one or two calls of it.
+    """Return True when the engine already has the image of a pin; one or two calls of it.
 
     Raises:
         UnreachableError: the engine does not answer.
@@ -288,7 +288,9 @@ def _recipe(pin: ImagePin, maker: ImageMaker, place: Path) -> ImageRecipe:
 
 
 def _is_by_digest(name: str, digest: str, maker: ImageMaker) -> bool:
-    """Whether a base can be named by digest; one that only the engine has is known by its id, and named by its tag."""
+    """Return True when a base can be named by digest; one that only the engine has has an id, and is named by its
+    tag.
+    """
     facts = maker.engine.find(name)
     return facts is None or facts.image_id != digest
 
@@ -370,7 +372,7 @@ def _commit_tag(pin: ImagePin, maker: ImageMaker) -> str:
 
 
 def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
-    """What the builder made, under the name that others look for."""
+    """Return the image that the builder made, under the name that others look for."""
     facts = maker.engine.find(_unfinished(pin))
     if facts is None:
         raise PreconditionError(
@@ -384,7 +386,9 @@ def _built(pin: ImagePin, maker: ImageMaker) -> ImageFacts:
 
 
 def _unfinished(pin: ImagePin) -> str:
-    """What builders call their image: one whose client was killed may end later, and must not move the name in use."""
+    """Return the name of an image while it is built: a killed client's build may still end, and must not move the
+    name in use.
+    """
     return f"{pin.name}:building-{pin.key[:24]}"
 
 

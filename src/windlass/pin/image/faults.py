@@ -1,4 +1,4 @@
-"""What engines say when something fails, as errors that a person can act on; pure.
+"""Errors of engines, translated to errors with a remedy; pure.
 
 Engines have no codes for it, so their words decide; words that nobody knows are shown as they are.
 """
@@ -34,7 +34,7 @@ _PASSING = re.compile(
 
 
 def is_passing(said: str) -> bool:
-    """Whether trying again may help: a cut connection, a server that has trouble."""
+    """Return True when trying again may help: a cut connection, an overloaded server."""
     return _PASSING.search(said) is not None and not (_FULL.search(said) or _LOGIN.search(said))
 
 

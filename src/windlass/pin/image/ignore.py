@@ -13,7 +13,7 @@ __all__ = ["ignoring"]
 
 
 def ignoring(text: str) -> Callable[[str], bool]:
-    """Whether a path (relative to the context, `a/b`) is left out; the last line that fits decides.
+    """Return True when a path (relative to the context, `a/b`) is left out; the last matching line decides.
 
     Raises:
         ValueError: a pattern is broken; the message names it.

@@ -99,7 +99,7 @@ def parse_reference(text: str) -> Reference:
 
 
 def built_name(project: str, branch: str) -> str:
-    """What the image of a project's branch is called here: `windlass/<project>-<branch>`."""
+    """Return the local name of the image of a project's branch: `windlass/<project>-<branch>`."""
     return f"windlass/{sanitised(project)}-{sanitised(branch or 'detached')}"
 
 

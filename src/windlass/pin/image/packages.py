@@ -1,4 +1,6 @@
-"""What is installed in an image: asked of a container of it, so that the record says what is there and not what was asked for."""
+"""Packages installed in an image, listed in a container of it: the record has what is installed, not what was
+requested.
+"""
 
 from __future__ import annotations
 

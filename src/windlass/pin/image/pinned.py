@@ -1,4 +1,4 @@
-"""What is known of an image before a launch, and of one that is there."""
+"""Pins of images before a launch, and images that exist."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ImagePin:
         return f"{self.name} ({how})"
 
     def identity(self) -> dict[str, object]:
-        """What is the same wherever the same image is meant."""
+        """Return what is the same wherever the same image is meant."""
         return {"kind": self.kind, "content": self.key or self.digest, "platform": self.platform}
 
 
@@ -87,7 +87,7 @@ class BuiltImage:
     is_hit: bool = True
 
     def provenance(self) -> dict[str, object]:
-        """What a run's provenance says of it, beside the pin."""
+        """Return what a run's provenance records of it, beside the pin."""
         return {
             "reference": self.reference,
             "image_id": self.image_id,

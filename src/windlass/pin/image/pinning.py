@@ -30,7 +30,7 @@ _IMAGE_FILE = re.compile(r"(?:/|\w+://)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSource:
-    """What an experiment says of an image to build, its variant applied."""
+    """Image of an experiment file that is to be built, its variant applied."""
 
     dockerfile: str
     context: str = "."
@@ -71,7 +71,7 @@ def pin_named(
 
 
 def is_image_file(name: str) -> bool:
-    """Whether a name is that of a file, or of an address that only a site's container runtime reads."""
+    """Return True when a name is that of a file, or of an address that only a site's container runtime reads."""
     return _IMAGE_FILE.match(name) is not None and not name.startswith("docker://")
 
 

@@ -1,4 +1,4 @@
-"""What is remembered of images that were built here: one small file each, below `<home>/cache/images`.
+"""Records of images that were built here: one small file each, below `<home>/cache/images`.
 
     <key>.<engine>.json    the image's record, written when it is whole
     <key>.lock             held while it is built
@@ -86,14 +86,14 @@ class ImageRecord:
 
 
 def images_folder(cache: Path) -> Path:
-    """Where records are; made when first asked for."""
+    """Return the folder of records; created at the first call."""
     folder = cache / "images"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def record_path(cache: Path, key: str, engine: str) -> Path:
-    """Where the record of a key is."""
+    """Return the path of a key's record."""
     return images_folder(cache) / f"{key}.{engine}.json"
 
 

@@ -35,7 +35,8 @@ _MAX_BYTES = 8 << 20
 
 
 def fetch_digest(reference: Reference, *, timeout_s: float = 10.0) -> str:
-    """What a tag (or a digest) of a registry is now: `sha256:...`. One to three requests; blocks up to `timeout_s` each.
+    """Return the digest of a registry's tag (or digest): `sha256:...`. One to three requests; blocks up to
+    `timeout_s` each.
 
     Raises:
         NotFoundError: the registry has no such image (`image-missing`).
@@ -105,7 +106,9 @@ def _proof(challenge: str, reference: Reference, login: Login | None, timeout_s:
 
 
 def _is_address(realm: str) -> bool:
-    """Whether a token server may be asked: a registry must not send us to `file:`, nor a login over plain HTTP."""
+    """Return True when a token server may be called: a registry must not send us to `file:`, nor a login over plain
+    HTTP.
+    """
     try:
         parts = urlsplit(realm)
         return bool(parts.hostname) and parts.scheme in ("https", _scheme(parts.netloc))

@@ -26,7 +26,7 @@ _SETUP = 'set -e\n{steps}\nexec "$@"'
 
 
 def to_experiment(request: GantryRequest, place: Destination, *, folder: Path) -> ConvertedExperiment:
-    """What `windlass gantry run --on PLACE` runs there; reads only pyproject.toml in `folder`.
+    """Return the experiment for `windlass gantry run --on SITE`; reads only pyproject.toml in `folder`.
 
     Raises:
         SpecError: inputs that are not there, an environment that windlass cannot make; holds all problems.
@@ -36,7 +36,7 @@ def to_experiment(request: GantryRequest, place: Destination, *, folder: Path) -
 
 @dataclass(frozen=True, slots=True)
 class _Conversion:
-    """One conversion; collects notes and problems on the way."""
+    """Conversion of one launch; collects notes and problems."""
 
     request: GantryRequest
     place: Destination
@@ -45,7 +45,7 @@ class _Conversion:
 
     @property
     def recipe(self) -> Recipe:
-        """What gantry was asked for."""
+        """Return the recipe of the request."""
         return self.request.recipe
 
     def run(self) -> ConvertedExperiment:

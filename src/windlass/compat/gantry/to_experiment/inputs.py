@@ -1,4 +1,4 @@
-"""Where the inputs of a gantry job are at another place: mounts, uploads, datasets, Weka's buckets; or why they are not."""
+"""Inputs of a gantry job at another site: mounts, uploads, datasets, Weka's buckets; or why they are not available."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["paths_there"]
 def paths_there(
     request: GantryRequest, place: Destination, folder: Path, diagnostics: ConversionDiagnostics
 ) -> Relocation:
-    """What the paths of the job become; inputs that are nowhere there are refused.
+    """Return the relocation of the job's paths; inputs that are not available there are refused.
 
     Args:
         folder: the checkout on this machine, which uploads are in.

@@ -1,4 +1,4 @@
-"""What of a gantry launch is said another way at another place, or only at Beaker: a note each, or a refusal."""
+"""Options of a gantry launch that work differently at another site or only at Beaker: a note or a problem for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_at_beaker", "note_on_beaker", "note_on_job"]
 
 
 def note_on_job(recipe: Recipe, diagnostics: ConversionDiagnostics) -> None:
-    """What gantry's own job does, and windlass's does another way at every place."""
+    """Note what gantry's own job does and windlass's does differently at every site."""
     given = {
         "--no-host-networking": recipe.host_networking is False and "tasks use the network of their host there",
         "--no-leader-selection": recipe.leader_selection is False and "the first replica is always the leader",
@@ -29,7 +29,9 @@ def note_on_job(recipe: Recipe, diagnostics: ConversionDiagnostics) -> None:
 def check_at_beaker(
     recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, has_partition: bool
 ) -> None:
-    """What the profile of a Beaker site says instead, and wishes that only a plain launch turns into clusters."""
+    """Check what the profile of a Beaker site decides instead, and constraints that only a plain launch resolves to
+    clusters.
+    """
     if recipe.workspace:
         said = f"the run is made in the workspace of the profile of `{place.name}`"
         diagnostics.note(f"--workspace {recipe.workspace}: {said}")
@@ -47,7 +49,7 @@ def check_at_beaker(
 def note_on_beaker(
     recipe: Recipe, place: Destination, diagnostics: ConversionDiagnostics, *, has_partitions: bool
 ) -> None:
-    """What only Beaker knows, in a sentence each."""
+    """Note the options that only Beaker has, a sentence each."""
     clusters: Sequence[str] | None = None if has_partitions else recipe.clusters
     given = {
         "--workspace": recipe.workspace,

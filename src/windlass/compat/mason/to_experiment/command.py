@@ -1,4 +1,6 @@
-"""One command of a mason line at another place: its words there, what starts them on all nodes, and what caches its data."""
+"""Conversion of one command of a mason line: its words at the site, what starts them on all nodes, what caches its
+data.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def move(
     *,
     caches: bool,
 ) -> Moved:
-    """What becomes of a command there.
+    """Return the command as it runs at the site.
 
     Args:
         asked: the nodes it was written for.

@@ -37,7 +37,7 @@ __all__ = ["ConvertedExperiment", "to_experiment"]
 def to_experiment(
     launch: MasonLaunch, place: Destination, *, env: Env | None = None, caches: bool = True, name: str = ""
 ) -> ConvertedExperiment:
-    """What `windlass mason --on PLACE` runs there. Pure: nothing is looked up, run or written.
+    """Return the experiment for `windlass mason --on SITE`. Pure: nothing is looked up, run or written.
 
     Args:
         env: image, lock file or interpreter of the tasks; None: what the place has, and on docker mason's `--image`.
@@ -54,7 +54,7 @@ def to_experiment(
 
 @dataclass(frozen=True, slots=True)
 class _Conversion:
-    """One conversion; collects notes and problems on the way."""
+    """Conversion of one launch; collects notes and problems."""
 
     launch: MasonLaunch
     place: Destination
@@ -64,7 +64,7 @@ class _Conversion:
 
     @property
     def options(self) -> MasonOptions:
-        """What mason was asked for."""
+        """Return mason's options of the launch."""
         return self.launch.options
 
     def run(self, name: str) -> ConvertedExperiment:

@@ -1,4 +1,4 @@
-"""What a command of mason finds around it, at another place: variables, secrets, folders."""
+"""Environment of a command of mason at another site: variables, secrets, folders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class Surroundings:
     problems: tuple[Problem, ...] = ()
 
     def task_variables(self, command: MasonCommand, *, is_one: bool) -> dict[str, str]:
-        """What each task has its own of: the id under which a tracker's run goes on, and its checkpoints."""
+        """Return the variables that differ by task: the id under which a tracker's run continues, and its
+        checkpoints.
+        """
         found = {}
         if "WANDB_RUN_ID" in self.own:
             own = "${run}" if is_one else "${run}-" + command.run_id

@@ -1,5 +1,5 @@
-"""What a mason line asks of another place beside its commands: environment, shared memory, priority, time; and what only
-Beaker can give, as notes.
+"""Options of a mason line at another site beside its commands: environment, shared memory, priority, time; notes on
+what only Beaker has.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def time_there(options: MasonOptions, diagnostics: ConversionDiagnostics) -> flo
 def note_on_place(
     options: MasonOptions, place: Destination, partitions: tuple[str, ...], diagnostics: ConversionDiagnostics
 ) -> None:
-    """What only Beaker knows, in a sentence each."""
+    """Note the options that only Beaker has, a sentence each."""
     if place.kind == "beaker":
         diagnostics.note(*clusters_note(options, place))
         return
