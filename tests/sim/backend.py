@@ -14,6 +14,9 @@ from windlass.supervise.job import JobDocument, ReplicaCommand
 __all__ = ["LostReplyError", "RefusedError", "VirtualBackend", "VirtualJob"]
 
 
+_STALL_FLOOR_S = 12.0
+
+
 class LostReplyError(Exception):
     """Nobody knows whether the submission was taken."""
 
@@ -148,4 +151,11 @@ def _document(task: TaskPlan, number: int, token: str) -> JobDocument:
         replicas=(ReplicaCommand(("python", "train.py")),) * task.num_replicas,
         cwd="",
         after=task.after,
+        interrupted=task.budgets.interrupted,
+        failed=task.budgets.failed,
+        ready_timeout_s=task.ready_timeout_s,
+        grace_s=task.grace_s,
+        per_job_s=task.per_job_s,
+        time_s=task.time_s,
+        stall_floor_s=_STALL_FLOOR_S,
     )

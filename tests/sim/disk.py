@@ -218,6 +218,12 @@ class VirtualJournalView:
         """Take in what is new; the virtual disk remembers nothing old."""
         self.poll()
 
+    def widen(self) -> None:
+        """It reads the whole run always."""
+
+    def narrow(self) -> None:
+        """It reads the whole run always."""
+
     def poll(self) -> None:
         """Take in what is new."""
         for record in self._reader.poll():

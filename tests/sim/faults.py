@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 from tests.sim.backend import VirtualBackend, VirtualJob
@@ -119,7 +120,7 @@ class Faults:
     def _notice(self, number: int) -> None:
         guard = self._guard(number)
         if guard is not None and guard.supervisor is not None:
-            guard.supervisor.notify(f"{guard.node.name} sent SIGTERM to the supervisor")
+            guard.supervisor.signal(signal.SIGTERM)
 
     def _hide(self, number: int) -> None:
         self._backend.hidden_until = self._until(5.0, 60.0)

@@ -45,7 +45,7 @@ class VirtualGuard:
         self.children: list[VirtualProcess] = []
         self.fencing_agent = VirtualFencingAgent(self) if job.document.fencing.renew_s else None
         self._on_end = on_end
-        self._notices: list[str] = []
+        self._notices: list[int] = []
 
     @property
     def holds_lock(self) -> bool:
@@ -76,12 +76,12 @@ class VirtualGuard:
             self.supervisor.kill()
         self._look_for_the_end(137)
 
-    def notify(self, reason: str) -> None:
-        """A signal for the supervisor; later supervisors hear of it too."""
-        if reason not in self._notices:
-            self._notices.append(reason)
+    def signal(self, number: int) -> None:
+        """A signal for the supervisor; later supervisors get it too."""
+        if number not in self._notices:
+            self._notices.append(number)
         if self.supervisor is not None:
-            self.supervisor.notify(reason)
+            self.supervisor.signal(number)
 
     def decision(self) -> FenceDecision:
         """What the fencing agent last said; that all is well where there is none."""
@@ -126,8 +126,8 @@ class VirtualGuard:
         except Crash:
             self.supervisor.die()
             return
-        for reason in self._notices:
-            self.supervisor.notify(reason)
+        for number in self._notices:
+            self.supervisor.signal(number)
 
 
 def start_guard(cluster: Cluster, job: VirtualJob, rank: int) -> None:

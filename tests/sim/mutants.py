@@ -92,7 +92,7 @@ def _start_not_recorded() -> list[Change]:
 
 
 def _success_forgotten() -> list[Change]:
-    """A job that a scheduler starts again after the task's success begins anew."""
+    """A job that a scheduler starts again after the task's success begins anew; neither leader nor replica notices."""
 
     def leave_if_over(self: GangCore, task: Task) -> list[Command]:
         if task.end is not None and task.end[0] is State.SUCCEEDED:
@@ -104,7 +104,11 @@ def _success_forgotten() -> list[Change]:
         is_again = decision.verdict is State.SUCCEEDED and task.end is not None
         return retry.Decision(None) if is_again else decision
 
-    return [(GangCore, "_leave_if_over", leave_if_over), *_decides(decide)]
+    def on_alone(self: ReplicaCore) -> list[Command]:
+        task = self._journal.task()
+        return [] if task.end is not None and task.end[0] is State.SUCCEEDED else _ON_ALONE(self)
+
+    return [(GangCore, "_leave_if_over", leave_if_over), (ReplicaCore, "on_alone", on_alone), *_decides(decide)]
 
 
 def _unknown_is_gone() -> list[Change]:
@@ -226,6 +230,7 @@ _RECONCILE = reconcile_module.reconcile
 _LEAVE_IF_OVER = GangCore._leave_if_over
 _GATHER = GangCore._gather
 _FIRST_END = GangCore._first_end
+_ON_ALONE = ReplicaCore.on_alone
 _ON_ORDER = ReplicaCore.on_order
 _READ_FRAMES = frames.read_frames
 

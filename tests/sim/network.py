@@ -29,6 +29,9 @@ class Peer(Protocol):
     def lose_connection(self, connection: Connection) -> None:
         """The other end is gone."""
 
+    def admit(self, connection: Connection) -> None:
+        """Another one connected."""
+
 
 class Connection:
     """From a replica to its leader."""
@@ -54,14 +57,32 @@ class Network:
     def __init__(self, world: World) -> None:
         self._world = world
         self._connections: list[Connection] = []
+        self._ports: dict[int, Peer] = {}
+        self._num_ports = 0
         self.lossy_until = 0.0
 
-    def connect(self, follower: Peer, leader: Peer, rank: int) -> Connection | None:
+    def listen(self, peer: Peer) -> int:
+        """Let others connect to a leader; returns a port that nobody has had."""
+        self._num_ports += 1
+        self._ports[self._num_ports] = peer
+        return self._num_ports
+
+    def stop_listening(self, peer: Peer) -> None:
+        """Close the port of a leader, if it has one."""
+        self._ports = {port: other for port, other in self._ports.items() if other is not peer}
+
+    def listens(self, peer: Peer) -> bool:
+        """Whether others can connect to it."""
+        return peer in self._ports.values()
+
+    def connect(self, follower: Peer, address: str, port: int, rank: int) -> Connection | None:
         """A new connection, or None when the other end cannot be reached."""
-        if not leader.is_alive or self._is_cut(follower.node, leader.node):
+        leader = self._ports.get(port)
+        if leader is None or leader.node.address != address or self._is_cut(follower.node, leader.node):
             return None
         connection = Connection(follower, leader, rank)
         self._connections = [other for other in self._connections if other.is_open] + [connection]
+        leader.admit(connection)
         return connection
 
     def send_status(self, connection: Connection, status: ReplicaStatus, after_s: float = 0.0) -> None:
@@ -90,6 +111,8 @@ class Network:
 
     def break_off(self, connection: Connection, silence_s: float = 0.0) -> None:
         """Break one connection; the living ends notice soon."""
+        if not connection.is_open:
+            return
         connection.is_open = False
         for end in (connection.follower, connection.leader):
             self._world.at(silence_s + self._world.uniform(*_LATENCY_S), end.lose_connection, connection)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["SiteJob", "SlurmLink", "document_of"]
 
 PENDING, RUNNING = "PENDING", "RUNNING"
+_STALL_FLOOR_S = 40.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -128,6 +129,7 @@ def document_of(site: SitePlan, task: TaskPlan, number: int, token: str) -> JobD
         per_job_s=task.per_job_s,
         time_s=task.time_s,
         notice_s=site.notice_s,
+        stall_floor_s=_STALL_FLOOR_S,
         host_address="",
         chain=ChainConfig(
             scheduler="slurm",

@@ -7,6 +7,7 @@ a controller that comes back with old state do to a job and its processes. It de
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -256,10 +257,10 @@ class VirtualSlurm:
             if guard is not None and guard.holds_lock and not (is_reached and guard.node.is_cut_from_scheduler)
         ]
 
-    def _signal(self, link: SlurmLink, name: str, *, to_users: bool = True) -> None:
+    def _signal(self, link: SlurmLink, number: int, *, to_users: bool = True) -> None:
         """To every process of its steps, the user's own included."""
         for guard in self._guards(link):
-            guard.notify(f"{guard.node.name} sent {name} to the supervisor")
+            guard.signal(number)
             if to_users:
                 for process in list(guard.children):
                     if process.is_alive:
@@ -278,7 +279,7 @@ class VirtualSlurm:
         if state != "NODE_FAIL" and any(node.is_cut_from_scheduler for node in link.nodes):
             link.is_unheard = True
         self._end(link, state, reason)
-        self._signal(link, "SIGTERM")
+        self._signal(link, signal.SIGTERM)
         self.world.at(self.site.kill_wait_s, self._kill, link, link.start)
 
     def _kill(self, link: SlurmLink, start: int) -> None:
@@ -300,7 +301,7 @@ class VirtualSlurm:
             if self.watch is not None:
                 self.watch.on_fault(link, "walltime")
             for guard in self._guards(link):
-                guard.notify(f"{guard.node.name} sent SIGUSR1 to the supervisor")
+                guard.signal(signal.SIGUSR1)
 
     def _time_out(self, link: SlurmLink, start: int) -> None:
         if link.state == RUNNING and link.start == start:
@@ -313,7 +314,7 @@ class VirtualSlurm:
     def preempt(self, link: SlurmLink) -> None:
         """A notice to the steps now, the end after the grace time."""
         link.is_preempted = True
-        self._signal(link, "SIGTERM")
+        self._signal(link, signal.SIGTERM)
         late_s = self.world.uniform(0.0, 15.0) if self.site.late_s else 0.0
         self.world.at(self.site.notice_s + late_s, self._end_preempted, link, link.start)
 
@@ -332,7 +333,7 @@ class VirtualSlurm:
         if self.watch is not None:
             self.watch.on_ended(link)
         self.world.log("slurm: %d is put back into the queue", link.id)
-        self._signal(link, "SIGTERM")
+        self._signal(link, signal.SIGTERM)
         self.world.at(self.site.kill_wait_s, self._put_back, link, link.start)
         link.state, link.reason, link.is_completing = "REQUEUED", "BeginTime", True
 
@@ -399,7 +400,7 @@ class VirtualSlurm:
         return any(guard.node is node for guard in self._guards(link)) or link.nodes.index(node) not in link.left
 
     def _end_left_over(self, guard: VirtualGuard) -> None:
-        guard.notify(f"{guard.node.name} sent SIGTERM to the supervisor")
+        guard.signal(signal.SIGTERM)
         self.world.at(self.site.kill_wait_s, guard.kill_all)
 
     # --- its own memory ----------------------------------------------------------------------------------------------
