@@ -74,7 +74,9 @@ class TestHere:
         assert (missing.code, missing.err) == (127, f"{tmp_path}/nothing: No such file or directory")
 
     def test_no_answer_in_time_is_an_error(self) -> None:
-        with pytest.raises(UnreachableError, match=r"this machine did not answer `sleep 30` within 0.1 s") as caught:
+        with pytest.raises(
+            UnreachableError, match=r"this machine did not respond to `sleep 30` within 0.1 s"
+        ) as caught:
             LocalShell().run(["sleep", "30"], timeout_s=0.1)
         assert caught.value.code == "site-unreachable"
 
@@ -108,7 +110,7 @@ class TestControlSockets:
         (runtime / "windlass-ssh").chmod(0o777)
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
         try:
-            with pytest.raises(AccessError, match="is not a folder of yours alone"):
+            with pytest.raises(AccessError, match="must be a folder that you alone can access"):
                 site_shell_module._socket_folder()
         finally:
             (runtime / "windlass-ssh").rmdir()
@@ -161,7 +163,7 @@ class TestOverSsh:
     def test_start_up_files_that_wait_are_what_the_hint_says(self, hosts: Hosts, there: SiteShell) -> None:
         hosts.run("h1", ["sh", "-c", "echo 'echo $$ >/dev/shm/waits; exec sleep 600' > ~/.bashrc"])
         try:
-            with pytest.raises(UnreachableError, match="h1 did not answer `true` within 3 s") as caught:
+            with pytest.raises(UnreachableError, match="h1 did not respond to `true` within 3 s") as caught:
                 there.run(["true"], timeout_s=3)
         finally:
             hosts.run("h1", ["sh", "-c", "rm ~/.bashrc; kill $(cat /dev/shm/waits)"])

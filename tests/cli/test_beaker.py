@@ -148,13 +148,13 @@ def test_groups(windlass: Windlass, beaker: FakeBeaker, tmp_path: Path) -> None:
 def test_a_dead_beaker_is_named(windlass: Windlass, beaker: FakeBeaker) -> None:
     beaker.stop()
     result = windlass("beaker", "show", "me/one")
-    assert (result.code, "Beaker cannot be reached at" in result.err) == (6, True)
+    assert (result.code, "cannot connect to Beaker at" in result.err) == (6, True)
 
 
 def test_an_expired_token_is_named(windlass: Windlass, beaker: FakeBeaker) -> None:
     beaker.scenario.expire_token()
     result = windlass("beaker", "config", "check")
-    assert (result.code, "Beaker does not take the token" in result.err) == (5, True)
+    assert (result.code, "Beaker rejected the token" in result.err) == (5, True)
 
 
 def test_a_missing_token_is_named(windlass: Windlass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ def _suspend(scene: Scene) -> None:
     lab.command("scontrol", "resume", job)
 
 
-# --- processes of ours -----------------------------------------------------------------------------------------------
+# --- processes of windlass -----------------------------------------------------------------------------------------------
 
 
 def _replica(scene: Scene, rank: int, is_local: bool) -> dict[str, list[int]]:

@@ -179,7 +179,7 @@ class SshShell(_TextShell):
         command = [*(["env", *variables] if variables else []), *argv]
         ssh = [*self._ssh(), _remote_line(command, mark)]
         try:
-            hint = f"is `ssh {self.name} true` over at once? what its start-up files wait for holds up every command"
+            hint = f"check that `ssh {self.name} true` returns at once; a start-up file that waits delays every command"
             done = _exchanged(self.name, ssh, argv, stdin, _without_secrets(), timeout_s, hint)
         except FileNotFoundError as error:
             hint = "install the OpenSSH client and try again"
@@ -239,7 +239,7 @@ def _exchanged(
     try:
         return exchange(argv, stdin=stdin, env=env, timeout_s=timeout_s, limit_bytes=LIMIT_BYTES)
     except TimeoutError as error:
-        message = f"{name} did not answer `{words}` within {timeout_s:g} s"
+        message = f"{name} did not respond to `{words}` within {timeout_s:g} s"
         raise UnreachableError(message, hint=hint, code="site-unreachable") from error
     except OverflowError as error:
         raise PreconditionError(f"{name}: `{words}`: {error}", code="site-answer-broken") from error
@@ -268,25 +268,25 @@ def _socket_folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise AccessError(f"{folder} is not a folder of yours alone", hint=f"rm -rf {folder}", code="not-allowed")
+        raise AccessError(
+            f"{folder} must be a folder that you alone can access", hint=f"rm -rf {folder}", code="not-allowed"
+        )
     return folder
 
 
 def _unreachable(name: str, err: str, code: int) -> UnreachableError:
     """Return an error that says what ssh's message means and what to do; source: OpenSSH 9.2, ssh.c, sshconnect.c."""
     said = [line for line in err.strip().splitlines() if line.strip(" @")]
-    last = said[-1] if said else f"ssh ended with {code} and said nothing"
+    last = said[-1] if said else f"ssh exited with {code} and no message"
     hint = f"try it by hand: ssh {name} true"
     if "IDENTIFICATION HAS CHANGED" in err:
-        last = "its host key is another one than ssh knows; somebody may be listening in between"
-        hint = (
-            f"ask the site whether it has new keys; if so `ssh-keygen -R {name.rpartition('@')[2]}`, then `ssh {name}`"
-        )
+        last = "its host key has changed; the connection may be intercepted"
+        hint = f"ask the site whether its keys have changed; if so `ssh-keygen -R {name.rpartition('@')[2]}`, then `ssh {name}`"
     elif "Host key verification failed" in err or "host key is known for" in err:
         last = "ssh does not know its host key"
-        hint = f"`ssh {name}` once, and compare the fingerprint with the one that the site publishes"
+        hint = f"run `ssh {name}` once, and compare the fingerprint with the one that the site publishes"
     elif "Permission denied" in err:
         hint = f"`ssh {name}` must log in without a question: load your key with ssh-add, or renew its certificate"
     elif "Could not resolve hostname" in err:
-        hint = f"is `{name}` spelled right, and the network up?"
+        hint = f"check the spelling of `{name}` and the network"
     return UnreachableError(f"cannot reach {name}: {last}", hint=hint, code="site-unreachable")

@@ -45,7 +45,7 @@ def test_the_named_file_is_the_only_one(tmp_path: Path) -> None:
     with pytest.raises(AccessError) as caught:
         read_account(environ)
     assert caught.value.message == (
-        f"there is no token for Beaker: BEAKER_TOKEN is not set, and {tmp_path / 'other.yml'} does not exist"
+        f"no token for Beaker: BEAKER_TOKEN is not set, and {tmp_path / 'other.yml'} does not exist"
     )
     (tmp_path / "other.yml").write_text("user_token: other\n")
     assert read_account(environ).token == "other"
@@ -92,7 +92,7 @@ def test_keys_of_a_newer_file_are_noted_and_the_rest_is_used(tmp_path: Path) -> 
     account = read_account(_environ(tmp_path, "user_token: t\ndefault_workspac: lab/main\n"))
     path = tmp_path / ".beaker" / "config.yml"
     assert account.notes == (
-        f"`default_workspac` in {path} is not known and has no effect; did you mean `default_workspace`?",
+        f"`default_workspac` in {path} is an unknown key and has no effect; did you mean `default_workspace`?",
     )
 
 
@@ -133,7 +133,7 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Path, to
     with pytest.raises(AccessError) as caught:
         read_account(_environ(tmp_path, BEAKER_TOKEN=token))
     assert caught.value.code == "beaker-token"
-    assert caught.value.message.startswith("the token of BEAKER_TOKEN holds a blank")
+    assert caught.value.message.startswith("the token of BEAKER_TOKEN has a blank")
     assert token not in caught.value.message + caught.value.hint
 
 
@@ -141,6 +141,8 @@ def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError) as caught:
         read_account(_environ(tmp_path, "user_token: t\nagent_address: localhost:1\n"))
     path = tmp_path / ".beaker" / "config.yml"
-    assert caught.value.message == f"`agent_address` in {path} is `localhost:1`, which is no address of a web server"
+    assert (
+        caught.value.message == f"`agent_address` in {path} is `localhost:1`, which is not the address of a web server"
+    )
     with pytest.raises(PreconditionError, match="BEAKER_ADDR is `ftp://x`"):
         read_account(_environ(tmp_path, BEAKER_TOKEN="t", BEAKER_ADDR="ftp://x"))

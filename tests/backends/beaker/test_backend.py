@@ -166,7 +166,7 @@ def test_while_beaker_is_away_nothing_is_known(
     beaker.stop()
     seen = backend.observe([submission])[submission.backend_id]
     assert seen.state is JobState.UNKNOWN
-    assert seen.detail.startswith("Beaker cannot be reached at ")
+    assert seen.detail.startswith("cannot connect to Beaker at ")
     with pytest.raises(UnreachableError):
         backend.explain(submission)
     beaker.start()
@@ -183,7 +183,7 @@ def test_why_it_waits_is_in_the_schedulers_words(beaker: FakeBeaker, backend: Be
 def test_an_experiment_that_was_deleted_is_gone(beaker: FakeBeaker, backend: BeakerBackend, tmp_path: Path) -> None:
     submission = Submission(backend_id="01J00000000000000000000000", locator="", folder=tmp_path)
     assert backend.observe([submission])[submission.backend_id] == Observation(
-        state=JobState.GONE, detail="Beaker does not know the experiment any more"
+        state=JobState.GONE, detail="Beaker no longer has the experiment"
     )
     assert backend.explain(submission) == ""
     backend.cancel(submission)

@@ -114,7 +114,7 @@ def workspace(used: int, limit: int) -> BeakerWorkspace:
 
 @pytest.mark.parametrize(
     ("used", "limit", "words"),
-    [(8, 8, "workspace lab/main uses 8 of 8 slots that are preemptible"), (7, 8, ""), (8, 0, "")],
+    [(8, 8, "workspace lab/main uses 8 of 8 preemptible slots"), (7, 8, ""), (8, 0, "")],
 )
 def test_a_limit_that_is_reached_is_told(used: int, limit: int, words: str) -> None:
     assert slots_in_use(workspace(used, limit)) == words

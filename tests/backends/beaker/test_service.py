@@ -65,7 +65,7 @@ def test_a_refused_spec_is_told_in_beakers_words(beaker: FakeBeaker, service: Be
     with pytest.raises(PreconditionError) as caught:
         service.create(spec, name="refused")
     assert caught.value.code == "beaker-refused"
-    assert caught.value.message.startswith("Beaker refuses it, creating experiment `refused`: invalid spec: ")
+    assert caught.value.message.startswith("Beaker rejected the request, creating experiment `refused`: invalid spec: ")
     assert beaker.experiments == []
     assert beaker.calls["CreateExperiment"] == 1
 
@@ -79,7 +79,7 @@ def test_a_name_that_is_taken_is_an_error(beaker: FakeBeaker, service: BeakerSer
     with pytest.raises(PreconditionError) as caught:
         service.create(plain_spec("exit 1"), name="mine", is_mine=True)
     assert caught.value.message == (
-        f"the name `mine` is taken at Beaker by experiment {made.id}, which does something else"
+        f"the name `mine` is taken at Beaker by experiment {made.id}, which runs other work"
     )
     assert len(beaker.experiments) == 1
 
@@ -99,14 +99,14 @@ def test_an_expired_token_is_named(beaker: FakeBeaker, service: BeakerService) -
         with pytest.raises(AccessError) as caught:
             ask()
         assert caught.value.code == "beaker-token"
-        assert caught.value.message.startswith("Beaker does not take the token, ")
+        assert caught.value.message.startswith("Beaker rejected the token, ")
         assert "export BEAKER_TOKEN=" in caught.value.hint
     assert beaker.experiments == []
 
 
 def test_a_wrong_token_is_named_at_the_first_question(beaker: FakeBeaker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BEAKER_TOKEN", "wrong")
-    with pytest.raises(AccessError, match="does not take the token, asking who the token belongs to"):
+    with pytest.raises(AccessError, match="rejected the token, asking who the token belongs to"):
         BeakerService().user()
 
 
@@ -116,7 +116,7 @@ def test_a_missing_right_is_named(beaker: FakeBeaker, service: BeakerService) ->
         service.secrets()
     assert caught.value.code == "beaker-forbidden"
     assert caught.value.message == (
-        "Beaker does not allow it, listing the secrets of workspace of the config file: you may not"
+        "Beaker denied access, listing the secrets of workspace of the config file: you may not"
     )
 
 
@@ -128,7 +128,7 @@ def test_a_dead_server_is_named_soon(beaker: FakeBeaker) -> None:
         BeakerService(account).user()
     assert time.monotonic() - began_at < _SOON_S
     assert caught.value.code == "beaker-unreachable"
-    assert caught.value.message.startswith(f"Beaker cannot be reached at {beaker.rpc_address}: ")
+    assert caught.value.message.startswith(f"cannot connect to Beaker at {beaker.rpc_address}: ")
 
 
 def test_a_server_that_dies_is_named_soon_on_either_way(
@@ -159,7 +159,7 @@ def test_a_program_ends_although_the_server_is_dead(beaker: FakeBeaker) -> None:
     code = "from windlass.backends.beaker import BeakerService; BeakerService(deadline_s=5.0).user()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "UnreachableError: Beaker cannot be reached at" in done.stderr
+    assert "UnreachableError: cannot connect to Beaker at" in done.stderr
 
 
 def test_a_slow_server_is_given_up_in_time(beaker: FakeBeaker, service: BeakerService) -> None:
@@ -169,7 +169,7 @@ def test_a_slow_server_is_given_up_in_time(beaker: FakeBeaker, service: BeakerSe
     with pytest.raises(UnreachableError) as caught:
         service.secrets(service.workspace().id)
     assert caught.value.code == "beaker-slow"
-    assert caught.value.message.startswith("Beaker has not answered within 0.5 s: listing the secrets of workspace ")
+    assert caught.value.message.startswith("Beaker did not respond within 0.5 s: listing the secrets of workspace ")
 
 
 def test_many_are_looked_at_with_one_question(beaker: FakeBeaker, service: BeakerService) -> None:
@@ -251,7 +251,7 @@ def test_secrets_are_kept_and_their_case_counts(beaker: FakeBeaker, service: Bea
         check_secrets(spec, service.secrets(), "lab/main")
     assert caught.value.code == "beaker-secret-missing"
     assert caught.value.message == "workspace lab/main has no secret `hf_token` (variable A)"
-    assert caught.value.hint.startswith("did you mean `HF_TOKEN`: the case of letters counts? ")
+    assert caught.value.hint.startswith("did you mean `HF_TOKEN`: letter case matters? ")
     with pytest.raises(UsageError):
         service.write_secret("a/b", "c")
 
@@ -261,7 +261,7 @@ def test_workspaces_are_made_and_given_a_budget(service: BeakerService) -> None:
     assert (made.name.rpartition("/")[2], made.description) == ("mine", "mine")
     assert made.budget_id
     assert service.create_workspace("lab/mine").id == made.id
-    with pytest.raises(UsageError, match="`mine` is no full name of a workspace"):
+    with pytest.raises(UsageError, match="`mine` is not the full name of a workspace"):
         service.create_workspace("mine")
     with pytest.raises(NotFoundError):
         service.set_budget("lab/mine", "lab/nowhere")
@@ -349,5 +349,5 @@ def test_a_server_that_is_not_trusted_is_named_soon(
     beaker: FakeBeaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", certifi.where())  # those of the public, which do not know it
-    with pytest.raises(UnreachableError, match="Beaker cannot be reached at "):
+    with pytest.raises(UnreachableError, match="cannot connect to Beaker at "):
         BeakerService().user()

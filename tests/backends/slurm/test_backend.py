@@ -136,7 +136,7 @@ def test_a_lost_reply_is_found_in_the_queue(site: Site) -> None:
 
 def test_a_request_that_never_arrived_is_made_again(site: Site) -> None:
     site.answers(sbatch=NOBODY)
-    with pytest.raises(UnreachableError, match="does not answer"):
+    with pytest.raises(UnreachableError, match="does not respond"):
         site.submit()
     site.answers(sbatch=Numbers())
     assert site.submit().backend_id == "11"
@@ -179,7 +179,7 @@ def test_the_note_that_slurm_keeps_of_a_refused_submission_is_no_job(site: Site)
 
 def test_a_refusal_is_final_and_may_be_mended(site: Site) -> None:
     site.answers(sbatch=REFUSED)
-    with pytest.raises(PreconditionError, match="no partition `main`") as caught:
+    with pytest.raises(PreconditionError, match="the profile names partition `main`") as caught:
         site.submit()
     assert caught.value.code == "slurm-refused"
     site.answers(sbatch=Numbers())
@@ -238,13 +238,14 @@ def test_a_job_waits_while_links_only_wait(site: Site) -> None:
             row("12", 2, "PENDING", "Resources", start="2026-11-21T09:30:00"),
         )
     )
-    words = "it is next, and waits for nodes to become free (Slurm: Resources); expected to start 2026-11-21 09:30"
+    words = "it is next, and waits for free nodes (Slurm: Resources); expected to start 2026-11-21 09:30"
     assert site.seen(job) == (JobState.QUEUED, "", f"link 2 waits: {words}")
     assert site.backend.explain(job) == words
 
 
 @pytest.mark.parametrize(
-    ("hold", "words"), [(True, "it waits for task prep and task data"), (False, "you hold it: `scontrol release 11`")]
+    ("hold", "words"),
+    [(True, "it waits for task prep and task data"), (False, "you hold it: release it with `scontrol release 11`")],
 )
 def test_a_job_that_is_held_says_for_what(site: Site, hold: bool, words: str) -> None:
     job = dataclasses.replace(document(num_queued=1, hold=hold), after=("prep", "data"))
@@ -295,7 +296,7 @@ def test_without_accounting_the_completion_file_is_read(site: Site) -> None:
 
 
 def test_a_job_that_nobody_remembers_is_gone_without_a_cause(site: Site) -> None:
-    assert site.seen(site.submit()) == (JobState.GONE, "", "Slurm does not know it any more")
+    assert site.seen(site.submit()) == (JobState.GONE, "", "Slurm no longer has it")
 
 
 def test_a_setup_that_failed_without_python_is_the_cause(site: Site) -> None:
@@ -512,7 +513,7 @@ def test_a_link_that_is_over_is_not_killed_for_another_that_does_not_obey(
 def test_cancel_with_nobody_there_is_unreachable(site: Site) -> None:
     job = site.submit()
     site.answers(squeue=DOWN)
-    with pytest.raises(UnreachableError, match="Slurm at lab does not answer"):
+    with pytest.raises(UnreachableError, match="Slurm at lab does not respond"):
         site.backend.cancel(job)
 
 

@@ -86,12 +86,12 @@ def test_an_old_slurm_is_asked_with_old_options() -> None:
 
 @pytest.mark.parametrize("replies", [{"squeue": DOWN}, {"sbatch": NOBODY}])
 def test_a_controller_that_is_down_refuses_nothing(replies: dict[str, ShellResult]) -> None:
-    with pytest.raises(UnreachableError, match="Slurm at lab does not answer"):
+    with pytest.raises(UnreachableError, match="Slurm at lab does not respond"):
         ensure(site(), **replies)
 
 
 @pytest.mark.parametrize(
-    ("named", "hint"), [("gpu", "of the profile is `gpu`"), ("", "of the profile names none, so it is the tasks' own")]
+    ("named", "hint"), [("gpu", "of the profile is `gpu`"), ("", "of the profile is not set, so it is the tasks' own")]
 )
 def test_a_refusal_says_which_partition_it_was(named: str, hint: str) -> None:
     profile = site()

@@ -19,20 +19,20 @@ from windlass.supervise.slurm.jobs import SlurmJob
     [
         ("Priority", "jobs with a higher priority are ahead of it"),
         ("Dependency", "it waits for an earlier link"),
-        ("QOSMaxGRESPerUser", "its QOS lets one user use no more GPUs at once"),
-        ("QOSMaxCpuPerUserLimit", "its QOS lets one user use no more CPUs at once"),
-        ("QOSGrpNodeLimit", "its QOS lets the whole group use no more nodes at once"),
-        ("AssocGrpGRES", "your account lets the whole group use no more GPUs at once"),
-        ("AssocGrpCPUMinutesLimit", "your account lets the whole group use no more time on CPUs at once"),
-        ("AssocMaxJobsLimit", "your account lets one user use no more jobs at once"),
-        ("QOSMaxJobsPerUserLimit", "its QOS lets one user use no more jobs at once"),
-        ("ReqNodeNotAvail, UnavailableNodes:n4", "a node that it must have is not available (n4)"),
-        ("ReqNodeNotAvail, Reserved for maintenance", "a node that it must have is not available: down"),
-        ("BeginTime", "holds it back until its begin time"),
-        ("JobHeldUser", "`scontrol release 7` lets it go"),
-        ("job requeued in held state", "`scontrol release 7` lets it go"),
+        ("QOSMaxGRESPerUser", "its QOS limits the GPUs that one user may use at once"),
+        ("QOSMaxCpuPerUserLimit", "its QOS limits the CPUs that one user may use at once"),
+        ("QOSGrpNodeLimit", "its QOS limits the nodes that the whole group may use at once"),
+        ("AssocGrpGRES", "your account limits the GPUs that the whole group may use at once"),
+        ("AssocGrpCPUMinutesLimit", "your account limits the time on CPUs that the whole group may use at once"),
+        ("AssocMaxJobsLimit", "your account limits the jobs that one user may use at once"),
+        ("QOSMaxJobsPerUserLimit", "its QOS limits the jobs that one user may use at once"),
+        ("ReqNodeNotAvail, UnavailableNodes:n4", "a required node is not available (n4)"),
+        ("ReqNodeNotAvail, Reserved for maintenance", "a required node is not available: down"),
+        ("BeginTime", "it waits for its begin time"),
+        ("JobHeldUser", "release it with `scontrol release 7`"),
+        ("job requeued in held state", "release it with `scontrol release 7`"),
         ("launch failed requeued held", "a node failed to start it"),
-        ("SomethingOfNextYear", "a reason of its own (Slurm: SomethingOfNextYear)"),
+        ("SomethingOfNextYear", "other reason (Slurm: SomethingOfNextYear)"),
     ],
 )
 def test_a_reason_is_said_in_words(reason: str, words: str) -> None:
@@ -52,7 +52,7 @@ def test_a_job_that_never_starts_is_told_apart(reason: str) -> None:
 
 
 def test_a_new_job_has_no_reason_yet() -> None:
-    assert why_it_waits(SlurmJob("7", "PENDING")) == "Slurm has not looked at it yet"
+    assert why_it_waits(SlurmJob("7", "PENDING")) == "Slurm has not considered it yet"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_new_job_has_no_reason_yet() -> None:
         ("Batch job submission failed: Invalid node name specified", "a node of n9", "sinfo"),
         ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "the limits of account `lub` and QOS `fast`", "sacctmgr"),
         ("Batch job submission failed: User's group not permitted to use this partition", "you may not use partition `mian`", "where"),
-        ("unrecognized option '--no-such'", "an option it does not take", "scheduler.options"),
+        ("unrecognized option '--no-such'", "invalid option", "scheduler.options"),
         ("Batch job submission failed: Something of next year", "Something of next year", "windlass site check lab"),
     ],
 )  # fmt: skip

@@ -110,7 +110,7 @@ def test_a_machine_without_slurm_is_told_so() -> None:
 def test_a_controller_that_is_down_is_no_answer() -> None:
     found = sections("22.05")
     found["nodes"] = Section(1, "slurm_load_node error: Unable to contact slurm controller (connect failure)\n")
-    with pytest.raises(UnreachableError, match="does not answer: slurm_load_node error: Unable to contact"):
+    with pytest.raises(UnreachableError, match="does not respond: slurm_load_node error: Unable to contact"):
         profile_of(found, "x", ssh="me@host", today=TODAY)
 
 

@@ -128,7 +128,7 @@ def test_a_late_duplicate_leaves_before_user_code(at_slurm: SlurmLab, bench: Job
         ({"memory_bytes": 1 << 40}, "1TiB memory"),
         ({"nodelist": ("n9",)}, "a node of n9"),
         ({"constraint": "quick"}, "feature `quick`"),
-        ({"options": ("--no-such=1",)}, "an option it does not take"),
+        ({"options": ("--no-such=1",)}, "invalid option"),
     ],
 )
 def test_what_slurm_refuses_is_refused_in_words(
@@ -156,7 +156,7 @@ def test_a_dead_controller_is_unreachable_and_nothing_is_doubled(
 ) -> None:
     rendered = bench.render(backend, bench.job("echo x >> marks"))
     at_slurm.kill_controller()
-    with pytest.raises(UnreachableError, match="Slurm at lab does not answer"):
+    with pytest.raises(UnreachableError, match="Slurm at lab does not respond"):
         backend.submit(rendered)
     at_slurm.start_controller()
     job = backend.submit(rendered)

@@ -126,7 +126,7 @@ class SiteBackend:
             _VirtualShell(self._cluster, job), job.document, Path(job.folder), is_known=ended is not None
         )
         if ended is None:
-            return Observation(state=JobState.GONE, detail="Slurm does not know it any more", signs=signs)
+            return Observation(state=JobState.GONE, detail="Slurm no longer has it", signs=signs)
         cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)
         return Observation(state=JobState.GONE, detail=ended.message, cause=cause, signs=signs)
 

@@ -173,7 +173,11 @@ def test_a_far_site_without_a_shared_folder(desk: SlurmStage, call: Call, verb: 
 
 _BIG = {"gpus: 4": "gpus: 40", "num_nodes: 4": "num_nodes: 40", "cpus: 8": "cpus: 80", "8000MiB": "80000MiB"}
 STALE: list[tuple[dict[str, str], list[str], list[str]]] = [
-    ({"  short:": "  gone:"}, ["--on", "lab/gone"], ["no partition `gone`, which the profile names", "site add lab"]),
+    (
+        {"  short:": "  gone:"},
+        ["--on", "lab/gone"],
+        ["the profile names partition `gone`, which Slurm does not have", "site add lab"],
+    ),
     (_BIG, ["--on", "lab", "tasks.main.gpus=8"], ["1 x (8 GPUs) in partition `main`", "sinfo"]),
     (_BIG, ["--on", "lab", "tasks.main.cpus=9"], ["1 x (9 CPUs)"]),
     (_BIG, ["--on", "lab", "tasks.main.memory=9000MiB"], ["1 x (9000MiB memory)"]),
@@ -190,10 +194,10 @@ def test_a_refusal_of_slurm_is_told_in_our_words_and_on_record(
 ) -> None:
     slurm_stage.write_site(**changes)
     answer = call("launch", spec_of(slurm_stage), *words, "--allow-dirty")
-    expect(answer, 8, "slurm-refused", "Slurm at lab refuses the job", *said)
-    run = expect_failed_and_gone(slurm_stage, "refuses the job")
+    expect(answer, 8, "slurm-refused", "Slurm at lab rejected the job", *said)
+    run = expect_failed_and_gone(slurm_stage, "rejected the job")
     shown = call("show", run.id)
-    assert "refuses the job" in shown.out, shown
+    assert "rejected the job" in shown.out, shown
 
 
 @pytest.mark.parametrize(
@@ -214,7 +218,7 @@ def test_what_accounting_does_not_allow(
     stage.write_site(**changes)
     answer = call("launch", spec_of(stage), "--on", SITE, *words, "--allow-dirty")
     expect(answer, 8, "slurm-refused", *said)
-    expect_failed_and_gone(stage, "refuses the job")
+    expect_failed_and_gone(stage, "rejected the job")
 
 
 def _add_qos(lab: SlurmLab) -> None:
@@ -324,7 +328,7 @@ def test_a_controller_that_is_down_is_no_reason_to_launch_again(slurm_stage: Slu
     stage.lab.kill_controller()
     answer = launch(stage)
     (run,) = stage.runs("play")
-    expect(answer, 6, "slurm-down", "does not answer", f"{run.id} is made", "do not launch it again")
+    expect(answer, 6, "slurm-down", "does not respond", f"{run.id} is made", "do not launch it again")
     rendered = launch(stage, "--render")
     assert "#SBATCH" in rendered.out, rendered
     stage.lab.start_controller()

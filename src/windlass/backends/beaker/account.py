@@ -86,12 +86,12 @@ def read_account(environ: Mapping[str, str] | None = None) -> BeakerAccount:
     if not token:
         raise AccessError(_no_token(path, is_there=is_there, environ=environ), hint=_GET_A_TOKEN, code="beaker-token")
     if not _TOKEN_TEXT.fullmatch(token):
-        message = f"the token of {source} holds a blank, a line end or another character that no token has"
+        message = f"the token of {source} has a blank, a line break or another character that tokens cannot have"
         raise AccessError(message, hint=_GET_A_TOKEN, code="beaker-token")
     address = environ.get(ADDRESS) or data.get("agent_address") or _SERVER
     if not address.startswith(("https://", "http://")):
         where = ADDRESS if environ.get(ADDRESS) else f"`agent_address` in {path}"
-        message = f"{where} is `{address}`, which is no address of a web server"
+        message = f"{where} is `{address}`, which is not the address of a web server"
         raise PreconditionError(message, hint=f"write it as {_SERVER}", code="beaker-config")
     return BeakerAccount(
         token=token,
@@ -119,7 +119,7 @@ def set_default_workspace(name: str, environ: Mapping[str, str] | None = None) -
 
     path = config_path(environ)
     if path is None:
-        raise PreconditionError("HOME is not set, so there is no place for Beaker's config file", code="beaker-config")
+        raise PreconditionError("HOME is not set, so Beaker's config file has no path", code="beaker-config")
     data = _read(path) if path.is_file() else {}
     data["default_workspace"] = name
     try:
@@ -138,7 +138,7 @@ def _read(path: Path) -> dict[str, Any]:
     """The entries of a file; empty texts are left in."""
     import yaml  # lazy: PyYAML costs 25 ms
 
-    hint = f"write it anew with: beaker account login; or point {CONFIG} at another file"
+    hint = f"write a new one with: beaker account login; or point {CONFIG} at another file"
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_FILE)
@@ -170,7 +170,7 @@ def _notes(data: Mapping[str, Any], path: Path | None) -> tuple[str, ...]:
         if key not in _KEYS and key not in _SILENT:
             close = nearest(key, _KEYS)
             meant = f"; did you mean `{close}`?" if close else ""
-            notes.append(f"`{key}` in {path} is not known and has no effect{meant}")
+            notes.append(f"`{key}` in {path} is an unknown key and has no effect{meant}")
     return tuple(notes)
 
 
@@ -179,4 +179,4 @@ def _no_token(path: Path | None, *, is_there: bool, environ: Mapping[str, str]) 
         return f"the variable {TOKEN} is set and empty"
     if is_there:
         return f"{path} has no `user_token`, and {TOKEN} is not set"
-    return f"there is no token for Beaker: {TOKEN} is not set, and {path or 'a config file'} does not exist"
+    return f"no token for Beaker: {TOKEN} is not set, and {path or 'a config file'} does not exist"

@@ -109,7 +109,7 @@ class BeakerBackend:
 
     def _observation(self, job: Submission, seen: BeakerExperiment | None) -> Observation:
         if seen is None:
-            end = Observation(state=JobState.GONE, detail="Beaker does not know the experiment any more")
+            end = Observation(state=JobState.GONE, detail="Beaker no longer has the experiment")
         elif seen.is_over:
             end = observation_of_end(seen, self._service.jobs(job.backend_id), job.folder)
         else:

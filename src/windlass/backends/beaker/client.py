@@ -74,7 +74,7 @@ class Deadline:
 
     def too_slow(self) -> UnreachableError:
         """The error of a question that was not answered in time."""
-        message = f"Beaker has not answered within {self.limit_s:g} s: {self.what}"
+        message = f"Beaker did not respond within {self.limit_s:g} s: {self.what}"
         return UnreachableError(message, hint="try again in a while", code="beaker-slow")
 
     def note_away(self, address: str, why: object) -> None:
@@ -100,8 +100,8 @@ def deadline(what: str, limit_s: float) -> Iterator[Deadline]:
 def unreachable(address: str, why: str) -> UnreachableError:
     """The error of a server that nobody answers at."""
     words = " ".join(why.split())[:300]
-    hint = "is it the right address (BEAKER_CONFIG, ~/.beaker/config.yml), and are you on the network it is in?"
-    return UnreachableError(f"Beaker cannot be reached at {address}: {words}", hint=hint, code="beaker-unreachable")
+    hint = "check the address (BEAKER_CONFIG, ~/.beaker/config.yml) and that you are on its network"
+    return UnreachableError(f"cannot connect to Beaker at {address}: {words}", hint=hint, code="beaker-unreachable")
 
 
 class BeakerClient(Beaker):
@@ -235,7 +235,7 @@ class _Calls:
 
     def _connect(self, limit_s: float) -> None:
         """Find out whether anybody is there, by a question that everybody may ask; twice, as one may meet a restart."""
-        ends_at, why = time.monotonic() + limit_s, "nobody answers there"
+        ends_at, why = time.monotonic() + limit_s, "no response"
         for pause_s in (_SECOND_TRY_S, 0.0):
             try:
                 self._stub.GetUser(beaker_pb2.GetUserRequest(), timeout=max(0.1, ends_at - time.monotonic()))
@@ -305,7 +305,7 @@ class _Session(requests.Session):
         try:
             return super().request(method, url, *args, **{**options, "timeout": (min(CONNECT_S, left_s), reading_s)})
         except ConnectTimeout as error:
-            raise unreachable(self._address, "nobody answers there") from error
+            raise unreachable(self._address, "no connection") from error
         except HttpConnectionError as error:
             left.note_away(self._address, _reason(error))
             raise

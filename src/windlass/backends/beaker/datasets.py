@@ -42,7 +42,7 @@ class Datasets(BeakerConnection):
         Returns:
             Its id.
         """
-        with self.asking(f"making dataset `{name}`") as client:
+        with self.asking(f"creating dataset `{name}`") as client:
             dataset, is_new = self._made(client, name, workspace, description)
         if dataset.HasField("committed"):
             return str(dataset.id)
@@ -55,8 +55,10 @@ class Datasets(BeakerConnection):
             self._send_all(dataset, folder, missing)
             there = self._sizes(dataset.id)
         else:
-            message = f"dataset `{name}` does not keep what it is sent: {missing[0]} is another size there"
-            raise PreconditionError(message, hint="did the file change meanwhile?", code="beaker-dataset")
+            message = f"dataset `{name}` did not store the files as sent: {missing[0]} has another size"
+            raise PreconditionError(
+                message, hint="check whether the file changed during the upload", code="beaker-dataset"
+            )
         with self.asking(f"closing dataset `{name}`") as client:
             client.dataset.commit(dataset)
         return str(dataset.id)
@@ -122,7 +124,9 @@ class Datasets(BeakerConnection):
         for file in self.files(dataset, prefix=prefix):
             target = folder / file.path
             if not target.resolve().is_relative_to(folder.resolve()):
-                raise PreconditionError(f"`{file.path}` of dataset {dataset} leads out of {folder}", code="beaker-path")
+                raise PreconditionError(
+                    f"`{file.path}` of dataset {dataset} is outside of {folder}", code="beaker-path"
+                )
             if not target.is_file() or target.stat().st_size != file.size:
                 self._fetch(dataset, file, target)
             brought.append(target)

@@ -28,7 +28,7 @@ REFUSALS: tuple[type[Exception], ...] = (
 )
 """Everything that the client raises of its own accord."""
 
-_REFUSED = "correct what Beaker names, and say it again"
+_REFUSED = "correct what Beaker's message names, and repeat the command"
 _STATUS = re.compile(r"\[code=(\d+)\] ?")
 _NEW_TOKEN = (
     "get a new one from your user page of Beaker, then: export BEAKER_TOKEN=...; see: windlass beaker config check"  # noqa: S105
@@ -52,15 +52,15 @@ def translate(error: Exception, what: str) -> WindlassError:
     code = error.code() if isinstance(error, grpc.Call) else None
     status, words = status_of(error), _words(error)
     if code is grpc.StatusCode.UNAUTHENTICATED or status == 401:
-        return AccessError(f"Beaker does not take the token, {what}: {words}", hint=_NEW_TOKEN, code="beaker-token")
+        return AccessError(f"Beaker rejected the token, {what}: {words}", hint=_NEW_TOKEN, code="beaker-token")
     if isinstance(error, beaker.BeakerPermissionsError) or status == 403:
-        hint = "ask its owner for the right, or name another: --workspace ORGANIZATION/NAME"
-        return AccessError(f"Beaker does not allow it, {what}: {words}", hint=hint, code="beaker-forbidden")
+        hint = "ask its owner for access, or name another: --workspace ORGANIZATION/NAME"
+        return AccessError(f"Beaker denied access, {what}: {words}", hint=hint, code="beaker-forbidden")
     if isinstance(error, (beaker.BeakerWorkspaceNotSet, beaker.BeakerOrganizationNotSet)):
-        hint = "name it: --workspace ORGANIZATION/NAME; or for always: windlass beaker workspace default NAME"
-        return UsageError(f"which workspace of Beaker is meant, {what}?", hint=hint, code="beaker-workspace")
+        hint = "name it: --workspace ORGANIZATION/NAME; or set a default: windlass beaker workspace default NAME"
+        return UsageError(f"no workspace of Beaker named, {what}", hint=hint, code="beaker-workspace")
     if isinstance(error, beaker.BeakerNotFoundError) or status == 404:
-        return NotFoundError(f"Beaker does not know it, {what}: {words}", hint=_spelt(words), code="beaker-not-found")
+        return NotFoundError(f"Beaker did not find it, {what}: {words}", hint=_spelt(words), code="beaker-not-found")
     if isinstance(error, beaker.BeakerNameConflictError):
         hint = "choose another name: --name NAME"
         return PreconditionError(f"the name is taken at Beaker, {what}: {words}", hint=hint, code="beaker-name-taken")
@@ -68,7 +68,7 @@ def translate(error: Exception, what: str) -> WindlassError:
         return UnreachableError(
             f"Beaker failed, {what}: {words}", hint="try again in a while", code="beaker-unreachable"
         )
-    return PreconditionError(f"Beaker refuses it, {what}: {words}", hint=_REFUSED, code="beaker-refused")
+    return PreconditionError(f"Beaker rejected the request, {what}: {words}", hint=_REFUSED, code="beaker-refused")
 
 
 _PASSING = (
@@ -89,4 +89,4 @@ def _words(error: Exception) -> str:
 
 
 def _spelt(words: str) -> str:
-    return "is it spelt as Beaker spells it, and in that workspace?" if words else ""
+    return "check the spelling and the workspace" if words else ""

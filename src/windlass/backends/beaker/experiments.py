@@ -167,11 +167,11 @@ class Experiments(BeakerConnection):
         seen = self._named(client, name)
         if seen is None:
             hint = "choose another name: --name NAME"
-            message = f"the name `{name}` is taken at Beaker by an experiment of somebody else"
+            message = f"the name `{name}` is taken at Beaker by another user's experiment"
             raise PreconditionError(message, hint=hint, code="beaker-name-taken")
         if work_of(self._spec(client, seen.id)) != work_of(spec):
             hint = f"choose another name: --name NAME; look at it: windlass beaker show {seen.id}"
-            message = f"the name `{name}` is taken at Beaker by experiment {seen.id}, which does something else"
+            message = f"the name `{name}` is taken at Beaker by experiment {seen.id}, which runs other work"
             raise PreconditionError(message, hint=hint, code="beaker-name-taken")
         return seen.id
 

@@ -29,7 +29,7 @@ def reasons_of(
 def slots_in_use(workspace: BeakerWorkspace) -> str:
     """Which of a workspace's limits are reached, in words; empty: none is. A slot is a GPU."""
     reached = [
-        f"{workspace.slots_used.get(kind, 0)} of {limit} slots that are {kind}"
+        f"{workspace.slots_used.get(kind, 0)} of {limit} {kind} slots"
         for kind, limit in workspace.slot_limits.items()
         if limit and workspace.slots_used.get(kind, 0) >= limit
     ]

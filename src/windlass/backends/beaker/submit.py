@@ -93,9 +93,9 @@ def check_secrets(spec: Mapping[str, Any], known: tuple[str, ...], workspace: st
     first = next(iter(missing.values()))
     same = [name for name in known if name.lower() == first.lower()]
     close = same[0] if same else nearest(first, known)
-    case = ": the case of letters counts" if same else ""
+    case = ": letter case matters" if same else ""
     meant = f"did you mean `{close}`{case}? " if close else ""
-    hint = f"{meant}windlass beaker secret push {first} --workspace {workspace} puts yours there"
+    hint = f"{meant}windlass beaker secret push {first} --workspace {workspace} adds yours"
     raise AccessError(
         f"workspace {workspace or 'of the config file'} has no secret {listed}",
         hint=hint,

@@ -47,8 +47,8 @@ class Workspaces(BeakerConnection):
         organization, slash, short = name.partition("/")
         if not slash or not short:
             hint = "write ORGANIZATION/NAME, such as `ai2/my-workspace`"
-            raise UsageError(f"`{name}` is no full name of a workspace", hint=hint, code="beaker-workspace")
-        with self.asking(f"making workspace {name}") as client:
+            raise UsageError(f"`{name}` is not the full name of a workspace", hint=hint, code="beaker-workspace")
+        with self.asking(f"creating workspace {name}") as client:
             try:
                 found = client.workspace.get(name)
             except client.errors.BeakerNotFoundError:
@@ -88,7 +88,7 @@ class Workspaces(BeakerConnection):
         """Keep a secret in a workspace; one of that name gets the new value. Idempotent."""
         if not _SECRET_NAME.fullmatch(name):
             hint = "use letters, digits, `_`, `.` and `-`"
-            raise UsageError(f"`{name}` is no name of a secret", hint=hint, code="secret-refused")
+            raise UsageError(f"`{name}` is not a valid name of a secret", hint=hint, code="secret-refused")
         with self.asking(f"writing secret {name}") as client:
             client.secret.http_request(
                 f"workspaces/{self._workspace_id(client, workspace)}/secrets/{name}/value",
@@ -121,7 +121,7 @@ class Workspaces(BeakerConnection):
         found = [one for one in self.groups(workspace) if one.name == group or (not slash and _is_called(one, short))]
         known = next((one for one in found if one.name == f"{self.user()}/{short}"), found[0] if found else None)
         if known is None and slash and owner != self.user():
-            hint = f"ask {owner} to make it, or name one of yours: --add {short}"
+            hint = f"ask {owner} to create it, or name one of yours: --add {short}"
             raise NotFoundError(f"Beaker has no group `{group}`", hint=hint, code="beaker-not-found")
         with self.asking(f"adding to group {group}") as client:
             return self._grouped(client, short, known, experiments, workspace)

@@ -30,7 +30,7 @@ def observation_of(job: Submission) -> Observation:
     except (PreconditionError, ValueError) as error:
         return Observation(state=JobState.UNKNOWN, detail=f"its records are damaged: {error}")
     if living:
-        return Observation(state=JobState.RUNNING, detail=f"{len(living)} processes of ours")
+        return Observation(state=JobState.RUNNING, detail=f"{len(living)} processes of windlass")
     cause, detail = why_gone(job.folder, ProcessId.parse(job.backend_id))
     return Observation(state=JobState.GONE, detail=detail, cause=cause)
 

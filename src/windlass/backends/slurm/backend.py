@@ -108,8 +108,8 @@ class SlurmBackend:
                 return
             if now - began_at > kill_after_s + _GIVE_UP_AFTER_S:
                 raise UnreachableError(
-                    f"Slurm has been told to end {', '.join(link.id for link in living)}, and has not yet",
-                    hint="a node of it may be down; try again in a while",
+                    f"Slurm has not ended {', '.join(link.id for link in living)} yet",
+                    hint="one of its nodes may be down; try again in a while",
                     code="slurm-slow",
                 )
             self._end(living, told, now, kill_after_s)
@@ -127,7 +127,7 @@ class SlurmBackend:
                 return
             if time.monotonic() > give_up_at:
                 raise UnreachableError(
-                    f"Slurm has been told to cancel {', '.join(waiting)}, and has not yet",
+                    f"Slurm has not cancelled {', '.join(waiting)} yet",
                     hint="try again in a while",
                     code="slurm-slow",
                 )
@@ -220,11 +220,11 @@ def _is_cancelled(job: SlurmJob | Past) -> bool:
 
 def _gone(ended: JobEnd | None, job: Submission, signs: str) -> Observation:
     if ended is None:
-        return Observation(state=JobState.GONE, detail="Slurm does not know it any more", signs=signs)
+        return Observation(state=JobState.GONE, detail="Slurm no longer has it", signs=signs)
     cause = "" if ended.cause is Cause.UNKNOWN else str(ended.cause)
     words = ended.message
     if ended.cause is Cause.NODE_UNHEALTHY:  # nearly always: Slurm could not open the job's output there
-        words += f"; do all nodes see {site_folder(_document(job), job.folder)}?"
+        words += f"; check that all nodes see {site_folder(_document(job), job.folder)}"
     return Observation(state=JobState.GONE, detail=words, cause=cause, signs=signs)
 
 

@@ -112,9 +112,9 @@ def ensure_build_queued(job: BuildJob, profile: Profile, shell: SiteShell, varia
         if error.code != "slurm-refused":
             raise
         named = profile.env.build_partition
-        remedy = f"is `{named}`" if named else "names none, so it is the tasks' own"
+        remedy = f"is `{named}`" if named else "is not set, so it is the tasks' own"
         raise PreconditionError(
-            f"`{profile.name}` did not take the job that builds the environment: {error.message}",
+            f"`{profile.name}` rejected the job that builds the environment: {error.message}",
             hint=f"{error.hint}; `env.build_partition` of the profile {remedy}",
             code="build-not-queued",
         ) from error

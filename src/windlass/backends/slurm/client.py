@@ -161,8 +161,8 @@ class SlurmClient:
         if answer.code:
             said = " ".join((answer.err or answer.out).split()) or f"exit code {answer.code}"
             raise PreconditionError(
-                f"`{' '.join(guard)}` of site {self.profile.name} does not let the job pass: {said}",
-                hint="do what it says, or change `scheduler.submit_guard` of the profile",
+                f"`{' '.join(guard)}` of site {self.profile.name} rejected the job: {said}",
+                hint="follow its message, or change `scheduler.submit_guard` in the profile",
                 code="submit-guard-failed",
             )
 

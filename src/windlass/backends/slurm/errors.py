@@ -42,7 +42,7 @@ def unreachable(program: str, answer: ShellResult, site: str) -> WindlassError:
             code="program-missing",
         )
     return UnreachableError(
-        f"Slurm at {site} does not answer: {said}", hint="nothing is lost; try again in a while", code="slurm-down"
+        f"Slurm at {site} does not respond: {said}", hint="nothing is lost; try again in a while", code="slurm-down"
     )
 
 
@@ -54,11 +54,13 @@ def refusal(answer: ShellResult, queue: QueueRequest, profile: Profile) -> Windl
         if re.search(pattern, answer.err, re.IGNORECASE):
             message, hint = words(queue, profile)
             return PreconditionError(
-                f"Slurm at {profile.name} refuses the job: {message} ({_said(answer)})", hint=hint, code="slurm-refused"
+                f"Slurm at {profile.name} rejected the job: {message} ({_said(answer)})",
+                hint=hint,
+                code="slurm-refused",
             )
     hint = f"`windlass site check {profile.name}` compares the profile with the site"
     return PreconditionError(
-        f"Slurm at {profile.name} refuses the job: {_said(answer)}", hint=hint, code="slurm-refused"
+        f"Slurm at {profile.name} rejected the job: {_said(answer)}", hint=hint, code="slurm-refused"
     )
 
 
@@ -69,23 +71,23 @@ def _said(answer: ShellResult) -> str:
 def _partition(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
     if queue.partition in profile.partitions:
         anew = f"site add {profile.name} --replace"
-        hint = f"`sinfo -s` lists the partitions; `windlass {anew}` brings the profile up to date"
-        return f"it has no partition `{queue.partition}`, which the profile names", hint
+        hint = f"`sinfo -s` lists the partitions; `windlass {anew}` updates the profile"
+        return f"the profile names partition `{queue.partition}`, which Slurm does not have", hint
     close = nearest(queue.partition, tuple(profile.partitions))
-    known = f"`sinfo -s` lists the partitions; the profile knows {', '.join(profile.partitions) or 'none'}"
+    known = f"`sinfo -s` lists the partitions; the profile has {', '.join(profile.partitions) or 'none'}"
     return f"no partition `{queue.partition}`", f"did you mean `{close}`? {known}" if close else known
 
 
 def _account(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
     where = f" in partition `{queue.partition}`" if queue.partition else ""
     named = f"account `{queue.account}`" if queue.account else "no account"
-    known = f" (the profile knows {', '.join(profile.scheduler.accounts)})" if profile.scheduler.accounts else ""
+    known = f" (the profile has {', '.join(profile.scheduler.accounts)})" if profile.scheduler.accounts else ""
     hint = f"`sacctmgr show associations user=$USER format=account,partition,qos` lists what you may use{known}"
     return f"{named} may not be used{where}", hint
 
 
 def _qos(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
-    known = f"; the profile knows {', '.join(profile.scheduler.qos_known)}" if profile.scheduler.qos_known else ""
+    known = f"; the profile has {', '.join(profile.scheduler.qos_known)}" if profile.scheduler.qos_known else ""
     return (
         f"no QOS `{queue.qos}` for this account",
         f"`sacctmgr show associations user=$USER format=qos` lists yours{known}",
@@ -106,8 +108,8 @@ def _shape(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
     wanted += [f"{format_size(queue.tmp_bytes)} disk"] if queue.tmp_bytes else []
     where = f" in partition `{queue.partition}`" if queue.partition else ""
     return (
-        f"there are no {queue.nodes} x ({', '.join(wanted) or 'a node as it is asked for'}){where}",
-        "`sinfo -N -o '%N %c %m %G %d %f'` lists what nodes have; ask for less per node",
+        f"there are no {queue.nodes} x ({', '.join(wanted) or 'a node'}){where}",
+        "`sinfo -N -o '%N %c %m %G %d %f'` lists what nodes have; request less per node",
     )
 
 
@@ -135,7 +137,7 @@ def _group(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
 def _option(queue: QueueRequest, profile: Profile) -> tuple[str, str]:
     options = " ".join(queue.options)
     return (
-        f"an option it does not take (of the profile: {options or 'none'})",
+        f"invalid option (the profile sets: {options or 'none'})",
         "correct `scheduler.options` in the profile",
     )
 

@@ -17,11 +17,11 @@ HELD = "JobHeldUser"
 """The user holds it, or we do, for the tasks that it comes after."""
 
 _WORDS = {
-    "": "Slurm has not looked at it yet",
-    "Resources": "it is next, and waits for nodes to become free",
+    "": "Slurm has not considered it yet",
+    "Resources": "it is next, and waits for free nodes",
     "Priority": "jobs with a higher priority are ahead of it",
     "Dependency": "it waits for an earlier link of the same run to end",
-    "BeginTime": "Slurm holds it back until its begin time; a job that was started again waits some two minutes",
+    "BeginTime": "it waits for its begin time; a requeued job waits about two minutes",
     "Licenses": "it waits for a licence",
     "Reservation": "it waits for its reservation to begin",
     "Prolog": "its nodes are being prepared",
@@ -32,36 +32,39 @@ _WORDS = {
     "PartitionInactive": "its partition starts no jobs for now",
     "BurstBufferResources": "it waits for room in the burst buffer",
     "BurstBufferStageIn": "its data is being staged in",
-    "JobArrayTaskLimit": "so many tasks of the same array may run at once",
-    HELD: "you hold it: `scontrol release {id}` lets it go",
-    "JobHeldAdmin": "an administrator of the site holds it; ask them",
-    "JobHoldMaxRequeue": "it was started again too often, so Slurm holds it: `scontrol release {id}` lets it go",
-    "MaxRequeueExceeded": "it was started again too often, so Slurm holds it: `scontrol release {id}` lets it go",
+    "JobArrayTaskLimit": "the limit of running tasks of its array is reached",
+    HELD: "you hold it: release it with `scontrol release {id}`",
+    "JobHeldAdmin": "an administrator of the site holds it; ask the site",
+    "JobHoldMaxRequeue": "it was requeued too often, so Slurm holds it: release it with `scontrol release {id}`",
+    "MaxRequeueExceeded": "it was requeued too often, so Slurm holds it: release it with `scontrol release {id}`",
     "ReservationDeleted": "its reservation is gone, so it never starts; cancel it",
-    "DependencyNeverSatisfied": "what it waits for can never happen, so it never starts; cancel it",
-    "PartitionTimeLimit": "its walltime is above the partition's limit, so it never starts; give `limit.per_job` less",
-    "PartitionNodeLimit": "the partition does not give one job so many nodes, so it never starts; ask for fewer",
-    "PartitionConfig": "the limits or the nodes of the partition do not allow what it asks for, so it never starts",
-    "BadConstraints": "no node is what it asks for, so it never starts",
-    "InvalidAccount": "its account is not valid any more, so it does not start",
-    "InvalidQOS": "its QOS is not valid any more, so it does not start",
+    "DependencyNeverSatisfied": "its dependency can never be satisfied, so it never starts; cancel it",
+    "PartitionTimeLimit": "its walltime is above the partition's limit, so it never starts; lower `limit.per_job`",
+    "PartitionNodeLimit": "it requests more nodes than the partition allows a job, so it never starts; request fewer",
+    "PartitionConfig": "the partition's limits or nodes do not allow its request, so it never starts",
+    "BadConstraints": "no node matches its request, so it never starts",
+    "InvalidAccount": "its account is no longer valid, so it does not start",
+    "InvalidQOS": "its QOS is no longer valid, so it does not start",
     "AccountNotAllowed": "its account may not use this partition",
     "QOSNotAllowed": "its QOS may not be used in this partition",
-    "AssociationJobLimit": "your account runs as many jobs as it may",
-    "AssociationResourceLimit": "your account uses as much as it may",
+    "AssociationJobLimit": "your account is at its limit of running jobs",
+    "AssociationResourceLimit": "your account is at its limit of resources",
     "AssociationTimeLimit": "your account has used up its time",
-    "QOSJobLimit": "its QOS runs as many jobs as it may",
-    "QOSResourceLimit": "its QOS uses as much as it may",
+    "QOSJobLimit": "its QOS is at its limit of running jobs",
+    "QOSResourceLimit": "its QOS is at its limit of resources",
     "QOSTimeLimit": "its QOS has used up its time",
     "QOSUsageThreshold": "usage of its QOS is above the threshold",
-    "MaxMemPerLimit": "it asks for more memory than the site allows a job of its size",
-    "SystemFailure": "Slurm failed to start it; the site must look",
+    "MaxMemPerLimit": "it requests more memory than the site allows a job of its size",
+    "SystemFailure": "Slurm failed to start it; report it to the site",
     "NonZeroExitCode": "its earlier start failed",
 }
 _PREFIXES = (
-    ("ReqNodeNotAvail", "a node that it must have is not available{rest}: down, drained, reserved or in maintenance"),
-    ("job requeued in held state", "Slurm put it back into the queue and holds it: `scontrol release {id}` lets it go"),
-    ("launch failed requeued held", "a node failed to start it, so Slurm holds it: `scontrol release {id}` lets it go"),
+    ("ReqNodeNotAvail", "a required node is not available{rest}: down, drained, reserved or in maintenance"),
+    ("job requeued in held state", "Slurm requeued and holds it: release it with `scontrol release {id}`"),
+    (
+        "launch failed requeued held",
+        "a node failed to start it, so Slurm holds it: release it with `scontrol release {id}`",
+    ),
     ("Nodes required for job are DOWN", "nodes that it needs are down, drained or reserved"),
 )
 _LIMITS = re.compile(
@@ -113,7 +116,7 @@ def _words(job: SlurmJob, word: str) -> str:
         if job.reason.startswith(prefix):
             rest = job.reason.partition(":")[2].rstrip(")")
             return words.format(id=job.id, rest=f" ({rest})" if rest else "")
-    return _limit(word) or "Slurm gives a reason of its own"
+    return _limit(word) or "other reason"
 
 
 def _limit(word: str) -> str:
@@ -127,11 +130,11 @@ def _limit(word: str) -> str:
         what = f"time on {what}"
     per = (match["per"] or "").lower()
     if match["kind"].lower() == "min":
-        return f"it asks for fewer {what} than {whose} demands, so it never starts"
+        return f"it requests fewer {what} than {whose} requires, so it never starts"
     if per in ("perjob", "pj", "pernode", "pn"):
-        return f"it asks for more {what} than {whose} allows one job, so it never starts"
+        return f"it requests more {what} than {whose} allows one job, so it never starts"
     who = _PER.get(per) or ("the whole group" if match["kind"].lower() == "grp" else "one user")
-    return f"{whose} lets {who} use no more {what} at once"
+    return f"{whose} limits the {what} that {who} may use at once"
 
 
 def _moment(text: str) -> str:
@@ -147,8 +150,8 @@ def why_suspended(job: SlurmJob) -> str:
     Source: squeue(1), JOB STATE CODES (`SUSPENDED`, `STOPPED`); scontrol(1), `suspend` is for operators and administrators.
     """
     if job.state == "SUSPENDED":
-        whom = "by the site: an operator did it, or a job of a higher partition preempts it"
-        return f"Slurm has suspended link {job.link} on {job.nodes} ({job.id}), {whom}; Slurm does not say which"
+        whom = "by an operator, or for a job of a higher partition"
+        return f"Slurm has suspended link {job.link} on {job.nodes} ({job.id}), {whom}; Slurm does not report which"
     if job.state == "STOPPED":
         return f"link {job.link} on {job.nodes} ({job.id}) was stopped with SIGSTOP and keeps its nodes"
     return ""

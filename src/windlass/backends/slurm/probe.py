@@ -135,14 +135,18 @@ def profile_of(
 def _require_slurm(sections: Mapping[str, Section], ssh: str) -> None:
     where = ssh or "this machine"
     if "scontrol" not in _programs(sections):
-        hint = "name its login node: windlass site add NAME --ssh USER@HOST" if not ssh else "is it a login node?"
+        hint = (
+            "name its login node: windlass site add NAME --ssh USER@HOST"
+            if not ssh
+            else "check that it is a login node"
+        )
         raise PreconditionError(f"no Slurm on {where}: `scontrol` is not on the PATH", hint=hint, code="no-slurm")
     for name in ("partitions", "nodes", "config"):
         section = sections.get(name, Section(_NOT_THERE, ""))
         if section.code:
             said = (section.text.strip().splitlines() or ["nothing"])[-1]
             hint = "try it there by hand: scontrol show partition"
-            raise UnreachableError(f"Slurm on {where} does not answer: {said}", hint=hint, code="slurm-down")
+            raise UnreachableError(f"Slurm on {where} does not respond: {said}", hint=hint, code="slurm-down")
 
 
 def _partitions(sections: Mapping[str, Section], base: Profile) -> dict[str, Partition]:
@@ -263,7 +267,7 @@ def _containers(sections: Mapping[str, Section], base: Containers) -> Containers
     return Containers(kind="enroot") if "enroot" in programs else base
 
 
-_ASKED = "as Slurm said, asked "
+_ASKED = "as reported by Slurm, asked "
 
 
 def _still_true(base: Profile, profile: Profile) -> list[ProfileSource]:
@@ -282,7 +286,7 @@ def _measured(profile: Profile, base: Profile, ssh: str, today: str) -> list[Pro
         facts=("partitions", "scheduler"),
         seen=today,
         status="measured",
-        note=f"{_ASKED}{where}; what it does not know is as the other sources say",
+        note=f"{_ASKED}{where}; the rest is from the other sources",
     )
     guessed = []
     if profile.fs != base.fs:

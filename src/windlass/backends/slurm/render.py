@@ -57,7 +57,7 @@ _NO_MODULE = (
 )
 _FORBID_MODULE = (
     'forbid_module() { case ":$LOADEDMODULES:" in *":$1:"*|*":$1/"*) '
-    'echo "it is loaded, and env.modules_forbidden of the profile names it: something in env.modules brings it" >&2; '
+    'echo "it is loaded, and env.modules_forbidden of the profile names it: something in env.modules loads it" >&2; '
     "return 1;; esac; }"
 )
 _SETUP_FAILED = 76
