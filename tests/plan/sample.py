@@ -8,12 +8,12 @@ from windlass import config
 from windlass.pin.code import CodePin
 from windlass.pin.data import DataPin
 from windlass.pin.environment.pinned import EnvironmentPin
-from windlass.plan import MachineResources, Pins, Plan, Site, make_plan
+from windlass.plan import Pins, Plan, Site, SiteResources, make_plan
 from windlass.spec import Experiment
 
-BIG = Site(machine=MachineResources(num_gpus=8, num_cpus=64.0, memory_bytes=256 << 30))
-SMALL = Site(machine=MachineResources(num_gpus=2, num_cpus=4.0, memory_bytes=8 << 30))
-BARE = Site(machine=MachineResources(num_gpus=0, num_cpus=2.0, memory_bytes=4 << 30))
+BIG = Site(machine=SiteResources(num_gpus=8, num_cpus=64.0, memory_bytes=256 << 30))
+SMALL = Site(machine=SiteResources(num_gpus=2, num_cpus=4.0, memory_bytes=8 << 30))
+BARE = Site(machine=SiteResources(num_gpus=0, num_cpus=2.0, memory_bytes=4 << 30))
 
 PINS = Pins(
     code=CodePin(kind="commit", commit="c" * 40, tree="7" * 40, remote="https://example.org/r.git", branch="main"),

@@ -9,7 +9,7 @@ from tests.plan.sample import FULL, plan_of
 from windlass.core.errors import NotFoundError, PreconditionError
 from windlass.plan import Plan
 from windlass.plan.codec import decode, encode
-from windlass.plan.site import MachineResources, Site
+from windlass.plan.site import Site, SiteResources
 from windlass.sites import Profile
 
 
@@ -52,7 +52,7 @@ def test_a_changed_plan_is_refused(change: dict[str, object], message: str) -> N
 
 
 def test_numbers_keep_their_kind() -> None:
-    site = Site(machine=MachineResources(num_gpus=1, num_cpus=2, memory_bytes=3))
+    site = Site(machine=SiteResources(num_gpus=1, num_cpus=2, memory_bytes=3))
     read = decode(Site, encode(site))
     assert read == site
     assert read.machine is not None

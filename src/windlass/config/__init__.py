@@ -1,4 +1,4 @@
-"""Any tree of dataclasses to and from YAML 1.2, with overrides and errors that say where, what and how to mend it.
+"""Dataclasses to and from YAML 1.2, with overrides, and errors with place and remedy.
 
 Knows nothing of experiments: `spec` and the trainer are two users of the same machinery.
 """

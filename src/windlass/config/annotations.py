@@ -1,4 +1,4 @@
-"""What an annotation may say about a field beyond its type: `Annotated[float, DurationText(), Doc("...")]`.
+"""Annotations of a field beyond its type: `Annotated[float, DurationText(), Doc("...")]`.
 
 Marks without fields are plain classes: to make a dataclass takes half a millisecond of every start.
 """
@@ -33,19 +33,19 @@ _DOTLESS_RULE = NAME_RULE.replace(", '-', '_' and '.'", ", '-' and '_'")
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """What the field is for; shown by editors through the JSON Schema."""
+    """Description of a field; editors show it through the JSON Schema."""
 
     text: str
 
 
 class DurationText:
-    """A `float` in seconds, written as text with a unit (`20m`)."""
+    """`float` in seconds, written as text with a unit (`20m`)."""
 
     __slots__ = ()
 
 
 class SizeText:
-    """An `int` in bytes, written as text with a unit (`16GiB`)."""
+    """`int` in bytes, written as text with a unit (`16GiB`)."""
 
     __slots__ = ()
 
@@ -63,7 +63,7 @@ class Range:
     is_endless: bool = False
 
     def holds(self, value: float) -> bool:
-        """Whether `value` is inside; NaN never is."""
+        """Return whether `value` is in the range; NaN never is."""
         return (
             (self.is_endless or abs(value) != inf)
             and (self.min is None or value >= self.min)
@@ -81,7 +81,7 @@ class Pattern:
     code: str = "wrong-value"
 
     def holds(self, text: str) -> bool:
-        """Whether the whole text matches."""
+        """Return whether the whole text matches."""
         return re.fullmatch(self.regex, text) is not None
 
 
@@ -93,28 +93,28 @@ class Name:
 
     @property
     def rule(self) -> str:
-        """The rule as a sentence."""
+        """Rule as a sentence."""
         return f"a name is made of {NAME_RULE if self.is_dotted else _DOTLESS_RULE}"
 
     @property
     def regex(self) -> str:
-        """The same rule for JSON Schema."""
+        """Rule as a regular expression, for JSON Schema."""
         dot = "." if self.is_dotted else ""
         return f"[a-z0-9](?:[a-z0-9{dot}_-]{{0,62}}[a-z0-9])?"
 
     @property
     def code(self) -> str:
-        """The slug of the error."""
+        """Error code of an invalid name."""
         return "bad-name"
 
     def holds(self, text: str) -> bool:
-        """Whether `text` is a legal name."""
+        """Return whether `text` is a valid name."""
         return is_name(text) and (self.is_dotted or "." not in text)
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Values of a choice that are read, refused by name later on, and never suggested."""
+    """Values of a choice that are accepted here, refused later, and never suggested."""
 
     values: tuple[str, ...]
 
@@ -126,14 +126,14 @@ class ScalarText:
 
 
 class OneOrMany:
-    """A tuple that may be written as its single item."""
+    """Tuple that may be written as its single item."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key in the file where it is no Python name (`from`, `as`)."""
+    """Key in the file where it is not a Python name (`from`, `as`)."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""The paths that an override may set, for shell completion."""
+"""Paths that an override may set, for shell completion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_DEPTH = 8
 
 
 def override_paths(schema: type[object], data: Mapping[str, object] | None = None) -> list[str]:
-    """Dotted paths of every field, in order.
+    """Return the dotted paths of all fields, in order.
 
     Args:
         data: plain data of a file; its own keys (task names, parameters) stand where a schema alone has `NAME`.

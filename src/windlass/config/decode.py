@@ -1,4 +1,4 @@
-"""A document tree to a value of a dataclass: every problem at once, each with its place and the accepted form."""
+"""Decode a document into a dataclass; all problems at once, with place and valid form."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from windlass.config.union import assume_kind, bare_kind, kinds_with
 from windlass.core.errors import Place, Problem
 from windlass.core.names import nearest
 
-__all__ = ["Decoder"]
+__all__ = ["DocumentDecoder"]
 
 _Path: TypeAlias = tuple[str, ...]
 
@@ -49,8 +49,8 @@ class _Failed(enum.Enum):
 _FAILED: Final = _Failed.FAILED
 
 
-class Decoder:
-    """One decoding; collects `problems` and `origins` on the way."""
+class DocumentDecoder:
+    """DocumentDecoder of one document; collects `problems` and `origins`."""
 
     def __init__(self, root: type[object]) -> None:
         self._root = root
@@ -59,7 +59,7 @@ class Decoder:
         self._failed: list[_Path] = []
 
     def decode(self, node: Node, path: tuple[str, ...] = ()) -> object:
-        """The value of the whole document; only meaningful when no problem was found.
+        """Return the value of the document; valid only if no problem was found.
 
         Args:
             path: where in a larger document the tree stands, for messages and origins.
@@ -122,7 +122,7 @@ class Decoder:
         return self._construct(cls, values, node.place, path) if is_whole else _FAILED
 
     def _excuse(self, key: str, cls: type[object], path: _Path) -> None:
-        """What a misspelt key was meant to set is not missing as well."""
+        """Do not also report the key that a misspelt key was meant to set as missing."""
         shorthands = key_shorthands(cls)
         close = nearest(key, [*fields_of(cls), *shorthands])
         if close:
@@ -182,7 +182,7 @@ class Decoder:
         return values if is_whole else _FAILED
 
     def _suggest_sibling(self, node: MappingNode, key: str, path: _Path, start: int) -> None:
-        """An override with a misspelt name made an incomplete entry: name the entry that was meant."""
+        """Name the entry that an override with a misspelt name was meant for."""
         close = nearest(key, [entry.key for entry in node.entries if entry.place.source != COMMAND_LINE])
         for index in range(start, len(self.problems)):
             problem = self.problems[index]
@@ -215,7 +215,7 @@ class Decoder:
             # A whole number stays one where the union has both.
             options.sort(key=lambda option: not isinstance(option, IntegerType))
         for option in options:
-            trial = Decoder(self._root)
+            trial = DocumentDecoder(self._root)
             value = trial._any(node, option, path)
             if value is not _FAILED and not trial.problems:
                 self.origins.update(trial.origins)
@@ -243,7 +243,7 @@ class Decoder:
         return self._wrong_choice(entry.node, ChoiceType(tuple(kinds)), (*path, "kind"))
 
     def _name_kinds(self, start: int, node: MappingNode, chosen: RecordType, options: Sequence[RecordType]) -> None:
-        """Say of each key that only another kind has, which kind that is."""
+        """Name the kind of each key that only another kind has."""
         for entry in node.entries:
             kinds = kinds_with(entry.key, options) if entry.key not in fields_of(chosen.cls) else []
             for index in range(start, len(self.problems)):
@@ -318,7 +318,7 @@ class Decoder:
 
 
 def _stand_in(field: Field) -> object:
-    """What to go on with after a problem of one field, so that it does not hide the problems of others."""
+    """Return a stand-in for an invalid field, so that other problems are found too."""
     if not field.is_required:
         return field.default()
     options = field.type.options if isinstance(field.type, OneOfType) else (field.type,)
@@ -330,7 +330,7 @@ def _subject(path: _Path) -> str:
 
 
 def _is_related(first: _Path, second: _Path) -> bool:
-    """Whether one path lies on the way to the other."""
+    """Return whether one path is a parent of the other."""
     length = min(len(first), len(second))
     return first[:length] == second[:length]
 
@@ -340,7 +340,7 @@ def _sequence(values: list[object], field_type: ListType) -> object:
 
 
 def _may_hold(field_type: FieldType, node: Node) -> bool:
-    """Whether a tree of this kind could be of this shape at all."""
+    """Return whether a node of this kind could have this type."""
     if isinstance(field_type, OneOfType):
         return any(_may_hold(option, node) for option in field_type.options)
     if isinstance(field_type, Free):

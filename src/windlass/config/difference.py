@@ -1,4 +1,4 @@
-"""What differs between two configurations, path by path."""
+"""Differences between two configurations, by path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ABSENT", "Absent", "Change", "diff"]
 
 
 class Absent(enum.Enum):
-    """The side of a change where there is no value (`null` is a value)."""
+    """Missing side of a change (`null` is a value)."""
 
     ABSENT = "absent"
 
@@ -23,7 +23,7 @@ ABSENT = Absent.ABSENT
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One path whose value differs; plain data on both sides."""
+    """Path whose value differs; both sides are plain data."""
 
     path: str
     before: object
@@ -38,7 +38,7 @@ class Change:
 
 
 def diff(before: object, after: object) -> list[Change]:
-    """Every difference between two dataclass values, defaults included, in the order of `after`."""
+    """Return all differences between two dataclass values, in the order of `after`."""
     first = _leaves(to_data(before, keep_defaults=True))
     second = _leaves(to_data(after, keep_defaults=True))
     changes = [

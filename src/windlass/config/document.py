@@ -1,4 +1,4 @@
-"""The document as a tree: scalars, lists and mappings, each knowing where it was written."""
+"""Document as a tree of scalar, sequence and mapping nodes with their places."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
-    """A scalar: its value by YAML 1.2, and the text as written."""
+    """Scalar: its value by YAML 1.2, and its text as written."""
 
     value: bool | int | float | str | None
     text: str
@@ -45,7 +45,7 @@ class ScalarNode:
 
 @dataclass(frozen=True, slots=True)
 class SequenceNode:
-    """A list."""
+    """List of nodes."""
 
     items: tuple[Node, ...]
     place: Place
@@ -53,7 +53,7 @@ class SequenceNode:
 
 @dataclass(frozen=True, slots=True)
 class MappingEntry:
-    """A key, where it stands, and its value."""
+    """Key, its place, and its value."""
 
     key: str
     place: Place
@@ -62,24 +62,24 @@ class MappingEntry:
 
 @dataclass(frozen=True, slots=True)
 class MappingNode:
-    """A mapping, in the order written; keys are unique."""
+    """Mapping in the order written; keys are unique."""
 
     entries: tuple[MappingEntry, ...]
     place: Place
 
     def find(self, key: str) -> MappingEntry | None:
-        """The entry of `key`, or None."""
+        """Return the entry of `key`, or None."""
         return next((entry for entry in self.entries if entry.key == key), None)
 
     def put(self, key: str, node: Node, place: Place) -> MappingNode:
-        """This mapping with `key` set, in its old position or at the end."""
+        """Return this mapping with `key` set, in its old position or at the end."""
         entry = MappingEntry(key, place, node)
         if self.find(key) is None:
             return MappingNode((*self.entries, entry), self.place)
         return MappingNode(tuple(entry if old.key == key else old for old in self.entries), self.place)
 
     def drop(self, key: str) -> MappingNode:
-        """This mapping without `key`."""
+        """Return this mapping without `key`."""
         return MappingNode(tuple(entry for entry in self.entries if entry.key != key), self.place)
 
 
@@ -87,7 +87,7 @@ Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 
 
 def kind_of(node: Node) -> str:
-    """What was found, in words, for messages: `the text "x"`, `the number 3`, `a list`."""
+    """Describe a node for messages: `the text "x"`, `the number 3`, `a list`."""
     if isinstance(node, MappingNode):
         return "a mapping"
     if isinstance(node, SequenceNode):
@@ -108,14 +108,14 @@ def _short(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with everything that does not print as an escape."""
+    """Return the text with unprintable characters as escapes."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def node_of_data(data: object, source: str) -> Node:
-    """The tree of plain Python data; places name the path instead of a line.
+    """Return the node of plain Python data; places name the path instead of a line.
 
     Raises:
         ValueError: nested deeper than a file may be (or holding itself).
@@ -124,7 +124,7 @@ def node_of_data(data: object, source: str) -> Node:
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether the text holds half a character, as bytes of a command line that are not UTF-8 become."""
+    """Return whether the text contains a lone surrogate, from bytes that are not UTF-8."""
     return _SURROGATE.search(text) is not None
 
 
@@ -160,7 +160,7 @@ def _tree(data: object, source: str, path: str, depth: int) -> Node:
 
 
 def text_of(value: bool | float | str | None) -> str:
-    """A scalar as a file would hold it, without quotes."""
+    """Return a scalar as a file would contain it, without quotes."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -179,7 +179,7 @@ def _float_text(value: float) -> str:
 
 
 def data_of_node(node: Node) -> object:
-    """Plain Python data of a tree: None, bool, int, float, str, list, dict."""
+    """Return the plain Python data of a node: None, bool, int, float, str, list, dict."""
     if isinstance(node, ScalarNode):
         return node.value
     if isinstance(node, SequenceNode):

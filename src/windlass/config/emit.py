@@ -1,4 +1,4 @@
-"""A value to YAML 1.2 that a person would write, and that loads as the same value.
+"""Emit a value as short YAML 1.2 that loads as the same value.
 
 Own emitter: PyYAML's quotes by YAML 1.1, so that the text `1e-6` would come back as a number.
 """
@@ -26,7 +26,7 @@ _NAMED_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\
 
 
 def to_yaml(value: object) -> str:
-    """The shortest file for a dataclass value; defaults are left out.
+    """Return the shortest file of a dataclass value; defaults are left out.
 
     Loading the text gives an equal value.
     """
@@ -34,7 +34,7 @@ def to_yaml(value: object) -> str:
 
 
 def yaml_of_data(data: Mapping[str, object]) -> str:
-    """YAML 1.2 for plain dicts, lists and scalars."""
+    """Return YAML 1.2 of plain dicts, lists and scalars."""
     return "".join(f"{line}\n" for line in _mapping(data, 0)) if data else "{}\n"
 
 
@@ -51,7 +51,7 @@ def _mapping(data: Mapping[str, object], indent: int) -> list[str]:
 
 
 def _member(head: str, value: object, indent: int) -> list[str]:
-    """The lines of one value after its `key:`."""
+    """Return the lines of a value after its `key:`."""
     if isinstance(value, str) and _is_literal(value):
         marker = "|" if value.endswith("\n") else "|-"
         body = [f"{' ' * (indent + 2)}{line}" if line else "" for line in value.removesuffix("\n").split("\n")]
@@ -84,7 +84,7 @@ def _list(items: Sequence[object], indent: int) -> list[str]:
 
 
 def _flow_list(items: Sequence[object]) -> str | None:
-    """`[a, b]` for a list of scalars; None where a list needs lines of its own."""
+    """Return `[a, b]` for a list of scalars; None if the list needs its own lines."""
     if any(
         (isinstance(item, Mapping | list | tuple) and item) or (isinstance(item, str) and "\n" in item)
         for item in items
@@ -130,7 +130,7 @@ def _escaped(character: str) -> str:
 
 
 def _is_literal(text: str) -> bool:
-    """Whether a block of lines reads better than escapes, and reads back exactly."""
+    """Return whether a block of lines is more readable than escapes, and exact."""
     lines = text.removesuffix("\n").split("\n")
     return (
         "\n" in text

@@ -1,4 +1,4 @@
-"""A value to plain data, as short as a person would write it."""
+"""Encode a value as short plain data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["plain", "to_data"]
 
 
 def to_data(value: object, *, keep_defaults: bool = False, is_long: bool = False) -> dict[str, object]:
-    """Plain dicts, lists and scalars that `from_data` turns into an equal value.
+    """Return plain dicts, lists and scalars that `from_data` turns into an equal value.
 
     Args:
         keep_defaults: also write fields that equal their default.
@@ -50,7 +50,7 @@ def _same(first: object, second: object) -> bool:
 
 
 def plain(value: object, field_type: FieldType, *, keep_defaults: bool = False) -> object:
-    """Plain data for a value of any shape; what does not fit its shape stays as it is, for the reader to refuse."""
+    """Return plain data of a value; a value that does not fit its type is left unchanged."""
     if isinstance(field_type, OneOfType):
         field_type = _option(value, field_type)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -94,7 +94,7 @@ def _record(value: object, keep_defaults: bool) -> object:
 
 
 def _option(value: object, field_type: OneOfType) -> FieldType:
-    """The option of a union that a Python value belongs to; the first one when none fits."""
+    """Return the option of a union that a value belongs to; the first one if none fits."""
     for option in field_type.options:
         if _fits(value, option):
             return option

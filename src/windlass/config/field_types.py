@@ -1,4 +1,4 @@
-"""What a type accepts: annotations of dataclasses, read once into a small tree of field types."""
+"""Field types: annotations of dataclasses, read once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class BooleanType:
 
 @dataclass(frozen=True, slots=True)
 class IntegerType:
-    """A whole number, or a size in bytes."""
+    """Whole number, or a size in bytes."""
 
     range: Range = Range()
     is_size: bool = False
@@ -70,7 +70,7 @@ class IntegerType:
 
 @dataclass(frozen=True, slots=True)
 class FloatType:
-    """A number, or a duration in seconds."""
+    """Number, or a duration in seconds."""
 
     range: Range = Range()
     is_duration: bool = False
@@ -78,7 +78,7 @@ class FloatType:
 
 @dataclass(frozen=True, slots=True)
 class TextType:
-    """TextType, perhaps of a given form."""
+    """Text, possibly with a rule for its form."""
 
     rule: Name | Pattern | None = None
     is_scalar: bool = False
@@ -87,7 +87,7 @@ class TextType:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceType:
-    """One of a few values; for an enum its members' values. Planned ones are never suggested."""
+    """Choice of values; for an enum its members' values. Planned ones are never suggested."""
 
     values: tuple[str | int | bool, ...]
     enum: type[enum.Enum] | None = None
@@ -95,13 +95,13 @@ class ChoiceType:
 
     @property
     def offered(self) -> tuple[str | int | bool, ...]:
-        """The values that do something."""
+        """Values that are supported."""
         return tuple(value for value in self.values if value not in self.planned)
 
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """A list of items of one shape; held as a tuple unless the annotation says `list`."""
+    """List of items of one type; a tuple unless the annotation is `list`."""
 
     item: FieldType
     is_one_or_many: bool = False
@@ -110,7 +110,7 @@ class ListType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """Keys of the user's choice to values of one shape."""
+    """Mapping of the user's own keys to values of one type."""
 
     key: TextType
     item: FieldType
@@ -118,14 +118,14 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """A dataclass; its fields by `fields_of`."""
+    """Dataclass; its fields by `fields_of`."""
 
     cls: type[object]
 
 
 @dataclass(frozen=True, slots=True)
 class OneOfType:
-    """Any of several shapes."""
+    """Union of several types."""
 
     options: tuple[FieldType, ...]
 
@@ -147,7 +147,7 @@ FieldType: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """A field of a dataclass as the file sees it."""
+    """Field of a dataclass as it is written in a file."""
 
     name: str
     key: str
@@ -161,7 +161,7 @@ _FIELDS: dict[type[object], Mapping[str, Field]] = {}
 
 
 def fields_of(cls: type[object]) -> Mapping[str, Field]:
-    """The fields of a dataclass by their key in the file, in order; raises TypeError for a type we cannot read."""
+    """Return the fields of a dataclass by their key; raises TypeError for unsupported types."""
     if cls not in _FIELDS:
         _FIELDS[cls] = _read_fields(cls)
     return _FIELDS[cls]
@@ -210,25 +210,25 @@ def _notes(hint: object) -> tuple[object, ...]:
 
 
 def key_shorthands(cls: type[object]) -> Mapping[str, str]:
-    """Keys that stand for a deeper path, such as `run` for `tasks.main.run`."""
+    """Return the keys that are short for a path, such as `run` for `tasks.main.run`."""
     found: Mapping[str, str] = getattr(cls, "KEY_SHORTHANDS", {})
     return found
 
 
 def shorthand_type(cls: type[object]) -> FieldType | None:
-    """What the dataclass's `from_shorthand` takes; None where it has no short form."""
+    """Return the type that `from_shorthand` takes; None without a short form."""
     method: object = getattr(cls, "from_shorthand", None)
     return None if method is None else field_type_of(typing.get_type_hints(method, include_extras=True)["value"])
 
 
 def tag_of(cls: type[object]) -> tuple[str | int | bool, ...]:
-    """The values of the `kind` field that select this dataclass in a union; empty without one."""
+    """Return the values of `kind` that select this dataclass in a union; empty: none."""
     field = fields_of(cls).get("kind")
     return field.type.values if field is not None and isinstance(field.type, ChoiceType) else ()
 
 
 def field_type_of(hint: object, notes: tuple[object, ...] = ()) -> FieldType:
-    """Read one annotation; raises TypeError for a type that has no form in a file."""
+    """Read an annotation; raises TypeError for a type that has no form in a file."""
     origin = typing.get_origin(hint)
     if origin is Annotated:
         return field_type_of(typing.get_args(hint)[0], (*_notes(hint), *notes))

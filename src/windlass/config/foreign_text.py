@@ -1,4 +1,4 @@
-"""YAML and TOML of other programs' files, read as those programs read them, within limits.
+"""YAML and TOML files of other programs, read as those programs do, within limits.
 
 PyYAML and tomllib recurse once for each level, and raise ValueErrors of their own for numbers and dates; a mapping that
 merges others (`<<`) can take PyYAML for ever. Our own files go through `yaml_text`, which has places for all problems.
@@ -19,7 +19,7 @@ _MAX_LEVELS = 100
 
 
 def load_foreign_yaml(text: str, *, source: str) -> Any:
-    """What PyYAML's safe loader makes of a text.
+    """Load a text with PyYAML's safe loader.
 
     Raises:
         yaml.YAMLError: it is not YAML.
@@ -42,7 +42,7 @@ def load_foreign_yaml(text: str, *, source: str) -> Any:
 
 
 def load_toml(text: str) -> dict[str, Any]:
-    """What tomllib makes of a text.
+    """Load a text with tomllib.
 
     Raises:
         ValueError: it is not TOML, or larger or deeper than such files are.
@@ -64,6 +64,6 @@ def load_toml(text: str) -> dict[str, Any]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """The tables and lists in a table or a list."""
+    """Yield the tables and lists in a table or list."""
     parts = value.values() if isinstance(value, dict) else value
     return (part for part in parts if isinstance(part, (dict, list)))

@@ -1,11 +1,11 @@
-"""Text or plain data to a value of any dataclass."""
+"""Load text or plain data into a dataclass."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
-from windlass.config.decode import Decoder
+from windlass.config.decode import DocumentDecoder
 from windlass.config.document import MappingNode, Node, ScalarNode, kind_of, node_of_data, printable
 from windlass.config.override import COMMAND_LINE, apply_overrides
 from windlass.config.yaml_reader.text import MAX_TEXT, compose, too_large
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig(Generic[T]):
-    """A value, and where each part of it was written."""
+    """Loaded value, with the place of each part."""
 
     value: T
     origins: Mapping[str, Place]
@@ -47,7 +47,7 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
         raise SpecError([*problems, Problem(message, "wrong-type", root.place, "write `key: value` lines")])
     changed, refused = apply_overrides(root, schema, overrides)
     problems.extend(refused)
-    decoder = Decoder(schema)
+    decoder = DocumentDecoder(schema)
     value = decoder.decode(changed)
     problems.extend(decoder.problems)
     consequences = [problem for problem in problems if is_empty and problem.place == Place(source)]
@@ -61,7 +61,7 @@ def load(schema: type[T], text: str, *, source: str, overrides: Sequence[str] = 
 
 
 def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
-    """A dataclass from plain Python data, checked as if it had been read from a file.
+    """Read a dataclass from plain Python data, with the checks of a file.
 
     Raises:
         SpecError: with every problem; places name the path in the data.
@@ -71,20 +71,20 @@ def from_data(schema: type[T], data: object, *, source: str = "<python>") -> T:
     except ValueError as error:
         hint = "use None, bool, int, float, str, list and dict"
         raise SpecError([Problem(str(error), "wrong-type", Place(source), hint)]) from error
-    decoder = Decoder(schema)
+    decoder = DocumentDecoder(schema)
     value = decoder.decode(node)
     raise_any(decoder.problems)
     return cast(T, value)
 
 
 def raise_any(problems: Sequence[Problem]) -> None:
-    """Raise all problems together, in the order of the file, those of the command line last; nothing without any."""
+    """Raise all problems together, in the order of the file; command line last."""
     if problems:
         raise SpecError(_printable(problem) for problem in sorted(problems, key=_position))
 
 
 def _printable(problem: Problem) -> Problem:
-    """The same problem with control characters of the file as escapes, so that none reaches a terminal."""
+    """Return the problem with control characters as escapes, so that none reaches a terminal."""
     place = problem.place
     if place is not None and not place.excerpt.isprintable():
         place = Place(place.source, place.line, place.column, printable(place.excerpt))
@@ -92,7 +92,7 @@ def _printable(problem: Problem) -> Problem:
 
 
 def _position(problem: Problem) -> tuple[int, int, int]:
-    """What is wrong with the file as a whole, then line by line; what is wrong with the command line after it."""
+    """Sort key: the file as a whole, then line by line, then the command line."""
     place = problem.place
     if place is None or place.source == COMMAND_LINE:
         return 1, 0, 0

@@ -1,4 +1,4 @@
-"""Numbers from a document: whole, real, durations in seconds, sizes in bytes, each within its range."""
+"""Numbers of a document: integers, floats, durations and sizes, within their range."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_EXACT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class InvalidNumber:
-    """Why a scalar of the right type is still refused; the message follows the name of the field."""
+    """Problem of a number; its message follows the name of the field."""
 
     message: str
     code: str
@@ -38,7 +38,7 @@ class InvalidNumber:
 
 
 def read_integer(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNumber | None:
-    """The whole number or bytes of a scalar; None where it is of another type."""
+    """Read a whole number or bytes; None if the scalar has another type."""
     if field_type.is_size:
         return _size(scalar, field_type)
     if isinstance(scalar.value, bool) or not isinstance(scalar.value, int):
@@ -47,7 +47,7 @@ def read_integer(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNu
 
 
 def read_float(scalar: ScalarNode, field_type: FloatType) -> float | InvalidNumber | None:
-    """The number or seconds of a scalar; None where it is of another type."""
+    """Read a number or seconds; None if the scalar has another type."""
     if field_type.is_duration:
         return _duration(scalar, field_type)
     if isinstance(scalar.value, bool) or not isinstance(scalar.value, int | float):
@@ -87,7 +87,7 @@ def _duration(scalar: ScalarNode, field_type: FloatType) -> float | InvalidNumbe
 
 
 def _clock_hint(text: str) -> str:
-    """A proposal for `24:00:00` or Slurm's `5-00:00:00`."""
+    """Suggest a duration for `24:00:00` or Slurm's `5-00:00:00`."""
     days = _DAYS_CLOCK.match(text)
     if days:
         fields = [int(group) for group in days.groups()]
@@ -118,7 +118,7 @@ def _size(scalar: ScalarNode, field_type: IntegerType) -> int | InvalidNumber | 
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as text that reads back as the same number of seconds, or is refused when read."""
+    """Return a duration as text that reads back as the same number of seconds."""
     if not 0 <= seconds * 1000 < _MAX_EXACT:
         return f"{seconds!r}s"
     exact = format_duration(seconds)
@@ -126,7 +126,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def bounds_text(field_type: IntegerType | FloatType) -> str:
-    """The legal range in words: `between 1 and 10000`, `at least 1s`."""
+    """Describe the valid range: `between 1 and 10000`, `at least 1s`."""
     bounds = field_type.range
 
     def show(value: float) -> str:

@@ -53,7 +53,7 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Override:
-    """One override, read; `tree` is None when it removes. `yielding`: sources whose values a new `kind` may drop."""
+    """Parsed override; `node` is None if it removes. `yielding`: sources a new `kind` may drop."""
 
     parts: _Parts
     node: Node | None
@@ -62,7 +62,7 @@ class _Override:
 
 
 class _Refused(Exception):
-    """An override that cannot be applied; holds its problem."""
+    """Error of an override that cannot be applied, with its problem."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -70,7 +70,7 @@ class _Refused(Exception):
 
 
 def parse_override(text: str) -> tuple[str, object]:
-    """The path and the plain value of an override; the value of a removal is None.
+    """Return path and plain value of an override; the value of a removal is None.
 
     Raises:
         SpecError: it has no legal form.
@@ -85,7 +85,7 @@ def parse_override(text: str) -> tuple[str, object]:
 def apply_overrides(
     node: MappingNode, schema: type[object], overrides: Sequence[str], *, yielding: Container[str] = (DEFAULT,)
 ) -> tuple[MappingNode, list[Problem]]:
-    """The document with all overrides applied in order, and the problems of those that could not be.
+    """Apply all overrides in order; return the document and the problems.
 
     Args:
         yielding: sources whose values go where an override selects another `kind` that has no such field.
@@ -146,7 +146,7 @@ def _value(text: str, place: Place) -> Node:
 
 
 def _change(node: Node | None, field_type: FieldType, override: _Override, depth: int) -> Node | None:
-    """The tree with the override applied below it; None removes it."""
+    """Return the node with the override applied; None removes it."""
     if depth == len(override.parts):
         return override.node
     if node is None or (isinstance(node, ScalarNode) and node.value is None):
@@ -170,7 +170,7 @@ def _nothing_to_remove(override: _Override, node: Node | None, depth: int) -> _R
 
 
 def _empty(field_type: FieldType, override: _Override) -> Node:
-    """What to start from where the file has nothing."""
+    """Return an empty collection to start from where the file has nothing."""
     options = _options(field_type)
     if any(isinstance(option, ListType) for option in options) and not any(
         isinstance(o, RecordType | MapType) for o in options
@@ -190,7 +190,7 @@ def _options(field_type: FieldType) -> list[FieldType]:
 def _open(
     node: Node, field_type: FieldType, override: _Override, depth: int
 ) -> tuple[MappingNode | SequenceNode, FieldType]:
-    """The collection to change, short forms written out, and the one shape that fits it."""
+    """Return the collection to change, short forms written out, and its type."""
     options = _options(field_type)
     for option in options:
         if isinstance(option, RecordType) and not isinstance(node, MappingNode):
@@ -212,7 +212,7 @@ def _open(
 
 
 def _tagged(node: MappingNode | SequenceNode, options: Sequence[FieldType]) -> FieldType:
-    """Of several dataclasses the one that `kind` selects; the first without a match."""
+    """Return the dataclass that `kind` selects; the first one if none matches."""
     kind = node.find("kind") if isinstance(node, MappingNode) else None
     value = kind.node.value if kind is not None and isinstance(kind.node, ScalarNode) else None
     for option in options:
@@ -263,7 +263,7 @@ def _change_entry(node: MappingNode, field_type: FieldType, override: _Override,
 
 
 def _alternatives(node: MappingNode, field_type: FieldType, part: str) -> list[str]:
-    """Keys of the file that an override replaces because only one of them may be set, such as `env.uv` by `env.image`.
+    """Return keys of the file that an override replaces, such as `env.uv` by `env.image`.
 
     A dataclass lists such keys in `ALTERNATIVES`. Two overrides do not replace each other: the dataclass refuses them.
     """
@@ -273,7 +273,7 @@ def _alternatives(node: MappingNode, field_type: FieldType, part: str) -> list[s
 
 
 def _assumed(held: Node | None, field_type: FieldType, part: str, override: _Override) -> Node | None:
-    """What an override changes the inside of, with the `kind` that goes without saying."""
+    """Return the node that an override changes, with its implied `kind`."""
     is_nothing = held is None or (isinstance(held, ScalarNode) and held.value is None)
     if is_nothing and override.node is None:
         return held
@@ -294,7 +294,7 @@ def _inner_type(field_type: FieldType, part: str) -> FieldType:
 def _without_shorthand_keys(
     node: MappingNode, cls: type[object], override: _Override, depth: int
 ) -> tuple[MappingNode, _Override]:
-    """Both the document and the path with keys such as `run` moved to what they stand for."""
+    """Write out keys such as `run` in the document and in the override's path."""
     target = key_shorthands(cls).get(override.parts[depth])
     moved, conflicts = move_shorthand_keys(node, cls)
     # A conflict stays in the document for the decoder to report with everything else.

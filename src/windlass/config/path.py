@@ -15,12 +15,12 @@ _SEGMENT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^.\"']+", re.DOT
 
 
 def join_path(parts: Sequence[str]) -> str:
-    """The dotted text of `parts`, with quotes where they are needed."""
+    """Join the parts of a path with dots, with quotes where needed."""
     return ".".join(part if _BARE.match(part) and not part.startswith("--") else json.dumps(part) for part in parts)
 
 
 def split_path(text: str) -> tuple[str, ...]:
-    """The parts of a dotted path; raises ValueError with the accepted form."""
+    """Split a dotted path; raises ValueError with the valid form."""
     parts, position = [], 0
     while True:
         match = _SEGMENT.match(text, position)

@@ -1,4 +1,4 @@
-"""The words of our errors: what is accepted, what was probably meant."""
+"""Phrases of error messages: accepted values, and probable intentions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MAX_SEARCH_DEPTH = 5
 
 
 def accepted(field_type: FieldType) -> str:
-    """What a field takes, in words: `a whole number`, `text or a list`."""
+    """Describe the values of a field: `a whole number`, `text or a list`."""
     words = list(dict.fromkeys(_accepted(field_type)))
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
@@ -79,13 +79,13 @@ def _accepted_scalar(field_type: FieldType) -> str:
 
 
 def one_of(values: Sequence[object]) -> str:
-    """`a` or `one of a, b, c`."""
+    """Return `a` or `one of a, b, c`."""
     words = [("true" if value else "false") if isinstance(value, bool) else str(value) for value in values]
     return f"one of {', '.join(words)}" if len(words) > 1 else f"`{words[0]}`"
 
 
 def type_hint(node: Node, field_type: FieldType, key: str) -> str:
-    """What to write instead of a value of the wrong type; empty when the message says it all."""
+    """Return a hint for a value of the wrong type; empty if the message suffices."""
     if not node.place.line and node.place.excerpt.startswith("--") and "=" not in node.place.excerpt:
         return f"write `{node.place.excerpt}=VALUE`"
     if isinstance(node, MappingNode):
@@ -158,7 +158,7 @@ def _takes(field_type: FieldType, kind: type[object]) -> bool:
 
 
 def unknown_key(entry: MappingEntry, cls: type[object], path: Sequence[str], root: type[object]) -> Problem:
-    """The problem of a key that a dataclass does not have: what was meant, where it belongs, or what there is."""
+    """Return the problem of an unknown key, with the key that was probably meant."""
     key, place = entry.key, entry.place
     known = [*fields_of(cls), *key_shorthands(cls)]
     where = f" in {join_path(path)}" if path else " at the top level"
@@ -174,7 +174,7 @@ def unknown_key(entry: MappingEntry, cls: type[object], path: Sequence[str], roo
 
 
 def _foreign_hint(entry: MappingEntry, path: Sequence[str], root: type[object]) -> str:
-    """Our names of keys that another program has; a root class says which, as `FOREIGN_KEYS`."""
+    """Return our names for keys of other programs, by `FOREIGN_KEYS` of the root class."""
     names: Mapping[str, str] = getattr(root, "FOREIGN_KEYS", {})
     found = [(key, names[key]) for key in _paths_below(entry, path) if key in names]
     return "; ".join(f"`{theirs}` is `{ours}` here" for theirs, ours in found)
@@ -195,7 +195,7 @@ def _likeness(first: str, second: str) -> float:
 
 
 def name_hint(text: str, rule: Name | Pattern) -> str:
-    """The rule, and where it is easy a legal text near to this one."""
+    """Return the rule, and a similar valid text if there is one."""
     if isinstance(rule, Name):
         mended = re.sub("[^a-z0-9._-]+" if rule.is_dotted else "[^a-z0-9_-]+", "-", text.lower())[:64].strip("-._")
         if mended and rule.holds(mended):
@@ -204,13 +204,13 @@ def name_hint(text: str, rule: Name | Pattern) -> str:
 
 
 def _misplaced_hint(key: str, root: type[object]) -> str:
-    """Where a key belongs that was written at the wrong level, such as `nodes` at the top; empty if nowhere."""
+    """Return where a misplaced key belongs, such as `nodes` at the top; empty: nowhere."""
     found = min(_places_of(key, RecordType(root), (), 0), key=len, default=())
     return f"`{key}` belongs elsewhere: `{'.'.join(found)}`" if found else ""
 
 
 def _places_of(key: str, field_type: FieldType, path: tuple[str, ...], depth: int) -> Iterator[tuple[str, ...]]:
-    """Paths of fields called `key`, at any depth."""
+    """Yield the paths of fields called `key`, at any depth."""
     if depth > _MAX_SEARCH_DEPTH:
         return
     for option in _flat(field_type):

@@ -1,4 +1,4 @@
-"""JSON Schema of a dataclass, for editors: completion, descriptions, errors while typing.
+"""JSON Schema of a dataclass, for editors.
 
 Source: JSON Schema draft 2020-12.
 """
@@ -35,7 +35,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(schema: type[object]) -> dict[str, object]:
-    """The JSON Schema of the files that `load` takes for a dataclass."""
+    """Return the JSON Schema of the files that `load` accepts for a dataclass."""
     definitions: dict[str, object] = {}
     root = _of(RecordType(schema), definitions)
     return {"$schema": _DIALECT, "title": schema.__name__, **root, "$defs": definitions}
@@ -126,7 +126,7 @@ def _property(field: Field, definitions: dict[str, object]) -> dict[str, object]
 
 
 def _at(field_type: FieldType, parts: tuple[str, ...]) -> FieldType:
-    """The shape at a path."""
+    """Return the type at a path."""
     for part in parts:
         if isinstance(field_type, RecordType):
             field_type = fields_of(field_type.cls)[part].type

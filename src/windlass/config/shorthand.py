@@ -1,4 +1,4 @@
-"""Short forms written out: a scalar for a whole dataclass, a key for a deeper path."""
+"""Short forms: a scalar for a whole dataclass, a key for a deeper path."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["long_form", "move_shorthand_keys"]
 
 
 def long_form(node: Node, cls: type[object]) -> MappingNode | None:
-    """The mapping that a short form stands for; None where the dataclass has no such short form.
+    """Write out a short form as a mapping; None if the dataclass has no such form.
 
     Raises:
         ValueError: with the accepted forms.
@@ -47,7 +47,7 @@ def long_form(node: Node, cls: type[object]) -> MappingNode | None:
 
 
 def _is_exactly(node: Node, field_type: FieldType) -> bool:
-    """Whether the tree is of the kind of the shape, with no conversion."""
+    """Return whether the node has the type without conversion."""
     if isinstance(field_type, OneOfType):
         return any(_is_exactly(node, option) for option in field_type.options)
     if isinstance(node, SequenceNode):
@@ -59,7 +59,7 @@ def _is_exactly(node: Node, field_type: FieldType) -> bool:
 
 
 def _placed(node: Node, place: Place) -> Node:
-    """The same tree with everything at one place."""
+    """Return the node with everything at one place."""
     if isinstance(node, ScalarNode):
         return ScalarNode(node.value, node.text, place)
     if isinstance(node, SequenceNode):
@@ -70,7 +70,7 @@ def _placed(node: Node, place: Place) -> Node:
 
 
 def move_shorthand_keys(node: MappingNode, cls: type[object]) -> tuple[MappingNode, list[Problem]]:
-    """Move keys such as `run` to the path they stand for (`tasks.main.run`)."""
+    """Move keys such as `run` to the path they are short for (`tasks.main.run`)."""
     problems = []
     for key, target in key_shorthands(cls).items():
         entry = node.find(key)

@@ -1,4 +1,4 @@
-"""Unions by `kind`: which dataclass a mapping is meant to be where `kind` is not written, and what a new kind leaves over."""
+"""Unions by `kind`: the implied kind of a mapping, and the change to another kind."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from windlass.core.errors import Place
 __all__ = ["DEFAULT", "assume_kind", "bare_kind", "kinds_with", "take_kind"]
 
 DEFAULT: Final = "default"
-"""Source of the places of values that nobody wrote."""
+"""Source of the places of default values."""
 
 
 def _options(field_type: FieldType) -> list[type[object]]:
-    """The dataclasses of a union by kind; none for any other shape."""
+    """Return the dataclasses of a union by kind; none for other types."""
     if isinstance(field_type, OneOfType):
         return [cls for option in field_type.options for cls in _options(option)]
     return [field_type.cls] if isinstance(field_type, RecordType) else []
 
 
 def assume_kind(node: Node, field_type: FieldType, *, default: object = None, name: str = "") -> Node:
-    """A mapping with the `kind` that goes without saying; anything else as it is.
+    """Add the implied `kind` to a mapping; return other nodes unchanged.
 
     It is the kind of the field's default, unless a key is of another kind alone; in a mapping of names, a name that is
     itself a kind; else that of a dataclass that says so (`IS_ASSUMED`), unless a key is of another kind alone.
@@ -44,7 +44,7 @@ def assume_kind(node: Node, field_type: FieldType, *, default: object = None, na
 
 
 def bare_kind(node: Node, field_type: FieldType, *, name: str) -> Node:
-    """A mapping with the `kind` whose dataclass names these very keys and values as its `BARE`; anything else as it is.
+    """Add the `kind` whose dataclass has exactly these entries as its `BARE`.
 
     A `name` that is itself a kind stays that kind where it needs no other key.
     """
@@ -66,19 +66,19 @@ def _is_assumed(entry: MappingEntry) -> bool:
 
 
 def _is_complete(name: str, options: Sequence[type[object]]) -> bool:
-    """Whether the name is a kind that has a default for every field."""
+    """Return whether the name is a kind with a default for every field."""
     named = [cls for cls in options if name in tag_of(cls)]
     return bool(named) and not any(field.is_required for field in fields_of(named[0]).values())
 
 
 def _is_of_another(node: MappingNode, cls: type[object], options: Sequence[type[object]]) -> bool:
-    """Whether a key is a field of another of the dataclasses, and none of this one."""
+    """Return whether a key is a field of another dataclass but not of this one."""
     foreign = [entry.key for entry in node.entries if entry.key not in fields_of(cls)]
     return any(key in fields_of(option) for key in foreign for option in options)
 
 
 def take_kind(node: MappingNode, kind: object, field_type: FieldType, yielding: Container[str]) -> MappingNode:
-    """The mapping as the new kind begins: without defaults of the old one, and without fields that only that had.
+    """Change the kind of a mapping: drop defaults and fields of the old kind.
 
     Args:
         yielding: sources whose values give way; what another source wrote stays, for the decoder to refuse.
@@ -98,5 +98,5 @@ def take_kind(node: MappingNode, kind: object, field_type: FieldType, yielding: 
 
 
 def kinds_with(key: str, options: Sequence[RecordType]) -> list[str]:
-    """The kinds whose dataclass has this field."""
+    """Return the kinds whose dataclass has this field."""
     return [str(kind) for option in options if key in fields_of(option.cls) for kind in tag_of(option.cls)]

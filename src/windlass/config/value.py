@@ -1,11 +1,11 @@
-"""A value that was made in Python, with overrides: checked like a file, each field with its origin."""
+"""Values made in Python, with overrides: checked like a file, with origins."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from typing import TypeVar, cast
 
-from windlass.config.decode import Decoder
+from windlass.config.decode import DocumentDecoder
 from windlass.config.document import MappingEntry, MappingNode, Node, ScalarNode, SequenceNode, node_of_data
 from windlass.config.encode import to_data
 from windlass.config.loading import LoadedConfig, raise_any
@@ -21,7 +21,7 @@ T = TypeVar("T")
 def with_overrides(
     value: T, overrides: Sequence[str] = (), *, source: str, yielding: Container[str] = (DEFAULT,)
 ) -> LoadedConfig[T]:
-    """The value with overrides applied, checked whole: types, ranges, and what its `check` methods find.
+    """Apply overrides to a value and check all of it: types, ranges, `check` methods.
 
     Args:
         source: what made the value, for messages; the origin of every field that is not its default.
@@ -41,14 +41,14 @@ def with_overrides(
     node = _marked(full, written)
     assert isinstance(node, MappingNode)  # data of a dataclass is a mapping
     changed, problems = apply_overrides(node, type(value), overrides, yielding=yielding)
-    decoder = Decoder(type(value))
+    decoder = DocumentDecoder(type(value))
     decoded = decoder.decode(changed)
     raise_any([*problems, *decoder.problems])
     return LoadedConfig(cast(T, decoded), decoder.origins)
 
 
 def _marked(node: Node, written: Node | None) -> Node:
-    """The tree in which what nobody wrote has the source "default"."""
+    """Return the node with "default" as the source of all unwritten parts."""
     place = node.place if written is not None else Place(DEFAULT, excerpt=node.place.excerpt)
     if isinstance(node, ScalarNode):
         return ScalarNode(node.value, node.text, place)

@@ -15,7 +15,7 @@ from windlass.core.errors import Place, PreconditionError
 from windlass.launch.sites.gpus import gpu_sites_named
 from windlass.pin import NO_CODE, NO_ENVIRONMENT, CodePin, DataPin, EnvironmentPin, pin_code
 from windlass.pin.image import NO_IMAGE, ImagePin
-from windlass.plan import MachineResources, Pins, Plan, Site, choose_site, make_plan, split_place
+from windlass.plan import Pins, Plan, Site, SiteResources, choose_site, make_plan, split_place
 from windlass.runs.home import Home
 from windlass.supervise.leases import local_resources
 
@@ -198,7 +198,7 @@ def find_place(name: str, home: Home) -> Site:
     return Site(
         name=name,
         backend=_MACHINE_PLACES[name],
-        machine=MachineResources(num_gpus=len(present.gpus), num_cpus=present.cpus, memory_bytes=present.memory_bytes),
+        machine=SiteResources(num_gpus=len(present.gpus), num_cpus=present.cpus, memory_bytes=present.memory_bytes),
     )
 
 

@@ -1,4 +1,4 @@
-"""The pure planner: what will run, decided before anything does."""
+"""The pure planner: decides what a launch will run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from windlass.plan.placement import choose_site, split_place
     from windlass.plan.plan import PLAN_SCHEMA, Plan, TaskPlan
     from windlass.plan.planner import make_plan
-    from windlass.plan.site import LOCAL, MachineResources, Site
+    from windlass.plan.site import LOCAL, Site, SiteResources
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -24,18 +24,18 @@ else:
             "windlass.plan.placement": ("choose_site", "split_place"),
             "windlass.plan.plan": ("PLAN_SCHEMA", "Plan", "TaskPlan"),
             "windlass.plan.planner": ("make_plan",),
-            "windlass.plan.site": ("LOCAL", "MachineResources", "Site"),
+            "windlass.plan.site": ("LOCAL", "SiteResources", "Site"),
         },
     )
 
 __all__ = [
     "LOCAL",
     "PLAN_SCHEMA",
-    "MachineResources",
     "Pins",
     "Plan",
     "RunPaths",
     "Site",
+    "SiteResources",
     "TaskPlan",
     "choose_site",
     "job_document",

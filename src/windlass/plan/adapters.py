@@ -1,4 +1,4 @@
-"""A build made from the command of a training task, for scripts that can prepare their data and leave.
+"""Builds made from the command of a training task whose script can prepare its data and exit.
 
 `cache-dataset-only`: the script takes `--cache_dataset_only`, and `--dataset_local_cache_dir FOLDER` for where the
 cache goes. The launcher in front of the script goes, and so do flags that only matter while it trains.
@@ -26,7 +26,7 @@ RUN_ONLY = {
     "--cache_dataset_only": False,
     "--dataset_local_cache_dir": True,
 }
-"""Flags that say nothing of the data, and whether a value follows; the last two are set anew."""
+"""Flags that do not affect the data, and whether a value follows; the last two are replaced."""
 
 _CONTROL = {"&&", "||", ";", "|", "&", "\n"}
 _EXPANDED = re.compile(r"(?<!\$)\$(?!\{)|`")
@@ -34,7 +34,7 @@ _INTERPRETER = re.compile(r"(?:.*/)?python[0-9.]*\Z")
 
 
 def adapted_command(name: str, source: DataSource, experiment: Experiment, diagnostics: Diagnostics) -> Command | None:
-    """The command that writes the data of `name` to ${out}; None where it is refused."""
+    """Return the command that writes the data of `name` to ${out}, or None after a problem."""
     path, tasks = f"data.{name}.adapter", experiment.tasks
     chosen = source.task or (next(iter(tasks)) if len(tasks) == 1 else "")
     if chosen not in tasks:
@@ -56,7 +56,7 @@ def adapted_command(name: str, source: DataSource, experiment: Experiment, diagn
 
 
 def _script_words(command: Command) -> list[str] | None:
-    """The interpreter, the script and its arguments; None where there is no script, or its shell line cannot be read."""
+    """Return interpreter, script and arguments; None without a script or for a complex shell line."""
     words = _words_of_line(command) if isinstance(command, str) else list(command)
     at = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
     if at is None:
@@ -66,7 +66,7 @@ def _script_words(command: Command) -> list[str] | None:
 
 
 def _words_of_line(line: str) -> list[str]:
-    """The words of the one simple command in a shell line that runs a script; none where the shell would change them."""
+    """Return the words of the only command that runs a script; empty if the shell would change them."""
     scanner = shlex.shlex(line, posix=True, punctuation_chars="&|;<>()")
     scanner.whitespace_split = True
     scanner.commenters = ""
@@ -85,7 +85,7 @@ def _words_of_line(line: str) -> list[str]:
 
 
 def _without_flags(words: Sequence[str], flags: dict[str, bool | None]) -> Iterable[str]:
-    """The words without flags and their values; None: a value follows where the next word is no flag."""
+    """Yield the words without these flags and their values; None: a value follows unless a flag does."""
     index = 0
     while index < len(words):
         word = words[index]

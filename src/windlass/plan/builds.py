@@ -1,4 +1,4 @@
-"""Prepared data in a plan: the key of every build, and the task `data.NAME` that makes what is not there yet.
+"""Prepared data in a plan: the key of each build, and the task `data.NAME` that runs it.
 
 Such a task is like any other to all that comes after the planner. It is no part of the experiment as recorded and none
 of the plan's hash: there the key stands for it, so that a hit and a miss are the same work.
@@ -41,7 +41,7 @@ _VARYING = {*LATE_TOKENS, *IN_JOB_TOKENS} - set(_KEPT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Build:
-    """One build as declared: its command, unresolved, and the data that it reads."""
+    """Build as declared: its unresolved command and the data that it reads."""
 
     command: Command
     source: DataSource
@@ -50,14 +50,14 @@ class _Build:
 
 
 def source_name(name: str, source: DataSource) -> str:
-    """The name of the pin of what `from` says: another entry, or `NAME.from` for a source; empty: there is none."""
+    """Return the pin's name of `from`: another entry, or `NAME.from` for a source; empty: none."""
     return f"{name}.from" if ":" in source.from_ else source.from_
 
 
 def pin_builds(
     experiment: Experiment, pins: Pins, code: Mapping[str, str], diagnostics: Diagnostics
 ) -> dict[str, BuildPin]:
-    """The key of every build that a task needs, inputs before what is built from them. Pure.
+    """Return the pins of all builds that tasks need, inputs first. Pure.
 
     Args:
         code: digest of the code that each build runs.
@@ -89,7 +89,7 @@ def pin_builds(
 
 
 def needed_builds(experiment: Experiment) -> set[str]:
-    """Names of built data that some task reads, with what that is built from."""
+    """Return the names of built data that tasks read, with the builds these depend on."""
     builds = _declared(experiment, Diagnostics())
     todo = [name for task in experiment.tasks.values() for name in _named_by_task(task, experiment)]
     found: set[str] = set()
@@ -102,7 +102,7 @@ def needed_builds(experiment: Experiment) -> set[str]:
 
 
 def with_builds(experiment: Experiment, builds: Mapping[str, BuildPin]) -> Experiment:
-    """The experiment with a task in front for each build that is not there and that a task, or such a build, waits for."""
+    """Add a task for each missing build that a task, or another build, waits for."""
     if not builds:
         return experiment
     declared = _declared(experiment, Diagnostics())
@@ -126,7 +126,7 @@ def with_builds(experiment: Experiment, builds: Mapping[str, BuildPin]) -> Exper
 
 
 def without_builds(experiment: Experiment) -> Experiment:
-    """The experiment as the user declared it."""
+    """Return the experiment as the user declared it."""
     if not any(map(built_name, experiment.tasks)):
         return experiment
     tasks = {
@@ -138,7 +138,7 @@ def without_builds(experiment: Experiment) -> Experiment:
 
 
 def with_commands(experiment: Experiment) -> dict[str, DataSource]:
-    """The data of an experiment with the commands that adapters make written out; raises SpecError."""
+    """Return the data with the commands of adapters written out; raises SpecError."""
     diagnostics = Diagnostics()
     builds = _declared(experiment, diagnostics)
     diagnostics.raise_all()
@@ -151,7 +151,7 @@ def with_commands(experiment: Experiment) -> dict[str, DataSource]:
 
 
 def build_scope(name: str, experiment: Experiment) -> Scope:
-    """What tokens stand for in the command of a build; what differs from run to run has no place in it."""
+    """Return the scope of a build's command: only values that are the same in every run."""
     build = _declared(experiment, Diagnostics())[name]
     values = {**flat_params(experiment.params), "name": experiment.name}
     later = {*_KEPT, *(f"data.{each}" for each in build.inputs if not each.endswith(".from"))}
@@ -161,19 +161,19 @@ def build_scope(name: str, experiment: Experiment) -> Scope:
 
 
 def variables_of_build(name: str, experiment: Experiment) -> Mapping[str, str]:
-    """The variables of the experiment that a build gets: those that are the same in every run."""
+    """Return the experiment's variables that are the same in every run; a build gets only those."""
     return _declared(experiment, Diagnostics())[name].variables
 
 
 def expected_inputs(name: str, experiment: Experiment, pins: Pins) -> int:
-    """Bytes of the inputs of a build together, as far as they are known; 0: nothing is."""
+    """Return the total size in bytes of a build's inputs, as far as known; 0: unknown."""
     inputs = _declared(experiment, Diagnostics())[name].inputs
     sizes = [pins.data[each].size_bytes if each in pins.data else pins.builds[each].size_bytes for each in inputs]
     return sum(sizes)
 
 
 def describe_build(pin: BuildPin) -> str:
-    """A build in words, for the page of a plan."""
+    """Describe a build in words, for the page of a plan."""
     files = "1 file" if pin.num_files == 1 else f"{pin.num_files} files"
     if pin.is_hit:
         return f"key {pin.key[:12]}  hit: sha256:{pin.digest[:12]}  {size(pin.size_bytes)}, {files}"
@@ -184,7 +184,7 @@ def describe_build(pin: BuildPin) -> str:
 
 
 def _declared(experiment: Experiment, diagnostics: Diagnostics) -> dict[str, _Build]:
-    """All builds whose command can be told."""
+    """Return all builds whose command is known."""
     experiment = without_builds(experiment)
     found: dict[str, _Build] = {}
     for name, source in experiment.data.items():
@@ -224,12 +224,12 @@ def _refuse_varying(command: Command, path: str, diagnostics: Diagnostics) -> No
 
 
 def _is_refused(token: str) -> bool:
-    """Whether a token that is not in a build's scope is refused by `_declared`, with a better message."""
+    """Return whether `_declared` refuses this token with a better message than the scope would."""
     return token in _VARYING or token.startswith(("tasks.", "data."))
 
 
 def _in_order(builds: Mapping[str, _Build], diagnostics: Diagnostics) -> list[str]:
-    """Names with inputs before what is built from them; a cycle is refused, and nothing is returned for it."""
+    """Return the names, inputs first; refuse a cycle and leave its names out."""
     edges = {name: [each for each in build.inputs if each in builds] for name, build in builds.items()}
     cycle = find_cycle(edges)
     if cycle:
@@ -273,7 +273,7 @@ def _data_named(texts: Iterable[str]) -> list[str]:
 
 
 def _tokens(texts: Iterable[str]) -> Iterator[str]:
-    """Names of the tokens of some texts; none of a text that is refused anyway."""
+    """Yield the names of the tokens in texts; a text that is refused anyway is skipped."""
     for text in texts:
         try:
             pieces = parse_tokens(text)
@@ -283,7 +283,7 @@ def _tokens(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _is_steady(text: str, allowed: Iterable[str]) -> bool:
-    """Whether a variable of all tasks is the same for a build in every run."""
+    """Return whether a variable has the same value for a build in every run."""
     names = [
         name
         for name in _tokens([text])

@@ -1,4 +1,4 @@
-"""Whether a task's bundles of GPUs and CPUs fit on its nodes, with the arithmetic.
+"""Check that a task's bundles of GPUs and CPUs fit on its nodes.
 
 Groups are placed in the order in which they are written, as a program does that makes one Ray placement group after
 the other: `pack` fills a node before it takes the next, `spread` and `strict-spread` take the emptiest node.
@@ -24,7 +24,7 @@ _MAX_BUNDLES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleGroup:
-    """A bundle entry with its numbers calculated."""
+    """Bundle entry with its numbers calculated."""
 
     name: str
     count: int
@@ -35,7 +35,7 @@ class BundleGroup:
 
 @dataclass(slots=True)
 class _Node:
-    """What is left of one node; `cpus` None: how many it has is not known."""
+    """Free resources of one node; `cpus` None: unknown."""
 
     gpus: int
     cpus: int | None
@@ -79,7 +79,7 @@ def _groups(path: str, bundles: Mapping[str, Bundle], scope: Scope, diagnostics:
 
 
 def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str) -> int | None:
-    """A whole number from 0; None where it is refused."""
+    """Return a whole number from 0, or None after a problem."""
     if isinstance(value, int):
         return value
     text = value[2:-1].strip()
@@ -93,7 +93,7 @@ def _number(value: int | str, scope: Scope, diagnostics: Diagnostics, path: str)
 
 
 def _place(groups: tuple[BundleGroup, ...], shape: TaskShape) -> tuple[BundleGroup, str] | None:
-    """The first group that finds no room, and why; None: all fit."""
+    """Return the first group that does not fit, and the reason; None: all fit."""
     if any(group.count > _MAX_BUNDLES for group in groups):
         group = next(group for group in groups if group.count > _MAX_BUNDLES)
         return group, f"{group.name} is {group.count} bundles, and no more than {_MAX_BUNDLES} can be placed"
@@ -106,7 +106,7 @@ def _place(groups: tuple[BundleGroup, ...], shape: TaskShape) -> tuple[BundleGro
 
 
 def _place_group(group: BundleGroup, nodes: list[_Node]) -> int:
-    """Place as many bundles of a group as there is room for."""
+    """Place as many bundles of a group as fit; return their number."""
     if group.strategy == "strict-pack":
         return next((_fill([node], group) for node in nodes if _room(node, group) >= group.count), 0)
     if group.strategy == "strict-spread":
@@ -118,7 +118,7 @@ def _place_group(group: BundleGroup, nodes: list[_Node]) -> int:
 
 
 def _room(node: _Node, group: BundleGroup) -> int:
-    """Bundles of a group that one node takes; what takes nothing has room for all."""
+    """Return the number of bundles of a group that fit on one node."""
     by_gpus = node.gpus // group.gpus if group.gpus else group.count
     by_cpus = node.cpus // group.cpus if group.cpus and node.cpus is not None else group.count
     return min(by_gpus, by_cpus)
@@ -134,7 +134,7 @@ def _fill(nodes: list[_Node], group: BundleGroup) -> int:
 
 
 def _spread(nodes: list[_Node], group: BundleGroup) -> int:
-    """Place one bundle after the other on the node with the most GPUs, then CPUs, left."""
+    """Place each bundle on the node with the most free GPUs, then CPUs."""
     queue = [(-node.gpus, -(node.cpus or 0), index) for index, node in enumerate(nodes) if _room(node, group)]
     heapq.heapify(queue)
     num_placed = 0
@@ -149,7 +149,7 @@ def _spread(nodes: list[_Node], group: BundleGroup) -> int:
 
 
 def _why(group: BundleGroup, nodes: list[_Node]) -> str:
-    """What is missing for one more bundle."""
+    """Return the reason why one more bundle does not fit."""
     has_gpus = [node for node in nodes if node.gpus >= group.gpus]
     if group.strategy == "strict-spread" and group.count > len(nodes):
         return f"each wants a node of its own, and there are {len(nodes)}"

@@ -1,4 +1,4 @@
-"""What each backend does with each setting: honoured, satisfied by the place, or refused.
+"""Capabilities of the backends: each setting is supported, satisfied or refused.
 
 Promise: no setting is dropped in silence. A test holds that every setting of the experiment file stands in every table.
 """
@@ -26,7 +26,7 @@ _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Treatment(Enum):
-    """What becomes of a setting; `IMPOSSIBLE` is refused even with `--best-effort`."""
+    """Treatment of a setting; `IMPOSSIBLE` is refused even with `--best-effort`."""
 
     HONOURED = "honoured"
     SATISFIED = "satisfied"
@@ -36,7 +36,7 @@ class Treatment(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRule:
-    """How a setting is treated.
+    """Rule for one setting at one backend.
 
     Attributes:
         reason: why; finishes the sentence `limit.gpu_hours=8: ...`.
@@ -188,7 +188,7 @@ RULES: Mapping[str, Mapping[str, SettingRule]] = {
     "slurm": SLURM_RULES,
     "beaker": BEAKER_RULES,
 }
-"""The table of each kind of place."""
+"""Table of each backend."""
 
 
 def apply_rules(
@@ -199,7 +199,7 @@ def apply_rules(
     is_best_effort: bool,
     target: QueueTarget | None = None,
 ) -> list[str]:
-    """Refuse what the place cannot do; returns the notes on what it satisfies or, with best effort, ignores.
+    """Refuse unsupported settings; return notes on settings that are satisfied or ignored.
 
     Args:
         target: what of a Slurm site the experiment gets.
@@ -231,7 +231,7 @@ def apply_rules(
 def _judge_kept(
     experiment: Experiment, site: Site, diagnostics: Diagnostics, *, is_best_effort: bool, target: QueueTarget | None
 ) -> list[str]:
-    """The same for each key that is kept for Beaker, and for an image that lies there."""
+    """Apply the rules to the keys under `beaker`, and to an image that only Beaker has."""
     kept = [experiment.beaker, *(task.beaker for task in experiment.tasks.values())]
     if not any(kept) and not experiment.env.image.name.startswith("beaker:"):
         return []
@@ -261,7 +261,7 @@ def _without(path: str, experiment: Experiment) -> str:
 
 
 def settings(experiment: Experiment) -> Iterator[tuple[str, str, object]]:
-    """(pattern, path, value) of every setting that differs from its default."""
+    """Yield (pattern, path, value) of each setting that differs from its default."""
     yield from _walk(experiment, (), ())
 
 

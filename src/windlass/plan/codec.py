@@ -1,4 +1,4 @@
-"""Frozen dataclasses of plain parts to JSON data and back, by their annotations; the inverse is exact."""
+"""Codec of frozen dataclasses: to JSON data and back, exactly, by their annotations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def encode(value: object) -> object:
-    """Dataclasses and mappings to dicts, tuples to lists, scalars as they are."""
+    """Turn dataclasses and mappings into dicts, and tuples into lists."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -26,7 +26,7 @@ def encode(value: object) -> object:
 
 
 def decode(cls: type[T], data: object) -> T:
-    """A dataclass from what `encode` made of it; raises TypeError or ValueError for anything else."""
+    """Return the dataclass that `encode` encoded; raises TypeError or ValueError."""
     return cast(T, _decode(cls, data))
 
 

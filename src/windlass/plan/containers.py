@@ -1,4 +1,4 @@
-"""The command line that runs a command in a container image, by the runtime that a site has; pure."""
+"""Command lines that run a command in a container image, by the site's runtime; pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from windlass.spec import Experiment
 __all__ = ["OUTSIDE", "check_containers", "check_site_containers", "container_argv"]
 
 OUTSIDE = ("ray", "mpi", "srun")
-"""Launchers that are programs of this machine around the command, and start others on their own."""
+"""Launchers that run on the host, outside the container, and start the processes themselves."""
 
 _NOT_A_FILE = "`env.image` is `{}`, and enroot starts image files only"
 
 
 def check_containers(experiment: Experiment, site: Site, diagnostics: Diagnostics) -> None:
-    """Refuse what containers of this machine cannot do: no image, launchers that must start things outside."""
+    """Refuse experiments without an image, and launchers that need processes outside containers."""
     image = experiment.env.image
     if not image:
         hint = f"name one: --on {site.name} env.image=python:3.12, or env.image=Dockerfile; without one, --on local"
@@ -31,7 +31,7 @@ def check_containers(experiment: Experiment, site: Site, diagnostics: Diagnostic
 
 
 def check_site_containers(experiment: Experiment, profile: Profile, diagnostics: Diagnostics) -> None:
-    """Refuse what the runtime of a site cannot do with the experiment's image."""
+    """Refuse what the site's container runtime cannot do with the experiment's image."""
     image, kind = experiment.env.image, profile.containers.kind
     if not image or kind == "none":
         return  # without a runtime the image itself is refused
@@ -75,7 +75,7 @@ def container_argv(
     uses_gpus: bool = False,
     has_own_code: bool = False,
 ) -> tuple[str, ...]:
-    """`argv` wrapped so that it runs in `image`.
+    """Return `argv` wrapped so that it runs in `image`.
 
     Args:
         image: a tag (`nvcr.io/nvidia/pytorch:25.10-py3`), an address with a scheme, or the absolute path of an image file.
@@ -108,7 +108,7 @@ def container_argv(
 
 
 def _shown(own: Iterable[PurePath], folders: Iterable[PurePath]) -> list[str]:
-    """Folders without repeats, and without those that lie in another one of them."""
+    """Return the folders without duplicates and without folders inside another one."""
     found = sorted({str(folder) for folder in (*own, *folders)})
     kept: list[str] = []
     for folder in found:
@@ -157,16 +157,16 @@ def _enroot(
 
 
 def _both_sides(path: str, kind: str = "dir,rbind") -> str:
-    """A line of fstab with colons; the place inside is made where the image has none."""
+    """Return an fstab line with colons; the mount point is created if the image has none."""
     return path if ":" in path and path != _REQUESTS else f"{path}:{path}:none:x-create={kind}"
 
 
 _REQUESTS = "${WINDLASS_CONTROL%/*}"
-"""As a shell says it: the folder, on the node's own disk, through which the supervisor asks the code to save and to stop."""
+"""Folder on the node's disk, as a shell expression, for requests to save and stop."""
 
 
 def _with_requests(option: str, value: str) -> tuple[str, ...]:
-    """The beginning of a command line that gets an option behind its first two words, with what only the node knows."""
+    """Return the start of a command line whose option value only the node knows."""
     script = (
         'command -v "$0" >/dev/null || { echo "there is no $0 on $(uname -n)" >&2; exit 127; }; '
         f'verb=$1; shift; exec "$0" "$verb" {option} "{value}" "$@"'

@@ -1,4 +1,4 @@
-"""Everything wrong with an experiment, collected while planning and reported at once."""
+"""Problems of an experiment, collected while planning and reported together."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Diagnostics", "spec_error"]
 
 
 def spec_error(message: str, code: str, hint: str) -> SpecError:
-    """A spec_error whose place the caller knows (see `Diagnostics.take`)."""
+    """Return an error whose place the caller adds (see `Diagnostics.take`)."""
     return SpecError([Problem(message, code, None, hint)])
 
 
 class Diagnostics:
-    """Collects problems and finds where each was written.
+    """Collection of problems that finds where each setting was written.
 
     Args:
         origins: dotted path of a setting to its place; a setting that is not in it gets the place of what holds it.
@@ -29,11 +29,11 @@ class Diagnostics:
         self._problems: dict[Problem, None] = {}
 
     def add(self, path: str, message: str, code: str, hint: str = "") -> None:
-        """Note one problem of the setting at `path`; the same one twice counts once."""
+        """Add a problem of the setting at `path`; duplicates count once."""
         self._problems[Problem(message, code, self._place(path), hint)] = None
 
     def take(self, error: SpecError, path: str) -> None:
-        """Note the problems of an error that knew no places."""
+        """Add the problems of an error, with their place."""
         for problem in error.problems:
             self._problems[replace(problem, place=problem.place or self._place(path))] = None
 

@@ -1,4 +1,4 @@
-"""From a plan to job.json: late tokens become what they are on one machine, in one run."""
+"""Render job.json from a plan: late tokens get their values on one machine, in one run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["RunPaths", "job_document"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPaths:
-    """Where the parts of one run lie on the machine of its job; absolute paths.
+    """Paths of one run on the machine of its job; absolute.
 
     Attributes:
         run: the run's id.
@@ -69,16 +69,16 @@ class RunPaths:
     secrets: Mapping[str, str] = field(default_factory=dict)
 
     def out(self, task: str) -> Path:
-        """Where a task's output goes, over all attempts."""
+        """Return the folder of a task's output, shared by all attempts."""
         return self.run_dir / "out" / task
 
     def checkpoints(self, task: str) -> Path:
-        """Where a task's checkpoints go, over all attempts."""
+        """Return the folder of a task's checkpoints, shared by all attempts."""
         return self.run_dir / "checkpoints" / task
 
 
 def job_document(plan: Plan, task: TaskPlan, *, places: RunPaths, job: int, token: str) -> JobDocument:
-    """What one submission of a task hands to its supervisors; pure.
+    """Return the document that one submission hands to its supervisors; pure.
 
     Args:
         job: number of this submission of the task, from 1.
@@ -144,7 +144,7 @@ def job_document(plan: Plan, task: TaskPlan, *, places: RunPaths, job: int, toke
 
 
 def _building(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The command of a build, inside our program that publishes what it wrote; any other command as it is."""
+    """Wrap the command of a build in the program that publishes its output."""
     name = built_name(task.name)
     if not name:
         return argv
@@ -159,12 +159,12 @@ def _building(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...
 
 
 def _place_of_build(name: str, places: RunPaths) -> Path:
-    """The folder that is there when the build is: its key is its name."""
+    """Return the folder of a build, which is named by its key."""
     return places.data[name].parent
 
 
 def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...], out: Path) -> tuple[str, ...]:
-    """The command inside the experiment's image, where it has one and the place runs containers."""
+    """Wrap the command in the experiment's image where the site runs containers."""
     image, profile = places.image or plan.image, plan.site.profile
     if not image or profile is None or plan.site.backend == "beaker":
         return argv
@@ -194,7 +194,7 @@ def _contained(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ..
 
 
 def _container(plan: Plan, task: TaskPlan, places: RunPaths, argv: tuple[str, ...]) -> ContainerConfig:
-    """What the container of a replica is made with, where the engine of this machine runs it."""
+    """Return the container of a replica, if an engine on this machine runs it."""
     if plan.site.backend != "docker":
         return ContainerConfig()
     name = built_name(task.name)
@@ -282,10 +282,10 @@ _IN_CONTAINERS = (
     *("WINDLASS_RESUME", "WINDLASS_TOKEN", "WINDLASS_SECRET_NAMES", "WINDLASS_SECRET_FILES", "WINDLASS_LINK"),
     *("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"),
 )
-"""What the supervisor and the scheduler set, for runtimes that pass only what they are told to."""
+"""Variables set by supervisor and scheduler, for runtimes that pass only listed ones."""
 
 _WITH_HEAD = ("ray", "mpi")
-"""Launchers whose first replica runs the command, while the others serve it."""
+"""Launchers whose first replica runs the command while the others serve it."""
 
 _SET_BY_SLURM = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK")
 """Variables that the scheduler sets in every process of a job."""
@@ -297,7 +297,7 @@ _BEAKER_NOTICE_S = 30.0
 
 
 def _fencing_for(stall_s: float) -> Fencing:
-    """Limits that a stall of the shared file system of so many seconds never reaches; 180 s gives 120, 150 and 600 s."""
+    """Return limits that a file system stall of `stall_s` stays below: 180 gives 120, 150 and 600."""
     return Fencing(renew_s=stall_s / 36, stop_s=stall_s * 2 / 3, kill_s=stall_s * 10 / 3, quiet_s=stall_s * 5 / 6)
 
 
@@ -329,7 +329,7 @@ def _out(task: TaskPlan, places: RunPaths) -> Path:
 
 
 def _origin(plan: Plan, name: str) -> str:
-    """The data that `from` of a build names; empty where there is none."""
+    """Return the data that `from` of a build names; empty: none."""
     data = plan.experiment.get("data")
     entry = data.get(name) if name and isinstance(data, Mapping) else None
     origin = str(entry.get("from", "")) if isinstance(entry, Mapping) else ""
@@ -347,7 +347,7 @@ def _site_tokens(plan: Plan, places: RunPaths) -> dict[str, str]:
 
 
 def _check_paths(task: TaskPlan, values: Mapping[str, str]) -> None:
-    """Refuse a path that holds `${`: the job replaces its own tokens, such as `${rank}`, in all that is filled in."""
+    """Refuse a path that contains `${`: the job would replace it as a token."""
     for name, value in values.items():
         if "${" in value:
             raise PreconditionError(
@@ -372,7 +372,7 @@ def _is_in_job(text: str) -> bool:
 
 
 def _lease(task: TaskPlan, places: RunPaths) -> Lease:
-    """The whole gang's share; a task without GPUs takes part too, so that its processes see none."""
+    """Return the lease of the whole gang; without GPUs too, so that its processes see none."""
     if places.lease is None:
         return Lease()
     return Lease(

@@ -9,13 +9,13 @@ from windlass.plan.diagnostics import Diagnostics
 from windlass.plan.pins import built_name
 from windlass.plan.placed import PlacedTask, Placement
 from windlass.plan.shape import TaskShape, gpus_per_node
-from windlass.plan.site import MachineResources, Site
+from windlass.plan.site import Site, SiteResources
 from windlass.spec import Experiment, Task
 
 __all__ = ["MAX_REPLICAS", "place_locally"]
 
 MAX_REPLICAS = 512
-"""Replicas of a task on one machine. The soak tests start and stop so many; more were never tried."""
+"""Maximum replicas of a task on one machine; soak tests start and stop as many."""
 
 
 def place_locally(
@@ -52,7 +52,7 @@ def _place_task(name: str, task: Task, experiment: Experiment, site: Site, diagn
 
 
 def _check_fit(shape: TaskShape, task: str, site: Site, diagnostics: Diagnostics) -> None:
-    """Refuse a gang that the whole machine could never hold; says what is too much, and a shape that fits."""
+    """Refuse a gang that does not fit on the whole machine; suggest a shape that fits."""
     machine = site.machine
     if machine is None:
         return
@@ -83,7 +83,7 @@ def _size(num_bytes: float) -> str:
     return format_size(int(num_bytes)) if num_bytes % 2**20 == 0 else f"{num_bytes / 2**30:.1f}GiB"
 
 
-def _proposal(shape: TaskShape, task: str, machine: MachineResources) -> str:
+def _proposal(shape: TaskShape, task: str, machine: SiteResources) -> str:
     nodes, gpus = shape.nodes, min(shape.gpus, machine.num_gpus)
     while nodes > 1 and not _holds(machine, nodes, gpus, shape):
         nodes -= 1
@@ -99,7 +99,7 @@ def _proposal(shape: TaskShape, task: str, machine: MachineResources) -> str:
     return " ".join(f"~tasks.{task}.{part[1:]}" if part.startswith("~") else f"tasks.{task}.{part}" for part in parts)
 
 
-def _holds(machine: MachineResources, nodes: int, gpus: int, shape: TaskShape) -> bool:
+def _holds(machine: SiteResources, nodes: int, gpus: int, shape: TaskShape) -> bool:
     return (
         nodes * gpus <= machine.num_gpus
         and nodes * shape.cpus <= machine.num_cpus

@@ -1,4 +1,4 @@
-"""The plan as a page that a person can check before anything happens."""
+"""Page of a plan, to check before a launch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWN = ("WINDLASS_", "BEAKER_")
 
 
 def plan_page(plan: Plan, *, image_is: str = "") -> str:
-    """Plain text: what runs, from which pins, where; tokens that are replaced later stay visible.
+    """Return the page: commands, pins and site; tokens that are replaced later stay visible.
 
     Args:
         image_is: whether the image is there already, in words.
@@ -123,7 +123,7 @@ def _resources(task: TaskPlan) -> str:
 
 
 def _queue(task: TaskPlan) -> str:
-    """How one job of the task is asked for, beside its shape."""
+    """Describe the queue of a job."""
     queue = task.queue
     if task.beaker.workspace:
         return _beaker(task)
@@ -139,7 +139,7 @@ def _queue(task: TaskPlan) -> str:
 
 
 def _beaker(task: TaskPlan) -> str:
-    """What Beaker is asked for."""
+    """Describe the request to Beaker."""
     ask = task.beaker
     parts = [f"workspace {ask.workspace}", *([f"budget {ask.budget}"] if ask.budget else [])]
     parts += [f"cluster {' or '.join(ask.clusters)}" if ask.clusters else "any cluster", f"priority {ask.priority}"]
@@ -150,7 +150,7 @@ def _beaker(task: TaskPlan) -> str:
 
 
 def _jobs(task: TaskPlan) -> str:
-    """Walltime and number of the jobs of a chain."""
+    """Describe walltime and number of the jobs of a chain."""
     queue, chain = task.queue, task.chain
     if chain.scheduler == "beaker" and chain.num_links == 1:
         return "one, started once"
@@ -165,7 +165,7 @@ def _jobs(task: TaskPlan) -> str:
 
 
 def _roles(task: TaskPlan) -> Iterator[tuple[str, Mapping[str, str], tuple[str, ...]]]:
-    """Variables of the site by who gets them."""
+    """Yield the site's variables by the processes that get them."""
     yield "of the site", task.site_env, task.site_unset
     yield "its driver", task.driver_env, task.driver_unset
     if task.launcher == "ray":
@@ -185,7 +185,7 @@ def _shown(item: str) -> str:
 
 
 def _own_variables(plan: Plan, task: str) -> frozenset[str]:
-    """Names of the variables that the experiment sets for a task."""
+    """Return the names of the variables that the experiment sets for a task."""
     tasks = plan.experiment.get("tasks")
     held = (plan.experiment.get("env"), tasks.get(task) if isinstance(tasks, Mapping) else None)
     given = (each.get("vars") for each in held if isinstance(each, Mapping))
@@ -193,7 +193,7 @@ def _own_variables(plan: Plan, task: str) -> frozenset[str]:
 
 
 def _variables(env: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
-    """The variables that the experiment sets, all of them; then those that windlass adds."""
+    """Yield all variables of the experiment, then those that windlass adds."""
     added = {name: value for name, value in env.items() if name not in own}
     shown = {name: value for name, value in sorted(env.items()) if name in own}
     shown |= {name: value for name, value in sorted(added.items()) if not name.startswith(_OWN)}
@@ -203,7 +203,7 @@ def _variables(env: Mapping[str, str], own: frozenset[str]) -> Iterator[str]:
 
 
 def _hidden(env: Mapping[str, str]) -> Iterator[str]:
-    """How many variables there are of those that are always the same."""
+    """Yield the number of variables that are always the same."""
     for prefix in _OWN:
         hidden = sum(name.startswith(prefix) for name in env)
         if hidden:

@@ -1,4 +1,4 @@
-"""The pins of one plan, and the part of them that defines the work."""
+"""Pins of one plan, and the part of them that defines the work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from windlass.pin.image.pinned import NO_IMAGE, ImagePin
 __all__ = ["BUILDS", "Pins", "built_name"]
 
 BUILDS = "data."
-"""Of the name of a task that builds prepared data; no task of a user's has a dot in its name."""
+"""Prefix of tasks that build prepared data; names of the user's tasks contain no dot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pins:
-    """Code, environment, image and data, prepared data (`builds`) too, as immutable references."""
+    """Immutable references to code, environment, image, data and prepared data (`builds`)."""
 
     code: CodePin = NO_CODE
     environment: EnvironmentPin = NO_ENVIRONMENT
@@ -29,7 +29,7 @@ class Pins:
     builds: Mapping[str, BuildPin] = field(default_factory=dict)
 
     def identity(self) -> dict[str, object]:
-        """What is the same wherever and whenever the same work is pinned: content, no paths, no platform."""
+        """Return the part that is equal wherever the same work is pinned: no paths, no platform."""
         return {
             "code": _code_identity(self.code),
             "environment": _environment_identity(self.environment),
@@ -40,7 +40,7 @@ class Pins:
 
 
 def built_name(task: str) -> str:
-    """The data that a task builds; empty for a task of the user's."""
+    """Return the data that a task builds; empty for the user's own tasks."""
     return task.removeprefix(BUILDS) if task.startswith(BUILDS) else ""
 
 

@@ -1,4 +1,4 @@
-"""Placement: what an experiment gets at a site, and which of several sites it goes to."""
+"""Placement of an experiment: its resources at a site, and the choice among several sites."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def place_tasks(
 
 
 def split_place(text: str) -> tuple[str, str]:
-    """Site and partition of an entry of `where`: `isambard/gpu`; the partition is empty where none is named."""
+    """Split an entry of `where` (`isambard/gpu`) into site and partition; it may be empty."""
     name, _, partition = text.partition("/")
     return name, partition
 
@@ -41,7 +41,7 @@ def choose_site(
     reshape: bool = False,
     origins: Mapping[str, Place] | None = None,
 ) -> Site:
-    """The first place that can do what the experiment asks for; pure.
+    """Return the first site or partition that the experiment fits; pure.
 
     A site of which no partition is named, and whose profile has no default one, stands for all its partitions. A single
     candidate is returned as it is: `make_plan` says what is wrong with it.

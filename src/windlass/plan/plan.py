@@ -1,4 +1,4 @@
-"""The plan: experiment, pins and place, frozen, with a hash; exactly what will be submitted."""
+"""The plan: experiment, pins and site with a hash; exactly what is submitted."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _OF_THE_PLACE = (
     *("site_env", "site_unset", "driver_env", "driver_unset", "worker_env", "worker_unset"),
     *("queue", "chain", "bundles", "node_cpus", "shared_memory_bytes", "beaker"),
 )
-"""Fields of a task that its place decides; they are no part of what the work is."""
+"""Fields of a task that depend on its site; they do not define the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """One task of a plan; all its replicas execute the same text.
+    """Task of a plan; all its replicas execute the same text.
 
     `argv` and the values of `env` hold late tokens: paths (`${out}`), the run (`${run}`) and what only the job knows
     (`${rank}`); `$${` in them is a literal `${`.
@@ -90,7 +90,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Exactly what will be submitted.
+    """Experiment, pins, site and tasks, exactly as they are submitted.
 
     Attributes:
         experiment: the experiment after overrides, as plain data (`windlass.config.from_data` reads it).
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def plan_hash(self) -> str:
-        """Hex sha256 of what defines the work: pins, parameters, and every task's command, variables and resources.
+        """Hex sha256 of the pins, parameters, and each task's command, variables and resources.
 
         Left out are the reason (`why`), the place, the account and notes; so the same work has the same hash on every
         machine. Limits and retries count.
@@ -132,12 +132,12 @@ class Plan:
 
     @property
     def image(self) -> str:
-        """The container image that its tasks run in, as the user calls it; empty: none."""
+        """Container image of the tasks, as the user wrote it; empty: none."""
         return self.pins.image.name
 
     @property
     def secret_names(self) -> Mapping[str, str]:
-        """Name in the vault by the variable that shows the secret to tasks."""
+        """Names in the vault, by the variable that holds the secret in tasks."""
         env = self.experiment.get("env")
         written = env.get("secrets", ()) if isinstance(env, Mapping) else ()
         uses = written if isinstance(written, list | tuple) else [written]
@@ -145,7 +145,7 @@ class Plan:
         return {use.name: named.get(use.name, use.name) for task in self.tasks for use in task.secrets}
 
     def task(self, name: str) -> TaskPlan:
-        """The task of that name; raises NotFoundError."""
+        """Return the task of that name; raises NotFoundError."""
         for task in self.tasks:
             if task.name == name:
                 return task
@@ -155,14 +155,14 @@ class Plan:
         raise NotFoundError(f"no task `{name}` in {self.name}", hint=hint, code="unknown-task")
 
     def to_data(self) -> dict[str, object]:
-        """The JSON form, with its schema and the hash."""
+        """Return the JSON form, with its schema and the hash."""
         data = encode(self)
         assert isinstance(data, dict)  # encode makes one of every dataclass
         return {"schema": PLAN_SCHEMA, "plan_hash": self.plan_hash, **data}
 
     @classmethod
     def from_data(cls, data: object) -> Plan:
-        """Read the JSON form; raises PreconditionError when it is of another version, broken or changed."""
+        """Read the JSON form; raises PreconditionError if it has another version or was changed."""
         fields = dict(data) if isinstance(data, Mapping) else {}
         schema, stated = fields.pop("schema", None), fields.pop("plan_hash", None)
         if schema != PLAN_SCHEMA:

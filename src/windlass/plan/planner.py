@@ -1,4 +1,4 @@
-"""The planner: experiment, pins and place to a plan. Pure: no files, no environment, no clock."""
+"""The planner makes a plan of experiment, pins and site. Pure: no files, no clock."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_plan(
     reshape: bool = False,
     origins: Mapping[str, Place] | None = None,
 ) -> Plan:
-    """Decide everything that can be decided before anything runs.
+    """Make the plan: decide everything that can be decided before a launch.
 
     Args:
         experiment: checked, overrides applied.
@@ -96,7 +96,7 @@ def make_plan(
 
 
 def _with_builds(experiment: Experiment, pins: Pins) -> Experiment:
-    """The experiment with the tasks that build what is not there yet."""
+    """Add the tasks that build missing data."""
     if not any(source.is_built for source in experiment.data.values()):
         return experiment
     from windlass.plan.builds import needed_builds, with_builds  # lazy: most experiments build no data
@@ -136,7 +136,7 @@ def _pieces(text: str) -> tuple[str | Token, ...]:
 def _plan_task(
     name: str, placed: Placement, site: Site, diagnostics: Diagnostics, *, is_debug: bool, python_version: str
 ) -> tuple[TaskPlan | None, tuple[str, ...]]:
-    """The plan of one task, None where its command is refused, and notes."""
+    """Return the plan of one task (None after a problem) and notes."""
     built = built_name(name)
     experiment, path = placed.experiment, name if built else f"tasks.{name}"
     task, shape = experiment.tasks[name], placed.tasks[name].shape
@@ -161,7 +161,7 @@ def _plan_task(
 
 
 def _beaker_variables(task: str, shape: TaskShape, site: Site) -> dict[str, str]:
-    """What `compat: beaker` sets; at Beaker itself its own variables reach the processes, and nothing replaces them."""
+    """Return the variables of `compat: beaker`; at a Beaker site Beaker sets its own."""
     if site.backend == "beaker":
         profile = site.profile
         return {} if profile is None else {"RESULTS_DIR": profile.beaker.results}

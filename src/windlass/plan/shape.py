@@ -36,7 +36,7 @@ class TaskShape:
 
 
 def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
-    """GPUs of one node; `total_gpus` must divide by the nodes."""
+    """Return the GPUs of one node; refuse a `total_gpus` that the nodes cannot share evenly."""
     if task.total_gpus is None:
         return task.num_gpus
     num_nodes = task.num_nodes
@@ -51,7 +51,7 @@ def gpus_per_node(task: Task, path: str, diagnostics: Diagnostics) -> int:
 
 
 def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
-    """(nodes, GPUs of each) for so many GPUs on nodes of `per_node`; None where too many would stay idle.
+    """Return (nodes, GPUs of each) on nodes of `per_node`; None if too many would stay idle.
 
     All nodes get the same; as few nodes as that allows, each with more than half of its GPUs used.
     """
@@ -62,7 +62,7 @@ def best_shape(num_gpus: int, per_node: int) -> tuple[int, int] | None:
 
 
 def shape_at(name: str, task: Task, target: QueueTarget, diagnostics: Diagnostics) -> TaskShape:
-    """What a task asks for on the nodes of a partition; `total_gpus` without `nodes` takes whole nodes."""
+    """Return a task's shape in a partition; `total_gpus` without `nodes` takes whole nodes."""
     path, per_node = f"tasks.{name}", target.there.gpus
     nodes, gpus = task.num_nodes, 0
     if task.total_gpus is None or task.nodes is not None:
@@ -96,7 +96,7 @@ def _refuse_uneven(path: str, total: int, per_node: int, target: QueueTarget, di
 
 
 def reshape_overrides(name: str, task: Task, per_node: int) -> tuple[str, ...]:
-    """Overrides that give a task the same GPUs on nodes of `per_node`; empty: it fits, or no shape does.
+    """Return overrides that spread a task over nodes of `per_node`; empty: none needed or possible.
 
     What else it wants of a node shrinks with the GPUs, so that all nodes together have as much as before.
     """
@@ -119,7 +119,7 @@ def reshape_overrides(name: str, task: Task, per_node: int) -> tuple[str, ...]:
 
 
 def reshaped(experiment: Experiment, per_node: int | None) -> tuple[Experiment, list[str]]:
-    """The experiment with every task that wants more GPUs of a node than there are spread over more nodes.
+    """Spread every task that requests more GPUs of a node than exist over more nodes.
 
     Returns:
         The experiment, and a note on each task that was changed.
@@ -135,7 +135,7 @@ def reshaped(experiment: Experiment, per_node: int | None) -> tuple[Experiment, 
 
 
 def _reshaped(task: Task, per_node: int) -> Task:
-    """The task on nodes of `per_node` GPUs; itself where it fits or no shape does."""
+    """Return the task on nodes of `per_node` GPUs; unchanged if it fits or no shape does."""
     total = task.total_gpus or task.num_gpus * task.num_nodes
     is_uneven = task.total_gpus is not None and (task.nodes is None or task.total_gpus % task.nodes != 0)
     best = best_shape(total, per_node) if per_node and total and not is_uneven else None
@@ -155,7 +155,7 @@ def _reshaped(task: Task, per_node: int) -> Task:
 
 
 def _share(size: int | None, gpus: int, of: int) -> int | None:
-    """A size in proportion to the GPUs, in whole MiB."""
+    """Return a size in proportion to the GPUs, in whole MiB."""
     return None if size is None else ceil(size * gpus / of / 2**20) * 2**20
 
 

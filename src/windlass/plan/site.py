@@ -12,11 +12,11 @@ from windlass.core.dataclass import dataclass
 if TYPE_CHECKING:
     from windlass.sites import Profile
 
-__all__ = ["LOCAL", "MachineResources", "Site"]
+__all__ = ["LOCAL", "Site", "SiteResources"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineResources:
+class SiteResources:
     """Resources of one machine in total."""
 
     num_gpus: int
@@ -46,7 +46,7 @@ class Site:
 
     name: str = "local"
     backend: str = "local"
-    machine: MachineResources | None = None
+    machine: SiteResources | None = None
     partition: str = ""
     passed_over: tuple[str, ...] = ()
     profile_data: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The dataclasses a user writes, in a file or in Python, and the way from the file to them."""
+"""Dataclasses that a user writes, in a file or in Python, and the loader of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of GPUs and CPUs that a task's own scheduler (Ray placement groups) hands out on its nodes."""
+"""Bundles of GPUs and CPUs that a task's own scheduler assigns (Ray placement groups)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Bundle", "Number"]
 _EXPRESSION = re.compile(r"\$\{[^{}]+\}")
 
 Number: TypeAlias = int | str
-"""A whole number, or an expression that the planner calculates from the task's shape and the parameters."""
+"""Whole number, or an expression of the task's shape and the parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """So many equal bundles of GPUs and CPUs, each on one node; `plan` checks that they fit."""
+    """Number of equal bundles of GPUs and CPUs, each on one node; `plan` checks that they fit."""
 
     count: Annotated[Number, Doc("How many bundles, such as `${num_gpus - 2 * nodes}`.")] = 1
     gpus: Annotated[Number, Doc("GPUs of each, such as the tensor-parallel size.")] = 0
@@ -30,7 +30,7 @@ class Bundle:
     ] = "pack"
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         for key in ("count", "gpus", "cpus"):
             value = getattr(self, key)
             if isinstance(value, str) and not _EXPRESSION.fullmatch(value):

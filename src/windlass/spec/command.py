@@ -1,4 +1,4 @@
-"""A command: one shell line, or the list of its arguments (no shell)."""
+"""Command: a shell line, or the list of its arguments (no shell)."""
 
 from __future__ import annotations
 

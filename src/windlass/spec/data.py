@@ -1,4 +1,4 @@
-"""Where data comes from, and how derived data is built once before GPUs are taken."""
+"""Data sources, and builds that prepare data once before GPUs are used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORMS = ", ".join(f"{scheme}:" for scheme in DATA_SCHEMES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSource:
-    """A named input: a `source`, or something built from another one; pinned by digest either way."""
+    """Named input: a `source`, or data built from another one; pinned by its digest."""
 
     source: Annotated[str, Doc("Where it lies: `file:PATH`, `s3://...`, `hf:NAME`, `run:RUN/PATH`, ...")] = ""
     from_: Annotated[str, Key("from"), Doc("Name of another data entry, or a source, that `build` reads.")] = ""
@@ -39,25 +39,25 @@ class DataSource:
 
     @classmethod
     def from_shorthand(cls, value: str) -> DataSource:
-        """The short form `file:data/prompts.jsonl`."""
+        """Read the short form `file:data/prompts.jsonl`."""
         return cls(source=value)
 
     def to_shorthand(self) -> str | None:
-        """The short form, where there is one."""
+        """Return the short form, or None."""
         return self.source if self == DataSource(source=self.source) and self.source else None
 
     @property
     def is_built(self) -> bool:
-        """Whether a command makes it."""
+        """Return whether a command builds the data."""
         return self.build is not None or self.adapter != "none"
 
     @property
     def scheme(self) -> str:
-        """`file`, `s3`, ... of a plain source; empty for built data."""
+        """Scheme (`file`, `s3`, ...) of a source; empty for built data."""
         return self.source.partition(":")[0]
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         yield from self._conflicts()
         if self.source:
             yield from check_source("source", self.source)
@@ -88,7 +88,7 @@ _USED_BY_BUILDS = {"code": "build", "cpus": "build", "memory": "build", "task": 
 
 
 def check_source(key: str, source: str) -> Iterator[Diagnostic]:
-    """Findings about a source text: its scheme and that something follows it."""
+    """Check the text of a source: its scheme, and that a path follows it."""
     scheme, colon, rest = source.partition(":")
     if not colon:
         yield (

@@ -1,4 +1,4 @@
-"""What the processes find around them: image or lock file, variables, secrets by name."""
+"""Environment of the processes: image or lock file, variables, secrets by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Env", "SecretUse"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretUse:
-    """A secret that the processes get, by name; its value comes from the vault."""
+    """Secret that the processes get, by name; its value comes from the vault."""
 
     name: Annotated[
         VariableName, Doc("Name of the variable, and of the secret in the vault where `from` names no other.")
@@ -35,11 +35,11 @@ class SecretUse:
 
     @classmethod
     def from_shorthand(cls, value: str) -> SecretUse:
-        """The short form `HF_TOKEN`."""
+        """Read the short form `HF_TOKEN`."""
         return cls(name=value)
 
     def to_shorthand(self) -> str | None:
-        """The short form, where there is one."""
+        """Return the short form, or None."""
         return self.name if self.as_ == "env" and not self.from_ else None
 
     @property
@@ -50,7 +50,7 @@ class SecretUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Env:
-    """The environment of all tasks: at most one of `image`, `uv` and `python`; none means this machine's.
+    """Environment of all tasks: at most one of `image`, `uv`, `python`; none: the machine's.
 
     An override of one replaces another one of the file.
     """
@@ -66,7 +66,7 @@ class Env:
     secrets: Annotated[tuple[SecretUse, ...], OneOrMany(), Doc("Secrets every task gets, by name only.")] = ()
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         kinds = [kind for kind in self.ALTERNATIVES if getattr(self, kind)]
         if len(kinds) > 1:
             listed = " and ".join(f"`{kind}`" for kind in kinds)

@@ -1,4 +1,4 @@
-"""What a user declares: code, environment, data, parameters, tasks, limits."""
+"""Experiment as a user declares it: code, environment, data, parameters, tasks, limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ParameterName = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """An experiment as declared; nothing in it is resolved or pinned yet.
+    """Experiment as declared; nothing in it is resolved or pinned yet.
 
     Attributes of tuple and mapping type hold the long form, whatever was written: `where: lab` is `("lab",)`,
     a top-level `run` is `tasks["main"].run`.
@@ -66,7 +66,7 @@ class Experiment:
     run: InitVar[Command | None] = None
 
     def __post_init__(self, run: Command | None) -> None:
-        """Turn `Experiment(name=..., run=...)` into one task called `main`."""
+        """Turn `Experiment(name=..., run=...)` into a task called `main`."""
         if run is None:
             return
         if self.tasks:
@@ -75,7 +75,7 @@ class Experiment:
         object.__setattr__(self, "tasks", {"main": Task(run=run)})
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         if not self.tasks:
             yield (
                 "tasks",

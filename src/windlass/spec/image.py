@@ -1,4 +1,4 @@
-"""The container image that tasks run in: named, or built from a Dockerfile."""
+"""Container image of the tasks: named, or built from a Dockerfile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECRET_NAME = re.compile(r"(?:\A|_)(?:TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY)\Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageVariant:
-    """One of several images from the same Dockerfile, such as for another CUDA version."""
+    """Variant of an image from the same Dockerfile, such as for another CUDA version."""
 
     target: Annotated[str, Doc("Stage to build, instead of the image's own `target`.")] = ""
     args: Annotated[Variables, Doc("Build arguments, on top of the image's own.")] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class ImageVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A container image: `name` of one that exists, or a `dockerfile` it is built from at the pinned commit."""
+    """Container image: the `name` of an existing one, or a `dockerfile` at the pinned commit."""
 
     name: Annotated[str, Doc("Tag or digest of an image that exists, such as `python:3.12`.")] = ""
     dockerfile: Annotated[str, Doc("Dockerfile to build, relative to the code.")] = ""
@@ -55,32 +55,32 @@ class Image:
 
     @classmethod
     def from_shorthand(cls, value: str) -> Image:
-        """The short forms `Dockerfile` (a path whose last part is called so) and `python:3.12`."""
+        """Read the short forms `Dockerfile` (or a path that ends so) and `python:3.12`."""
         is_path = _DOCKERFILE.match(PurePosixPath(value).name) and "@" not in value and ":" not in value
         return cls(dockerfile=value) if is_path else cls(name=value)
 
     def to_shorthand(self) -> str | None:
-        """The short form, where there is one."""
+        """Return the short form, or None."""
         for short in (self.name, self.dockerfile):
             if short and type(self).from_shorthand(short) == self:
                 return short
         return None
 
     def __bool__(self) -> bool:
-        """Whether there is an image at all."""
+        """Return whether an image is set."""
         return bool(self.name or self.dockerfile)
 
     def __str__(self) -> str:
-        """What people call it."""
+        """Return the name, or the Dockerfile."""
         return self.name or self.dockerfile
 
     @property
     def has_own_code(self) -> bool:
-        """Whether the code that runs is the image's, at its working folder."""
+        """Return whether the tasks run the image's own code, in its working folder."""
         return self.code == "image" or (not self.code and bool(self.dockerfile))
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         if self.name and self.dockerfile:
             hint = "keep `name` (an image that exists) or `dockerfile` (one to build)"
             yield "name", "the image has both `name` and `dockerfile`", "settings-conflict", hint

@@ -1,4 +1,4 @@
-"""How much a run may take, how often it may fail, and on whose account."""
+"""Limits, retries, and the scheduling context of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Context", "Limit", "Retry"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """How the scheduler should see the run, and who pays."""
+    """Priority, preemption and account of a run."""
 
     priority: Annotated[Literal["low", "normal", "high", "urgent"], Doc("Wish to the scheduler.")] = "normal"
     preemptible: Annotated[bool, Doc("Whether others may take the nodes; the run comes back by itself.")] = False
@@ -24,7 +24,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What ends a task, or one of its jobs, whatever it is doing."""
+    """Limits that end a task or one of its jobs."""
 
     time: Annotated[
         float | None,
@@ -39,7 +39,7 @@ class Limit:
     gpu_hours: Annotated[float | None, Range(above=0), Doc("Most GPU-hours over the whole run.")] = None
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         if self.time is not None and self.per_job is not None and self.per_job > self.time:
             message = f"limit.per_job ({format_duration(self.per_job)}) is longer than limit.time ({format_duration(self.time)})"
             yield "per_job", message, "settings-conflict", "raise `time` or lower `per_job`"
@@ -47,7 +47,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often a task is started again, per kind of end."""
+    """Number of restarts of a task, by reason."""
 
     interrupted: Annotated[int, Range(min=0), Doc("After a preemption, a walltime, a lost node.")] = 50
     failed: Annotated[int, Range(min=0), Doc("After the user's code failed.")] = 0

@@ -1,4 +1,4 @@
-"""From an experiment file to an `Experiment`, with every problem at once."""
+"""Load an experiment file into an `Experiment`; all problems are reported together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> config.LoadedC
 def _with_params_named(
     problems: Sequence[Problem], path: Path, text: str, overrides: Sequence[str]
 ) -> Iterator[Problem]:
-    """The problems; of an override such as `lr=0.1` the hint names the parameter `params.lr` that the file has."""
+    """Return the problems; for an override such as `lr=0.1` the hint names `params.lr`."""
     params = _params_of(path, text) if overrides else frozenset()
     for problem in problems:
         override = problem.place.excerpt.lstrip("-+~") if problem.place is not None and not problem.place.line else ""
@@ -43,7 +43,7 @@ def _with_params_named(
 
 
 def _params_of(path: Path, text: str) -> frozenset[str]:
-    """Names at the top of the file's `params`; none where the file itself is refused."""
+    """Return the top-level names of the file's `params`; none if the file is refused."""
     try:
         params = config.load(Experiment, text, source=str(path)).value.params
     except SpecError:
@@ -52,7 +52,7 @@ def _params_of(path: Path, text: str) -> frozenset[str]:
 
 
 def params_of(path: Path) -> frozenset[str]:
-    """Names at the top of a file's `params`; none where it cannot be read."""
+    """Return the top-level names of a file's `params`; none if it cannot be read."""
     try:
         return _params_of(path, config.decode_text(_read(path), source=str(path)))
     except WindlassError:
@@ -60,7 +60,7 @@ def params_of(path: Path) -> frozenset[str]:
 
 
 def checked(experiment: Experiment) -> Experiment:
-    """The same experiment in its normal form, checked as if it came from a file.
+    """Return the experiment in its normal form, checked as if it came from a file.
 
     Raises:
         SpecError: holds all problems.

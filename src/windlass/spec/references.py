@@ -1,4 +1,4 @@
-"""Names that point at other names: `after`, `from`, and variables that would hide a secret."""
+"""References between names: `after`, `from`, and variables that would hide a secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_after", "check_data", "check_variables", "find_cycle"]
 
 
 def check_after(tasks: Mapping[str, Task]) -> Iterator[Diagnostic]:
-    """Findings about the order of tasks: names that do not exist, cycles."""
+    """Check the order of tasks: unknown names and cycles."""
     for name, task in tasks.items():
         for index, other in enumerate(task.after):
             path = join_path(("tasks", name, "after", str(index)))
@@ -46,7 +46,7 @@ def check_after(tasks: Mapping[str, Task]) -> Iterator[Diagnostic]:
 
 
 def check_data(data: Mapping[str, DataSource]) -> Iterator[Diagnostic]:
-    """Findings about built data: names that do not exist, cycles."""
+    """Check built data: unknown names and cycles."""
     edges: dict[str, list[str]] = {}
     for name, entry in data.items():
         if not entry.from_ or ":" in entry.from_:
@@ -73,7 +73,7 @@ def check_data(data: Mapping[str, DataSource]) -> Iterator[Diagnostic]:
 
 
 def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Diagnostic]:
-    """Findings about variables of a task that would hide a secret of the same name."""
+    """Check for variables of a task that would hide a secret of the same name."""
     secrets = {secret.name for secret in env.secrets}
     for name, task in tasks.items():
         for variable in task.vars:
@@ -84,7 +84,7 @@ def check_variables(tasks: Mapping[str, Task], env: Env) -> Iterator[Diagnostic]
 
 
 def find_cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """The first cycle of a graph as `[a, b, a]`, or an empty list; works at any depth."""
+    """Return the first cycle of a graph as `[a, b, a]`, or an empty list; works at any depth."""
     done: set[str] = set()
     for start in edges:
         trail: list[str] = []

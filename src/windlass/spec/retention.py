@@ -1,4 +1,4 @@
-"""What of a run stays after it ended, and for how long: rules that `windlass gc --yes` carries out."""
+"""Retention of a run's files after its end, applied by `windlass gc --yes`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["Best", "KeptCheckpoints", "Retain"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """The checkpoints where a reported metric was best."""
+    """Best checkpoints by a reported metric."""
 
     metric: Annotated[str, Doc("Name of a metric that the code reports, such as `loss`.")]
     mode: Annotated[Literal["min", "max"], Doc("Which values are good: the smallest or the largest.")] = "min"
     keep: Annotated[int, Range(min=1), Doc("How many of them stay.")] = 1
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         if not self.metric:
             yield "metric", "`metric` is empty", "wrong-value", "write the name of a metric, such as `loss`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCheckpoints:
-    """Which checkpoints of each task stay; all others go."""
+    """Checkpoints of each task that are kept; all others are deleted."""
 
     last: Annotated[int | None, Range(min=1), Doc("The newest so many.")] = None
     best: Annotated[Best | None, Doc("Those where a metric was best.")] = None
@@ -35,7 +35,7 @@ class KeptCheckpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retain:
-    """What `windlass gc --yes` removes of a run that ended; without a rule everything stays."""
+    """Rules of `windlass gc --yes` for a run that ended; without a rule everything is kept."""
 
     ttl: Annotated[float | None, DurationText(), Range(min=1), Doc("The whole run goes so long after its end.")] = None
     checkpoints: Annotated[KeptCheckpoints, Doc("Which checkpoints stay.")] = KeptCheckpoints()

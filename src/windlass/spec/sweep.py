@@ -1,4 +1,4 @@
-"""A search over settings of the experiment: what varies, what is measured, who decides, when it ends.
+"""Search over settings of an experiment: space, metrics, scheduler, searcher and limits.
 
 What it says is read by `windlass.tune`: names of schedulers and searchers, and the space, stay as they were written.
 """
@@ -15,12 +15,12 @@ from windlass.core.dataclass import dataclass
 __all__ = ["Algorithm", "KeptBySweep", "Sweep", "SweepLimits"]
 
 Algorithm: TypeAlias = str | Mapping[str, JsonValue]
-"""A name, or a name with its settings: `asha`, `{asha: {max_t: 81}}`."""
+"""Name, or name with settings: `asha`, `{asha: {max_t: 81}}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLimits:
-    """What ends a sweep as a whole, whatever its trials are doing."""
+    """Limits that end the whole sweep."""
 
     time: Annotated[
         float | None, DurationText(), Range(min=1), Doc("Running time of the sweep, all its heads together.")
@@ -33,7 +33,7 @@ class SweepLimits:
     )
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         if self.cost is not None and not self.prices:
             hint = "add what an hour costs: `prices: {GPU: 2.5}`"
             yield "cost", "`limits.cost` needs `limits.prices`", "wrong-value", hint
@@ -44,7 +44,7 @@ class SweepLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptBySweep:
-    """Which checkpoints of each trial stay; the newest always does."""
+    """Checkpoints of each trial that are kept; the newest always is."""
 
     best: Annotated[int | None, Range(min=1), Doc("So many, those with the best score; default: all.")] = None
     by: Annotated[str, Doc("The metric that scores them; default: the sweep's first; `-NAME`: the smallest.")] = ""
@@ -52,7 +52,7 @@ class KeptBySweep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """A search over settings: each trial is a run of the experiment with overrides."""
+    """Search over settings: each trial is a run of the experiment with overrides."""
 
     metric: Annotated[tuple[str, ...], OneOrMany(), Doc("What the trials report and the sweep is after; best first.")]
     mode: Annotated[tuple[Literal["min", "max"], ...], OneOrMany(), Doc("Which values are good, one for each metric.")]
@@ -85,11 +85,11 @@ class Sweep:
 
     @property
     def num_slots(self) -> int:
-        """Runs that trials of a trainable share; 0: as many as fit."""
+        """Number of runs that trials of a trainable share; 0: as many as fit."""
         return self.slots or self.concurrency or 0
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         yield from self._check_goal()
         if not self.space:
             yield "space", "`space` is empty", "wrong-value", "name what varies: `lr: {loguniform: [1e-5, 1e-1]}`"

@@ -1,4 +1,4 @@
-"""One step of an experiment: a command, the machines it needs, how it is started and watched."""
+"""Step of an experiment: command, resources, launcher and supervision."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Gpus:
 
     @classmethod
     def from_shorthand(cls, value: int | str) -> Gpus:
-        """The short forms `4` and `4 x gh200`."""
+        """Read the short forms `4` and `4 x gh200`."""
         if isinstance(value, int):
             return cls(count=value)
         match = _GPUS.match(value)
@@ -36,7 +36,7 @@ class Gpus:
         return cls(count=int(match.group(1)), type=match.group(2) or "")
 
     def to_shorthand(self) -> str | int | None:
-        """The short form, where there is one."""
+        """Return the short form, or None."""
         if not self.type:
             return self.count
         text = f"{self.count} x {self.type}"
@@ -45,7 +45,7 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """When the code should save, whether it resumes, and how its checkpoints are recognised."""
+    """Checkpoint interval, resuming, and the name pattern of checkpoints."""
 
     every: Annotated[
         float | None, DurationText(), Range(min=1), Doc("Interval that `report.should_checkpoint()` follows.")
@@ -54,7 +54,7 @@ class Checkpoints:
     pattern: Annotated[str, Doc("Names below ${checkpoints} that show progress, such as `step_*`.")] = ""
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         parts = self.pattern.split("/")
         hint = "write a pattern of names below ${checkpoints}, such as `step_*` or `*/model.pt`"
         if self.pattern.startswith("/") or ".." in parts:
@@ -67,7 +67,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """When silence counts as a stall."""
+    """Stall detection: silence that counts as a stall."""
 
     floor: Annotated[float, DurationText(), Range(min=1), Doc("Silence below this is never a stall.")] = 60.0
     enabled: Annotated[bool, Doc("Whether a stalled attempt is ended.")] = True
@@ -75,7 +75,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A named step: one gang of replicas, one per node, that start and end together."""
+    """Named step: a gang of replicas, one per node, that start and end together."""
 
     run: Annotated[Command, Doc("A line for /bin/sh, or a list of arguments, such as `[bash, -c, LINE]`.")]
     after: Annotated[tuple[str, ...], OneOrMany(), Doc("Tasks that must have succeeded before.")] = ()
@@ -117,16 +117,16 @@ class Task:
 
     @property
     def num_nodes(self) -> int:
-        """Nodes; 1 where the file says nothing, whatever `total_gpus` needs on a site."""
+        """Number of nodes; 1 if the file sets none."""
         return self.nodes or 1
 
     @property
     def num_gpus(self) -> int:
-        """GPUs per node; 0 where none are asked for."""
+        """GPUs per node; 0 if none are requested."""
         return self.gpus.count if self.gpus is not None else 0
 
     def check(self) -> Iterator[Diagnostic]:
-        """What no single field can see."""
+        """Check the fields together."""
         if not self.run:
             yield "run", "`run` is empty", "wrong-value", "write the command, such as `python train.py`"
         if self.total_gpus is not None and self.gpus is not None:

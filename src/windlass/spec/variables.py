@@ -1,4 +1,4 @@
-"""Environment variables as a user writes them: legal names, values kept exactly as written."""
+"""Environment variables as a user writes them: valid names, values exactly as written."""
 
 from __future__ import annotations
 

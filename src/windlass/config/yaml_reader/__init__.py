@@ -1,1 +1,1 @@
-"""YAML 1.2 text to a document tree."""
+"""Reader of YAML 1.2."""

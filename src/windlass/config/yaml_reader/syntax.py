@@ -1,4 +1,4 @@
-"""What a syntax error of the YAML parser means, in our words, and how to mend it."""
+"""Messages and hints for syntax errors of the YAML parser."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OPEN = ("a quote is never closed", "a list `[...]`", "a key has no")
 
 
 class YamlMark(Protocol):
-    """A position of either parser of PyYAML, counted from 0."""
+    """Position in a text, of either parser of PyYAML, counted from 0."""
 
     @property
     def line(self) -> int:
@@ -58,7 +58,7 @@ def _shown(character: str) -> str:
 
 
 def explain_syntax(error: yaml.MarkedYAMLError, lines: Sequence[str]) -> tuple[str, str, YamlMark | None]:
-    """Message, hint and position of a syntax error; in the parser's words where we have none."""
+    """Return message, hint and position of a syntax error."""
     problem = " ".join((error.problem or "").split())
     mark: YamlMark | None = error.problem_mark or error.context_mark
     line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""

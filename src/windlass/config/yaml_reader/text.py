@@ -1,4 +1,4 @@
-"""YAML 1.2 text to a document tree: PyYAML's events, our own composer.
+"""Compose YAML 1.2 text into document nodes, from the events of PyYAML.
 
 Composing from events keeps the position of every key and value, and makes the dangerous parts explicit: depth,
 expansion of aliases, duplicate keys and several documents are refused with a place instead of a crash.
@@ -40,7 +40,7 @@ _COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 def decode_text(content: bytes, *, source: str) -> str:
-    """The text of a file; raises SpecError unless it is UTF-8."""
+    """Decode the text of a file; raises SpecError unless it is UTF-8."""
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         problem = Problem("the file is UTF-16, not UTF-8", "not-utf8", Place(source), "save it as UTF-8")
         raise SpecError([problem])
@@ -59,14 +59,14 @@ def decode_text(content: bytes, *, source: str) -> str:
 
 
 def too_large(place: Place, limit: int) -> Problem:
-    """The problem of a file above the size limit."""
+    """Return the problem of a file above the size limit."""
     return Problem(f"the file is larger than {limit >> 20} MiB", "yaml-limits", place, "is it the right file?")
 
 
 def compose(
     text: str, *, source: str, place: Place | None = None, merges: bool = False
 ) -> tuple[Node | None, list[Problem]]:
-    """Read one YAML document.
+    """Read a YAML document.
 
     Args:
         place: put every tree and problem here instead of at its line and column (a command line has none).
@@ -80,12 +80,12 @@ def compose(
 
 
 class _Refused(Exception):
-    """Reading cannot go on; the problem is noted."""
+    """Error after which reading cannot continue; its problem is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A tree, the number of trees in it with aliases written out, and how deep it is."""
+    """Node, the number of nodes in it with aliases expanded, and its depth."""
 
     node: Node
     size: int
@@ -93,7 +93,7 @@ class _Part:
 
 
 class _Composer:
-    """One pass over the events of one text."""
+    """Composer of one text: a single pass over its events."""
 
     def __init__(self, text: str, source: str, place: Place | None, *, merges: bool = False) -> None:
         self._text = text
@@ -107,7 +107,7 @@ class _Composer:
         self.problems: list[Problem] = []
 
     def document(self) -> Node | None:
-        """The one document of the text."""
+        """Return the only document of the text."""
         import yaml  # lazy: PyYAML costs 25 ms
 
         try:
@@ -159,7 +159,7 @@ class _Composer:
         return node
 
     def _part(self, event: yaml.Event, depth: int) -> _Part:
-        """The part that begins with `event`."""
+        """Return the part that begins with `event`."""
         import yaml  # lazy: as in `document`
 
         place = self._at(event.start_mark)
@@ -280,7 +280,7 @@ class _Composer:
         return _around(MappingNode(tuple((merged | entries).values()), place), parts)
 
     def _merged(self, node: Node, place: Place) -> Iterator[MappingEntry]:
-        """The entries that `<<: *a` or `<<: [*a, *b]` brings; of two with one key the first counts."""
+        """Yield the entries merged by `<<: *a` or `<<: [*a, *b]`; the first of a key counts."""
         sources = node.items if isinstance(node, SequenceNode) else (node,)
         for source in sources:
             if not isinstance(source, MappingNode):
@@ -289,7 +289,7 @@ class _Composer:
             yield from source.entries
 
     def _key(self, node: Node, is_plain: bool, place: Place) -> str | None:
-        """The text of a key, or None where it is refused."""
+        """Return the text of a key, or None after a problem."""
         if not isinstance(node, ScalarNode):
             self._note(
                 "a key is text, not a list or a mapping",
@@ -327,12 +327,12 @@ class _Composer:
 
 
 def _around(node: Node, parts: list[_Part]) -> _Part:
-    """The part of a collection around its parts."""
+    """Return the part of a collection from its items."""
     return _Part(node, 1 + sum(part.size for part in parts), 1 + max((part.height for part in parts), default=0))
 
 
 def _events(text: str) -> Iterator[yaml.Event]:
-    """Parse events from libyaml where PyYAML has it, else from the slower pure parser."""
+    """Return parse events from libyaml if available, else from the slower pure parser."""
     import yaml  # lazy: as in `document`
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,1 +1,1 @@
-"""An experiment at a Beaker site, and the kept extension `beaker` anywhere."""
+"""Experiments at Beaker sites, and the extension `beaker` at any site."""

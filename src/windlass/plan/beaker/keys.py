@@ -1,4 +1,4 @@
-"""The kept extension `beaker` away from Beaker and at it: each key is satisfied with a note, or refused by name."""
+"""Keys of the extension `beaker`: each is satisfied with a note, or refused by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["KeptKey", "kept_keys"]
 
 
 def kept_keys(experiment: Experiment, site: Site, target: QueueTarget | None = None) -> Iterator[KeptKey]:
-    """Every key under `beaker` of the experiment and of its tasks; at Beaker only those that windlass decides there."""
+    """Yield the keys under `beaker`; at a Beaker site only those that windlass decides itself."""
     image = experiment.env.image.name
     if image.startswith("beaker:") and site.backend != "beaker":
         reason = "the image lies in Beaker alone; name a copy of it in a registry (`env.image`)"

@@ -1,4 +1,4 @@
-"""What the kept extension `beaker` means at Beaker: which keys go along, and which windlass decides there."""
+"""The extension `beaker` at a Beaker site: keys that are sent, and keys that windlass decides."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ ALWAYS = {
     "propagateFailure": "the replicas of a task end together",
     "propagatePreemption": "the replicas of a task end together, and start together again",
 }
-"""What windlass does everywhere, whatever a spec says."""
+"""Keys for what windlass does everywhere, whatever their value."""
 
 OF_WINDLASS = (
     *("name", "image", "command", "arguments", "envVars", "result", "replicas", "synchronizedStartTimeout", "timeout"),
     *ALWAYS,
 )
-"""Keys of a task that windlass itself decides at a Beaker site; its user's processes get variables from it alone."""
+"""Keys of a task that windlass decides itself at a Beaker site."""
 
 
 _OF_SITE = ("context", "constraints", "resources", "datasets")
 
 
 def kept_of_run(experiment: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The keys for the spec itself that are sent along at a Beaker site: `retry` is windlass's own there."""
+    """Return the keys for the spec itself that are sent to Beaker; windlass handles `retry`."""
     return {key: value for key, value in experiment.items() if key not in ("retry", "tasks")}
 
 
 def asked_of_beaker(task: Mapping[str, Any], clusters: Sequence[str] = ()) -> dict[str, Any]:
-    """The keys for a task that are sent along at a Beaker site, without those that windlass decides there.
+    """Return the keys of a task that are sent to Beaker, without those that windlass decides.
 
     Args:
         clusters: those that the site asks for; a spec may choose among them. Empty: any.
@@ -45,7 +45,7 @@ def asked_of_beaker(task: Mapping[str, Any], clusters: Sequence[str] = ()) -> di
 
 
 def divided(task: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What goes along to Beaker, and what windlass decides there."""
+    """Split the keys into those sent to Beaker and those that windlass decides."""
     sent: dict[str, Any] = {}
     ours: dict[str, Any] = {}
     for key, kept in task.items():
@@ -70,7 +70,7 @@ def divided(task: Mapping[str, Any], clusters: Sequence[str]) -> tuple[dict[str,
 def _inner(
     value: Mapping[str, Any], clusters: Sequence[str], *, is_constraint: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same for `context` and `constraints`."""
+    """Split the keys of `context` or `constraints` in the same way."""
     sent: dict[str, Any] = {}
     ours: dict[str, Any] = {}
     for key, part in value.items():
@@ -86,13 +86,13 @@ def _inner(
 
 
 def _is_result(dataset: object) -> bool:
-    """Whether it is the result of another task, which at a Beaker site is another experiment."""
+    """Return whether the dataset is the result of another task."""
     source = dataset.get("source") if isinstance(dataset, Mapping) else None
     return isinstance(source, Mapping) and source.get("result") is not None
 
 
 def mounts_of_storage(experiment: Experiment) -> tuple[str, ...]:
-    """Where the tasks want buckets of Weka and folders of the machines."""
+    """Return the mount paths of Weka buckets and host folders of all tasks."""
     found: dict[str, None] = {}
     for task in experiment.tasks.values():
         datasets: Any = task.beaker.get("datasets")

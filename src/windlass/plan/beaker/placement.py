@@ -1,4 +1,4 @@
-"""An experiment at a Beaker site: clusters, shapes, image, and what each task asks Beaker for."""
+"""Placement at a Beaker site: clusters, shapes, image, and the request of each task."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def place_on_beaker(
 
 
 def beaker_image(name: str) -> str:
-    """An image as `BeakerRequest` names it: `beaker:NAME`, or `docker:REFERENCE` for one of a registry."""
+    """Return the image as `BeakerRequest` names it: `beaker:NAME` or `docker:REFERENCE`."""
     if name.startswith("beaker:") or not name:
         return name
     return "docker:" + name.removeprefix("docker:").removeprefix("//")
 
 
 def _image(experiment: Experiment, target: BeakerTarget, diagnostics: Diagnostics) -> str:
-    """The image by name; empty where it is refused, or built from a Dockerfile and so not known yet."""
+    """Return the image's name; empty if it is refused or still has to be built."""
     asked = experiment.env.image
     name = beaker_image(asked.name) or ("" if asked else target.profile.beaker.image)
     if not name and not asked:
@@ -102,7 +102,7 @@ def _place_task(
 
 
 def _ask(experiment: Experiment, task: Task, shape: TaskShape, target: BeakerTarget, image: str) -> BeakerRequest:
-    """Everything but the names of the workspace's secrets, which only a launch looks up."""
+    """Return the request without the names of the workspace's secrets: the launch looks them up."""
     place, patch = target.profile.beaker, asked_of_beaker(task.beaker)
     more = patch.pop("datasets", None)  # a patch would replace the list, and with it what the site mounts
     return BeakerRequest(
@@ -127,18 +127,18 @@ def _ask(experiment: Experiment, task: Task, shape: TaskShape, target: BeakerTar
 
 
 def _group(experiment: Experiment) -> tuple[str, ...]:
-    """The group of Beaker that an experiment names in full; another name is only recorded, as elsewhere."""
+    """Return the Beaker group if its full name is given; other names are only recorded."""
     group = experiment.context.group
     return (group,) if "/" in group else ()
 
 
 def _outlives(target: BeakerTarget) -> dict[str, Any]:
-    """Beaker must not start a job again whose records went with its container: the next client that looks does."""
+    """Turn off Beaker's own restarts where a job's records are lost with its container."""
     return {} if target.storage or target.profile.fs.shared else {"context": {"autoResume": False}}
 
 
 def _dataset(mount: BeakerMount) -> Mapping[str, Any]:
-    """A mount as an entry of `datasets` in Beaker's spec; `mode` is said only where it is not the source's own."""
+    """Return a mount as an entry of `datasets` in Beaker's spec; the default `mode` is left out."""
     source = {"weka": mount.weka} if mount.weka else {"hostPath": mount.host_path}
     entry: dict[str, Any] = {"mountPath": mount.path, "source": source}
     entry |= {"subPath": mount.sub_path} if mount.sub_path else {}

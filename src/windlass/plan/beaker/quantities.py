@@ -1,4 +1,4 @@
-"""Durations and sizes as Beaker's spec has them, and as text that its tools read."""
+"""Durations and sizes in Beaker's spec, and as text that its tools read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_EXACT = 2**53
 
 
 def parse_duration_ns(value: str | float, *, knows_days: bool = False) -> int:
-    """Nanoseconds of `1h30m`, of `90` in quotes (seconds), or of a bare number (nanoseconds).
+    """Return nanoseconds of `1h30m`, of quoted `90` (seconds) or of a bare number (nanoseconds).
 
     Args:
         knows_days: take `2d` as well, which Beaker itself does not.
@@ -51,7 +51,7 @@ def parse_duration_ns(value: str | float, *, knows_days: bool = False) -> int:
 
 
 def duration_text(seconds: float) -> str:
-    """`1h30m` for 5400; Beaker knows no days."""
+    """Return `1h30m` for 5400; Beaker does not accept days."""
     milliseconds, parts = round(seconds * 1000), []
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
         count, milliseconds = divmod(milliseconds, size)
@@ -60,7 +60,7 @@ def duration_text(seconds: float) -> str:
 
 
 def seconds_of(value: object) -> float | None:
-    """The seconds of a duration in a spec; None where an experiment cannot say it (below a second, finer than 1 ms)."""
+    """Return the seconds of a duration; None below 1 s or for parts of a millisecond."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     nanoseconds = parse_duration_ns(value)
@@ -69,7 +69,7 @@ def seconds_of(value: object) -> float | None:
 
 
 def parse_size_bytes(text: str) -> int:
-    """Bytes of `2.5GiB` or `10.24gb`; letters without `i` are powers of 1000, and a fraction of a byte is cut off.
+    """Return the bytes of `2.5GiB` or `10.24gb`; units without `i` are powers of 1000.
 
     Raises:
         ValueError: with the accepted form.
@@ -84,7 +84,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def size_text(num_bytes: int) -> str:
-    """`2.5GiB` for 2684354560: the shortest text that is exact."""
+    """Return the shortest exact text: `2.5GiB` for 2684354560."""
     forms = (
         _in_units(num_bytes, base, power, letters) for base, letters in _LETTERS.items() for power in range(6, 0, -1)
     )
@@ -95,7 +95,7 @@ _LETTERS = {1024: [f"{letter}iB" for letter in "KMGTPE"], 1000: [f"{letter}B" fo
 
 
 def _in_units(num_bytes: int, base: int, power: int, letters: Sequence[str]) -> str:
-    """The size in one unit, with at most two decimals; empty where that is not exact."""
+    """Return the size in one unit with at most two decimals; empty if that is not exact."""
     hundredths, rest = divmod(num_bytes * 100, base**power)
     if rest or hundredths < 100:
         return ""

@@ -1,4 +1,4 @@
-"""What of a Beaker site an experiment gets: clusters, priority, budget, and the storage that all of them have."""
+"""Queue target at a Beaker site: clusters, priority, budget, and their common storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["BeakerTarget", "beaker_target_of", "common_partition"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeakerTarget(QueueTarget):
-    """Clusters of a site, any of which may run the jobs; `partition` names the one, where there is only one.
+    """Clusters of a site, any of which may run the jobs; `partition` is set if there is only one.
 
     Attributes:
         clusters: full names; empty: Beaker takes any.
@@ -42,7 +42,7 @@ class BeakerTarget(QueueTarget):
 
 
 def beaker_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostics) -> BeakerTarget:
-    """Choose clusters, priority and budget; refuse names that the site does not have, and storage that is not there."""
+    """Choose clusters, priority and budget; refuse unknown clusters and missing storage."""
     profile = site.profile
     if profile is None:
         raise InternalError(f"site `{site.name}` has no profile")
@@ -66,7 +66,7 @@ def beaker_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostic
 
 
 def common_partition(partitions: Iterable[Partition]) -> Partition:
-    """What a node has whichever of some clusters it belongs to; unknown where one of them does not say."""
+    """Return the resources that a node has in each of these clusters; unknown if one is unknown."""
     found = list(partitions)
     if len(found) < 2:
         return found[0] if found else Partition()
@@ -93,7 +93,7 @@ def _same(values: Iterable[str]) -> str:
 
 
 def _cluster(name: str, profile: Profile, diagnostics: Diagnostics) -> str:
-    """The full name of a cluster that `where` names, which may leave out the organization."""
+    """Return the full name of a cluster; `where` may leave out the organization."""
     known = list(dict.fromkeys((*profile.partitions, *profile.beaker.clusters)))
     if name in known or not known:
         return name
@@ -108,12 +108,12 @@ def _cluster(name: str, profile: Profile, diagnostics: Diagnostics) -> str:
 
 
 def _priority(wished: str, usual: str) -> str:
-    """An experiment that wishes for nothing special gets what the site does by itself."""
+    """Return the site's usual priority for `normal`, else the requested one."""
     return usual if wished == "normal" else wished
 
 
 def _storage(target: BeakerTarget, diagnostics: Diagnostics) -> str:
-    """`fs.shared`, where a mount of all these clusters holds it."""
+    """Return `fs.shared` if all these clusters mount it, else an empty text."""
     shared = target.profile.fs.shared
     if not shared:
         return ""

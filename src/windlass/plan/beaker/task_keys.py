@@ -1,4 +1,4 @@
-"""Judging the kept keys of one task at a place that is not Beaker."""
+"""Decisions about the keys under `beaker` of one task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ UNKNOWN = "a key that Beaker's spec v2 does not have, so nothing is known of it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptKey:
-    """One key of the extension, and what becomes of it.
+    """Key of the extension `beaker`, and how it is treated.
 
     Attributes:
         path: dotted, as an override names it.
@@ -45,14 +45,14 @@ class KeptKey:
 
     @property
     def hint(self) -> str:
-        """How to do without it."""
+        """Override that removes the key."""
         parts = split_path(self.path)
         at = next((index for index, part in enumerate(parts) if part.isdigit()), len(parts))
         return f"remove it: ~{join_path(parts[:at])}"
 
 
 class TaskKeys:
-    """Judges the keys of one task."""
+    """Decides how the keys of one task are treated."""
 
     def __init__(self, experiment: Experiment, name: str, task: Task, site: Site, target: QueueTarget | None) -> None:
         self._experiment = experiment
@@ -62,7 +62,7 @@ class TaskKeys:
         self._venue = target
 
     def found(self, key: str, value: Any) -> Iterator[KeptKey]:
-        """What becomes of one key, in parts where its parts differ."""
+        """Yield the decision about one key, or about each of its parts."""
         value = value[LITERAL] if is_literal(value) else value
         if key in ALWAYS:
             yield self._met(key, value, f"{ALWAYS[key]}{'' if value is True else ' all the same'}")
@@ -119,7 +119,7 @@ class TaskKeys:
         return KeptKey(path=self._path(key), said=said_of(value), reason=reason, is_impossible=True)
 
     def _variables(self, variables: Sequence[Any]) -> Iterator[KeptKey]:
-        """One verdict for all that say nothing new, one for each other."""
+        """Yield one decision for all variables that add nothing, and one for each other variable."""
         known = {**self._experiment.env.vars, **self._task.vars}
         known |= {secret.name: "" for secret in self._experiment.env.secrets}
         same = []
@@ -167,7 +167,7 @@ class TaskKeys:
         return KeptKey(path=self._path(key), said=said, is_met=is_met, reason=reason)
 
     def _brought(self, mount: str) -> str:
-        """What the site's profile says that this path is there."""
+        """Return the site's folder for a path of a mount, by `brought.paths`; empty: none."""
         paths = self._venue.profile.brought.paths if self._venue is not None else {}
         for start, folder in paths.items():
             if PurePosixPath(mount).is_relative_to(start):
@@ -175,7 +175,7 @@ class TaskKeys:
         return ""
 
     def _names(self, path: str) -> bool:
-        """Whether the command or a variable names a path."""
+        """Return whether the command or a variable contains a path."""
         run = self._task.run if isinstance(self._task.run, str) else " ".join(self._task.run)
         return any(path in text for text in (run, *self._experiment.env.vars.values(), *self._task.vars.values()))
 
@@ -201,7 +201,7 @@ class TaskKeys:
                 return self._result(name, inner, value)
 
     def _clusters(self, name: str, value: Any) -> KeptKey:
-        """At Beaker only those come here that the site does not name."""
+        """Decide about clusters; at a Beaker site these are clusters that its profile does not list."""
         if self._site.backend != "beaker" or is_nothing(value):
             return self._met(name, value, f"of Beaker; this runs at `{self._site.name}`")
         chosen = self._site.partition
@@ -275,7 +275,7 @@ _SOURCES = {
 
 
 def _says(value: Any, known: str) -> bool:
-    """Whether a kept value is only another spelling of the variable's, or none at all."""
+    """Return whether a value is empty or another spelling of the variable's value."""
     text = value if isinstance(value, str) else json.dumps(value)
     return is_nothing(value) or text == known.replace("$${", "${")
 
@@ -288,7 +288,7 @@ def _seconds(value: Any) -> float | None:
 
 
 def is_nothing(value: Any) -> bool:
-    """Whether it is a null, or what takes a key of windlass's away."""
+    """Return whether it is null, or a literal null that removes a key."""
     return value is None or (is_literal(value) and value[LITERAL] is None)
 
 

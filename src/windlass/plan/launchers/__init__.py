@@ -16,7 +16,7 @@ __all__ = ["LAUNCHERS", "Launch", "LaunchContext", "launch"]
 
 
 def _launch_none(context: LaunchContext) -> Launch:
-    """One process per node, started as it is; it finds its rank in the variables of `torch.distributed`."""
+    """Start one process per node, with its rank in the variables of `torch.distributed`."""
     env = {
         "RANK": RANK,
         "WORLD_SIZE": str(context.shape.nodes),
@@ -54,7 +54,7 @@ LAUNCHERS: Mapping[str, Callable[[LaunchContext], Launch]] = {
 
 
 def launch(launcher: str, context: LaunchContext) -> Launch:
-    """What every replica of the context executes.
+    """Return the command of every replica.
 
     Raises:
         SpecError: the launcher does not exist here, or cannot work with the command.

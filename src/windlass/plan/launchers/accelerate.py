@@ -1,4 +1,4 @@
-"""accelerate: the user's `accelerate launch`, with what concerns several nodes filled in."""
+"""accelerate: the user's `accelerate launch` with the options for several nodes filled in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["launch_accelerate"]
 
 
 def launch_accelerate(context: LaunchContext) -> Launch:
-    """`accelerate launch` with machines, rank, address, port and the processes of all nodes filled in.
+    """Fill in machines, rank, address, port and number of processes of `accelerate launch`.
 
     `--num_processes N` counts one node, as in the commands people already have, and is multiplied by the nodes.
     Source: accelerate 1.x, commands/launch.py and utils/launch.py.
@@ -109,7 +109,7 @@ def _check_accelerate(options: LauncherOptions, procs: int, context: LaunchConte
 
 
 def _accelerate_mode(options: LauncherOptions, procs: int, context: LaunchContext) -> list[str]:
-    """What accelerate would otherwise guess from this node's own GPUs or from a host file."""
+    """Return the options that accelerate would otherwise guess from the node or a host file."""
     if "use-deepspeed" in options.names:
         is_needed = context.shape.nodes > 1 and "deepspeed-multinode-launcher" not in options.names
         return ["--deepspeed_multinode_launcher", "standard"] if is_needed else []

@@ -33,7 +33,7 @@ class LaunchContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What every replica executes; `${rank}` and `${leader...}` are filled in by its supervisor."""
+    """Command of every replica; its supervisor fills in `${rank}` and `${leader...}`."""
 
     argv: tuple[str, ...]
     is_shell: bool

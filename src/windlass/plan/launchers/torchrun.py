@@ -20,7 +20,7 @@ __all__ = ["launch_torchrun"]
 
 
 def launch_torchrun(context: LaunchContext) -> Launch:
-    """`torch.distributed.run` on every node, with the static rendezvous.
+    """Start `torch.distributed.run` on every node, with the static rendezvous.
 
     Static, not c10d: node ranks are windlass's ranks, MASTER_ADDR is the leader's address and not a host name that may
     not resolve, the one port is the one the leader published, and the agents share their store with the workers. What
@@ -72,7 +72,7 @@ _TORCHRUN_OWNED = frozenset(
 
 
 def _torchrun_program(line: ShellLine, context: LaunchContext) -> tuple[ShellProgram, int, str]:
-    """The program to start in several processes, how many words are torchrun itself (0: none), the interpreter."""
+    """Return the program, the number of torchrun's own words (0: none), and the interpreter."""
     found = [(program, skip) for program in line.programs if (skip := _torchrun_words(program, context))]
     if len(found) == 1:
         program, skip = found[0]
@@ -130,7 +130,7 @@ def _check_torchrun_option(name: str, value: str, context: LaunchContext) -> Non
 
 
 def _wrapped(program: ShellProgram, context: LaunchContext) -> tuple[int, list[str]]:
-    """Up to which word torchrun's own words replace the command, and what must follow them."""
+    """Return the end of the words that torchrun replaces, and the words that must follow."""
     head = program.head
     if not is_python(program.value(0)):
         return head + 1, ["--no-python", program.words[head].text]

@@ -1,4 +1,4 @@
-"""Launchers that are programs of the supervisor's own archive, around the user's command.
+"""Launchers that are programs of the supervisor's archive around the user's command.
 
 <python> windlass.pyz ray --num-gpus=4 --driver-set=NAME=VALUE -- <the user's command>
 """
@@ -16,7 +16,7 @@ _PROGRAM = ("${supervisor.python}", "-I", "-S", "${supervisor.archive}")
 
 
 def _wrap(program: str, options: Mapping[str, object], context: LaunchContext) -> tuple[tuple[str, ...], bool]:
-    """The argv of every replica, and whether the command in it is a shell with the user's line."""
+    """Return the argv of every replica, and whether it ends in a shell with the user's line."""
     words = [*_PROGRAM, program, *(f"--{name}={value}" for name, value in options.items()), "--"]
     if isinstance(context.command, str):
         return (*words, "/bin/sh", "-c", context.command), True
@@ -24,7 +24,7 @@ def _wrap(program: str, options: Mapping[str, object], context: LaunchContext) -
 
 
 def launch_ray(context: LaunchContext) -> Launch:
-    """`windlass.pyz ray` with what each node brings: GPUs and CPUs as planned, never as found on the machine.
+    """Run `windlass.pyz ray` with the planned GPUs and CPUs of each node.
 
     A count of CPUs that the plan does not know is that of the job's allocation.
     """
@@ -39,14 +39,14 @@ def launch_ray(context: LaunchContext) -> Launch:
 
 
 def launch_mpi(context: LaunchContext) -> Launch:
-    """`windlass.pyz mpi`: `${hostfile}` and WINDLASS_HOSTFILE name the file, with `procs_per_node` slots per host."""
+    """Run `windlass.pyz mpi`: `${hostfile}` and WINDLASS_HOSTFILE name the host file."""
     procs = context.task.procs_per_node or context.shape.gpus or 1
     argv, is_shell = _wrap("mpi", {"slots": procs}, context)
     return Launch(argv=argv, is_shell=is_shell, procs_per_node=procs, env={"WINDLASS_HOSTFILE": "${hostfile}"})
 
 
 def launch_srun(context: LaunchContext) -> Launch:
-    """`windlass.pyz ranks`: `procs_per_node` processes per replica, placed by the variables that srun sets."""
+    """Run `windlass.pyz ranks`: `procs_per_node` processes per replica, with srun's variables."""
     procs = context.task.procs_per_node or context.shape.gpus or 1
     argv, is_shell = _wrap("ranks", {"procs": procs}, context)
     env = {"MASTER_ADDR": ADDRESS, "MASTER_PORT": PORT}
@@ -54,7 +54,7 @@ def launch_srun(context: LaunchContext) -> Launch:
 
 
 def with_roles(task: TaskPlan) -> tuple[str, ...]:
-    """The argv of a planned task; one that is wrapped tells the program the variables of each role."""
+    """Return the argv of a task; a wrapper program also gets the variables of each role."""
     if not _is_wrapped(task):
         return task.argv
     at = len(_PROGRAM) + 1
@@ -66,7 +66,7 @@ def with_roles(task: TaskPlan) -> tuple[str, ...]:
 
 
 def own_role(task: TaskPlan) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Variables that every process gets, or does not, because all run the user's command; none where roles differ."""
+    """Return the set and unset variables of all processes; empty where roles differ."""
     return ({}, ()) if _is_wrapped(task) else (task.driver_env, task.driver_unset)
 
 

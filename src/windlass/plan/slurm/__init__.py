@@ -1,1 +1,1 @@
-"""An experiment at a Slurm site."""
+"""Experiments at Slurm sites."""

@@ -1,4 +1,4 @@
-"""How long each job of a chain may run, and how many of them a task may need: `limit` at a Slurm site."""
+"""Chains of jobs: their number and walltime by `limit` at a Slurm site."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from windlass.spec import Experiment, Task
 __all__ = ["LinkPlan", "gpu_budget", "links_of"]
 
 _NUM_AHEAD = 2
-"""LinkPlan that are queued beyond those that are needed, where only the client can queue them."""
+"""Links queued beyond the needed ones where only the client can queue them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkPlan:
-    """The chain of one task.
+    """Chain of one task.
 
     Attributes:
         time_s: walltime of a link; 0: the partition's own.
@@ -37,14 +37,14 @@ class LinkPlan:
 
     @property
     def is_chained(self) -> bool:
-        """Whether anything may follow the first link."""
+        """Return whether another link may follow the first one."""
         return self.num_most > 1
 
 
 def links_of(
     task: Task, experiment: Experiment, time_s: float | None, target: QueueTarget, diagnostics: Diagnostics
 ) -> LinkPlan:
-    """Walltime and number of links; refuses what the partition or the site's way of chaining cannot give.
+    """Return walltime and number of links; refuse what partition or chain cannot provide.
 
     Args:
         time_s: running time of the task, all its attempts together; None for no limit.
@@ -68,7 +68,7 @@ def links_of(
 
 
 def _start_and_stop_s(task: Task) -> float:
-    """What a link takes beside the running time, so that the limit ends the task and not the walltime."""
+    """Return the time a link needs beside running, so that the limit ends it, not the walltime."""
     return float(task.ready_timeout) + float(task.grace)
 
 
@@ -87,7 +87,7 @@ def _refuse_time(setting: str, wanted: float, target: QueueTarget, diagnostics: 
 def _chained(
     needed: int, ahead: int, walltime: float, experiment: Experiment, target: QueueTarget, diagnostics: Diagnostics
 ) -> LinkPlan:
-    """The chain; `ahead` links are to be expected where only the client can queue them."""
+    """Return the chain; `ahead` links are expected where only the client can queue them."""
     limit, retry, scheduler = experiment.limit, experiment.retry, target.profile.scheduler
     tries = 1 + retry.interrupted + retry.failed
     most = min(tries, limit.jobs or tries)
@@ -116,7 +116,7 @@ def _chained(
 def gpu_budget(
     experiment: Experiment, shapes: Mapping[str, TaskShape], diagnostics: Diagnostics
 ) -> tuple[Mapping[str, float], list[str]]:
-    """Running time per task that `limit.gpu_hours` allows, and notes on it.
+    """Return the running time per task that `limit.gpu_hours` allows, and notes.
 
     One task with GPUs gets all of it. Several do not share a budget while they run, for nothing counts across tasks;
     they are refused unless `limit.time` keeps them below it together.

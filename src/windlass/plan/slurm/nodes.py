@@ -1,4 +1,4 @@
-"""Whether the nodes of a partition have what a task asks of them."""
+"""Checks that the nodes of a partition have the resources that a task requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check_nodes"]
 
 
 def check_nodes(name: str, task: Task, shape: TaskShape, target: QueueTarget, diagnostics: Diagnostics) -> None:
-    """Refuse more than the partition has, one problem per resource, each with a shape or a partition that fits."""
+    """Refuse more than the partition has; each hint names a shape or partition that fits."""
     path = f"tasks.{name}"
     _check_gpus(name, task, shape, target, diagnostics)
     there = target.there
@@ -50,7 +50,7 @@ def _holds(partition: Partition, shape: TaskShape) -> bool:
 
 
 def _elsewhere(target: QueueTarget, holds: Callable[[Partition], bool], override: str) -> str:
-    """An override that fits, or another partition that holds what was asked for."""
+    """Return a hint: an override that fits, or another partition that has enough."""
     other = next(target.others(holds), "")
     return f"{override}, or another partition: --on {other}" if other else override
 

@@ -1,4 +1,4 @@
-"""An experiment at a Slurm site: partition, shapes, walltimes and chains."""
+"""Placement at a Slurm site: partition, shapes, walltimes and chains."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def place_on_slurm(
 
 
 def _cpu_target(target: QueueTarget) -> QueueTarget:
-    """Where the site wants work without GPUs; a QOS and a nice value that the experiment wished for stay behind."""
+    """Return the partition for work without GPUs, with the site's own QOS and no nice value."""
     scheduler, partitions = target.profile.scheduler, target.profile.partitions
     name = scheduler.cpu_partition
     if not name:

@@ -1,4 +1,4 @@
-"""What of a Slurm site an experiment gets: partition, QOS, account and place in the queue."""
+"""Queue target at a Slurm site: partition, QOS, account and nice value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["QueueTarget", "mapping_text", "queue_target_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTarget:
-    """One partition of a site, and how jobs are queued in it.
+    """Partition of a site, and the options of jobs in its queue.
 
     Attributes:
         partition: empty: the scheduler's default one, of which nothing is known.
@@ -36,13 +36,13 @@ class QueueTarget:
         return f"{self.profile.name}/{self.partition}" if self.partition else self.profile.name
 
     def cpus_per_node(self, task: Task) -> int:
-        """CPUs that a task may count on a node; 0: unknown."""
+        """Return the CPUs of a node that a task may count on; 0: unknown."""
         if task.cluster == "ray" and self.profile.ray.cpus:
             return self.profile.ray.cpus
         return int(task.cpus) if task.cpus else self.there.cpus
 
     def others(self, holds: Callable[[Partition], bool]) -> Iterator[str]:
-        """Places of this site, as `--on` takes them, whose partition fulfils a condition; with GPUs if this one has some."""
+        """Yield other partitions, as `--on` takes them, that fulfil a condition."""
         for name, partition in self.profile.partitions.items():
             is_like = not self.there.gpus or partition.gpus != 0
             if name != self.partition and is_like and holds(partition):
@@ -72,7 +72,7 @@ def queue_target_of(experiment: Experiment, site: Site, diagnostics: Diagnostics
 
 
 def mapping_text(profile: Profile, setting: str, value: object) -> str:
-    """What a wish becomes at a site, in words; empty where the site maps it to nothing."""
+    """Describe the site's mapping of a setting; empty: the site does not map it."""
     mapped = profile.scheduler.preemptible if setting == "preemptible" else profile.scheduler.priority.get(str(value))
     if mapped is None:
         return ""
@@ -82,7 +82,7 @@ def mapping_text(profile: Profile, setting: str, value: object) -> str:
 
 
 def _wishes(context: Context, profile: Profile) -> Iterator[tuple[str, _Wish]]:
-    """(setting, what the site makes of it), for all that it maps."""
+    """Yield (setting, mapped options) for the settings that the site maps."""
     scheduler = profile.scheduler
     if context.preemptible and scheduler.preemptible is not None:
         mapped = scheduler.preemptible

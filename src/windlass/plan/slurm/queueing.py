@@ -1,4 +1,4 @@
-"""What one link of a task asks of Slurm, and how its links follow one another."""
+"""Queue request of one link of a task, and its chain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["chain_of", "queue_of"]
 
 
 def queue_of(task: Task, shape: TaskShape, links: LinkPlan, target: QueueTarget) -> QueueRequest:
-    """Everything but the job's name, which the run gives it."""
+    """Return the queue request without the job's name, which the run adds."""
     scheduler, there = target.profile.scheduler, target.there
     return QueueRequest(
         partition=target.partition,
@@ -45,7 +45,7 @@ def queue_of(task: Task, shape: TaskShape, links: LinkPlan, target: QueueTarget)
 
 
 def chain_of(links: LinkPlan, target: QueueTarget) -> ChainConfig:
-    """Everything but the command line that queues a link, and the job's mark."""
+    """Return the chain without the submit command and the job's mark, which the run adds."""
     profile = target.profile
     return ChainConfig(
         scheduler="slurm",
@@ -58,7 +58,7 @@ def chain_of(links: LinkPlan, target: QueueTarget) -> ChainConfig:
 
 
 def _cpus(task: Task, shape: TaskShape, target: QueueTarget) -> int:
-    """CPUs to ask for; a task that hands CPUs out itself gets all that it may count. Whole nodes need no number."""
+    """Return the CPUs to request; a task with its own scheduler gets all that it may count on."""
     if target.profile.scheduler.exclusive:
         return ceil(shape.cpus)
     hands_out = task.cluster == "ray" or bool(task.bundles)
@@ -66,7 +66,7 @@ def _cpus(task: Task, shape: TaskShape, target: QueueTarget) -> int:
 
 
 def _scratch(node_local: str) -> tuple[str, ...]:
-    """Shell lines that make the node's own folder the place of temporary files."""
+    """Return shell lines that put temporary files on the node's own disk."""
     if node_local.rstrip("/") in ("", "/tmp"):  # noqa: S108 - what Slurm gives by itself
         return ()
     folder = node_local.replace("${user}", "$(id -un)")
@@ -74,7 +74,7 @@ def _scratch(node_local: str) -> tuple[str, ...]:
 
 
 def _setup(env: SiteEnvironment) -> tuple[str, ...]:
-    """Shell lines that load the site's modules; what `forbid_module` is, the script says."""
+    """Return shell lines that load the site's modules; the script defines `forbid_module`."""
     lines = [f". {shlex.quote(env.module_init)}"] if env.module_init else []
     lines += ["module purge"] if env.module_purge else []
     lines += [f"module load {shlex.join(env.modules)}"] if env.modules else []

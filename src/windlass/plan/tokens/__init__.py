@@ -1,1 +1,1 @@
-"""The `${...}` tokens of commands and variables, and the shell lines they stand in."""
+"""The `${...}` tokens of commands and variables, and the shell lines around them."""

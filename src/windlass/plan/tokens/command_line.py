@@ -1,4 +1,4 @@
-"""A user's command as words that a launcher can rewrite, be it a shell line or a list of arguments."""
+"""A user's command, a shell line or a list, as words that a launcher can rewrite."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellProgram:
-    """One simple command: its words, and which of them names the program."""
+    """Simple command: its words, and the index of the program's name."""
 
     words: tuple[Word, ...]
     head: int
 
     def value(self, offset: int) -> str:
-        """The word `offset` places after the program's name; empty past the end."""
+        """Return the word `offset` places after the program's name; empty past the end."""
         index = self.head + offset
         return self.words[index].value if index < len(self.words) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellLine:
-    """The programs of a command, and the way to replace words of one of them."""
+    """Programs of a command, with a method to replace words of one of them."""
 
     command: Command
     programs: tuple[ShellProgram, ...]
 
     @classmethod
     def parse(cls, command: Command, path: str) -> ShellLine:
-        """Read a command; `path` names the task in a spec_error (SpecError)."""
+        """Read a command; `path` names the task in the message of a SpecError."""
         if not isinstance(command, str):
             words = tuple(Word(item, item) for item in command)
             program = _program(words, ("env",))
@@ -55,7 +55,7 @@ class ShellLine:
         return cls(command=command, programs=tuple(program for program in found if program.head < len(program.words)))
 
     def replace(self, program: ShellProgram, stop: int, texts: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-        """The argv with the words from the program's name up to word `stop` replaced.
+        """Return the argv with the words from the program's name up to `stop` replaced.
 
         Returns:
             The argv, and whether it is a shell with the user's line.
@@ -83,5 +83,5 @@ def _plain(line: str) -> tuple[str, ...] | None:
 
 
 def is_python(word: str) -> bool:
-    """Whether a word names a Python interpreter."""
+    """Return whether a word names a Python interpreter."""
     return _PYTHON.match(word) is not None

@@ -1,4 +1,4 @@
-"""Arithmetic in tokens: `${num_gpus - 2 * nodes}` and `${repeat(2, nodes)}`, so that a command follows its shape.
+"""Arithmetic in tokens: `${num_gpus - 2 * nodes}` and `${repeat(2, nodes)}`.
 
     expression = term (("+" | "-") term)*
     term       = factor (("*" | "//" | "%") factor)*
@@ -25,7 +25,7 @@ _MAX_NUMBER = 2**63
 
 
 class ExpressionError(ValueError):
-    """An expression that has no value; `hint` says what to write instead."""
+    """Error of an expression that has no value; `hint` says what to write instead."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -33,14 +33,14 @@ class ExpressionError(ValueError):
 
 
 def is_expression(text: str) -> bool:
-    """Whether a token's text is meant to be calculated: numbers and names, and an operator or a parenthesis."""
+    """Return whether a token is an expression: it has an operator or a parenthesis."""
     pieces = _pieces(text)
     is_calculated = any(not _is_operand(piece) for piece in pieces)
     return is_calculated and any(_is_operand(piece) for piece in pieces)
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The values that an expression asks for; empty when it is none."""
+    """Return the names that an expression uses; empty if it is invalid."""
     pieces = _pieces(text)
     called = [*pieces[1:], ""]
     return tuple(
@@ -51,7 +51,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def evaluate(text: str, values: Mapping[str, JsonValue]) -> int | tuple[int, ...]:
-    """The value of an expression; raises ExpressionError.
+    """Return the value of an expression; raises ExpressionError.
 
     Args:
         values: what its names stand for; only whole numbers can be used.
@@ -69,7 +69,7 @@ _GRAMMAR = "expressions know whole numbers, names, + - * // %, parentheses, repe
 
 
 def _pieces(text: str) -> tuple[str, ...]:
-    """The parts of an expression; empty when there is a character that none has."""
+    """Return the parts of an expression; empty if a character is invalid."""
     found, position = [], 0
     while position < len(text):
         match = _PIECE.match(text, position)
@@ -94,11 +94,11 @@ class _Reader:
 
     @property
     def next(self) -> str:
-        """The part that is read next; empty at the end."""
+        """Next part; empty at the end."""
         return self._pieces[self._at] if self._at < len(self._pieces) else ""
 
     def expression(self) -> int | tuple[int, ...]:
-        """A sum, or what stands alone."""
+        """Read a sum or a single value."""
         value = self._term()
         while self.next in ("+", "-"):
             sign = self._take()
@@ -233,4 +233,4 @@ FUNCTIONS: Mapping[str, Callable[[str, Sequence[int]], int | tuple[int, ...]]] =
     "max": _most,
     "ceil_div": _ceil_div,
 }
-"""The functions of expressions; each gets its own name, for messages, and its arguments."""
+"""Functions of expressions; each gets its own name, for messages, and its arguments."""

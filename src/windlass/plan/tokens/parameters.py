@@ -1,4 +1,4 @@
-"""Which parameters the commands use: one that nothing uses has no effect, and that is never silent."""
+"""Check that the commands use the parameters: an unused one is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_LISTED = 8
 
 
 def check_parameters(experiment: Experiment, overrides: Sequence[str], diagnostics: Diagnostics) -> list[str]:
-    """Refuse overrides of parameters that nothing uses; returns a note on the file's own that nothing uses."""
+    """Refuse overrides of unused parameters; return a note on unused ones of the file."""
     known = flat_params(experiment.params)
     used = {name for text in _texts(experiment) for name in _names(text, known)}
     if not used <= known.keys():
@@ -39,7 +39,7 @@ def check_parameters(experiment: Experiment, overrides: Sequence[str], diagnosti
 
 
 def _texts(experiment: Experiment) -> Iterator[str]:
-    """Every text in which tokens are replaced."""
+    """Yield every text in which tokens are replaced."""
     yield from experiment.env.vars.values()
     for source in experiment.data.values():
         yield from (source.build,) if isinstance(source.build, str) else source.build or ()
@@ -51,7 +51,7 @@ def _texts(experiment: Experiment) -> Iterator[str]:
 
 
 def _names(text: str, known: Mapping[str, JsonValue]) -> Iterator[str]:
-    """The parameters that a text names; none where it is refused anyway."""
+    """Return the parameters that a text names; none if it is refused anyway."""
     try:
         pieces = parse_tokens(text)
     except ValueError:
@@ -64,7 +64,7 @@ def _names(text: str, known: Mapping[str, JsonValue]) -> Iterator[str]:
 
 
 def _is_used(path: str, used: Iterable[str]) -> bool:
-    """Whether a token names this parameter, one inside it, or what it is inside of."""
+    """Return whether a token names this parameter, a part of it, or a parent."""
     return any(f"{path}.".startswith(f"{name}.") or name.startswith(f"{path}.") for name in used)
 
 

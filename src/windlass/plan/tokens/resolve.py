@@ -1,4 +1,4 @@
-"""`${...}` in commands and variables: what the planner knows goes in, what comes later stays."""
+"""Resolve `${...}` in commands and variables; tokens that are known later stay."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from windlass.plan.tokens.tokens import (
 __all__ = ["LATE_TOKENS", "Scope", "calculated", "fill_tokens", "resolve_text", "text_of_value"]
 
 LATE_TOKENS = ("out", "checkpoints", "code", "run", "job")
-"""Known when a job is rendered: paths on that machine, the run's id, the number of the job."""
+"""Tokens known when a job is rendered: paths on its machine, run id, job number."""
 
 _DECLARED = {
     "data": "data: {{{name}: file:PATH}}",
     "params": "params: {{{name}: VALUE}}",
     "tasks": "tasks: {{{name}: {{run: COMMAND}}}}",
 }
-"""How a file declares what a token of this kind stands for."""
+"""Example of how a file declares the value of a token of this kind."""
 
 _DASHED = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(?:-[A-Za-z_][A-Za-z0-9_.]*)+\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What the tokens of one task stand for.
+    """Values of the tokens of one task.
 
     Attributes:
         values: token names that the planner replaces.
@@ -54,7 +54,7 @@ class Scope:
 
 
 def text_of_value(value: JsonValue) -> str:
-    """A parameter as a command line sees it; raises ValueError, with the reason, when it has no such form."""
+    """Return a parameter as command-line text; raises ValueError with the reason."""
     if isinstance(value, list | tuple):
         return " ".join(shlex.quote(text_of_value(item)) for item in value)
     if isinstance(value, Mapping):
@@ -70,7 +70,7 @@ def text_of_value(value: JsonValue) -> str:
 
 
 def resolve_text(text: str, scope: Scope, diagnostics: Diagnostics, path: str, *, is_shell: bool = False) -> str:
-    """`text` with the planner's tokens replaced; problems go to `diagnostics`, each naming `path`.
+    """Replace the planner's tokens in `text`; problems go to `diagnostics` and name `path`.
 
     Args:
         is_shell: the text is a shell line, so what is inserted gets the quotes that its place needs.
@@ -138,12 +138,12 @@ def _value(token: Token, scope: Scope, diagnostics: Diagnostics, path: str, scan
 
 
 def _is_calculated(text: str, scope: Scope) -> bool:
-    """Whether a token is an expression; `params.learning-rate` is a name unless both sides of its dash are known."""
+    """Return whether a token is an expression; `params.learning-rate` is usually a name."""
     return is_expression(text) and not (_DASHED.match(text) and not scope.values.keys() >= set(names_in(text)))
 
 
 def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) -> JsonValue:
-    """The value of an expression, a whole number or a list of them; an empty text where it is refused."""
+    """Return the value of an expression, a number or a list; empty text after a problem."""
     too_late = [name for name in names_in(token.name) if name in scope.later]
     if too_late:
         message = f"`{token}` in {path} calculates with `{too_late[0]}`, which is known only in the job"
@@ -161,7 +161,7 @@ def calculated(token: Token, scope: Scope, diagnostics: Diagnostics, path: str) 
 
 
 class _HazardError(Exception):
-    """Quotes do not protect a value at this place; the text says why."""
+    """Error: quotes would not protect a value here; the text is the reason."""
 
 
 def _inserted(value: str, scanner: ShellScanner) -> str:
@@ -202,7 +202,7 @@ def _unknown(token: Token, scope: Scope, path: str, *, is_shell: bool) -> tuple[
 
 
 def fill_tokens(text: str, values: Mapping[str, str], *, is_shell: bool = False) -> str:
-    """A text of the plan with its late tokens replaced and `$${` undone; tokens of the job stay.
+    """Replace the late tokens of a plan's text and undo `$${`; tokens of the job stay.
 
     Raises:
         KeyError: a token has no value.

@@ -1,4 +1,4 @@
-"""What the tokens of one task stand for: its shape, the parameters, and the paths of what comes before it."""
+"""Scope of a task's tokens: its shape, the parameters, and paths of earlier tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["scope_of"]
 
 
 def scope_of(name: str, experiment: Experiment, shape: TaskShape) -> Scope:
-    """The scope of a task that runs in this shape."""
+    """Return the scope of a task in this shape."""
     task = experiment.tasks[name]
     if built_name(name):
         from windlass.plan.builds import build_scope  # lazy: most experiments build no data

@@ -1,4 +1,4 @@
-"""Just enough of the POSIX shell grammar to insert a value safely and to find the commands of a line.
+"""Part of the POSIX shell grammar: insert values safely, find the commands of a line.
 
 Source: POSIX.1-2024, Shell Command Language, sections 2.2 (quoting) and 2.3 (token recognition). Here-documents,
 backquotes, arithmetic and whatever shells read differently are noticed, not understood: `ShellScanner.hazard` says
@@ -25,7 +25,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
 class Quote(Enum):
-    """How the shell reads the next character."""
+    """Quoting state of the next character."""
 
     BARE = "bare"
     SINGLE = "single"
@@ -33,7 +33,7 @@ class Quote(Enum):
 
 
 class ShellScanner:
-    """Follows quotes, substitutions and comments through a line, one character at a time.
+    """Scanner of quotes, substitutions and comments of a line, character by character.
 
     Attributes:
         is_comment: the last character belongs to a comment.
@@ -53,12 +53,12 @@ class ShellScanner:
 
     @property
     def quote(self) -> Quote:
-        """The quoting at this point."""
+        """Quoting at this point."""
         return {"'": Quote.SINGLE, "$'": Quote.SINGLE, '"': Quote.DOUBLE, '"{': Quote.DOUBLE}.get(self._top, Quote.BARE)
 
     @property
     def hazard(self) -> str:
-        """Why quotes would not protect a value here, as `... before it` or `it is in ...`; empty: they would."""
+        """Reason why quotes would not protect a value here; empty: they would."""
         if self.is_opaque or self._doubt:
             return self._doubt or "there is a backquote or a here-document before it"
         if self.is_comment:
@@ -71,12 +71,12 @@ class ShellScanner:
 
     @property
     def is_top(self) -> bool:
-        """Whether this point is in no quotes, substitution, escape or comment."""
+        """Return whether this point is outside quotes, substitutions, escapes and comments."""
         return not (self._stack or self.is_escaped or self.is_comment)
 
     @property
     def is_closed(self) -> bool:
-        """Whether every quote and substitution has its end."""
+        """Return whether every quote and substitution is closed."""
         return not (self._stack or self.is_escaped)
 
     @property
@@ -84,7 +84,7 @@ class ShellScanner:
         return self._stack[-1] if self._stack else ""
 
     def feed(self, text: str) -> None:
-        """Read on."""
+        """Read more characters."""
         for character in text:
             if not self.is_escaped:
                 self._step(character)
@@ -103,7 +103,7 @@ class ShellScanner:
                 self._doubt = self._doubt or "there is a line continued in the middle of an operator before it"
 
     def feed_value(self) -> None:
-        """Pass over an inserted value, whatever it is."""
+        """Skip an inserted value."""
         self._previous, self._word, self.is_escaped = "x", "", False
 
     def _step(self, character: str) -> None:
@@ -134,7 +134,7 @@ class ShellScanner:
             self._doubt_quotes(top)
 
     def _step_dollar(self, character: str) -> None:
-        """The second character of `$(`, `${`, `$[` or `$$`."""
+        """Handle the second character of `$(`, `${`, `$[` or `$$`."""
         if character == "$":
             self._previous = "$$"
         elif character == "[":
@@ -178,19 +178,19 @@ class ShellScanner:
             self._num_subscripts -= 1
 
     def _follow_word(self, character: str) -> None:
-        """Notice `case` in a substitution: the `)` of its patterns ends nothing."""
+        """Detect `case` in a substitution: the `)` of its patterns does not close it."""
         self._word = self._word + character if character.isalnum() or character == "_" else ""
         if self._word == "case" and "$(" in self._stack:
             self._doubt = self._doubt or "there is a `case` in `$(...)` before it"
 
     def _doubt_quotes(self, top: str) -> None:
-        """Shells do not agree about quotes inside arithmetic, and inside `${...}` in double quotes."""
+        """Mark quotes in arithmetic and in quoted `${...}` as unsafe: shells differ there."""
         if top in ("((", '"{'):
             self._doubt = self._doubt or 'there are quotes in `$((...))` or in `"${...}"` before it'
 
 
 def quote_value(value: str, quote: Quote) -> str:
-    """`value` as the shell must see it at a place with this quoting; unchanged where it needs no quotes."""
+    """Quote `value` for a position with this quoting; unchanged if it needs no quotes."""
     if _SAFE.match(value):
         return value
     if quote is Quote.SINGLE:
@@ -202,7 +202,7 @@ def quote_value(value: str, quote: Quote) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a command: as written, without its quotes, and where it stands."""
+    """Word of a command: as written, without its quotes, and its position."""
 
     text: str
     value: str
@@ -211,7 +211,7 @@ class Word:
 
 
 def simple_commands(line: str) -> tuple[tuple[Word, ...], ...]:
-    """The words of each simple command of a line, cut at `;`, `&`, `|`, parentheses and line ends.
+    """Split a line into simple commands at `;`, `&`, `|`, parentheses and line ends.
 
     Raises:
         ValueError: a quote or a substitution is not closed, or there is a backquote or a here-document.
@@ -265,12 +265,12 @@ def _is_operator(line: str, index: int, scanner: ShellScanner) -> bool:
 
 
 def is_assignment(word: str) -> bool:
-    """Whether a word before a command sets a variable for it: `OMP_NUM_THREADS=8`."""
+    """Return whether a word sets a variable for a command: `OMP_NUM_THREADS=8`."""
     return _ASSIGNMENT.match(word) is not None
 
 
 def plain_argv(line: str, literals: Sequence[str]) -> tuple[str, ...] | None:
-    """The arguments of a line that needs no shell, or None: nothing in it is expanded, redirected or chained.
+    """Return the arguments of a line that needs no shell, or None if it needs one.
 
     Args:
         line: one command; tokens in it are plain text.

@@ -1,4 +1,4 @@
-"""Variables of a site by role, with their predicates decided: who gets which, and from whom one is taken away."""
+"""Variables of a site by role, after evaluating their predicates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_PYTHON = re.compile(r"\$\{env\.path\}/lib/python(\d+\.\d+)/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteVariables:
-    """Variables of one task; None takes one away. Values may hold tokens of the site, such as `${env.path}`."""
+    """Variables of one task; None unsets one. Values may hold site tokens (`${env.path}`)."""
 
     everyone: Mapping[str, str | None] = field(default_factory=dict)
     driver: Mapping[str, str | None] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class SiteVariables:
 def site_variables(
     task: Task, shape: TaskShape, target: QueueTarget, user: Iterable[str], *, python_version: str
 ) -> SiteVariables:
-    """What the site sets for a task; what the user sets stays the user's.
+    """Return the variables that a site sets for a task; the user's own are kept.
 
     Args:
         user: names of the variables that the experiment sets.
@@ -57,13 +57,13 @@ def site_variables(
 
 
 def _facts(task: Task, shape: TaskShape) -> frozenset[str]:
-    """What the predicates of a profile ask for."""
+    """Return the facts that predicates of a profile test."""
     facts = {"multi-node" if shape.nodes > 1 else "one-node", task.cluster}
     return frozenset(facts | ({"gpu"} if shape.gpus else set()))
 
 
 def _other_python(variable: SiteVariable, target: QueueTarget, python_version: str) -> list[str]:
-    """What is to be said of a value that names the folder of another Python than the environment's."""
+    """Return a note on a value that names the folder of another Python version."""
     match = _OF_PYTHON.search(variable.value or "")
     if match is None or python_version.startswith(f"{match[1]}."):
         return []
@@ -72,7 +72,7 @@ def _other_python(variable: SiteVariable, target: QueueTarget, python_version: s
 
 
 def _missing(variable: SiteVariable, target: QueueTarget, *, has_environment: bool) -> str:
-    """Why a value cannot be made here, or an empty text."""
+    """Return the reason why a value cannot be made here; empty: it can."""
     tokens = {piece.name for piece in parse_tokens(variable.value or "") if isinstance(piece, Token)}
     if "env.path" in tokens and not has_environment:
         return "it lies in the experiment's environment, and there is none (env.uv)"

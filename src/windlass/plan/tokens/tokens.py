@@ -1,4 +1,4 @@
-"""The `${...}` grammar: text to literals and tokens, and back to text that reads the same.
+"""The `${...}` grammar: text to literals and tokens, and back to equal text.
 
 `${name.of.token}` is a token, `$${` is a literal `${`, and every other `$` (`$HOME`, `$(date)`) is plain text.
 """
@@ -25,20 +25,20 @@ __all__ = [
 ]
 
 IN_JOB_TOKENS = ("leader.address", "leader.port", "rank", "attempt", "hostfile")
-"""Known only when an attempt starts; the supervisor fills them in."""
+"""Tokens known when an attempt starts; the supervisor fills them in."""
 
 SUPERVISOR_TOKENS = (
     *("supervisor.python", "supervisor.archive", "supervisor.scratch"),
     *("supervisor.host", "supervisor.leader_host"),
 )
-"""The same, in what windlass itself puts around a command."""
+"""Further tokens of this kind, in the words that windlass puts around a command."""
 
 _HIDDEN = re.compile(r"\$\{(?:" + "|".join(re.escape(name) for name in (*IN_JOB_TOKENS, *SUPERVISOR_TOKENS)) + r")\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What stands between `${` and `}`."""
+    """Text between `${` and `}`."""
 
     name: str
 
@@ -47,7 +47,7 @@ class Token:
 
 
 def parse_tokens(text: str) -> tuple[str | Token, ...]:
-    """Literals (never two in a row, escapes undone) and tokens; raises ValueError when a `${` has no `}`."""
+    """Split text into literals and tokens; raises ValueError if a `${` is not closed."""
     pieces: list[str | Token] = []
     literal, position = "", 0
     while (dollar := text.find("$", position)) >= 0:
@@ -69,7 +69,7 @@ def parse_tokens(text: str) -> tuple[str | Token, ...]:
 
 
 def render_tokens(pieces: Iterable[str | Token]) -> str:
-    """Text that `parse_tokens` reads as these pieces; raises ValueError where no such text exists."""
+    """Return the text that `parse_tokens` reads as these pieces; raises ValueError if none."""
     text, literal = "", ""
     for piece in pieces:
         if isinstance(piece, str):
@@ -82,13 +82,13 @@ def render_tokens(pieces: Iterable[str | Token]) -> str:
 
 
 def hidden_token(pieces: Iterable[str | Token]) -> str:
-    """A literal that the job would take for one of its own tokens, such as `${rank}`; empty when there is none."""
+    """Return a literal that the job would take for its own token (`${rank}`); empty: none."""
     match = _HIDDEN.search("".join("\0" if isinstance(piece, Token) else piece for piece in pieces))
     return match.group() if match else ""
 
 
 def flat_params(params: Mapping[str, JsonValue], prefix: str = "params") -> dict[str, JsonValue]:
-    """`{"lr": 1, "model": {"dim": 8}}` as `params.lr`, `params.model` and `params.model.dim`."""
+    """Flatten `{"model": {"dim": 8}}` to `params.model` and `params.model.dim`."""
     flat: dict[str, JsonValue] = {}
     for key, value in params.items():
         flat[f"{prefix}.{key}"] = value

@@ -1,4 +1,4 @@
-"""Environment variables of a task's processes: windlass's, the launcher's, other systems', the user's."""
+"""Environment variables of a task's processes: of windlass, launcher, Beaker and user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
 
 def windlass_variables(task: str, shape: TaskShape, experiment: str, *, is_debug: bool) -> dict[str, str]:
-    """What every process finds out about its place, and unbuffered output, so that a killed rank's last lines exist."""
+    """Return the variables that describe a process; output is unbuffered to keep last lines."""
     variables = {
         "WINDLASS_RUN": "${run}",
         "WINDLASS_NAME": experiment,
@@ -35,7 +35,7 @@ def windlass_variables(task: str, shape: TaskShape, experiment: str, *, is_debug
 
 
 def beaker_variables(task: str, shape: TaskShape, site: str) -> dict[str, str]:
-    """The variables that code written for Beaker reads; ids are windlass's, unique in the same way.
+    """Return the variables that code written for Beaker reads, with ids of windlass.
 
     There, an experiment is a run, and a job is one replica of one attempt. A CPU count may have a fraction, as there.
 
@@ -66,7 +66,7 @@ def beaker_variables(task: str, shape: TaskShape, site: str) -> dict[str, str]:
 
 
 def check_user_variables(variables: Mapping[str, str], path: str, diagnostics: Diagnostics, *, is_debug: bool) -> None:
-    """Refuse variables that windlass sets; all others, the launcher's too, are the user's to change."""
+    """Refuse variables that windlass sets; the user may set all others."""
     for name, value in variables.items():
         where = f"{path}.{name}"
         if name.startswith(_PREFIX):
@@ -87,7 +87,7 @@ def check_user_variables(variables: Mapping[str, str], path: str, diagnostics: D
 
 
 def check_secrets(names: Iterable[str], diagnostics: Diagnostics) -> None:
-    """Refuse secrets whose variable windlass sets itself."""
+    """Refuse secrets whose variable is set by windlass."""
     for name in names:
         if name.startswith(_PREFIX) or name == _DEVICES:
             message = f"env.secrets: `{name}` is a variable that windlass sets"

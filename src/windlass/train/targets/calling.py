@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
-from windlass.config.decode import Decoder
+from windlass.config.decode import DocumentDecoder
 from windlass.config.document import MappingEntry, MappingNode, Node, SequenceNode, node_of_data
 from windlass.config.field_types import fields_of
 from windlass.config.path import join_path
@@ -81,7 +81,7 @@ def check_target(config: TargetConfig, part: str, where: str, origins: Mapping[s
         extra = {name: known.pop(name) for name in list(known) if name not in fields}
     path = (*where.split("."), "args")
     node = _placed(node_of_data(known, ""), path, places, here or Place(where))
-    decoder = Decoder(signature.schema)
+    decoder = DocumentDecoder(signature.schema)
     made = decoder.decode(node, path)
     found.problems += [_of_target(problem, config) for problem in decoder.problems]
     found.origins = {name: place for name, place in decoder.origins.items() if place.source}
