@@ -70,7 +70,7 @@ def test_a_spec_is_submitted_watched_and_fetched(windlass: Windlass, beaker: Fak
     fetched = windlass("beaker", "fetch", "me/first", str(tmp_path / "back"))
     assert fetched.out == f"{tmp_path / 'back' / 'a'}\n"
     assert (tmp_path / "back" / "a").read_text() == "x\n"
-    assert windlass("beaker", "why", "me/first").err == "it waits for nothing: succeeded\n"
+    assert windlass("beaker", "why", "me/first").err == "not waiting: succeeded\n"
 
 
 def test_replicas_are_told_apart_and_kept(windlass: Windlass, beaker: FakeBeaker, tmp_path: Path) -> None:
@@ -138,7 +138,10 @@ def test_workspaces_and_the_config_file(windlass: Windlass, beaker: FakeBeaker) 
 
 
 def test_groups(windlass: Windlass, beaker: FakeBeaker, tmp_path: Path) -> None:
-    assert windlass("beaker", "groups").err == "no groups yet: windlass beaker groups --add GROUP EXPERIMENT...\n"
+    assert (
+        windlass("beaker", "groups").err
+        == "no groups yet; add one with `windlass beaker groups --add GROUP EXPERIMENT...`\n"
+    )
     windlass("beaker", "submit", spec_file(tmp_path, "exit 0"), "--name", "one")
     assert windlass("beaker", "groups", "--add", "sweep", "me/one").err == "me/sweep has 1 more\n"
     assert windlass("beaker", "groups").out.splitlines()[1].startswith("me/sweep")

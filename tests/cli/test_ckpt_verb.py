@@ -45,12 +45,12 @@ def test_checkpoints_are_listed(windlass: Windlass, folder: Path) -> None:
     ]
     rows = json.loads(windlass("ckpt", "ls", str(folder), "--json").out)["checkpoints"]
     assert [(row["step"], row["is_permanent"]) for row in rows] == [(1, False), (2, True)]
-    assert windlass("ckpt", "ls", str(folder / "none")).err == f"no whole checkpoint in {folder / 'none'}\n"
+    assert windlass("ckpt", "ls", str(folder / "none")).err == f"no complete checkpoint in {folder / 'none'}\n"
 
 
 def test_a_checkpoint_is_verified_byte_by_byte(windlass: Windlass, folder: Path) -> None:
     good = windlass("ckpt", "verify", str(folder))
-    assert (good.code, good.out.startswith(f"{folder / 'step-2'} is whole: ")) == (0, True)
+    assert (good.code, good.out.startswith(f"{folder / 'step-2'} is complete: ")) == (0, True)
     shard = next((folder / "step-2" / "model").rglob("*.safetensors"), None) or next(
         path for path in (folder / "step-2").rglob("*") if path.suffix == ".safetensors"
     )
@@ -73,7 +73,7 @@ def test_the_newest_is_verified_also_where_its_marker_is_torn(windlass: Windlass
 @pytest.mark.parametrize("words", [("--temperature", "nan"), ("--temperature", "inf"), ("--top-p", "nan")])
 def test_numbers_that_are_none_are_refused(windlass: Windlass, words: tuple[str, str]) -> None:
     bad = windlass("ckpt", "generate", "nowhere", "x", *words)
-    assert (bad.code, f"{words[1]} is no number" in bad.err) == (2, True)
+    assert (bad.code, f"invalid number {words[1]}" in bad.err) == (2, True)
 
 
 def test_a_checkpoint_goes_to_hugging_face_and_back(windlass: Windlass, folder: Path, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_what_is_in_a_run_is_completed(run: str, completions: Completions) -> No
     assert completions("windlass logs last --task=s") == ["score"]
     assert completions(f"windlass logs {run} --attempt ") == ["1", "2", "all"]
     assert completions(f"windlass logs {run} --task train --replica ") == ["0", "1", "2"]
-    assert completions(f"windlass fetch {run} -t tr") == ["train"]
+    assert completions(f"windlass outputs fetch {run} -t tr") == ["train"]
     assert completions(f"windlass outputs pull {run} ") == ["train", "score"]
     assert completions("windlass ps --name ") == ["hello"]
     assert completions("windlass logs no-such-run --task ") == []
@@ -200,7 +200,7 @@ def test_ctrl_c_during_the_imports_is_no_traceback(is_completing: bool, home: Pa
         "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from windlass.cli import main\n"
-        "sys.exit(main(['version']))\n"
+        "sys.exit(main(['doctor']))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (130, "")

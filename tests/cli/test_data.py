@@ -38,10 +38,10 @@ def test_from_a_folder_to_a_bucket_like_store_and_back(
     assert (pushed.code, pushed.out) == (0, f"sha256:{digest}\n")
     assert pushed.err.startswith("pushed 5 B at ")
     assert json.loads(windlass("data", "ls", "--store", url, "--json").out)["versions"][0]["names"] == ["corpus"]
-    assert windlass("data", "rm", "corpus").err == f"corpus ({digest[:12]}) has no name now\n"
-    assert windlass("data", "rm", digest).err == f"{digest} is gone\n"
+    assert windlass("data", "rm", "corpus").err == f"removed corpus; {digest[:12]} has no name now\n"
+    assert windlass("data", "rm", digest).err == f"removed {digest}\n"
     windlass("data", "gc", "--older-than", "0s")
-    assert windlass("data", "ls").err == "no data yet: windlass data add PATH --name NAME\n"
+    assert windlass("data", "ls").err == "no data yet; add some with `windlass data add PATH --name NAME`\n"
     assert windlass("data", "pull", "corpus", "--from", url).code == 0
     shown = windlass("data", "show", "corpus", "--files").out.splitlines()
     assert shown[0].split() == ["digest", f"sha256:{digest}"]

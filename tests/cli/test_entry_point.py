@@ -36,7 +36,7 @@ def probe(*arguments: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["version"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], []])
 def test_a_glance_costs_little(arguments: list[str], home: Path) -> None:
     found = probe(*arguments)
     modules = found["modules"]
@@ -93,7 +93,7 @@ def test_a_closed_pipe_is_no_error(home: Path) -> None:
 
 def test_streams_that_are_closed_and_words_that_are_not_text_are_no_bugs(home: Path) -> None:
     script = Path(sys.executable).with_name("windlass")
-    closed = subprocess.run(["sh", "-c", f"exec {script} version >&- 2>&-"], check=False)
+    closed = subprocess.run(["sh", "-c", f"exec {script} config schema >&- 2>&-"], check=False)
     assert closed.returncode == 0
     strange = subprocess.run([str(script).encode(), b"show", b"\xff"], capture_output=True)
     assert strange.returncode == 4

@@ -1,4 +1,4 @@
-"""The small verbs: doctor, explain, completion, config, version."""
+"""The small verbs: doctor, explain, completion, config."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_explain_searches(windlass: Windlass) -> None:
     [
         ("dirty-tre", "did you mean `windlass explain dirty-tree`?"),
         ("unknown-argumen", "did you mean `windlass explain unknown-argument`"),
-        ("lustre", "1 code with that word: `windlass explain --search lustre`"),
+        ("lustre", "`windlass explain --search lustre` finds 1 code"),
         ("zebra", "`windlass explain` lists all codes"),
     ],
 )
@@ -95,8 +95,6 @@ def test_explain_hints_at_what_was_meant(windlass: Windlass, typed: str, hint: s
 
 def test_version(windlass: Windlass) -> None:
     assert windlass("--version").out == f"windlass {VERSION}\n"
-    assert windlass("version").out.startswith(f"windlass {VERSION}  (python 3.")
-    assert json.loads(windlass("version", "--json").out)["version"] == VERSION
 
 
 def test_config_schema_is_a_json_schema(windlass: Windlass) -> None:

@@ -67,7 +67,7 @@ def test_it_says_what_it_made_and_what_comes_next(windlass: Windlass, folder: Pa
         "  hello/uv.lock",
     ]
     assert lines[5:] == [
-        f"made a git repository, first commit {commit}",
+        f"created a git repository, first commit {commit}",
         "next: cd hello && windlass launch experiment.yaml",
     ]
 
@@ -77,7 +77,7 @@ def test_nothing_is_overwritten(windlass: Windlass, folder: Path) -> None:
     (folder / "hello" / "train.py").write_text("mine")
     result = windlass("init", "hello")
     assert result.code == 8
-    assert "has train.py already; nothing was written" in result.err
+    assert "already has train.py; nothing was written" in result.err
     assert [path.name for path in (folder / "hello").iterdir()] == ["train.py"]
     (folder / "file").write_text("")
     assert "is a file" in windlass("init", "file").err
@@ -86,7 +86,7 @@ def test_nothing_is_overwritten(windlass: Windlass, folder: Path) -> None:
 def test_a_folder_that_cannot_name_an_experiment(windlass: Windlass, folder: Path) -> None:
     result = windlass("init", "My Run")
     assert result.code == 2
-    assert "`My Run` cannot name an experiment" in result.err
+    assert "invalid experiment name `My Run`" in result.err
     assert "hint: windlass init my-run" in result.err
     assert not (folder / "My Run").exists()
 
@@ -96,7 +96,7 @@ def test_in_somebodys_repository_it_only_says_what_to_commit(windlass: Windlass,
     result = windlass("init", "hello", "--template", "empty")
     assert result.err.splitlines() == [
         "  hello/experiment.yaml",
-        f"{folder / 'hello'} is in the repository {folder}; commit it there:",
+        f"{folder / 'hello'} is in the repository {folder}; commit it with:",
         "  git add hello && git commit -m 'Start hello' -- hello",
         "next: cd hello && windlass launch experiment.yaml",
     ]

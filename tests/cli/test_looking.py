@@ -58,7 +58,7 @@ def bad_run(home: Path) -> RunFolder:
 
 
 def test_ps_lists_the_newest_first_and_json_says_its_schema(windlass: Windlass, home: Path) -> None:
-    assert windlass("ps").err == "no runs found; `windlass launch FILE` starts one\n"
+    assert windlass("ps").err == "no runs found; start one with `windlass launch FILE`\n"
     good_run(home)
     bad_run(home)
     lines = windlass("ps", "--all").out.splitlines()
@@ -67,7 +67,7 @@ def test_ps_lists_the_newest_first_and_json_says_its_schema(windlass: Windlass, 
     content = json.loads(windlass("ps", "--json", "--state", "failed").out)
     assert content["schema"] == "windlass.ps/1"
     assert [(run["id"], run["cause"]) for run in content["runs"]] == [(BAD, "user-error")]
-    assert windlass("ps", "--name", "other").err == "no runs found; `windlass launch FILE` starts one\n"
+    assert windlass("ps", "--name", "other").err == "no runs found; start one with `windlass launch FILE`\n"
 
 
 def test_ps_shows_what_fits_and_says_what_it_left_out(windlass: Windlass, home: Path) -> None:
@@ -75,7 +75,7 @@ def test_ps_shows_what_fits_and_says_what_it_left_out(windlass: Windlass, home: 
     bad_run(home)
     result = windlass("ps", "--limit", "1")
     assert len(result.out.splitlines()) == 2
-    assert result.err == "the newest 1; --all shows the others\n"
+    assert result.err == "showing the newest 1; --all shows the rest\n"
     assert json.loads(windlass("ps", "--limit", "1", "--json").out)["is_complete"] is False
     assert json.loads(windlass("ps", "--json").out)["is_complete"] is True
 
@@ -87,7 +87,7 @@ def test_ps_shows_what_is_in_motion_however_old(windlass: Windlass, home: Path) 
     listed = windlass("ps")
     names = [line.split()[0] for line in listed.out.splitlines()[1:]]
     assert names == [f"hello-{number:08d}" for number in range(20, 0, -1)] + ["hello-cccccccc"]
-    assert listed.err.endswith("the newest 20; --all shows the others\n")
+    assert listed.err.endswith("showing the newest 20; --all shows the rest\n")
     assert len(windlass("ps", "--state", "succeeded").out.splitlines()) == 21
 
 
@@ -113,11 +113,11 @@ def test_show_of_a_failure_has_the_cause_the_traceback_and_the_next_step(windlas
     )
     assert lines.index("state        failed: user-error") < at < 5, "what matters comes first"
     assert lines[at + 1 : at + 4] == [
-        f"next         fix it, commit, and launch again; the same pins again: `windlass retry {BAD}`",
+        f"next         fix the code, commit, and launch again; or, with the same code, `windlass retry {BAD}`",
         "more         windlass explain user-error",
         "",
     ]
-    said = lines.index("said         Traceback (most recent call last):")
+    said = lines.index("log          Traceback (most recent call last):")
     assert lines[said + 1 : said + 3] == [
         '               File "train.py", line 3',
         "             ValueError: lr must be positive",
@@ -165,7 +165,7 @@ def test_code_in_one_line(pin: CodePin, text: str) -> None:
         (
             "failed",
             "user-error",
-            f"fix it, commit, and launch again; the same pins again: `windlass retry {BAD}`",
+            f"fix the code, commit, and launch again; or, with the same code, `windlass retry {BAD}`",
         ),
         ("failed", "out-of-memory", f"`windlass rerun {BAD} tasks.train.memory=...`"),
         ("failed", "timeout", f"`windlass rerun {BAD} limit.time=...`"),
@@ -188,7 +188,7 @@ def test_ctrl_c_leaves_a_followed_run_alone(windlass: Windlass, home: Path, monk
     monkeypatch.setattr("windlass.cli.verbs.look.logs._follow", interrupt)
     result = windlass("logs", GOOD, "--follow")
     assert result.code == 130
-    assert result.err.endswith(f"{GOOD} goes on: windlass logs {GOOD} --follow | windlass stop {GOOD}\n")
+    assert result.err.endswith(f"{GOOD} continues: windlass logs {GOOD} --follow | windlass stop {GOOD}\n")
 
 
 def test_show_json_holds_everything(windlass: Windlass, home: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_run_in_motion_that_cannot_be_looked_after_is_shown_all_the_same(windl
     result = windlass("show", GOOD)
     assert result.code == 0
     assert "state        running" in result.out
-    assert f"note: {GOOD}: its record could not be compared with the world" in result.err
+    assert f"note: {GOOD}: could not refresh its state" in result.err
 
 
 def test_logs_of_one_replica_come_byte_for_byte(windlass: Windlass, home: Path) -> None:
@@ -282,7 +282,7 @@ def test_diff_groups_by_cause(windlass: Windlass, home: Path) -> None:
     content = json.loads(windlass("diff", GOOD, BAD, "--json").out)
     assert content["schema"] == "windlass.diff/1"
     assert {change["cause"] for change in content["differences"]} == {"code", "parameters", "metrics"}
-    assert windlass("diff", GOOD, GOOD).err == f"{GOOD} and {GOOD} were made from the same\n"
+    assert windlass("diff", GOOD, GOOD).err == f"{GOOD} and {GOOD} have the same inputs\n"
 
 
 def test_provenance_in_all_its_forms(windlass: Windlass, home: Path) -> None:
@@ -304,9 +304,9 @@ def test_provenance_in_all_its_forms(windlass: Windlass, home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--quick", "--on", "docker"), "`--quick` executes nothing, so `--on` has no effect"),
-        (("--quick", "params.lr=2"), "`--quick` executes nothing, so an override has no effect"),
-        (("--against", "last", "--on", "docker"), "`--against` executes nothing, so `--on` has no effect"),
+        (("--quick", "--on", "docker"), "`--on` has no effect with `--quick`, which executes nothing"),
+        (("--quick", "params.lr=2"), "an override has no effect with `--quick`, which executes nothing"),
+        (("--against", "last", "--on", "docker"), "`--on` has no effect with `--against`, which executes nothing"),
         (("--tolerance", "loss"), "`loss` is no tolerance"),
     ],
 )

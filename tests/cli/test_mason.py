@@ -96,7 +96,7 @@ def test_emit_plan_prints_a_page_of_what_would_be_sent(windlass: Windlass) -> No
     result = windlass("mason", *_LINE, *words, *known, "--emit", "plan", *command)
     lines = result.out.splitlines()
     assert result.code == 0
-    assert "run           r1; --run-id r1 goes on with it" in lines
+    assert "run           r1; continue it with --run-id r1" in lines
     assert "priority      normal, safe from preemption for 30m" in lines
     assert "timeout       2h" in lines
     assert "mounts        /data (dataset 01D)" in lines
@@ -129,13 +129,13 @@ def test_an_interrupted_launch_says_where_to_look(
     monkeypatch.setattr(service, "create", interrupted)
     result = windlass("mason", *_LINE, "--run-id", "r1", *_COMMAND)
     assert result.code == 130
-    assert "it may have been made already: windlass beaker show me/beaker_mason-r1-" in result.err
+    assert "it may have been created already: check with `windlass beaker show me/beaker_mason-r1-" in result.err
 
 
 def test_a_secret_of_nobody_is_refused(windlass: Windlass) -> None:
     result = windlass("mason", *_LINE, "--has-secret", "X", *_COMMAND)
     assert (result.code, result.out) == (2, "")
-    assert "`--has-secret` takes the place of asking Beaker" in result.err
+    assert "`--has-secret` replaces asking Beaker" in result.err
 
 
 def test_words_that_are_no_text_are_refused(windlass: Windlass) -> None:
@@ -183,7 +183,7 @@ def test_a_specification_that_beaker_would_refuse_is_refused_before_anything_is_
     assert "/weka/oe-adapt-default/x" in result.err
     shown = windlass("mason", *inside, "--emit", "plan", "--user", "me", *_COMMAND)
     assert shown.code == 0
-    assert "note: Beaker would refuse it: " in shown.err
+    assert "note: Beaker would reject it: " in shown.err
 
 
 @pytest.mark.parametrize(

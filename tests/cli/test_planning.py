@@ -44,7 +44,7 @@ def test_a_mistyped_option_is_no_override(option: str, near: str) -> None:
     with pytest.raises(UsageError) as caught:
         parsed("e.yaml", option)
     assert caught.value.message == f"`launch` has no option `{option.partition('=')[0]}`"
-    assert caught.value.hint == (f"did you mean `{near}`?" if near else "`launch --help` lists its options")
+    assert caught.value.hint == (f"did you mean `{near}`?" if near else "run `launch --help` for its options")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_one_word_with_spaces_is_a_shell_line() -> None:
 
 
 def test_what_a_command_cannot_be() -> None:
-    with pytest.raises(UsageError, match="`Bad Name` is not a name"):
+    with pytest.raises(UsageError, match="invalid name `Bad Name`"):
         experiment_of(("true",), (), name="Bad Name", gpus="", nodes=None, env_uv="")
     with pytest.raises(SpecError) as caught:
         experiment_of(("true",), ("tasks.main.nodez=2",), name="", gpus="", nodes=None, env_uv="")

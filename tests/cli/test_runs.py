@@ -143,7 +143,7 @@ def test_stop_saves_and_resume_goes_on(slow_project: Path) -> None:
     assert isinstance(task, dict)
     step = task["train"]["checkpoint"]["step"]
     assert 0 < step < 2400
-    assert call("stop", name, code=0).stderr == f"{name} has ended already: stopped\n"
+    assert call("stop", name, code=0).stderr == f"{name} has already ended: stopped\n"
     resumed = call("resume", name, code=0)
     assert resumed.stdout.splitlines()[0] == f"resumed from step {step}"
     assert f"attempt 2 started, from the checkpoint of step {step}" in resumed.stderr
@@ -165,7 +165,7 @@ def test_ctrl_c_detaches(slow_project: Path) -> None:
     assert client.returncode == 130
     name = next(line.split()[0] for line in said.splitlines() if "  plan " in line)
     assert said.splitlines()[-3:] == [
-        f"detached: {name} goes on",
+        f"detached: {name} continues",
         f"  windlass logs {name} --follow",
         f"  windlass stop {name}",
     ]

@@ -10,7 +10,7 @@ VALUE = "sk-planted-4711"
 
 def test_a_value_comes_in_by_standard_input_and_never_out(windlass: Windlass, home: Path) -> None:
     result = windlass("secret", "set", "HF_TOKEN", stdin=VALUE.encode() + b"\n")
-    assert (result.code, result.out, result.err) == (0, "", "HF_TOKEN is in the vault\n")
+    assert (result.code, result.out, result.err) == (0, "", "stored HF_TOKEN in the vault\n")
     listed = windlass("secret", "ls")
     assert listed.out == "NAME      SOURCE\nHF_TOKEN  vault\n"
     content = json.loads(windlass("secret", "ls", "--json").out)
@@ -36,8 +36,8 @@ def test_a_value_on_the_command_line_is_refused_unseen(windlass: Windlass) -> No
         result = windlass("secret", "set", *arguments, stdin=b"other-value")
         assert result.code == 2
         assert VALUE not in result.err + result.out
-        assert "the value of `HF_TOKEN` stands on the command line" in result.err
-    assert windlass("secret", "ls").err == "no secrets yet: windlass secret set NAME < FILE\n"
+        assert "value of `HF_TOKEN` given on the command line" in result.err
+    assert windlass("secret", "ls").err == "no secrets yet; add one with `windlass secret set NAME < FILE`\n"
 
 
 def test_removing(windlass: Windlass) -> None:
@@ -45,7 +45,7 @@ def test_removing(windlass: Windlass) -> None:
     missing = windlass("secret", "rm", "HF_TOKE")
     assert missing.code == 4
     assert "did you mean `HF_TOKEN`?" in missing.err
-    assert windlass("secret", "rm", "HF_TOKEN").err == "HF_TOKEN is gone from the vault\n"
+    assert windlass("secret", "rm", "HF_TOKEN").err == "removed HF_TOKEN from the vault\n"
 
 
 def test_an_empty_value_is_refused(windlass: Windlass) -> None:

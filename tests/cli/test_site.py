@@ -29,8 +29,8 @@ def test_a_site_is_asked_written_and_shown(windlass: Windlass, home: Path, lab: 
     path = home / "sites" / "lab.yaml"
     assert result.err == f"wrote {path}\nnext: windlass site check lab\n"
     assert "default      partition main, account abc" in result.out
-    assert "low        4      4     8     7.8 GiB  x86_64  1d00h    may be preempted" in result.out
-    assert "not known: net.interconnect, net.interface" in result.out
+    assert "low        4      4     8     7.8 GiB  x86_64  1d00h    preemptible" in result.out
+    assert "unknown: net.interconnect, net.interface" in result.out
     assert "never checked: windlass site check lab" in result.out
     assert "shared: /projects/abc" in path.read_text()
     assert windlass("site", "show", "lab").out == result.out
@@ -46,7 +46,7 @@ def test_lore_of_a_shipped_site_of_that_name_is_kept(windlass: Windlass, lab: No
 def test_a_site_can_be_written_without_asking(windlass: Windlass, home: Path) -> None:
     result = windlass("site", "add", "mine", "--from", "frontier", "--no-probe", "--ssh", "me@login")
     assert result.code == 0, result.err
-    assert "reached by   ssh me@login" in result.out
+    assert "access       ssh me@login" in result.out
     assert "name: mine\n" in (home / "sites" / "mine.yaml").read_text()
 
 
@@ -107,7 +107,10 @@ def test_showing_tells_facts_that_should_be_looked_at_again(windlass: Windlass, 
     windlass("site", "add", "mine", "--no-probe")
     path = home / "sites" / "mine.yaml"
     path.write_text("name: mine\nsources: [{facts: net, status: measured, seen: 2020-01-01, expires: 2020-06-01}]\n")
-    assert "measured  2020-01-01 (look again)  net" in windlass("site", "show", "mine").out
+    assert (
+        "measured  2020-01-01 (outdated; run `windlass site add --replace`)  net"
+        in windlass("site", "show", "mine").out
+    )
     assert json.loads(windlass("site", "show", "mine", "--json").out)["stale"] == [["net"]]
 
 

@@ -122,7 +122,7 @@ def test_several_sweeps_fit(windlass: Windlass, home: Path) -> None:
 
 
 def test_no_sweep_yet(windlass: Windlass) -> None:
-    assert "no sweep yet" in windlass("sweep", "ls").err
+    assert "no sweeps yet" in windlass("sweep", "ls").err
     assert json.loads(windlass("sweep", "ls", "--json").out) == {"schema": "windlass.sweeps/1", "sweeps": []}
 
 
@@ -137,8 +137,8 @@ def test_what_has_no_head_is_followed_no_longer(
     followed = windlass("sweep", "show", "hill", "--follow")
     assert followed.code == 0
     assert "its head ended with an error: no trial reports `scroe`" in followed.err
-    assert "windlass sweep resume hill   # its head has not begun" in followed.err
-    assert "a request was refused: no trial 77" in windlass("sweep", "show", "hill").out
+    assert "windlass sweep resume hill   # its head has not started" in followed.err
+    assert "a request was rejected: no trial 77" in windlass("sweep", "show", "hill").out
 
 
 def test_nothing_to_extend_by(windlass: Windlass, home: Path) -> None:
@@ -170,7 +170,7 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     given = ("tasks.main.grace=2s", "sweep.mode=max")
     launched = windlass("sweep", "launch", "exp.yaml", "--allow-dirty", "--name", "hill", *given)
     assert launched.code == 0, launched.err
-    assert "hill is over: all trials have ended" in launched.err
+    assert "hill finished: all trials have ended" in launched.err
     (row,) = json.loads(windlass("sweep", "ls", "--json").out)["sweeps"]
     assert (row["state"], row["trials"], row["best_trial"]) == ("over", {"TERMINATED": 2, "ERROR": 1}, "00002")
     assert "2 done, 1 failed" in windlass("sweep", "ls").out

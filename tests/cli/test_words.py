@@ -136,6 +136,6 @@ def test_progress_says_what_is_new_once() -> None:
         "t: attempt 1 started",
         "t: attempt 1 ended after 5.5s: killed: rank 1, signal 9",
         "t: attempt 2 started, from the checkpoint of step 30",
-        "asked to stop: by hand",
+        "stop requested: by hand",
         "hello",
     ]

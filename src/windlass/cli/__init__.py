@@ -11,11 +11,11 @@ from windlass.cli.exit_codes import EXIT_INTERRUPTED
 __all__ = ["main"]
 
 COMPLETE = "_WINDLASS_COMPLETE"
-"""Set by the script of `windlass completion`, where the line is not yet one to run; see windlass.cli.completion.shells."""
+"""Environment variable that the completion script sets: complete the line, do not run it (windlass.cli.completion.shells)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code. Ctrl-C ends it without a traceback, also while modules are loaded."""
+    """Run one command line and return its exit code. Ctrl-C never prints a traceback, not even during imports."""
     try:
         from windlass.cli.program import main as run_program  # lazy: Ctrl-C may come during the import
 

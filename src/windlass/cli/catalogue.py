@@ -1,4 +1,4 @@
-"""Every verb with its help line, as a table: `windlass --help` imports none of the verbs."""
+"""Table of all verbs with their help lines, so that `windlass --help` imports none of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["SECTIONS", "Entry", "LazyGroup"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A verb: its name, the module of `windlass.cli.verbs` that holds it, and its help line.
+    """Verb, the module of `windlass.cli.verbs` that implements it, and its help line.
 
-    The function is called like the verb, with `_command` behind it.
+    The module's function is named `VERB_command`.
     """
 
     name: str
@@ -27,86 +27,90 @@ class Entry:
 
 SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Run": (
-        Entry("init", "run.init", "Make a small experiment to start from."),
-        Entry("plan", "run.plan", "Show everything that would happen; do nothing."),
-        Entry("launch", "run.launch", "Run an experiment file, or one command."),
-        Entry("sweep", "run.sweep", "Search over settings: launch, show, ls, best, why, stop, resume, extend."),
-        Entry("train", "run.train", "Train a language model by a recipe; --dry-run and --plan only look."),
-        Entry("ckpt", "run.ckpt", "Use checkpoints: ls, verify, export, import, diff, compare-loss, generate."),
+        Entry("init", "run.init", "Create a small experiment to start from."),
+        Entry("plan", "run.plan", "Show what a launch would do, without doing it."),
+        Entry("launch", "run.launch", "Run an experiment file or a single command."),
+        Entry("stop", "run.stop", "Stop a run; `resume` continues it."),
+        Entry("retry", "run.again", "Continue a failed run from its last checkpoint; resets its retry budgets."),
+        Entry("resume", "run.again", "Continue a stopped run from its last checkpoint."),
+        Entry("rerun", "run.rerun", "Start a new run from the beginning, with the same pins."),
     ),
     "Look": (
         Entry("ps", "look.ps", "List runs."),
-        Entry("show", "look.show", "Show one run: state, cause, attempts, outputs."),
-        Entry("logs", "look.logs", "Print what a run's processes printed."),
-        Entry("fetch", "look.fetch", "Bring outputs here from a site reached over ssh."),
-        Entry("outputs", "look.outputs", "List outputs by digest, bring them, send them."),
-        Entry("diff", "look.diff", "Compare two runs: settings, code, environment, data."),
-        Entry("verify", "look.verify", "Prove that a run gives the same again; name the link that broke."),
+        Entry("show", "look.show", "Show one run: state, cause, attempts, outputs, next step."),
+        Entry("logs", "look.logs", "Print the output of a run's processes."),
+        Entry("outputs", "look.outputs", "List, fetch, pull or push the outputs of a run."),
+        Entry("diff", "look.diff", "Compare two runs: code, environment, data, settings, results."),
+        Entry("verify", "look.verify", "Check that a run can be reproduced, or find what changed."),
     ),
-    "Act": (
-        Entry("stop", "run.stop", "Stop a run; with --checkpoint it saves first."),
-        Entry("retry", "run.again", "Go on with a failed run, with fresh budgets."),
-        Entry("resume", "run.again", "Go on with a stopped run."),
-        Entry("rerun", "run.rerun", "Start a new run with the same pins."),
+    "Search": (
+        Entry("sweep", "run.sweep", "Search over settings: launch, show, ls, best, why, stop, resume, extend, export."),
     ),
-    "Bring": (
-        Entry("beaker", "compat.beaker", "Use AI2's Beaker: import and export spec files."),
-        Entry("mason", "compat.mason", "Launch as AI2's mason.py does: to Beaker or anywhere else."),
-        Entry("gantry", "compat.gantry", "Launch as AI2's gantry does: run, at Beaker or anywhere else."),
+    "Train": (
+        Entry("train", "run.train", "Train a language model from a recipe."),
+        Entry("ckpt", "run.ckpt", "Work with checkpoints: ls, verify, export, import, diff, compare-loss, generate."),
     ),
-    "Keep house": (
-        Entry("doctor", "manage.doctor", "Check this machine."),
-        Entry("secret", "manage.secret", "Keep secrets: set, ls, rm."),
-        Entry("data", "manage.data", "Keep datasets by digest: add, ls, show, pull, push, rm, gc."),
-        Entry("site", "manage.site", "Know the places that run experiments: add, ls, show, check."),
-        Entry("image", "manage.image", "Know the images that experiments run in: ls, show, build."),
-        Entry("archive", "manage.archive", "A run as one file: export, import."),
-        Entry("gc", "manage.gc", "Clear away what nobody needs, by the rules of runs."),
-        Entry("config", "manage.config", "Describe the experiment file to editors."),
-        Entry("explain", "manage.explain", "Explain an error code."),
-        Entry("completion", "manage.completion", "Print the completion script of a shell."),
-        Entry("version", "manage.version", "Print the version."),
+    "Data and images": (
+        Entry("data", "manage.data", "Store datasets by digest: add, ls, show, pull, push, rm, gc, build."),
+        Entry("image", "manage.image", "List, show or build container images."),
+    ),
+    "Sites": (
+        Entry("site", "manage.site", "Describe the places that run experiments: add, ls, show, check."),
+        Entry("secret", "manage.secret", "Store secrets for runs: set, ls, rm."),
+        Entry("doctor", "manage.doctor", "Check that this machine can run experiments."),
+    ),
+    "Bring your own": (
+        Entry("mason", "compat.mason", "Launch with mason.py's command line, on Beaker or any site."),
+        Entry("gantry", "compat.gantry", "Launch with gantry's command line, on Beaker or any site."),
+        Entry("beaker", "compat.beaker", "Work with AI2's Beaker: submit, show, logs, import and export spec files."),
+    ),
+    "Maintenance": (
+        Entry("gc", "manage.gc", "Delete old runs, caches and unused data."),
+        Entry("archive", "manage.archive", "Export a run to a single file, or import one."),
+        Entry("config", "manage.config", "Print the JSON Schema of experiment files, for editors."),
+        Entry("explain", "manage.explain", "Explain an error code or a cause."),
+        Entry("completion", "manage.completion", "Print the completion script for bash, zsh or fish."),
     ),
 }
-"""Verbs in the order of the help page."""
+"""Verbs by group, in the order of the help page."""
 
 _ENTRIES = {entry.name: entry for entries in SECTIONS.values() for entry in entries}
 
 
 class LazyGroup(click.Group):
-    """A group whose members are looked up in the table and imported when they are called."""
+    """Command group that imports a verb when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All verbs, in the order of the help page."""
+        """Return all verbs, in the order of the help page."""
         return list(_ENTRIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb of that name, imported; None where there is none."""
+        """Import and return a verb; None if there is no such verb."""
         entry = _ENTRIES.get(cmd_name)
         if entry is None:
             return None
         module = importlib.import_module(f"windlass.cli.verbs.{entry.module}")
         command = getattr(module, f"{cmd_name}_command")
-        assert isinstance(command, click.Command)  # what a verb's module is for
+        assert isinstance(command, click.Command)  # holds for every entry of the table
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Like click's; a word that is no verb is answered with the nearest one."""
+        """Resolve a verb; an unknown word raises an error that suggests the nearest one."""
         if args[0] in _ENTRIES or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
         raise unknown_command(args[0], list(_ENTRIES), "windlass", rest=args[1:])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table, section by section."""
+        """Write the verbs, group by group."""
         for title, entries in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(entry.name.ljust(10), entry.summary) for entry in entries])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-        """Names of verbs; nothing is imported."""
-        from click.shell_completion import CompletionItem  # lazy: only a shell that completes needs it
+        """Complete names of verbs, without importing them."""
+        from click.shell_completion import CompletionItem  # lazy: only for shell completion
 
         return [
             CompletionItem(entry.name, help=entry.summary)
@@ -116,11 +120,11 @@ class LazyGroup(click.Group):
 
 
 def unknown_command(word: str, names: Sequence[str], program: str, rest: Sequence[str] = ()) -> UsageError:
-    """The error for a word that is no command of `program`; `rest` are the words behind it."""
+    """Return the error for an unknown command of `program`; `rest` are the words after it."""
     from windlass.cli.other_words import (
         other_word,
         other_word_of_family,
-    )  # lazy: here and below, only a mistake needs it
+    )  # lazy: here and below, only for errors
     from windlass.core.names import nearest
 
     ours = other_word(word, rest) if program == "windlass" else ""
@@ -130,5 +134,5 @@ def unknown_command(word: str, names: Sequence[str], program: str, rest: Sequenc
     elif not close and (word.endswith((".yaml", ".yml")) or "/" in word):
         hint = f"did you mean `windlass launch {word}`?"
     else:
-        hint = f"did you mean `{program} {close}`?" if close else f"`{program} --help` lists them"
-    return UsageError(f"no command `{word}`", hint=hint, code="unknown-command")
+        hint = f"did you mean `{program} {close}`?" if close else f"run `{program} --help` for a list"
+    return UsageError(f"unknown command `{word}`", hint=hint, code="unknown-command")

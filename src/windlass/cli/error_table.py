@@ -1,4 +1,4 @@
-"""The table of error codes, docs/errors.toml: a wheel has it in this package, a checkout in docs."""
+"""Table of error codes, docs/errors.toml; a wheel ships it in this package."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 __all__ = ["GROUPS", "ErrorCode", "Table", "codes", "groups", "nearest_codes", "parse", "search"]
 
 GROUPS = "groups"
-"""The table that gives each group its title; every other table is a group."""
+"""Name of the TOML table with the groups' titles; every other table is a group."""
 
 Table = Mapping[str, Mapping[str, Any]]
-"""What TOML gives: group to code to fields, and group to title."""
+"""Parsed TOML: group to code to fields, and group to title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCode:
-    """What an error code means and what to do about it.
+    """Meaning and remedy of an error code.
 
     Args:
         group: key of its group, such as `sweeps`.
-        meaning: what windlass saw and why it stopped.
+        meaning: the problem, and why windlass stopped.
         remedy: what to type or change.
         more: longer text, Markdown; usually empty.
     """
@@ -37,25 +37,25 @@ class ErrorCode:
 
     @property
     def summary(self) -> str:
-        """The first sentence of the meaning."""
+        """Return the first sentence of the meaning."""
         head, stop, _ = self.meaning.partition(". ")
         return head + "." if stop else self.meaning
 
 
 @cache
 def codes() -> dict[str, ErrorCode]:
-    """Every code, in the order of the table."""
+    """Return every code, in the order of the table."""
     return parse(_table())
 
 
 @cache
 def groups() -> dict[str, str]:
-    """Title of every group by its key."""
+    """Return the title of every group by its key."""
     return dict(_table()[GROUPS])
 
 
 def parse(table: Table) -> dict[str, ErrorCode]:
-    """The codes of a table that was read from TOML."""
+    """Return the codes of a parsed TOML table."""
     return {
         code: ErrorCode(code=code, group=group, **fields)
         for group, members in table.items()
@@ -65,14 +65,14 @@ def parse(table: Table) -> dict[str, ErrorCode]:
 
 
 def search(words: str) -> tuple[ErrorCode, ...]:
-    """Codes whose name or text has every one of the words; case does not matter."""
+    """Return the codes whose name or text contains every word, ignoring case."""
     wanted = words.lower().split()
     return tuple(entry for entry in codes().values() if all(word in _searched(entry) for word in wanted))
 
 
 def nearest_codes(word: str, limit: int = 3) -> list[str]:
-    """The codes most like `word`, the most similar first; empty when none is close."""
-    import difflib  # lazy: only a mistake needs it
+    """Return the codes closest to `word`, best match first; empty if none is close."""
+    import difflib  # lazy: only for errors
 
     return difflib.get_close_matches(word, [*codes()], n=limit, cutoff=0.75)
 

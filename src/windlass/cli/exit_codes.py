@@ -1,4 +1,4 @@
-"""Exit codes that no error has: those of a person or a pipe that went away."""
+"""Exit codes without an error: Ctrl-C and a closed pipe."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ EXIT_INTERRUPTED = 130
 """Ctrl-C."""
 
 EXIT_BROKEN_PIPE = 141
-"""What a shell reports for a program that a closed pipe ended; nothing is printed."""
+"""Exit code that a shell reports for SIGPIPE; nothing is printed."""

@@ -1,6 +1,6 @@
-"""From the word on the command line to a run, and what must be said of it: what it needs, and what could not be seen.
+"""Find the run that a command line names, and report what it needs and what could not be checked.
 
-Commands that look use `found_run` and `looked_at`, which change nothing; those that may act on a run use `reconciled`.
+Read-only commands use `found_run` and `looked_at`; commands that may act on a run use `reconciled`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["found_run", "fresh_logs", "in_words", "looked_at", "reconciled", "sa
 
 
 def found_run(ref: str, home: Home | None = None) -> RunFolder:
-    """The run that `ref` means; says on standard error what it needs. Changes nothing.
+    """Return the run that `ref` names, and print what it needs to standard error. Changes nothing.
 
     Raises:
-        NotFoundError, UsageError: it is not exactly one run.
+        NotFoundError, UsageError: `ref` does not name exactly one run.
     """
     home = home or Home.default()
     run = find(home, ref)
@@ -29,61 +29,61 @@ def found_run(ref: str, home: Home | None = None) -> RunFolder:
     return run
 
 
-def looked_at(run: RunFolder, home: Home, told: set[str] | None = None) -> Assessment:
-    """Compare a run's record with the world and change nothing; says so where that fails.
+def looked_at(run: RunFolder, home: Home, reported: set[str] | None = None) -> Assessment:
+    """Compare a run's record with its processes and jobs, without changing anything; print a note if that fails.
 
     Args:
-        told: sites whose silence was told of already, for one who looks at many runs.
+        reported: notes on unreachable sites that were already printed, for a command that checks many runs.
     """
     facts = run.facts()
     if facts.state.is_terminal and not any(task.jobs_left for task in facts.tasks.values()):
         return Assessment()
-    from windlass.launch.reconcile.assessment import assess  # lazy: most looks are at runs that ended
+    from windlass.launch.reconcile.assessment import assess  # lazy: most runs have ended
 
     try:
         found = assess(run, home)
     except WindlassError as error:
-        _tell_of_failure(run, error, told)
+        _tell_of_failure(run, error, reported)
         return Assessment()
     for why in dict.fromkeys(found.unseen.values()):
-        if told is None or why not in told:
+        if reported is None or why not in reported:
             tell(f"note: {run.id} is shown as last recorded: {printable(why)}")
-        if told is not None:
-            told.add(why)
+        if reported is not None:
+            reported.add(why)
     return found
 
 
-def reconciled(run: RunFolder, home: Home, told: set[str] | None = None) -> list[str]:
-    """Bring a run's record in line with the world, as a command may that acts on it; returns what was done, in words.
+def reconciled(run: RunFolder, home: Home, reported: set[str] | None = None) -> list[str]:
+    """Reconcile a run's record with its processes and jobs; return a description of each action.
 
-    A command goes on with what it has where that fails, and says so; `told` as in `looked_at`.
+    If that fails, print a note and return nothing; `reported` as in `looked_at`.
     """
-    from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: most commands only look
+    from windlass.launch.reconcile.reconciler import reconcile_run  # lazy: most commands are read-only
 
     try:
         return reconcile_run(run, home)
     except WindlassError as error:
-        _tell_of_failure(run, error, told)
+        _tell_of_failure(run, error, reported)
         return []
 
 
 def say_pending(run: RunFolder, found: Assessment) -> None:
-    """Tell what a run needs that a command which looks does not do, and what to type."""
+    """Print what a run needs that a read-only command does not do, and the command that does it."""
     for one in found.pending:
         tell(f"note: {run.id}: {printable(in_words(run.id, one))}")
 
 
 def in_words(run_id: str, one: PendingAction) -> str:
-    """What a run needs, with the command that does it."""
+    """Return what a run needs, with the command that does it."""
     what = f"{one.task}: {one.what}" if one.task else one.what
     return f"{what}; `windlass show {run_id} --reconcile` {one.then}" if one.then else what
 
 
 def fresh_logs(run: RunFolder, home: Home) -> None:
-    """Bring everything here that a run at a site reached over ssh printed; says so where the site does not answer."""
+    """Download new log lines of a run at an ssh site; print a note if the site cannot be reached."""
     if not run.is_mirrored:
         return
-    from windlass.launch.remote.refresh import MirrorRefresh  # lazy: most runs live here
+    from windlass.launch.remote.refresh import MirrorRefresh  # lazy: most runs are local
 
     listening = MirrorRefresh(run, home)
     listening.look(is_last=True)
@@ -91,16 +91,16 @@ def fresh_logs(run: RunFolder, home: Home) -> None:
         tell(f"note: {run.id}: {printable(listening.trouble)}{_heard(run)}")
 
 
-def _tell_of_failure(run: RunFolder, error: WindlassError, told: set[str] | None) -> None:
+def _tell_of_failure(run: RunFolder, error: WindlassError, reported: set[str] | None) -> None:
     if not isinstance(error, UnreachableError):
-        tell(f"note: {run.id}: its record could not be compared with the world: {printable(error.message)}")
+        tell(f"note: {run.id}: could not refresh its state: {printable(error.message)}")
         return
-    if told is None or error.message not in told:
+    if reported is None or error.message not in reported:
         tell(f"note: {run.id} is shown as last known: {printable(error.message)}{_heard(run)}")
-    if told is not None:
-        told.add(error.message)
+    if reported is not None:
+        reported.add(error.message)
 
 
 def _heard(run: RunFolder) -> str:
     heard = run.heard_at()
-    return f"; last heard {ago(heard, time.time())}" if heard else ""
+    return f"; last contact {ago(heard, time.time())}" if heard else ""

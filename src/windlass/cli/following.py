@@ -1,4 +1,4 @@
-"""Follow a run to its end: log lines on standard output, progress on standard error, a verdict at last."""
+"""Follow a run to its end: log lines on standard output, progress and verdict on standard error."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.25
 _EARLY_PAUSE_S = 0.05
 _EARLY_S = 3.0
-"""So long a person may still be waiting for the first line, or for a short run's end."""
+"""Poll faster for this long, so that the first line and the end of a short run show at once."""
 _KEEP_EVERY_S = 5.0
 
 
 def follow_to_verdict(following: Following) -> int:
-    """Block until the run ends and tell how; returns the exit code. Ctrl-C detaches: the run goes on."""
+    """Block until the run ends, print its verdict and return the exit code. Ctrl-C detaches; the run continues."""
     run = following.run
     try:
         facts = following.to_the_end()
     except KeyboardInterrupt:
         tell()
-        tell(f"detached: {run.id} goes on")
+        tell(f"detached: {run.id} continues")
         tell(f"  windlass logs {run.id} --follow")
         tell(f"  windlass stop {run.id}")
         return EXIT_INTERRUPTED
-    show_verdict(run, facts, following.told)
+    show_verdict(run, facts, following.reported)
     return 0 if facts.state is State.SUCCEEDED else 1
 
 
 class Following:
-    """One client's look at a run in motion.
+    """Printer of a run's log lines and progress while it runs.
 
     Args:
-        logs_to_stderr: standard output is wanted for JSON.
-        skips_past: what the run did and printed until now is not shown; make it before the run is continued.
+        logs_to_stderr: print log lines to standard error; standard output is for JSON.
+        skips_past: do not print earlier progress and log lines; create the object before the run is continued.
 
     Attributes:
-        told: attempts whose ends, and what they printed, were shown.
+        reported: attempts whose end and output have been printed.
     """
 
     def __init__(self, run: RunFolder, home: Home, *, logs_to_stderr: bool = False, skips_past: bool = False) -> None:
@@ -68,23 +68,23 @@ class Following:
         self._logs = LogFollower(run)
         self._progress = Progress()
         self._trouble = ""
-        self.told: set[tuple[str, int]] = set()
+        self.reported: set[tuple[str, int]] = set()
         self._listening: MirrorRefresh | None = None
         self._write = functools.partial(tell, folds=False) if logs_to_stderr else emit
         if skips_past:
             self._skip_past()
 
     def _listen(self, *, is_last: bool = False) -> None:
-        """Bring the copy of a run that lives elsewhere up to date; say once when its site falls silent."""
+        """Update the local copy of a run at a remote site; print a note once if the site cannot be reached."""
         if not self.run.is_mirrored:
             return
-        from windlass.launch.remote.refresh import MirrorRefresh  # lazy: most runs live here
+        from windlass.launch.remote.refresh import MirrorRefresh  # lazy: most runs are local
 
         self._listening = self._listening or MirrorRefresh(self.run, self._home)
         before = self._listening.trouble
         self._listening.look(is_last=is_last)
         if self._listening.trouble and not before:
-            tell(f"note: {printable(self._listening.trouble)}; {self.run.id} goes on, and so do we")
+            tell(f"note: {printable(self._listening.trouble)}; {self.run.id} continues; still following")
 
     def _skip_past(self) -> None:
         self._listen(is_last=True)
@@ -95,7 +95,7 @@ class Following:
             pass
 
     def to_the_end(self) -> RunFacts:
-        """Block until the run is at its end and everything it printed was shown."""
+        """Block until the run has ended and all its output has been printed."""
         began = time.monotonic()
         pause, keep_at = _FIRST_PAUSE_S, began + _KEEP_EVERY_S
         while True:
@@ -115,8 +115,11 @@ class Following:
             time.sleep(pause)
 
     def _keep(self) -> None:
-        """Compare the record with the world; where that fails the run goes on, so we do, and say why once."""
-        from windlass.launch.reconcile.reconciler import NOTHING_DONE, reconcile_run  # lazy: a short run ends before
+        """Reconcile the run; if that fails, print why once and keep following."""
+        from windlass.launch.reconcile.reconciler import (  # lazy: a short run ends before this
+            NOTHING_DONE,
+            reconcile_run,
+        )
 
         try:
             for line in reconcile_run(self.run, self._home):
@@ -129,10 +132,10 @@ class Following:
             self._trouble = error.message
 
     def _look(self) -> bool:
-        """Take in and show what is new; whether there was anything.
+        """Print new records and log lines; return whether there were any.
 
-        The journal is read before the logs, so that what an attempt printed is there when its end is: its lines are
-        shown before its end, and the next attempt's behind the next start.
+        The journal is read before the logs, so that an attempt's lines are printed before its end, and those of the next
+        attempt after its start.
         """
         records = self._journal.poll()
         for record in records:
@@ -155,7 +158,7 @@ class Following:
         for record in records:
             text = self._progress.describe(record)
             if record.kind == events.ATTEMPT_ENDED:
-                self.told.add((str(record.data["task"]), int(record.data["attempt"])))
+                self.reported.add((str(record.data["task"]), int(record.data["attempt"])))
             if text:
                 tell(paint(f"-- {printable(text)}", "dim", stream=sys.stderr))
 

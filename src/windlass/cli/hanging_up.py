@@ -1,4 +1,4 @@
-"""The terminal of a head in the foreground is closed: what the process prints goes to a file from then on."""
+"""Handle a closed terminal (SIGHUP) of a foreground sweep: redirect the process's output to a file."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["HangUp"]
 
 
 _SIGNAL_WITHIN_S = 1.0
-"""A write may fail a moment before the signal that says why is there."""
+"""Wait this long for SIGHUP, since a write can fail before the signal arrives."""
 
 
 class HangUp:
-    """A context manager that takes SIGHUP, unless it is ignored (`nohup`).
+    """Context manager that handles SIGHUP, unless it is ignored (`nohup`).
 
-    What listens to SIGTERM then is asked to end: a head takes that as a request.
+    On SIGHUP the process sends itself SIGTERM, which a sweep's head treats as a request to stop.
 
     Attributes:
-        came: whether the terminal is gone.
+        came: whether the terminal was closed.
     """
 
     def __init__(self, log: Path) -> None:
@@ -43,13 +43,13 @@ class HangUp:
             signal.signal(signal.SIGHUP, self._before)
 
     def ask(self) -> None:
-        """Ask this process to end, if the terminal is gone and nothing listened when it went. Idempotent."""
+        """Send SIGTERM to this process if the terminal was closed before a handler was installed. Idempotent."""
         if self.came and not self._has_asked and callable(signal.getsignal(signal.SIGTERM)):
             self._has_asked = True
             signal.raise_signal(signal.SIGTERM)
 
     def explains(self, error: OSError) -> bool:
-        """Whether a write failed because the terminal has just gone. Blocks for up to a second where that may be so."""
+        """Return whether a write failed because the terminal was closed. Blocks for up to a second."""
         deadline = time.monotonic() + _SIGNAL_WITHIN_S
         while not self.came and error.errno == errno.EIO and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -61,7 +61,7 @@ class HangUp:
             return
         self.came = True
         descriptor = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        for own in (1, 2):  # a terminal that is gone refuses every word
+        for own in (1, 2):  # a closed terminal fails every write
             os.dup2(descriptor, own)
         os.close(descriptor)
         self.ask()

@@ -1,4 +1,4 @@
-"""What `windlass doctor` looks at: the programs, the folders and the kernel that a run needs."""
+"""Checks of `windlass doctor`: programs, folders, GPUs and kernel features that runs need."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The verdict on one thing; a hint where it is not `ok`."""
+    """Result of one check, with a hint unless it is `ok`."""
 
     name: str
     status: Literal["ok", "warn", "fail"]
@@ -42,7 +42,7 @@ class Check:
 
 
 def checks() -> Iterator[Check]:
-    """Every check, in the order shown; starts git, uv and nvidia-smi, and writes a few bytes into the home."""
+    """Yield every check in display order; runs git, uv and nvidia-smi, and writes a few bytes to the home."""
     for name, check in _CHECKS.items():
         try:
             yield from check()
@@ -74,7 +74,7 @@ def _git() -> Iterator[Check]:
 
 
 def _uv() -> Iterator[Check]:
-    from windlass.pin.environment.uv_tool import find_uv  # lazy: beside the check that needs it
+    from windlass.pin.environment.uv_tool import find_uv  # lazy: only for this check
 
     path = find_uv()
     done = run([path, "--version"])
@@ -93,9 +93,7 @@ def _home() -> Iterator[Check]:
     yield Check(name="home", status="ok", message=f"{home.path} ({kind}), {count(num_runs, 'run')}")
     if kind in _NETWORK_FILE_SYSTEMS and "WINDLASS_HOME" not in os.environ:
         hint = "a local disk is faster: export WINDLASS_HOME=/path/on/a/local/disk"
-        yield Check(
-            name="home", status="warn", message=f"{home.path} lies on a network file system ({kind})", hint=hint
-        )
+        yield Check(name="home", status="warn", message=f"{home.path} is on a network file system ({kind})", hint=hint)
 
 
 def _cache() -> Iterator[Check]:
@@ -108,24 +106,24 @@ def _cache() -> Iterator[Check]:
 
 def _disk() -> Iterator[Check]:
     home = Home.default()
-    home.runs  # noqa: B018 - made here, so that the right disk is asked
+    home.runs  # noqa: B018 - creates the folder, so that the right disk is measured
     free = shutil.disk_usage(home.path).free
     if free >= _LOW_BYTES:
         yield Check(name="disk", status="ok", message=f"{size(free)} free for {home.path}")
         return
     status: Literal["warn", "fail"] = "fail" if free < _TOO_LOW_BYTES else "warn"
-    hint = "free some: windlass gc --environments, windlass gc --runs --older-than 30d"
+    hint = "free some space: `windlass gc --environments`, `windlass gc --runs --older-than 30d`"
     yield Check(name="disk", status=status, message=f"only {size(free)} free for {home.path}", hint=hint)
 
 
 def _shared_memory() -> Iterator[Check]:
-    folder = Path("/dev/shm")  # noqa: S108 - only looked at
+    folder = Path("/dev/shm")  # noqa: S108 - only read
     if not folder.is_dir():
         yield Check(name="shared memory", status="warn", message=f"no {folder}", hint="mount a tmpfs there")
         return
     total = shutil.disk_usage(folder).total
     if total < _MIN_SHARED_MEMORY_BYTES:
-        hint = "data loaders with workers need more: docker run --shm-size=8g"
+        hint = "data loaders with workers need more, such as `docker run --shm-size=8g`"
         yield Check(name="shared memory", status="warn", message=f"{folder} has {size(total)}", hint=hint)
         return
     yield Check(name="shared memory", status="ok", message=f"{folder} has {size(total)}")
@@ -141,7 +139,7 @@ def _files() -> Iterator[Check]:
 
 
 def _gpus() -> Iterator[Check]:
-    from windlass.pin import host_facts  # lazy: beside the check that needs it
+    from windlass.pin import host_facts  # lazy: only for this check
     from windlass.supervise.leases import local_resources
 
     found, leased = host_facts()["gpus"], local_resources().gpus
@@ -149,12 +147,12 @@ def _gpus() -> Iterator[Check]:
     errors = [str(gpu["error"]) for gpu in gpus if "error" in gpu]
     if errors:
         yield Check(
-            name="gpus", status="fail", message=f"nvidia-smi: {errors[0]}", hint="run nvidia-smi; look at dmesg"
+            name="gpus", status="fail", message=f"nvidia-smi: {errors[0]}", hint="run `nvidia-smi` and check `dmesg`"
         )
         return
     names = sorted({str(gpu["name"]) for gpu in gpus})
     if len(gpus) != len(leased):
-        message = f"nvidia-smi shows {len(gpus)}, windlass would lease {len(leased)}"
+        message = f"nvidia-smi lists {len(gpus)} GPUs, but windlass would lease {len(leased)}"
         yield Check(name="gpus", status="warn", message=message, hint="export WINDLASS_GPUS=0,1,... with the right ids")
         return
     yield Check(name="gpus", status="ok", message=f"{len(gpus)} {', '.join(names)}".rstrip() if gpus else "none")
@@ -174,13 +172,13 @@ def _kernel() -> Iterator[Check]:
 
 
 def _has_subreaper() -> bool:
-    """Asked in a child, so that this process stays what it was."""
+    """Test in a child process, so that this process does not become a subreaper."""
     code = "from windlass.supervise.linux import become_subreaper as f; import sys; sys.exit(not f())"
     return run([sys.executable, "-c", code]).code == 0
 
 
 def _has_splice() -> bool:
-    from windlass.supervise.linux import splice_to_file  # lazy: beside the check that needs it
+    from windlass.supervise.linux import splice_to_file  # lazy: only for this check
 
     reader, writer = os.pipe()
     try:
@@ -203,20 +201,20 @@ def _has_pidfd() -> bool:
 
 
 def _engines() -> Iterator[Check]:
-    """Whether `--on docker` and `--on podman` work here; they need not."""
-    from windlass.backends.docker.backend import check_engine  # lazy: beside the check that needs it
+    """Check the optional container engines for `--on docker` and `--on podman`."""
+    from windlass.backends.docker.backend import check_engine  # lazy: only for this check
 
     for program in ("docker", "podman"):
         if shutil.which(program) is None:
             if program == "docker":
-                yield Check(name=program, status="ok", message="not installed; only `--on docker` needs it")
+                yield Check(name=program, status="ok", message="not installed; needed only for `--on docker`")
             continue
         try:
             version = check_engine(program)
         except WindlassError as error:
             yield Check(name=program, status="warn", message=error.message, hint=error.hint)
         else:
-            yield Check(name=program, status="ok", message=f"{version} answers; `--on {program}` runs containers")
+            yield Check(name=program, status="ok", message=f"{version}; `--on {program}` works")
 
 
 _CHECKS: dict[str, Callable[[], Iterator[Check]]] = {

@@ -1,4 +1,4 @@
-"""`windlass launch --each KEY=A,B`: one run per value, submitted together and left alone."""
+"""`windlass launch --each KEY=A,B`: submit one run per value and return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["launch_each"]
 
 
 def launch_each(path: Path, overrides: Sequence[str], each: Sequence[str], options: Options, *, is_json: bool) -> int:
-    """Launch one run per combination of values; prints their ids, one a line."""
+    """Launch one run per combination of values and print their ids, one per line."""
     from windlass.launch import launch_many, prepare_file  # lazy: after the cheap checks
 
     prepared = [prepare_file(path, (*overrides, *point), options, log=tell) for point in combinations(each)]
@@ -33,12 +33,12 @@ def launch_each(path: Path, overrides: Sequence[str], each: Sequence[str], optio
 
 
 def combinations(each: Sequence[str]) -> list[tuple[str, ...]]:
-    """`["a=1,2", "b=x"]` as `[("a=1", "b=x"), ("a=2", "b=x")]`; raises UsageError for what has no values."""
+    """Expand `["a=1,2", "b=x"]` to `[("a=1", "b=x"), ("a=2", "b=x")]`; raise UsageError for a missing value."""
     axes = []
     for text in each:
         key, equals, values = text.partition("=")
         found = [value for value in values.split(",") if value]
         if not (key and equals and found):
-            raise UsageError(f"`--each {text}` names no values", hint="--each params.seed=1,2,3", code="usage")
+            raise UsageError(f"no values in `--each {text}`", hint="--each params.seed=1,2,3", code="usage")
         axes.append([f"{key}={value}" for value in found])
     return list(itertools.product(*axes))

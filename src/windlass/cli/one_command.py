@@ -1,4 +1,4 @@
-"""`windlass launch -- COMMAND`: the experiment that a single command stands for."""
+"""`windlass launch -- COMMAND`: wrap a single command in an experiment."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ _INTERPRETERS = re.compile(r"(?:python(?:3(?:\.\d+)?)?|bash|sh|torchrun|env|uv|r
 def experiment_of(
     command: tuple[str, ...], overrides: tuple[str, ...], *, name: str, gpus: str, nodes: int | None, env_uv: str
 ) -> Experiment:
-    """One task, `main`, that runs the command in the present folder; a single word with spaces is a shell line.
+    """Return an experiment whose task `main` runs the command in the current folder; one word with spaces is a shell line.
 
     Raises:
-        UsageError: there is no command, or `--name` is no name.
-        SpecError: an override or an option is refused.
+        UsageError: no command, or an invalid `--name`.
+        SpecError: an invalid override or option.
     """
     if not command:
-        raise UsageError(
-            "nothing stands behind `--`", hint="windlass launch -- python train.py", code="missing-argument"
-        )
+        raise UsageError("no command after `--`", hint="windlass launch -- python train.py", code="missing-argument")
     if name and not is_name(name):
-        raise UsageError(f"`{name}` is not a name", hint=NAME_RULE, code="bad-name")
+        raise UsageError(f"invalid name `{name}`", hint=NAME_RULE, code="bad-name")
     is_shell = len(command) == 1 and " " in command[0]
     task: dict[str, object] = {"run": command[0] if is_shell else list(command)}
     if nodes is not None:
@@ -49,7 +47,7 @@ def experiment_of(
 
 
 def name_of(command: tuple[str, ...]) -> str:
-    """A name from the program or script of a command: `python -u train.py` is `train`."""
+    """Return a name from the program or script of a command: `train` for `python -u train.py`."""
     words = command[0].split() if len(command) == 1 else [word.split(" ", 1)[0] for word in command]
     for word in words:
         stem = PurePath(word).name.lower()

@@ -1,4 +1,4 @@
-"""Words of other programs for what a verb of ours does: `windlass kill RUN` is answered with `windlass stop RUN --now`."""
+"""Verbs of other programs and their equivalents here: `windlass kill RUN` suggests `windlass stop RUN --now`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ _VERBS = {
     "cat": "logs {RUN}",
     "output": "logs {RUN}",
     "cp": "outputs pull {RUN}",
+    "fetch": "outputs fetch {RUN}",
+    "scp": "outputs fetch {RUN}",
+    "version": "--version",
     "download": "outputs pull {RUN}",
     "pull": "outputs pull {RUN}",
     "restart": "rerun {RUN}",
@@ -52,7 +55,7 @@ _VERBS = {
     "check": "doctor",
     "why": "show {RUN}",
 }
-"""Another program's verb, and ours; braces hold what the words behind it stand for."""
+"""Another program's verb to ours; the words after it replace the name in braces."""
 
 _OF_FAMILY = {
     "list": ("ls",),
@@ -76,14 +79,14 @@ _OF_FAMILY = {
     "clean": ("gc",),
     "prune": ("gc",),
 }
-"""The same for verbs of a group; the first that the group has."""
+"""The same for verbs of a group; the first one that the group has is used."""
 
 
 def other_word(word: str, rest: Sequence[str]) -> str:
-    """Our line for a verb of another program; empty where there is none.
+    """Return our command for another program's verb; empty if unknown.
 
     Args:
-        rest: the words behind it.
+        rest: the words after the verb.
     """
     if word == "help":
         return " ".join(["windlass", *rest, "--help"])
@@ -97,5 +100,5 @@ def other_word(word: str, rest: Sequence[str]) -> str:
 
 
 def other_word_of_family(word: str, names: Collection[str]) -> str:
-    """The verb of a group that does what another program calls `word`; empty where there is none."""
+    """Return the group's verb for another program's `word`; empty if unknown."""
     return next((name for name in _OF_FAMILY.get(word, ()) if name in names), "")

@@ -1,4 +1,4 @@
-"""What `plan` and `launch` take: a file with overrides, the options of a plan, and refusals of words that are neither."""
+"""Arguments of `plan` and `launch`: a file, overrides and planning options, and errors for other words."""
 
 from __future__ import annotations
 
@@ -26,23 +26,19 @@ _OPTIONS = (
         metavar="SITE[/PARTITION]",
         default="",
         shell_complete=complete_places,
-        help="Where to run, instead of the file's `where`.",
+        help="Where to run; overrides the file's `where`.",
     ),
-    click.option(
-        "--snapshot", is_flag=True, help="Store a dirty tree exactly, untracked files included, and run that."
-    ),
-    click.option("--allow-dirty", is_flag=True, help="Run a dirty tree in place, and record that it was dirty."),
-    click.option("--best-effort", is_flag=True, help="Note what the place cannot honour, instead of refusing it."),
-    click.option(
-        "--reshape", is_flag=True, help="Spread tasks that want more GPUs of a node than there are over more nodes."
-    ),
-    click.option("--debug", is_flag=True, help="Set CUDA_LAUNCH_BLOCKING=1 in the job; recorded."),
+    click.option("--snapshot", is_flag=True, help="Run a snapshot of the dirty tree, with untracked files."),
+    click.option("--allow-dirty", is_flag=True, help="Run the dirty tree in place; recorded with the run."),
+    click.option("--best-effort", is_flag=True, help="Turn settings that the site cannot honour into notes."),
+    click.option("--reshape", is_flag=True, help="Use more nodes if a node has too few GPUs for a task."),
+    click.option("--debug", is_flag=True, help="Set CUDA_LAUNCH_BLOCKING=1 in the job."),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFlags:
-    """What was said about planning on a command line; `allow_dirty` and the others as in `launch.Options`."""
+    """Planning options of a command line; fields as in `launch.Options`."""
 
     on: str
     snapshot: bool
@@ -52,7 +48,7 @@ class PlanFlags:
     debug: bool
 
     def options(self, *, is_dry: bool = False) -> Options:
-        """The same as `launch.prepare` takes it."""
+        """Return the options for `launch.prepare`."""
         from windlass.launch import Options  # lazy: planning costs 0.1 s to import
 
         return Options(
@@ -67,7 +63,7 @@ class PlanFlags:
 
 
 def planning_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--on --snapshot --allow-dirty --best-effort --reshape --debug`, as one argument `flags`."""
+    """Add `--on --snapshot --allow-dirty --best-effort --reshape --debug` as one argument `flags`."""
 
     @functools.wraps(function)
     def collect(*args: Any, **named: Any) -> Any:
@@ -80,13 +76,13 @@ def planning_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class PlanningVerb(Verb):
-    """A verb whose words are a FILE and overrides: `a.b=c`, `--a.b=c`, `--a.b`, `~a.b`.
+    """Verb whose arguments are a FILE and overrides: `a.b=c`, `--a.b=c`, `--a.b`, `~a.b`.
 
-    What stands behind `--` is a command and is not parsed; it is found in `context.meta["windlass.command"]`.
+    Words after `--` are a command; they are not parsed and are in `context.meta["windlass.command"]`.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the command behind `--` aside, tell overrides from mistyped options, and find the FILE among them."""
+        """Split off the command after `--`, separate overrides from mistyped options, and find the FILE."""
         ctx.ignore_unknown_options = True
         if "--" in args:
             at = args.index("--")
@@ -104,34 +100,34 @@ class PlanningVerb(Verb):
         return rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-        """Options, and overrides that are written like options (`--params.lr=`)."""
+        """Complete options and overrides written as options (`--params.lr=`)."""
         overrides = next(param for param in self.params if param.name == "overrides")
         return [*super().shell_complete(ctx, incomplete), *overrides.shell_complete(ctx, incomplete)]
 
     def _check_plain(self, words: list[str], plain: list[int], *, has_command: bool) -> None:
-        """Refuse words that are neither the FILE nor an override: values behind a blank, a second FILE."""
+        """Raise for words that are neither the FILE nor an override: detached values, a second FILE."""
         lone = [at for at in plain if "=" not in words[at]]
         for at in lone:
             before = words[at - 1] if at else ""
             if before.startswith("--") and "=" not in before and not self.is_file(words[at]):
-                message = f"`{before} {words[at]}`: an override is one word"
+                message = f"space in override `{before} {words[at]}`"
                 raise UsageError(message, hint=f"write `{before}={words[at]}`", code="usage")
         if has_command and lone:
-            message = f"both a FILE (`{words[lone[0]]}`) and a command behind `--`"
-            raise UsageError(message, hint="launch one of them", code="usage")
+            message = f"both a FILE (`{words[lone[0]]}`) and a command after `--`"
+            raise UsageError(message, hint="launch one or the other", code="usage")
         if len(lone) > 1 and self.is_file(words[lone[1]]):
-            message = f"two FILEs: `{words[lone[0]]}` and `{words[lone[1]]}`"
-            raise UsageError(message, hint="each is an experiment of its own: give one at a time", code="usage")
+            message = f"two files: `{words[lone[0]]}` and `{words[lone[1]]}`"
+            raise UsageError(message, hint="give one file at a time", code="usage")
 
     def _check_word(self, ctx: click.Context, word: str) -> None:
-        """Refuse what looks like an option and cannot be an override."""
+        """Raise for a word that looks like an option and cannot be an override."""
         if not word.startswith("-"):
             return
         keys = self.file_keys()
         key = word.lstrip("-").partition("=")[0].partition(".")[0]
         if word.startswith("--") and key in keys:
             return
-        from windlass.cli.problems import unknown_option  # lazy: only a mistake needs it
+        from windlass.cli.problems import unknown_option  # lazy: only for errors
 
         parameter = word.lstrip("-")
         if word.startswith("--") and parameter.partition("=")[0].partition(".")[0] in self.params_of(ctx):
@@ -143,26 +139,26 @@ class PlanningVerb(Verb):
         raise unknown_option(word.partition("=")[0], [*own, *(f"--{key}" for key in keys)], ctx.command_path)
 
     def is_file(self, word: str) -> bool:
-        """Whether a word is meant as the FILE."""
+        """Return whether a word is the FILE."""
         return word.endswith((".yaml", ".yml")) or Path(word).is_file()
 
     def params_of(self, ctx: click.Context) -> frozenset[str]:
-        """Names of the FILE's parameters."""
-        from windlass.spec.load import params_of  # lazy: only words that look like options need it
+        """Return the names of the FILE's parameters."""
+        from windlass.spec.load import params_of  # lazy: only for words that look like options
 
         words = (ctx.params.get("file"), *ctx.params.get("overrides", ()))
         files = [word for word in words if word and self.is_file(word)]
         return params_of(Path(files[0])) if files else frozenset()
 
     def file_keys(self) -> tuple[str, ...]:
-        """The keys at the top of the FILE, which may be set as `--key=value`."""
-        from windlass.cli.completion.files import experiment_keys  # lazy: only words that look like options need it
+        """Return the top-level keys of the FILE, which may be set as `--key=value`."""
+        from windlass.cli.completion.files import experiment_keys  # lazy: only for words that look like options
 
         return experiment_keys()
 
 
 def required_file(context: click.Context, file: str | None) -> Path:
-    """The FILE, or the error for a command line that has none."""
+    """Return the FILE; raise if the command line has none."""
     overrides = context.params.get("overrides", ())
     if file is not None and file.endswith((".py", ".sh")):
         program = "python" if file.endswith(".py") else "sh"

@@ -1,4 +1,4 @@
-"""Whatever went wrong, in the house's shape and with the house's exit code.
+"""Print errors, and turn other exceptions into windlass errors.
 
 error: unknown key `nodez` in tasks.train            [unknown-key]
   exp.yaml:24:5   nodez: 10
@@ -25,12 +25,12 @@ __all__ = ["from_bug", "from_click", "from_import", "from_system", "show"]
 
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MAX_CODES = 3
-"""Codes whose pages are named below several problems."""
+"""Most codes to explain below an error with several problems."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def show(error: WindlassError, *, is_verbose: bool = False) -> None:
-    """Write an error to standard error; with `is_verbose` the traceback before it."""
+    """Write an error to standard error, after its traceback if `is_verbose`."""
     if is_verbose:
         tell("".join(traceback.format_exception(error)).rstrip())
     codes = [] if isinstance(error, InternalError) else list(dict.fromkeys(each.code for each in error.problems))
@@ -47,10 +47,10 @@ def _painted(line: str) -> str:
 
 
 def from_click(error: click.ClickException) -> UsageError:
-    """A wrong command line, with the nearest right one as the hint."""
+    """Convert click's error on a command line, with the nearest valid one as the hint."""
     context = getattr(error, "ctx", None)
     program = context.command_path if context is not None else "windlass"
-    hint = f"`{program} --help` shows what it takes"
+    hint = f"run `{program} --help` for its arguments"
     if isinstance(error, click.NoSuchOption):
         return unknown_option(error.option_name, _options(context), program)
     if isinstance(error, click.MissingParameter) and error.param is not None:
@@ -65,11 +65,11 @@ def from_click(error: click.ClickException) -> UsageError:
 
 
 def unknown_option(option: str, options: list[str], program: str) -> UsageError:
-    """The error for an option that `program` does not have."""
-    from windlass.core.names import nearest  # lazy: only a mistake needs it
+    """Return the error for an unknown option of `program`."""
+    from windlass.core.names import nearest  # lazy: only for errors
 
     close = nearest(option, options)
-    hint = f"did you mean `{close}`?" if close else f"`{program} --help` lists its options"
+    hint = f"did you mean `{close}`?" if close else f"run `{program} --help` for its options"
     return UsageError(f"`{program}` has no option `{option}`", hint=hint, code="unknown-option")
 
 
@@ -82,7 +82,7 @@ def _options(context: click.Context | None) -> list[str]:
 
 
 def _example(context: click.Context | None) -> str:
-    """The first example of a verb's help page, as a hint."""
+    """Return the first example of a verb's help page, as a hint."""
     epilog = (context.command.epilog or "") if context is not None else ""
     lines = [line.strip() for line in epilog.split("\n") if line.strip().startswith("windlass ")]
     return f"such as `{lines[0].partition('  #')[0].strip()}`" if lines else ""
@@ -93,41 +93,43 @@ def _sentence(text: str) -> str:
 
 
 def from_system(error: OSError) -> WindlassError | None:
-    """What the system refused, where a person can do something about it; None: it is our bug."""
+    """Convert an OSError that the user can fix; None for our own bug."""
     where = f" {error.filename}" if error.filename else ""
     if error.errno in _NOT_ALLOWED:
-        hint = "look at its owner and permissions with `ls -ld`, or set WINDLASS_HOME to a folder of yours"
-        return AccessError(f"not allowed:{where or ' (no file named)'} ({error.strerror})", hint=hint)
+        hint = "check its owner and permissions with `ls -ld`, or set WINDLASS_HOME to a folder of yours"
+        return AccessError(f"permission denied:{where or ' (unknown file)'} ({error.strerror})", hint=hint)
     if error.errno in _FULL:
-        hint = "free some space: `windlass gc` clears caches, `windlass doctor` shows what is left"
+        hint = "free some space: `windlass gc` deletes caches, `windlass doctor` shows the free space"
         return PreconditionError(f"no space left{where and ' for' + where}", hint=hint, code="disk-full")
     return None
 
 
 def from_import(error: ImportError) -> WindlassError | None:
-    """A package that comes with an extra, which is not installed; None: it is our bug."""
-    from windlass.core.extras import missing_extra  # lazy: only where something is missing
+    """Convert the ImportError of a missing extra; None for our own bug."""
+    from windlass.core.extras import missing_extra  # lazy: only for errors
 
     extra = missing_extra(error)
     if not extra:
         return None
     module = (error.name or "").partition(".")[0]
     return PreconditionError(
-        f"this needs {module}, which is not installed", hint=f"pip install 'windlass[{extra}]'", code="extra-missing"
+        f"{module} is not installed, and this command needs it",
+        hint=f"pip install 'windlass[{extra}]'",
+        code="extra-missing",
     )
 
 
 def from_bug(error: BaseException) -> InternalError:
-    """Our own mistake: its traceback goes to a file, the person gets two lines."""
+    """Convert a bug of windlass: its traceback goes to a file, and the user sees two lines."""
     text = "".join(traceback.format_exception(error))
     kind = f"{type(error).__name__}: {error}".split("\n")[0] if str(error) else type(error).__name__
     path = _write_crash(text)
     where = f"the traceback is in {path}" if path is not None else "run it again with -v to see the traceback"
-    return InternalError(f"windlass has a bug: {kind}", hint=f"{where}; please report it", code="internal")
+    return InternalError(f"internal error: {kind}", hint=f"{where}; please report it", code="internal")
 
 
 def _write_crash(text: str) -> Path | None:
-    import os  # lazy: here and below, a crash is rare
+    import os  # lazy: here and below, only for a crash
     import time
 
     from windlass.core.version import VERSION

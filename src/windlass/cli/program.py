@@ -1,4 +1,4 @@
-"""The entry point: parse, call the verb, turn whatever comes back into text and an exit code."""
+"""Entry point: parse the command line, call the verb, print errors and return the exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from windlass.core.errors import WindlassError
 __all__ = ["main", "windlass"]
 
 _GC_THRESHOLD = 50_000
-"""Imports make many objects and drop few: looking through them every 700 would take 10 ms of a launch."""
+"""Garbage collection threshold; the default of 700 objects costs 10 ms of a launch during imports."""
 
 _HELP = """One file says what to run. windlass pins it, runs it, brings it back when it dies, and can prove what ran.
 
@@ -47,7 +47,7 @@ def windlass(context: click.Context, verbose: bool, version: bool) -> int | None
     if verbose:
         _see_tracebacks(context)
     if version:
-        from windlass.core.version import VERSION  # lazy: keeps this file's imports to what --help needs
+        from windlass.core.version import VERSION  # lazy: not for --help
 
         click.echo(f"windlass {VERSION}")
         context.exit(0)
@@ -62,7 +62,7 @@ def _see_tracebacks(context: click.Context) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code (HOUSE: 0 ok, 1 the run failed, 2 usage, ... 70 our bug)."""
+    """Run one command line and return its exit code (0 ok, 1 the run failed, 2 usage, ... 70 our bug)."""
     gc.set_threshold(_GC_THRESHOLD)
     _open_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(arguments: list[str]) -> int:
-    """The verb's exit code; every error but a broken pipe and Ctrl-C ends here."""
+    """Call the verb and return its exit code; handles every error but a closed pipe and Ctrl-C."""
     is_verbose = _asks_for_tracebacks(arguments)
     try:
         with windlass.make_context("windlass", arguments) as context:
@@ -85,18 +85,18 @@ def _call(arguments: list[str]) -> int:
         return error.exit_code
     except (BrokenPipeError, KeyboardInterrupt):
         raise
-    except (Exception, click.Abort) as error:  # noqa: BLE001 - the one place where everything ends
+    except (Exception, click.Abort) as error:  # noqa: BLE001 - the last resort for every error
         return _show(error, is_verbose=is_verbose)
 
 
 def _asks_for_tracebacks(arguments: list[str]) -> bool:
-    """Whether -v stands among the arguments, before a `--`; asked before anything is parsed, so that it always works."""
+    """Return whether -v is given before a `--`; checked before parsing, so that it always works."""
     ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "-v" in ours or "--verbose" in ours
 
 
 def _show(error: BaseException, *, is_verbose: bool) -> int:
-    from windlass.cli import problems  # lazy: only a mistake needs it
+    from windlass.cli import problems  # lazy: only for errors
 
     if isinstance(error, click.Abort):
         return EXIT_INTERRUPTED
@@ -113,7 +113,7 @@ def _show(error: BaseException, *, is_verbose: bool) -> int:
 
 
 def _known(error: BaseException) -> WindlassError | None:
-    """What is no bug of ours: the system refused something, or an extra is not installed."""
+    """Return the error for a system failure or a missing extra; None for our own bug."""
     from windlass.cli import problems  # lazy: as above
 
     if isinstance(error, OSError):
@@ -122,9 +122,9 @@ def _known(error: BaseException) -> WindlassError | None:
 
 
 def _open_streams() -> None:
-    """Make every text printable and every stream writable: `windlass ps >&-` and names that are not UTF-8 are no bugs."""
+    """Make every stream writable and every text printable, also for `windlass ps >&-` and names that are not UTF-8."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it stays open for this process
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the same
     for stream in (sys.stdout, sys.stderr):
@@ -133,7 +133,7 @@ def _open_streams() -> None:
 
 
 def _close_quietly() -> int:
-    """Nobody reads our output any more; keep Python from complaining about it at its end."""
+    """Redirect closed standard streams, so that Python does not complain at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -143,7 +143,7 @@ def _close_quietly() -> int:
 
 
 def _complete() -> int:
-    """Answer a shell that completes; see `windlass completion`."""
-    from windlass.cli.completion.shells import answer  # lazy: only a shell that completes needs it
+    """Answer a completion request of a shell; see `windlass completion`."""
+    from windlass.cli.completion.shells import answer  # lazy: only for shell completion
 
     return answer(os.environ[COMPLETE])

@@ -1,6 +1,6 @@
-"""The one place that writes: data on standard output, everything else on standard error.
+"""All output: data on standard output, everything else on standard error.
 
-Colour only where a terminal reads it, and never with NO_COLOR (https://no-color.org); every text reads the same without.
+Colour only on a terminal, and never with NO_COLOR (https://no-color.org); every text is readable without it.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def is_coloured(stream: TextIO) -> bool:
-    """Whether a person with a colour terminal reads this stream."""
+    """Return whether the stream is a colour terminal."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """`text` in a style (`bold`, `red`, ...), or as it is where there is no colour; standard output by default."""
+    """Return `text` with styles (`bold`, `red`, ...), unstyled without colour; the default stream is standard output."""
     if not text or not is_coloured(stream if stream is not None else sys.stdout):
         return text
     return "".join(f"\x1b[{_CODES[style]}m" for style in styles) + text + "\x1b[0m"
 
 
 def printable(text: str) -> str:
-    """Text in which nothing can steer a terminal: control characters but tab and line end are spelt out."""
+    """Return text with control characters escaped, except tab and newline, so that it cannot control the terminal."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
 def emit(text: str = "") -> None:
-    """A line of data."""
+    """Print a line of data."""
     sys.stdout.write(text + "\n")
 
 
 def emit_page(text: str = "") -> None:
-    """A line of a page for people: on a terminal it is folded between words."""
+    """Print a line of a page; on a terminal it is folded between words."""
     sys.stdout.write(fold(text, page_width()) + "\n")
 
 
 def tell(text: str = "", *, folds: bool = True) -> None:
-    """A line for the person who waits: progress, advice, verdicts.
+    """Print a line to standard error: progress, hints, verdicts.
 
     Args:
-        folds: whether it may be folded between words on a terminal; not what a process printed.
+        folds: fold between words on a terminal; not for the output of processes.
     """
     sys.stdout.flush()
     sys.stderr.write((fold(text, _width(sys.stderr)) if folds else text) + "\n")
@@ -72,22 +72,22 @@ def tell(text: str = "", *, folds: bool = True) -> None:
 
 
 def page_width() -> int:
-    """Columns of the terminal that shows a page; 0 where there is none, and nothing is folded or cut."""
+    """Return the terminal's columns; 0 without a terminal, which disables folding."""
     return _width(sys.stdout)
 
 
 def _width(stream: TextIO) -> int:
-    """Columns of the terminal that shows a stream; 0 where there is none, and nothing is folded."""
+    """Return the columns of a stream's terminal; 0 without one."""
     try:
         return os.get_terminal_size(stream.fileno()).columns if stream.isatty() else 0
-    except (OSError, ValueError):  # a stream without a file, or one that is closed
+    except (OSError, ValueError):  # no file descriptor, or closed
         return 0
 
 
 def fold(text: str, width: int) -> str:
-    """Text whose lines are at most `width` wide, broken between words; what is behind a label stays behind it.
+    """Fold lines to at most `width` columns between words, indented below their label.
 
-    A word that is wider stays whole, so that a path can still be copied. A width of 0 changes nothing.
+    A wider word stays whole, so that paths can be copied. A width of 0 changes nothing.
     """
     return "\n".join(_folded(line, width) for line in text.split("\n")) if width else text
 
@@ -116,12 +116,12 @@ def _num_columns(text: str) -> int:
 
 
 def emit_json(schema: str, content: Mapping[str, object]) -> None:
-    """One JSON object, which names its schema first (`windlass.ps/1`)."""
+    """Print one JSON object whose first key is its schema (`windlass.ps/1`)."""
     sys.stdout.write(json.dumps({"schema": schema, **content}, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_raw(content: bytes) -> None:
-    """Bytes as they are, such as a log."""
+    """Write raw bytes, such as a log."""
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)
     if buffer is None:
@@ -132,7 +132,7 @@ def write_raw(content: bytes) -> None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> list[str]:
-    """Columns as wide as they need; the last one is not padded. The header stands in capitals, without lines."""
+    """Return the lines of a table with padded columns and a header in capitals; the last column is not padded."""
     cells = [[name.upper() for name in header], *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     return [

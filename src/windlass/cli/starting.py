@@ -1,4 +1,4 @@
-"""A new experiment's folder: files from a template, and a first commit to pin."""
+"""Create a new experiment's folder from a template, with a first commit to pin."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _AIMING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJE
 
 
 def write_template(template: str, folder: Path, *, in_image: bool = False) -> list[str]:
-    """Write a template's files, the experiment named like the folder; all or none.
+    """Write a template's files, all or none; the experiment gets the folder's name.
 
     Args:
-        in_image: with a Dockerfile, and an experiment that runs in its image.
+        in_image: add a Dockerfile, and run the experiment in its image.
 
     Returns:
         Names of the files.
 
     Raises:
-        UsageError: the folder's name cannot name an experiment.
-        PreconditionError: one of the files is there already; nothing was written.
+        UsageError: the folder's name is not a valid experiment name.
+        PreconditionError: a file already exists; nothing was written.
     """
     name = folder.name
     if not is_name(name):
         suggestion = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:64] or "experiment"
-        message = f"`{name}` cannot name an experiment: {NAME_RULE}"
+        message = f"invalid experiment name `{name}`: {NAME_RULE}"
         raise UsageError(message, hint=f"windlass init {suggestion}", code="bad-name")
     if folder.exists() and not folder.is_dir():
         raise PreconditionError(f"{folder} is a file", hint="choose another name", code="file-exists")
@@ -54,8 +54,8 @@ def write_template(template: str, folder: Path, *, in_image: bool = False) -> li
     present = [each for each in files if (folder / each).exists()]
     if present:
         raise PreconditionError(
-            f"{folder} has {', '.join(present)} already; nothing was written",
-            hint="choose another name, or move what is there",
+            f"{folder} already has {', '.join(present)}; nothing was written",
+            hint="choose another name, or move the existing files",
             code="file-exists",
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,14 +68,14 @@ def write_template(template: str, folder: Path, *, in_image: bool = False) -> li
 
 
 def _run_in_image(experiment: str) -> str:
-    """The text of an experiment whose environment is the image."""
+    """Return the experiment's text with the image as its environment."""
     lines = [line for line in experiment.split("\n") if not line.startswith(("env:", "where:"))]
     at = next((number for number, line in enumerate(lines) if line.startswith("code:")), 0)
     return "\n".join([*lines[: at + 1], _IN_IMAGE, *lines[at + 1 :]])
 
 
 def repository_of(folder: Path) -> Path | None:
-    """The top of the repository that holds a folder; None where there is none.
+    """Return the root of the repository that contains a folder; None outside a repository.
 
     Raises:
         PreconditionError: git is not installed.
@@ -85,12 +85,12 @@ def repository_of(folder: Path) -> Path | None:
 
 
 def commit_files(folder: Path, files: list[str]) -> str:
-    """Make a repository of a folder and commit the files; returns the short commit.
+    """Create a repository in a folder, commit the files and return the short commit.
 
-    A person who told git no name yet is entered as `windlass`, for this commit only.
+    Without a configured git user the author of this commit is `windlass`.
 
     Raises:
-        PreconditionError: git refuses.
+        PreconditionError: git failed.
     """
     _must(folder, "init", "--quiet")
     _must(folder, "add", "--force", "--", *files)
@@ -123,7 +123,7 @@ def _must(folder: Path, *arguments: str) -> Completed:
         said = done.stderr.strip().split("\n")[-1]
         raise PreconditionError(
             f"`git {' '.join(arguments[:1])}` failed in {folder}: {said}",
-            hint=f"the files are there; commit them yourself, or use `windlass launch {folder}/experiment.yaml --snapshot`",
+            hint=f"the files were written; commit them yourself, or use `windlass launch {folder}/experiment.yaml --snapshot`",
             code="git-failed",
         )
     return done

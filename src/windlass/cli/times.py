@@ -1,4 +1,4 @@
-"""Times on the command line: a moment (`10m` ago, `2026-11-21`) and a duration (`90s`)."""
+"""Option types for times (`10m` ago, `2026-11-21`) and durations (`90s`)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["as_duration", "as_moment"]
 
 
 def as_moment(context: click.Context, parameter: click.Parameter, value: str | None) -> float:
-    """Callback of an option: seconds since 1970 UTC, 0 where nothing was given.
+    """Parse an option's time to seconds since 1970 UTC; 0 if not given.
 
-    A date or time is ISO 8601, local where it names no zone.
+    A date or time is ISO 8601, local time without a zone.
     """
     if value is None:
         return 0.0
     with contextlib.suppress(ValueError):
         return time.time() - parse_duration(value)
-    with contextlib.suppress(ValueError):  # no duration: a date?
+    with contextlib.suppress(ValueError):  # not a duration; try a date
         return dt.datetime.fromisoformat(value).timestamp()
-    message = f"`{value}` is no moment; write how long ago (10m, 2d) or a date (2026-11-21T05:04)"
+    message = f"invalid time `{value}`: use 10m, 2d or 2026-11-21T05:04"
     raise click.BadParameter(message, context, parameter)
 
 
 def as_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """Callback of an option: seconds, None where nothing was given."""
+    """Parse an option's duration to seconds; None if not given."""
     if value is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What every verb has: -h, -v, an example at the end of its help page, and shared options."""
+"""Base of every verb: -h, -v, examples on the help page, and shared options."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CONTEXT_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_
 
 
 class Verb(click.Command):
-    """A command with `-v`; `-h` is as good as `--help`."""
+    """Command with `-v`, and `-h` for `--help`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Like click's; for a shell that completes an option's value, what stands before the option counts."""
+        """Parse like click; when completing an option's value, only the words before the option count."""
         if ctx.resilient_parsing and args:
             waiting = [param for param in self.params if args[-1] in param.opts]
             is_value_missing = any(isinstance(param, click.Option) and not param.is_flag for param in waiting)
@@ -27,7 +27,7 @@ class Verb(click.Command):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The verb's own options, then -v and -h."""
+        """Return the verb's own options, then -v and -h."""
         params = super().get_params(ctx)
         own = [name for param in params for name in param.opts]
         if "-v" in own:
@@ -37,10 +37,10 @@ class Verb(click.Command):
 
 
 class Family(click.Group):
-    """A verb with a few verbs of its own; a word that is none of them is answered with the nearest one."""
+    """Verb with subcommands; an unknown one raises an error that suggests the nearest."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a word the help page is the answer."""
+        """Print the help page if no subcommand is given."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit(0)
@@ -49,10 +49,10 @@ class Family(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Like click's, with our answer to a word that is no command."""
+        """Resolve a subcommand; raise our error if it is unknown."""
         if args[0] in self.commands or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
-        from windlass.cli.catalogue import unknown_command  # lazy: only a mistake needs it
+        from windlass.cli.catalogue import unknown_command  # lazy: only for errors
 
         raise unknown_command(args[0], list(self.commands), ctx.command_path)
 
@@ -60,10 +60,10 @@ class Family(click.Group):
 def verb(
     *examples: str, name: str | None = None, cls: type[click.Command] = Verb, **settings: Any
 ) -> Callable[[F], click.Command]:
-    """Make a function a verb.
+    """Turn a function into a verb.
 
     Args:
-        examples: what to type, shown at the end of the help page; the first is also the hint when something is missing.
+        examples: command lines for the end of the help page; the first is also the hint for a missing argument.
     """
     given = settings.pop("context_settings", {})
 
@@ -77,32 +77,34 @@ def verb(
 
 
 def json_option(function: F) -> F:
-    """`--json`: one JSON object with a schema instead of text."""
+    """Add `--json`: one JSON object with a schema instead of text."""
     return click.option("--json", "is_json", is_flag=True, help="Print JSON with a versioned schema.")(function)
 
 
 def examples_page(*examples: str) -> str:
-    """The end of a help page."""
+    """Return the examples at the end of a help page."""
     return "\b\nExamples:\n" + "\n".join(_continued(example) for example in examples)
 
 
 def _continued(example: str) -> str:
-    """An example, in several lines for the shell where it is wider than a terminal."""
+    """Split a long example into several shell lines."""
     lines = textwrap.wrap(example, _EXAMPLE_WIDTH, break_long_words=False, break_on_hyphens=False)
     return " \\\n      ".join([f"  {lines[0]}", *lines[1:]]) if len(example) > _EXAMPLE_WIDTH + 2 else f"  {example}"
 
 
 def detach_option(function: F) -> F:
-    """`-d`: do not wait for the end; the run needs nobody."""
-    return click.option("-d", "--detach", is_flag=True, help="Return at once; the run goes on alone.")(function)
+    """Add `-d`: do not wait for the run's end."""
+    return click.option("-d", "--detach", is_flag=True, help="Return at once; the run continues without this command.")(
+        function
+    )
 
 
 def run_argument(name: str = "run", *, required: bool = True) -> Callable[[F], F]:
-    """A run: its id, its beginning, four of its last letters, an experiment's name, or `last`."""
+    """Add a RUN argument: an id, its beginning, four of its last letters, an experiment's name, or `last`."""
     return click.argument(name, metavar=name.upper(), required=required, shell_complete=_complete_runs)
 
 
 def _complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from windlass.cli.completion.runs import complete_runs  # lazy: only a shell that completes needs it
+    from windlass.cli.completion.runs import complete_runs  # lazy: only for shell completion
 
     return complete_runs(context, parameter, incomplete)

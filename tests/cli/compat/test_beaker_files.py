@@ -38,7 +38,7 @@ def test_a_spec_comes_in_and_goes_out_the_same(windlass: Windlass, spec: Path) -
     assert brought.out.startswith("# From 'My Spec.yaml', a spec of Beaker; ")
     assert "name: my-spec\n" in brought.out
     assert "note: tasks.0.owner is no key of Beaker's spec v2 and is kept" in brought.err
-    assert "kept for Beaker alone: beaker.budget, tasks.train.beaker.timeout, tasks.train.beaker.owner" in brought.err
+    assert "kept for Beaker only: beaker.budget, tasks.train.beaker.timeout, tasks.train.beaker.owner" in brought.err
     Path("e.yaml").write_text(brought.out)
     taken = windlass("beaker", "export", "e.yaml")
     assert (taken.code, taken.err) == (0, "")

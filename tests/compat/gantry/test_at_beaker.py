@@ -210,7 +210,7 @@ def test_an_end_that_could_not_be_told_to_beaker_is_told_to_the_user(capfd: pyte
 
     made = [ExperimentRef(id="01X", name="run", url="")]
     assert gantry._interrupted(Away(), made) == 130  # type: ignore[arg-type]  # all that is asked of a service
-    said = "run may go on: Beaker cannot be reached; windlass beaker cancel 01X\n"
+    said = "could not cancel run: Beaker cannot be reached; run windlass beaker cancel 01X\n"
     assert capfd.readouterr().err == said
 
 

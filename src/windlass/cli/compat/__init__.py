@@ -1,1 +1,1 @@
-"""Behind the verbs `beaker`, `mason` and `gantry`."""
+"""Implementation of the verbs `beaker`, `mason` and `gantry`."""

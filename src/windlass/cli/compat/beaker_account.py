@@ -1,4 +1,4 @@
-"""`windlass beaker secret`, `workspace` and `config`: the account, and what its workspaces hold."""
+"""`windlass beaker secret`, `workspace` and `config`: the Beaker account and its workspaces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windlass.cli.verb import Family, examples_page, verb
 __all__ = ["config_command", "secret_command", "workspace_command"]
 
 _WORKSPACE = click.option(
-    "--workspace", default="", metavar="ORGANIZATION/NAME", help="Default: that of Beaker's config file."
+    "--workspace", default="", metavar="ORGANIZATION/NAME", help="Default: the one in Beaker's config file."
 )
 
 
@@ -19,20 +19,20 @@ _WORKSPACE = click.option(
     cls=Family, name="secret", epilog=examples_page("windlass beaker secret ls", "windlass beaker secret push HF_TOKEN")
 )
 def secret_command() -> None:
-    """Secrets of a workspace of Beaker: ls, push."""
+    """Manage the secrets of a Beaker workspace: ls, push."""
 
 
 @verb("windlass beaker secret ls", name="ls")
 @_WORKSPACE
 def secret_ls_command(workspace: str) -> None:
-    """List the names of a workspace's secrets; values are never shown."""
-    from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
+    """List the names of a workspace's secrets, never their values."""
+    from windlass.backends.beaker.service import BeakerService  # lazy: not for a help page
 
     names = BeakerService().secrets(workspace)
     for name in names:
         emit(printable(name))
     if not names:
-        tell("no secrets yet: windlass beaker secret push NAME")
+        tell("no secrets yet; add one with `windlass beaker secret push NAME`")
 
 
 @verb(
@@ -42,21 +42,25 @@ def secret_ls_command(workspace: str) -> None:
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_secret)
 @_WORKSPACE
-@click.option("--as", "there", default="", metavar="NAME", help="Its name at Beaker, where that differs.")
+@click.option("--as", "there", default="", metavar="NAME", help="Name of the secret at Beaker, if it differs.")
 def secret_push_command(names: tuple[str, ...], workspace: str, there: str) -> None:
-    """Copy secrets of yours (`windlass secret ls`) into a workspace, whose members can then use them."""
-    from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
+    """Copy secrets from your vault (`windlass secret ls`) to a workspace; its members can then use them."""
+    from windlass.backends.beaker.service import BeakerService  # lazy: not for a help page
     from windlass.core.errors import UsageError
     from windlass.runs.home import Home
     from windlass.secrets import open_secrets
 
     if there and len(names) > 1:
-        raise UsageError("--as gives one name, and several secrets are named", hint="one call for each", code="usage")
+        raise UsageError(
+            "`--as` takes a single secret, but several were given",
+            hint="push each secret with its own command",
+            code="usage",
+        )
     values = open_secrets(Home.default().path).require(names)
     service = BeakerService()
     for name, value in values.items():
         service.write_secret(there or name, value, workspace=workspace)
-        tell(f"{there or name} is in {workspace or service.default_workspace()}")
+        tell(f"pushed {there or name} to {workspace or service.default_workspace()}")
 
 
 @click.group(
@@ -65,16 +69,16 @@ def secret_push_command(names: tuple[str, ...], workspace: str, there: str) -> N
     epilog=examples_page("windlass beaker workspace create lab/mine", "windlass beaker workspace default lab/mine"),
 )
 def workspace_command() -> None:
-    """Workspaces of Beaker: create, budget, default."""
+    """Manage Beaker workspaces: create, budget, default."""
 
 
 @verb("windlass beaker workspace create lab/mine --budget lab/research", name="create")
 @click.argument("name", metavar="ORGANIZATION/NAME")
-@click.option("--budget", default="", metavar="ORGANIZATION/NAME", help="What its experiments are charged to.")
-@click.option("--description", default="", help="What it is for.")
+@click.option("--budget", default="", metavar="ORGANIZATION/NAME", help="Budget that its experiments are charged to.")
+@click.option("--description", default="", help="Description of the workspace.")
 def workspace_create_command(name: str, budget: str, description: str) -> None:
-    """Make a workspace; one that is there already is taken, and gets the budget that is named."""
-    from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
+    """Create a workspace, or set the budget of an existing one."""
+    from windlass.backends.beaker.service import BeakerService  # lazy: not for a help page
 
     made = BeakerService().create_workspace(name, description=description, budget=budget)
     emit(made.id)
@@ -85,18 +89,18 @@ def workspace_create_command(name: str, budget: str, description: str) -> None:
 @click.argument("name", metavar="WORKSPACE")
 @click.argument("budget")
 def workspace_budget_command(name: str, budget: str) -> None:
-    """Give a workspace the budget that its experiments are charged to where they name none."""
-    from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
+    """Set the default budget for a workspace's experiments."""
+    from windlass.backends.beaker.service import BeakerService  # lazy: not for a help page
 
     BeakerService().set_budget(name, budget)
-    tell(f"experiments of {name} are charged to {budget}")
+    tell(f"experiments in {name} are charged to {budget} by default")
 
 
 @verb("windlass beaker workspace default lab/mine", name="default")
 @click.argument("name", metavar="WORKSPACE", default="")
 def workspace_default_command(name: str) -> None:
-    """Show the workspace that is meant where none is named, or set it in Beaker's config file. It must exist."""
-    from windlass.backends.beaker.account import set_default_workspace  # lazy: a help page needs none of it
+    """Show the default workspace, or set it in Beaker's config file. The workspace must exist."""
+    from windlass.backends.beaker.account import set_default_workspace  # lazy: not for a help page
     from windlass.backends.beaker.service import BeakerService
 
     service = BeakerService()
@@ -104,18 +108,18 @@ def workspace_default_command(name: str) -> None:
         emit(service.default_workspace())
         return
     service.workspace(name)
-    tell(f"{name} is the default workspace, in {set_default_workspace(name)}")
+    tell(f"set the default workspace to {name} in {set_default_workspace(name)}")
 
 
 @click.group(cls=Family, name="config", epilog=examples_page("windlass beaker config check"))
 def config_command() -> None:
-    """Beaker's own config file: check."""
+    """Inspect Beaker's own config file: check."""
 
 
 @verb("windlass beaker config check", name="check")
 def config_check_command() -> None:
-    """Say which account and addresses are used and where they come from, and ask Beaker whether it takes the token."""
-    from windlass.backends.beaker.account import read_account  # lazy: a help page needs none of it
+    """Show the account and addresses in use with their origin, and check that Beaker accepts the token."""
+    from windlass.backends.beaker.account import read_account  # lazy: not for a help page
     from windlass.backends.beaker.service import BeakerService
 
     account = read_account()

@@ -1,4 +1,4 @@
-"""`windlass beaker import` and `windlass beaker export`: spec files of Beaker to experiments, and back without a loss."""
+"""`windlass beaker import` and `export`: Beaker spec files to experiment files, and back without loss."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["export_command", "import_command"]
     name="import",
 )
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here; it must be new.")
-@click.option("--name", default="", help="Name of the experiment. Default: made from the file's.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Output file; must not exist.")
+@click.option("--name", default="", help="Name of the experiment. Default: from the file name.")
 def import_command(file: Path, output: Path | None, name: str) -> None:
-    """Turn a spec of Beaker (YAML or JSON, v2) into an experiment file.
+    """Convert a Beaker spec (YAML or JSON, v2) to an experiment file.
 
-    What has a place in an experiment goes there; the rest is kept under `beaker`, so that `windlass beaker export` gives the
-    same spec again. Asks nobody.
+    Settings without an equivalent are kept under `beaker`, so that `windlass beaker export` gives the same spec again.
+    Works offline.
     """
     from windlass import config  # lazy: after the cheap checks
     from windlass.compat.spec import experiment_name, read_spec, to_experiment
@@ -45,7 +45,7 @@ def import_command(file: Path, output: Path | None, name: str) -> None:
         tell(f"note: {printable(note)}")
     kept = list(_kept(experiment))
     if kept:
-        tell(f"kept for Beaker alone: {printable(', '.join(kept))}")
+        tell(f"kept for Beaker only: {printable(', '.join(kept))}")
 
 
 @verb(
@@ -56,12 +56,13 @@ def import_command(file: Path, output: Path | None, name: str) -> None:
 )
 @click.argument("source", metavar="FILE|RUN", shell_complete=complete_file_or_run)
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write here; it must be new.")
-@click.option("--json", "is_json", is_flag=True, help="Print the JSON that would be sent, durations in nanoseconds.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Output file; must not exist.")
+@click.option("--json", "is_json", is_flag=True, help="Print the JSON that would be sent (durations in nanoseconds).")
 def export_command(source: str, overrides: tuple[str, ...], output: Path | None, is_json: bool) -> None:
-    """Write an experiment, of a file or of a run, as a plain spec of Beaker.
+    """Convert an experiment file, or the experiment of a run, to a plain Beaker spec.
 
-    What only windlass does stays behind and is named; what would make another experiment of it is refused. Asks nobody.
+    Settings that only windlass understands are dropped with a note; settings that cannot be dropped without changing the
+    experiment are an error. Works offline.
     """
     from windlass.compat.spec import check_export, from_experiment, sent  # lazy: after the cheap checks
     from windlass.config.emit import yaml_of_data
@@ -75,13 +76,13 @@ def export_command(source: str, overrides: tuple[str, ...], output: Path | None,
 
 
 def _experiment(source: str, overrides: tuple[str, ...]) -> Experiment:
-    """The experiment of a file, or of a run as it was planned."""
-    from windlass import config  # lazy: as in the verbs
+    """Return the experiment of a file, or of a run as it was planned."""
+    from windlass import config  # lazy: not for a help page
     from windlass.spec import Experiment, load_experiment
 
     if source.endswith((".yaml", ".yml", ".json")) or "/" in source or Path(source).exists():
         return load_experiment(Path(source), overrides).value
-    from windlass.config.value import with_overrides  # lazy: only where a run is named
+    from windlass.config.value import with_overrides  # lazy: only for a run
     from windlass.runs.home import Home
     from windlass.runs.store import find
 
@@ -91,20 +92,20 @@ def _experiment(source: str, overrides: tuple[str, ...]) -> Experiment:
 
 
 def _heading(file: Path, experiment: Experiment) -> Iterator[str]:
-    """What a reader of the imported file should know: which keys only Beaker reads, and what they are elsewhere."""
-    from windlass.plan.beaker.keys import kept_keys  # lazy: as in the verbs
+    """Yield the comment lines of an imported file: the keys that only Beaker reads, and their effect elsewhere."""
+    from windlass.plan.beaker.keys import kept_keys  # lazy: not for a help page
     from windlass.plan.site import Site
 
-    yield f"From {file.name!a}, a spec of Beaker; `windlass beaker export` gives it back."
+    yield f"Imported from {file.name!a}, a Beaker spec; `windlass beaker export` converts it back."
     kept = [key for key in kept_keys(experiment, Site(name="another place")) if key.path != "env.image"]
     if kept:
-        yield "Beaker alone reads these, and has the last word by them:"
+        yield "Only Beaker reads these keys; they override the settings above:"
     for key in kept:
         yield f"  {key.path}={key.said}: {'' if key.is_met else 'refused elsewhere; '}{key.reason}"
 
 
 def _kept(experiment: Experiment) -> Iterator[str]:
-    """Dotted paths of what is kept for Beaker."""
+    """Yield the dotted paths of the keys kept for Beaker."""
     places = [("beaker", experiment.beaker)]
     places += [(f"tasks.{name}.beaker", task.beaker) for name, task in experiment.tasks.items()]
     for path, kept in places:
@@ -119,9 +120,9 @@ def _put(text: str, output: Path | None) -> None:
         with output.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:
-        hint = "name another file, or remove that one"
-        raise PreconditionError(f"`{output}` is there already", hint=hint, code="file-exists") from error
+        hint = "choose another file, or delete this one"
+        raise PreconditionError(f"file `{output}` already exists", hint=hint, code="file-exists") from error
     except OSError as error:
-        message = f"`{output}` cannot be written: {error.strerror}"
-        raise PreconditionError(message, hint="name another file", code="file-unwritable") from error
+        message = f"cannot write `{output}`: {error.strerror}"
+        raise PreconditionError(message, hint="choose another file", code="file-unwritable") from error
     tell(f"wrote {output}")

@@ -1,4 +1,4 @@
-"""`windlass beaker logs` and `windlass beaker fetch`: what the jobs of an experiment printed, and what they left."""
+"""`windlass beaker logs` and `fetch`: output and results of an experiment's jobs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ __all__ = ["fetch_command", "logs_command"]
     name="logs",
 )
 @click.argument("experiment")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the experiment is over, over preemptions too.")
-@click.option("--replica", "ranks", type=click.IntRange(min=0), multiple=True, help="Only this one; may be repeated.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the experiment ends, across preemptions.")
+@click.option("--replica", "ranks", type=click.IntRange(min=0), multiple=True, help="Only this replica; repeatable.")
 @click.option(
-    "--save", type=click.Path(path_type=Path), metavar="FOLDER", help="Keep them here; again adds what is new."
+    "--save",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Save the logs in this folder; a second call adds new lines.",
 )
 def logs_command(experiment: str, follow: bool, ranks: tuple[int, ...], save: Path | None) -> None:
-    """Print what the jobs of an experiment printed, every replica and every attempt."""
-    from windlass.backends.beaker.following import follow_all, keep_all  # lazy: a help page needs none of it
+    """Print the output of an experiment's jobs: every replica, every attempt."""
+    from windlass.backends.beaker.following import follow_all, keep_all  # lazy: not for a help page
     from windlass.backends.beaker.service import BeakerService
 
     service = BeakerService()
@@ -52,12 +55,12 @@ def logs_command(experiment: str, follow: bool, ranks: tuple[int, ...], save: Pa
 )
 @click.argument("experiment")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--task", default="", help="Whose results, where there are several tasks.")
-@click.option("--replica", "rank", type=click.IntRange(min=0), default=0, show_default=True, help="Whose results.")
-@click.option("--only", default="", metavar="PREFIX", help="Only files whose path begins so.")
+@click.option("--task", default="", help="Task; required if there are several.")
+@click.option("--replica", "rank", type=click.IntRange(min=0), default=0, show_default=True, help="Replica.")
+@click.option("--only", default="", metavar="PREFIX", help="Only files whose path starts with this.")
 def fetch_command(experiment: str, folder: Path, task: str, rank: int, only: str) -> None:
-    """Bring the results of a replica's latest job; files that are here in full are left alone."""
-    from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
+    """Download the results of a replica's latest job; complete files are not downloaded again."""
+    from windlass.backends.beaker.service import BeakerService  # lazy: not for a help page
 
     service = BeakerService()
     found = [job for job in service.jobs(experiment, ranks=(rank,)) if job.results]
@@ -76,22 +79,22 @@ def fetch_command(experiment: str, folder: Path, task: str, rank: int, only: str
 
 
 def _open_folder(folder: Path) -> None:
-    """Make a folder that files will be written to; raises PreconditionError where that cannot be."""
+    """Create a folder for writing; raise PreconditionError if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         why = "" if os.access(folder, os.W_OK) else "Permission denied"
     except OSError as error:
         why = error.strerror or str(error)
     if why:
-        message = f"`{folder}` is no folder that can be written to: {why}"
-        raise PreconditionError(message, hint="name another folder", code="file-unwritable")
+        message = f"cannot write to `{folder}`: {why}"
+        raise PreconditionError(message, hint="choose another folder", code="file-unwritable")
 
 
 class _Printer:
-    """Prints lines; with several replicas each line says whose it is, and with several tasks of which task.
+    """Printer that labels each line with its replica and task if there are several.
 
     Args:
-        num_jobs: how many run beside one another: replicas of all tasks.
+        num_jobs: number of concurrent jobs: the replicas of all tasks.
     """
 
     def __init__(self, num_jobs: int) -> None:

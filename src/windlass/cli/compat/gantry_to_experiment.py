@@ -1,4 +1,4 @@
-"""`windlass gantry run --on SITE`: the launch as an experiment, shown or run."""
+"""`windlass gantry run --on SITE`: convert the launch to an experiment, then print or run it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LIMITS = ("start_timeout_s", "inactive_timeout_s", "inactive_soft_timeout_s")
 
 
 def run_at_site(invocation: Invocation) -> int:
-    """Print the experiment or its plan, or run it and follow it as the command line says."""
+    """Print the experiment or its plan, or run it and follow it, as the options say."""
     folder = Path.cwd()
     on = invocation.on or "local"
     converted = to_experiment(prepare(invocation.recipe), destination_at(on, Home.default().path), folder=folder)
     for note in (*converted.notes, *_unused(invocation)):
         tell(f"note: {note}")
     if invocation.emit == "spec":
-        from windlass.config import to_yaml  # lazy: only this option
+        from windlass.config import to_yaml  # lazy: only for this option
 
         emit(to_yaml(converted.experiment).rstrip("\n"))
         return 0
@@ -39,7 +39,7 @@ def run_at_site(invocation: Invocation) -> int:
     except SpecError as error:
         raise with_options(error, {"nodes": "--replicas", "gpus": "--gpus"}) from error
     if is_dry:
-        from windlass.plan import plan_page  # lazy: only where it is shown
+        from windlass.plan import plan_page  # lazy: only to print it
 
         emit_page(plan_page(prepared.plan).rstrip("\n"))
         return 0
@@ -49,22 +49,22 @@ def run_at_site(invocation: Invocation) -> int:
         emit(run.id)
         tell(f"  windlass logs {run.id} --follow | windlass show {run.id} | windlass stop {run.id}")
         return 0
-    from windlass.cli.following import Following, follow_to_verdict  # lazy: only where somebody waits
+    from windlass.cli.following import Following, follow_to_verdict  # lazy: only when following
 
     return follow_to_verdict(Following(run.folder, prepared.home, logs_to_stderr=False))
 
 
 def _unused(invocation: Invocation) -> list[str]:
-    """Limits of watching that windlass's own following does not have."""
+    """Yield notes on options about watching that have no effect here."""
     following = invocation.following
     if invocation.recipe.save_spec:
         hint = "`--emit spec` prints the experiment, `--emit beaker` without `--on` what Beaker gets"
         raise UsageError("`--save-spec` writes a spec of Beaker", hint=hint, code="options-conflict")
     notes = [
-        f"--{name.removesuffix('_s').replace('_', '-')} is not used: windlass watches runs itself (`stall` in a file)"
+        f"--{name.removesuffix('_s').replace('_', '-')} has no effect: use `stall` in an experiment file"
         for name in _LIMITS
         if getattr(following, name) is not None
     ]
     if following.timeout_s:
-        notes.append("--timeout is not used: Ctrl-C leaves the run alone, and --task-timeout ends it")
+        notes.append("--timeout has no effect: Ctrl-C detaches, and --task-timeout ends the run")
     return notes

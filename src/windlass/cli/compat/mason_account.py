@@ -1,4 +1,4 @@
-"""The account of a mason command line that goes to Beaker: Beaker itself is asked."""
+"""Account of a mason command line for Beaker, read from Beaker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["AskedAccount"]
 
 
 class AskedAccount:
-    """What Beaker says of its user; each question is a call, and raises what the service raises."""
+    """Account read from Beaker; each method is a request and raises the service's errors."""
 
     is_external = False
 
@@ -20,9 +20,9 @@ class AskedAccount:
         self._service = service
 
     def user(self) -> str:
-        """The user's name."""
+        """Return the user's name."""
         return self._service.user()
 
     def secrets(self, workspace: str | None) -> Sequence[str]:
-        """Names of the workspace's secrets."""
+        """Return the names of the workspace's secrets."""
         return self._service.secrets(workspace or "")

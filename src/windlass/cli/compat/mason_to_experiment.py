@@ -1,4 +1,4 @@
-"""`windlass mason ... --on SITE`: print the experiment or its plan, or launch it and follow it to its verdict."""
+"""`windlass mason ... --on SITE`: print the experiment or its plan, or launch and follow it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["account_of", "run_at_site"]
 
 
 class _SiteAccount:
-    """The account of a site that is Beaker: its secrets are those of the site's workspace."""
+    """Account of a Beaker site, with the secrets of the site's workspace."""
 
     is_external = False
 
@@ -26,18 +26,18 @@ class _SiteAccount:
         self._service, self._workspace = service, workspace
 
     def user(self) -> str:
-        """The user's name."""
+        """Return the user's name."""
         return self._service.user()
 
     def secrets(self, workspace: str | None) -> Sequence[str]:
-        """Names of the secrets of the site's workspace, whatever the command line says."""
+        """Return the names of the secrets of the site's workspace; `workspace` is ignored."""
         del workspace
         return self._service.secrets(self._workspace)
 
 
 def account_of(arguments: Arguments) -> MasonAccount:
-    """Whose launch it is: this machine's user with the vault's secrets; at a site that is Beaker, Beaker is asked."""
-    from windlass.compat.mason.launch import beaker_profile, site_account  # lazy: only these options
+    """Return the launching account: this machine's user and vault or, for a Beaker site, Beaker's."""
+    from windlass.compat.mason.launch import beaker_profile, site_account  # lazy: only for these options
 
     home = Home.default()
     profile = None if arguments.own.is_offline else beaker_profile(arguments.own.on, home)
@@ -49,14 +49,14 @@ def account_of(arguments: Arguments) -> MasonAccount:
 
 
 def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ) -> int:
-    """What a command line with `--on` does; returns the exit code.
+    """Print or run a command line with `--on`; return the exit code.
 
-    `--emit spec` prints the experiment file, `--emit plan` the plan; neither starts anything.
+    `--emit spec` prints the experiment file and `--emit plan` the plan; neither starts anything.
     """
-    from windlass.compat.mason.launch import bring, destination, prepare_at_site  # lazy: brings the planner
+    from windlass.compat.mason.launch import bring, destination, prepare_at_site  # lazy: imports the planner
 
     if launch.own.emit == "spec":
-        from windlass.config import to_yaml  # lazy: only this option
+        from windlass.config import to_yaml  # lazy: only for this option
 
         converted = bring(launch, destination(launch, Home.default()))
         emit(to_yaml(converted.experiment).rstrip("\n"))
@@ -64,7 +64,7 @@ def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ)
         return 0
     prepared = prepare_at_site(launch, is_dry=launch.own.emit == "plan", environ=environ, log=tell)
     if launch.own.emit == "plan":
-        from windlass.plan import plan_page  # lazy: only this option
+        from windlass.plan import plan_page  # lazy: only for this option
 
         emit_page(plan_page(prepared.plan).rstrip("\n"))
         return 0
@@ -81,7 +81,7 @@ def run_at_site(launch: MasonLaunch, *, environ: Mapping[str, str] = os.environ)
 
 
 def _tell_notes(notes: tuple[str, ...], launch: MasonLaunch) -> None:
-    """The notes but for those that were told when the command line was read."""
+    """Print the notes that were not printed when the command line was parsed."""
     for note in notes:
         if note not in launch.notes:
             tell(f"  note: {note}")

@@ -1,1 +1,1 @@
-"""What a shell completes, and how it asks."""
+"""Shell completion."""

@@ -1,6 +1,6 @@
-"""What a shell may complete of files and places: sites, keys of an experiment or recipe, paths.
+"""Completion of sites, keys of an experiment or recipe, and paths.
 
-Each function is a `shell_complete` of click. An error completes nothing: `windlass.cli.completion.shells` sees to that.
+Each function is a click `shell_complete` callback. Errors complete nothing (windlass.cli.completion.shells).
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ __all__ = [
 
 
 def beginning(words: Iterable[str], incomplete: str) -> list[str]:
-    """The words that begin so."""
+    """Return the words that start with `incomplete`."""
     return [word for word in words if word.startswith(incomplete)]
 
 
 def complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files and folders; the shell knows them."""
+    """Let the shell complete files and folders."""
     from click.shell_completion import CompletionItem  # lazy: here and below, only a shell that completes needs it
 
     return [CompletionItem(incomplete, type="file")]
 
 
 def complete_folder(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Folders; the shell knows them."""
+    """Let the shell complete folders."""
     from click.shell_completion import CompletionItem  # lazy: see above
 
     return [CompletionItem(incomplete, type="dir")]
 
 
 def complete_sites(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Sites that have a profile."""
+    """Complete sites that have a profile."""
     from windlass.runs.home import Home  # lazy: see above
     from windlass.sites import site_names
 
@@ -62,7 +62,7 @@ def complete_sites(context: click.Context, parameter: click.Parameter, incomplet
 
 
 def complete_places(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Where a run can go: this machine, a site, and behind a slash its partitions."""
+    """Complete places for a run: this machine, a site, or SITE/PARTITION."""
     site, slash, partition = incomplete.partition("/")
     if not slash:
         return [*beginning(["local"], incomplete), *complete_sites(context, parameter, incomplete)]
@@ -70,7 +70,7 @@ def complete_places(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_partition(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Partitions of the site that was named before."""
+    """Complete partitions of the site given earlier on the line."""
     return beginning(_partitions(context.params["name"]), incomplete)
 
 
@@ -82,7 +82,7 @@ def _partitions(site: str) -> Iterable[str]:
 
 
 def complete_secret(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of secrets that are kept."""
+    """Complete names of stored secrets."""
     from windlass.runs.home import Home  # lazy: see above
     from windlass.secrets import open_secrets
 
@@ -90,7 +90,7 @@ def complete_secret(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_image(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Images that were built here: their tags, and the beginnings of their commits."""
+    """Complete images built here, by tag or short commit."""
     from windlass.pin.image import list_records  # lazy: see above
     from windlass.runs.home import Home
 
@@ -100,18 +100,18 @@ def complete_image(context: click.Context, parameter: click.Parameter, incomplet
 
 
 def complete_experiment(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Override paths of the file that was named before: `tasks.train.nodes=`."""
+    """Complete override paths of the file given earlier on the line: `tasks.train.nodes=`."""
     file = context.params.get("file")
     return override_words(_keys_of(Path(file)) if isinstance(file, str | Path) else None, incomplete)
 
 
 def complete_each(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Like overrides, as one word of an option."""
+    """Complete the value of `--each` as an override."""
     return [] if incomplete.startswith("-") else complete_experiment(context, parameter, incomplete)
 
 
 def override_words(data: Mapping[str, object] | None, incomplete: str) -> list[str]:
-    """`a.b=`, `--a.b=`, `~a.b` for what an experiment holds; without data for everything that it may hold."""
+    """Complete `a.b=`, `--a.b=` and `~a.b` for the keys of an experiment, or of the schema without one."""
     from windlass.config import override_paths  # lazy: see above
     from windlass.spec import Experiment
 
@@ -125,7 +125,7 @@ def _overrides(paths: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _keys_of(path: Path) -> Mapping[str, object] | None:
-    """The file's content in its normal form; None when it cannot be read, so that its schema stands in."""
+    """Return the file's normalized content; None if it cannot be read."""
     from windlass import config, spec  # lazy: see above
     from windlass.core.errors import WindlassError
 
@@ -137,10 +137,10 @@ def _keys_of(path: Path) -> Mapping[str, object] | None:
 def complete_words(
     context: click.Context, takes: Mapping[str, Sequence[str] | None], incomplete: str
 ) -> list[CompletionItem]:
-    """Completions for a command that reads its words itself (`context.params["words"]`), as mason and gantry do.
+    """Complete a command that parses its own words (`context.params["words"]`), such as mason and gantry.
 
     Args:
-        takes: of each option the values that it may have, none where they are free; None for one without a value.
+        takes: option to its possible values; empty if any value is allowed, None for a flag.
     """
     from click.shell_completion import CompletionItem  # lazy: see above
 
@@ -157,7 +157,7 @@ def complete_words(
 
 @cache
 def experiment_keys() -> tuple[str, ...]:
-    """The keys at the top of an experiment file."""
+    """Return the top-level keys of an experiment file."""
     return tuple(_top_level_keys())
 
 
@@ -171,7 +171,7 @@ def _top_level_keys() -> Iterator[str]:
 
 
 def complete_recipes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Recipes that come with windlass and Python and YAML files here; behind one, the paths of its fields."""
+    """Complete shipped recipes and files or, after a recipe, the paths of its fields."""
     from windlass.config import override_paths  # lazy: see above
     from windlass.train.recipe import Recipe
     from windlass.train.recipes import SHIPPED

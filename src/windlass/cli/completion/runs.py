@@ -1,6 +1,6 @@
-"""What a shell may complete of runs and sweeps: their names, and what is in the one that was named before.
+"""Completion of runs, sweeps, and their tasks, attempts and metrics.
 
-Each function is a `shell_complete` of click. Nothing asks a site: what is on disk here is what is offered.
+Each function is a click `shell_complete` callback. Only the local disk is read, never a site.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAX_RUNS = 200
 
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Ids of runs that begin so, then experiments and `last`."""
+    """Complete run ids, then experiments and `last`."""
     from windlass.runs.store import experiment_of  # lazy: here and below, only a shell that completes needs it
 
     ids = _run_ids()
@@ -46,12 +46,12 @@ def complete_runs(context: click.Context, parameter: click.Parameter, incomplete
 def complete_file_or_run(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str] | list[CompletionItem]:
-    """Runs that begin so; where there is none, files."""
+    """Complete runs or, if none matches, files."""
     return complete_runs(context, parameter, incomplete) or complete_file(context, parameter, incomplete)
 
 
 def complete_experiments(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of experiments that have runs."""
+    """Complete names of experiments that have runs."""
     from windlass.runs.store import experiment_of  # lazy: see above
 
     return beginning(dict.fromkeys(map(experiment_of, _run_ids())), incomplete)
@@ -65,25 +65,25 @@ def _run_ids() -> list[str]:
 
 
 def complete_tasks(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Tasks of the run that was named before; of the newest where none was."""
+    """Complete tasks of the run given earlier on the line, or of the newest run."""
     return beginning(_run(context).facts().tasks, incomplete)
 
 
 def complete_attempts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Numbers of the attempts of the run that was named before, and `all`."""
+    """Complete attempt numbers of the run given earlier on the line, and `all`."""
     numbers = {number for task in _run(context).facts().tasks.values() for number in task.attempts}
     return beginning([*map(str, sorted(numbers)), "all"], incomplete)
 
 
 def complete_replicas(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Ranks of the task that was named before, or of the largest."""
+    """Complete ranks of the task given earlier on the line, or of the largest task."""
     tasks = _run(context).facts().tasks
     chosen = [tasks[name] for name in tasks if context.params.get("task") in (None, name)]
     return beginning(map(str, range(max((task.num_replicas for task in chosen), default=0))), incomplete)
 
 
 def complete_run_overrides(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Override paths of the experiment that the run was made from."""
+    """Complete override paths of the run's experiment."""
     experiment = _run(context).plan().get("experiment")
     return override_words(experiment if isinstance(experiment, Mapping) else None, incomplete)
 
@@ -96,7 +96,7 @@ def _run(context: click.Context) -> RunFolder:
 
 
 def complete_sweeps(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of sweeps, and `last`."""
+    """Complete names of sweeps, and `last`."""
     from windlass.runs.home import Home  # lazy: see above
     from windlass.tune.sweep.finding import sweep_names
 
@@ -104,12 +104,12 @@ def complete_sweeps(context: click.Context, parameter: click.Parameter, incomple
 
 
 def complete_trials(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Trials of the sweep that was named before."""
+    """Complete trials of the sweep given earlier on the line."""
     return beginning(_sweep(context).history.trials, incomplete)
 
 
 def complete_metrics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Numbers that the trials of the sweep reported."""
+    """Complete the metrics that the sweep's trials reported."""
     reported: dict[str, Any] = {}
     for trial in _sweep(context).history.trials.values():
         reported |= trial.last or {}

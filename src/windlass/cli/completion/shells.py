@@ -1,7 +1,7 @@
-"""The answer to a shell that completes a command line, and the script that makes it ask.
+"""Completion script of each shell, and the answers to its requests.
 
-Nothing but completions is ever printed, since a person is typing: a mistake on the line completes nothing, and a bug of ours
-goes to a file in the cache.
+Only completions are printed, since the user is typing: an error on the line completes nothing, and a bug is written to a file
+in the cache.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _BASH = """\
 
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
-"""click's, and: no blank behind what goes on (`params.lr=`), whole words where bash breaks at `=` and `:`."""
+"""click's script, but without a space after `params.lr=`, and with whole words where bash splits at `=` and `:`."""
 
 
 class _Answers(ShellComplete):
-    """What the three shells have in common."""
+    """Behaviour shared by the three shells."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """Like click's; the values of `--on=lo` are whole words again, and nothing stands for a value that is free."""
+        """Return completions as whole words for `--on=lo`, and none for a free value."""
         option, equals, value = incomplete.partition("=")
         if not (equals and option.startswith("-")):
             return super().get_completions(args, incomplete)
@@ -66,7 +66,7 @@ class _Bash(_Answers, BashComplete):
     source_template: ClassVar[str] = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the cursor and the one at it, as they were typed; bash itself breaks them at `=` and `:`."""
+        """Return the words before the cursor and the incomplete one, unsplit; bash splits at `=` and `:`."""
         line = os.environ.get("COMP_LINE")
         if line is None:
             return super().get_completion_args()
@@ -77,7 +77,7 @@ class _Bash(_Answers, BashComplete):
         return words[1:], incomplete
 
     def format_completion(self, item: CompletionItem) -> str:
-        """`type,value`, without what stands before the last break: bash keeps that."""
+        """Return `type,value` without the part before bash's last split, which bash keeps."""
         value = item.value.removeprefix(getattr(self, "_broken_off", ""))
         kind = "open" if item.type == "plain" and value.endswith(("=", "/")) else item.type
         return f"{kind},{value}"
@@ -101,21 +101,21 @@ def _shell(name: str) -> ShellComplete:
 
 
 def script(shell: str) -> str:
-    """What a person evaluates in the shell (bash, zsh, fish)."""
-    # The plain method: click's for bash starts a bash only to look at its version.
+    """Return the completion script of a shell (bash, zsh or fish)."""
+    # Not BashComplete.source: it starts bash only to check its version.
     return ShellComplete.source(_shell(shell)).rstrip()
 
 
 def answer(instruction: str) -> int:
-    """Print the completions that `<shell>_complete` asks for; returns the exit code."""
+    """Print the completions for the instruction `<shell>_complete`; return the exit code."""
     shell, _, verb = instruction.partition("_")
     if shell not in _SHELLS or verb != "complete":
         return 1
     try:
         text = _shell(shell).complete()
-    except (click.exceptions.Exit, click.ClickException, WindlassError, OSError):  # of a line that is not finished yet
+    except (click.exceptions.Exit, click.ClickException, WindlassError, OSError):  # the line is incomplete
         return 0
-    except Exception as error:  # noqa: BLE001 - no traceback goes into somebody's prompt
+    except Exception as error:  # noqa: BLE001 - no traceback in the user's prompt
         from windlass.cli.problems import from_bug  # lazy: a bug is rare
 
         from_bug(error)

@@ -1,1 +1,1 @@
-"""Runs, sweeps, sites and verdicts as pages for people."""
+"""Text and JSON pages of runs, sweeps, sites and verdicts."""

@@ -1,4 +1,4 @@
-"""How an experiment of Beaker is shown."""
+"""Page of a Beaker experiment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["as_data", "page"]
 
 
 def page(seen: BeakerExperiment, jobs: Sequence[BeakerJob]) -> Iterator[str]:
-    """The lines for people."""
+    """Yield the lines of the page."""
     yield f"{seen.name}  {seen.status.replace('_', ' ')}  {seen.id}"
     if seen.description:
         yield seen.description
@@ -35,7 +35,7 @@ def page(seen: BeakerExperiment, jobs: Sequence[BeakerJob]) -> Iterator[str]:
 
 
 def as_data(seen: BeakerExperiment, jobs: Sequence[BeakerJob]) -> Mapping[str, object]:
-    """The same for programs."""
+    """Return the experiment and its jobs for `--json`."""
     return {"experiment": {**asdict(seen), "tasks": list(seen.tasks)}, "jobs": [asdict(job) for job in jobs]}
 
 

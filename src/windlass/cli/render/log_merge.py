@@ -1,4 +1,4 @@
-"""Several logs as one, in the order in which their lines came (to 0.1 s, as fine as the logs' own index)."""
+"""Merge several logs by time (to 0.1 s, the resolution of the logs' index)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["merged_lines"]
 
 
 def merged_lines(logs: list[LogFile], since: float = 0.0) -> Iterator[tuple[LogFile, str]]:
-    """Every line with the log it is from; lines of one log stay in their order.
+    """Yield every line with its log; lines of one log keep their order.
 
     Args:
-        since: wall time; only lines that came then or later (up to 0.1 s early).
+        since: wall time; only lines written then or later (up to 0.1 s early).
     """
     streams = [_timed(log, number, int(since * 1e9)) for number, log in enumerate(logs)]
     for _, number, _, text in heapq.merge(*streams):
@@ -23,7 +23,7 @@ def merged_lines(logs: list[LogFile], since: float = 0.0) -> Iterator[tuple[LogF
 
 
 def _timed(log: LogFile, number: int, since_ns: int) -> Iterator[tuple[int, int, int, str]]:
-    """(time, number of the log, number of the line, text); a clock that was set back does not put lines out of order."""
+    """Yield (time, log number, line number, text); times never decrease, even if the clock was set back."""
     marks = _Marks(read_index(index_path(log.path)))
     offset = latest = 0
     with open(log.path, "rb") as file:
@@ -32,12 +32,12 @@ def _timed(log: LogFile, number: int, since_ns: int) -> Iterator[tuple[int, int,
             offset += len(line)
             latest = max(latest, came)
             if came >= since_ns - 100_000_000:
-                shown = line.rstrip(b"\r\n").rpartition(b"\r")[2]  # a bar's last state: the rest would hide the prefix
+                shown = line.rstrip(b"\r\n").rpartition(b"\r")[2]  # the last state of a progress bar
                 yield latest, number, count, shown.decode(errors="replace")
 
 
 class _Marks:
-    """The time of a position, asked for in rising order."""
+    """Time of a byte offset, for rising offsets."""
 
     def __init__(self, records: list[IndexRecord]) -> None:
         self._records = records

@@ -23,7 +23,7 @@ _MAX_FILES = 4
 
 
 def made_from(run: RunFolder) -> Iterator[tuple[str, str]]:
-    """(label, text) for each; nothing for a run whose plan cannot be read."""
+    """Yield (label, text) for each input; nothing if the plan cannot be read."""
     try:
         plan = Plan.from_data(run.plan())
     except WindlassError:
@@ -52,7 +52,7 @@ def _data(run: RunFolder, plan: Plan) -> Iterator[str]:
 
 
 def code_text(pin: CodePin) -> str:
-    """The code in one line."""
+    """Return the code pin in one line."""
     branch = f" ({pin.branch})" if pin.branch else ""
     files = [*pin.dirty_files[:_MAX_FILES], *(["..."] if len(pin.dirty_files) > _MAX_FILES else [])]
     if pin.kind == "in-place":

@@ -1,4 +1,4 @@
-"""What `windlass mason` would send to Beaker, as a page for people."""
+"""Page of the experiment that `windlass mason` would send to Beaker."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["page"]
 
 
 def page(launch: MasonLaunch) -> str:
-    """The page: the experiment, what all its tasks have, then each task with its command and variables."""
+    """Return the page: the experiment, the settings of all tasks, then each task's command and variables."""
     first = launch.spec["tasks"][0]
     rows = [*_experiment(launch), *_common(launch, first)]
     lines = [f"{head:<13} {text}" for head, text in rows if text]
     for command, task in zip(launch.commands, launch.spec["tasks"], strict=True):
         lines += ["", f"{'task':<13} {task['name']}", f"{'command':<13} {command.text}"]
         if command.training and not launch.options.no_auto_dataset_cache and launch.own.cache != "none":
-            lines.append(f"{'before':<13} the dataset of {command.training} is cached here")
+            lines.append(f"{'before':<13} cache the dataset of {command.training} on this machine")
         lines += [f"{head:<13} {text}" for head, text in _variables(task)]
     return "\n".join(lines)
 
@@ -27,11 +27,11 @@ def page(launch: MasonLaunch) -> str:
 def _experiment(launch: MasonLaunch) -> Iterator[tuple[str, str]]:
     options = launch.options
     yield "experiment", f"{launch.name}  ({options.description})"
-    yield "workspace", options.workspace or "your default one"
+    yield "workspace", options.workspace or "your default"
     yield "budget", options.budget or "the workspace's"
     yield "user", launch.user
     if launch.is_resumable:
-        yield "run", f"{launch.identity.run_id}; --run-id {launch.identity.run_id} goes on with it"
+        yield "run", f"{launch.identity.run_id}; continue it with --run-id {launch.identity.run_id}"
 
 
 def _common(launch: MasonLaunch, task: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a person may type after a run's end, by its cause."""
+"""Commands to suggest after a run's end, by its cause."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from windlass.record.state import RunFacts, State
 
 __all__ = ["next_step"]
 
-_MEND = "fix it, commit, and launch again"
+_MEND = "fix the code, commit, and launch again"
 _STARTED_ANEW = {
     Cause.OUT_OF_MEMORY: "tasks.{task}.memory=...",
     Cause.TIMEOUT: "limit.time=...",
 }
-"""Overrides that take away what ended a run; it starts anew with them, since its plan is frozen."""
+"""Overrides that fix the cause; they need a new run, since a plan is frozen."""
 
 
 def next_step(run_id: str, facts: RunFacts, failed_task: str = "") -> str:
-    """One line for the label `next`; empty where there is nothing to do.
+    """Return the line for the label `next`; empty if there is nothing to do.
 
     Args:
-        failed_task: the task whose failure decided the run.
+        failed_task: the task whose failure ended the run.
     """
     if facts.state is State.STOPPED:
         return f"windlass resume {run_id}"
@@ -35,5 +35,5 @@ def _after_failure(run_id: str, cause: str, task: str) -> str:
         if cause == ended:
             return f"`windlass rerun {run_id} {override.format(task=task or 'TASK')}`"
     if cause == Cause.USER_ERROR:
-        return f"{_MEND}; the same pins again: `windlass retry {run_id}`"
+        return f"{_MEND}; or, with the same code, `windlass retry {run_id}`"
     return f"windlass logs {run_id} | windlass retry {run_id} | windlass rerun {run_id}"

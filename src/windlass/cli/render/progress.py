@@ -1,4 +1,4 @@
-"""A run's journal as lines for the person who waits."""
+"""Progress lines from a run's journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Progress", "describe_end"]
 
 
 def describe_end(end: End) -> str:
-    """How something ended: `killed: rank 1 on node3, signal 9`."""
+    """Return an end in words: `killed: rank 1 on node3, signal 9`."""
     code = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}" if end.code else ""
     where = f"rank {end.rank}" + (f" on {end.host}" if end.host else "") if end.rank >= 0 else ""
     parts = [where, "" if code and code in end.message else code, end.message]
@@ -20,7 +20,7 @@ def describe_end(end: End) -> str:
 
 
 class Progress:
-    """Turns records into lines, and leaves out what says nothing new."""
+    """Converter of journal records to lines, without repetitions."""
 
     def __init__(self) -> None:
         self._reason: dict[str, str] = {}
@@ -28,7 +28,7 @@ class Progress:
         self._started_at: dict[tuple[str, int], float] = {}
 
     def describe(self, record: Record) -> str:
-        """A line without its end, or an empty text."""
+        """Return a line, or an empty string if there is nothing to show."""
         task = str(record.data.get("task", ""))
         match record.kind:
             case events.TASK_QUEUED:
@@ -40,13 +40,13 @@ class Progress:
             case events.JOB_LOST:
                 return f"{task}: {record.data['message']}"
             case events.JOB_REFUSED:
-                return f"{task}: refused: {record.data['message']}"
+                return f"{task}: rejected: {record.data['message']}"
             case events.CHECKPOINT:
                 self._step[task] = max(self._step.get(task, -1), int(record.data["step"]))
             case events.NOTE:
                 return f"{task + ': ' if task else ''}{record.data['message']}"
             case events.STOP_REQUESTED:
-                return f"asked to stop: {record.data['reason']}"
+                return f"stop requested: {record.data['reason']}"
         return ""
 
     def _queued(self, task: str, reason: str) -> str:

@@ -1,4 +1,4 @@
-"""The provenance of a run as a table that a person reads from the code to the outputs."""
+"""Provenance of a run as a table, from code to outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIGEST_LETTERS = 12
 
 
 def provenance_page(chain: ProvenanceGraph) -> Iterator[str]:
-    """A line per node, in the order of the chain; long digests are cut, `--json` has them whole."""
+    """Yield a line per node in chain order, with shortened digests; `--json` has them in full."""
     rows = [_row(node) for node in chain.nodes]
     lines = table(("link", "what", "digest", "more"), rows)
     yield paint(lines[0], "dim")

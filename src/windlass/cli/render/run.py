@@ -1,4 +1,4 @@
-"""One run as plain data for `--json`, and as a page for a person."""
+"""One run, as data for `--json` and as a page of text."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _WIDTH = 13
 def run_data(
     run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[PendingAction] = ()
 ) -> dict[str, object]:
-    """Everything `show` knows; times are seconds since 1970 UTC, 0 where there is none.
+    """Return all data of `show`; times are seconds since 1970 UTC, 0 if unknown.
 
     Args:
-        waits: by task, why a scheduler has not started its job, or has suspended it, in words.
-        pending: what it needs that a command which looks does not do.
+        waits: task to why its job is queued or suspended.
+        pending: actions the run needs that a read-only command does not do.
     """
     waits = waits or {}
     return {
@@ -57,7 +57,7 @@ def run_data(
 
 
 def _locator(facts: RunFacts) -> str:
-    """The backend's own address of the newest job; empty before the first."""
+    """Return the backend's address of the newest job; empty before the first."""
     jobs = [task.jobs[task.newest_job] for task in facts.tasks.values() if task.jobs]
     return max((job.locator for job in jobs if job.locator), default="")
 
@@ -115,7 +115,7 @@ def _output_data(run: RunFolder, facts: RunFacts, task: str) -> dict[str, object
 def run_page(
     run: RunFolder, facts: RunFacts, waits: Mapping[str, str] | None = None, pending: Sequence[PendingAction] = ()
 ) -> Iterator[str]:
-    """The lines of `windlass show`; `waits` and `pending` as in `run_data`."""
+    """Yield the lines of `windlass show`; `waits` and `pending` as in `run_data`."""
     waits = waits or {}
     now = time.time()
     state = facts.state
@@ -145,7 +145,7 @@ def run_page(
     yield _line("folder", str(run.path))
     if _locator(facts):
         yield _line("locator", _locator(facts))
-    yield from _said(facts)
+    yield from _last_output(facts)
     for name, task in facts.tasks.items():
         yield ""
         yield from _task_lines(run, facts, name, task)
@@ -155,7 +155,7 @@ def run_page(
 
 
 def _made_from(run: RunFolder) -> Iterator[str]:
-    from windlass.cli.render.made_from import made_from  # lazy: reads the plan, which `--json` leaves out
+    from windlass.cli.render.made_from import made_from  # lazy: reads the plan, which `--json` does not need
 
     for label, text in made_from(run):
         yield _line(label, printable(text))
@@ -171,12 +171,12 @@ def _failure(facts: RunFacts) -> Iterator[str]:
         return
     task, attempt = found
     end = attempt.end
-    assert end is not None  # what first_failure looks for
+    assert end is not None  # guaranteed by first_failure
     yield _line("failure", printable(f"task {task}, attempt {attempt.number}: {describe_end(end)}"))
 
 
-def _said(facts: RunFacts) -> Iterator[str]:
-    """What the process said at its end: its traceback, or its last lines."""
+def _last_output(facts: RunFacts) -> Iterator[str]:
+    """Yield the failed process's traceback, or its last lines."""
     found = first_failure(facts)
     end = found[1].end if found is not None else None
     if end is None:
@@ -185,14 +185,14 @@ def _said(facts: RunFacts) -> Iterator[str]:
     if lines:
         yield ""
     for index, line in enumerate(lines):
-        yield _line("said" if index == 0 else "", printable(line))
+        yield _line("log" if index == 0 else "", printable(line))
 
 
 def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Iterator[str]:
     end = task.end
     state = paint(str(task.state), STATE_STYLES.get(task.state, "cyan"))
-    told = first_failure(facts)  # in full, above
-    known = told[1].end.message if told is not None and told[1].end is not None else ""
+    shown_above = first_failure(facts)  # shown in full above
+    known = shown_above[1].end.message if shown_above is not None and shown_above[1].end is not None else ""
     detail = f", {end[2]}" if end and end[2] not in ("", known) else ""
     because = f": {end[1]}{detail}" if end and end[0] is not State.SUCCEEDED else ""
     replicas = f"   {count(task.num_replicas, 'replica')}" + (f", after {', '.join(task.after)}" if task.after else "")
@@ -200,12 +200,12 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Itera
     job = task.jobs.get(task.newest_job)
     if job is not None and len(job.links) > 1:
         queued = [link.number for link in job.links.values() if not link.started_at]
-        behind = f", {count(len(queued), 'link')} queued behind" if queued and not end else ""
-        yield _line("  chain", f"{count(len(job.links) - len(queued), 'link')} begun{behind}")
+        behind = f", {count(len(queued), 'link')} queued after it" if queued and not end else ""
+        yield _line("  chain", f"{count(len(job.links) - len(queued), 'link')} started{behind}")
     for host, why in sorted(task.avoided.items()):
         yield _line("  avoids", printable(f"{host}: {why}"))
     for number_ in sorted(task.attempts):
-        is_above = told is not None and told[1] is task.attempts[number_]
+        is_above = shown_above is not None and shown_above[1] is task.attempts[number_]
         yield _line(f"  attempt {number_}", printable(_attempt_line(task.attempts[number_], is_above=is_above)))
     if task.last_checkpoint[1]:
         step, path = task.last_checkpoint
@@ -215,18 +215,18 @@ def _task_lines(run: RunFolder, facts: RunFacts, name: str, task: Task) -> Itera
     if name in facts.outputs and facts.outputs[name][1]:
         _, num_files, num_bytes, digest = facts.outputs[name]
         is_elsewhere = run.is_mirrored and not run.out(name).exists()
-        where = f"`windlass fetch {run.id}` brings them:" if is_elsewhere else str(run.out(name))
+        where = f"fetch them with `windlass outputs fetch {run.id}`:" if is_elsewhere else str(run.out(name))
         yield _line("  outputs", f"{where}  {count(num_files, 'file')}, {size(num_bytes)}, sha256:{digest[:12]}")
 
 
 def _attempt_line(attempt: Attempt, *, is_above: bool) -> str:
-    """One attempt in a line; one whose failure is told in full above it with its cause alone."""
+    """Return one attempt as a line; only its cause if the failure is shown in full above."""
     hosts = sorted({replica.host for replica in attempt.replicas.values() if replica.host})
     where = f" on {', '.join(hosts[:4])}{', ...' if len(hosts) > 4 else ''}" if hosts else ""
     if not attempt.started_at:
         return f"did not start{where}" + (f": {describe_end(attempt.end)}" if attempt.end else "")
     if attempt.end is None:
-        return f"runs{where} since {local_time(attempt.started_at)}"
+        return f"running{where} since {local_time(attempt.started_at)}"
     spent = duration(attempt.ended_at - attempt.started_at)
     saved = f", saved step {attempt.checkpoint_step}" if attempt.checkpoint_step >= 0 else ""
     return f"{spent}{where}, {attempt.end.cause if is_above else describe_end(attempt.end)}{saved}"

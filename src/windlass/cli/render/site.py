@@ -1,4 +1,4 @@
-"""What `windlass site` prints of a site: its facts, what is not known of it, and how its last check went."""
+"""Pages of `windlass site`: facts about a site, unknown facts, and the last check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATUS_STYLES = {"ok": "green", "failed": "red", "not-tried": "dim"}
 
 
 def site_lines(profile: Profile, path: Path, last: SiteCheck | None, today: str) -> Iterator[str]:
-    """The page of a site; `today` is YYYY-MM-DD."""
+    """Yield the page of a site; `today` is YYYY-MM-DD."""
     yield paint(profile.name, "bold") + (f"  {profile.about}" if profile.about else "")
     for key, text in _facts(profile, path):
         if text:
@@ -30,7 +30,7 @@ def site_lines(profile: Profile, path: Path, last: SiteCheck | None, today: str)
     unknown = unknown_facts(profile)
     if unknown:
         yield ""
-        yield "not known: " + ", ".join(unknown)
+        yield "unknown: " + ", ".join(unknown)
     yield ""
     if last is None:
         yield f"never checked: windlass site check {profile.name}"
@@ -45,7 +45,7 @@ def _facts(profile: Profile, path: Path) -> Iterator[tuple[str, str]]:
     if profile.kind == "beaker":
         yield from _beaker_facts(profile)
         return
-    yield "reached by", f"ssh {profile.ssh}" if profile.ssh else "commands on this machine"
+    yield "access", f"ssh {profile.ssh}" if profile.ssh else "local commands"
     yield "slurm", scheduler.version + (", with accounting" if scheduler.accounting else "")
     default = {"partition": scheduler.partition, "QOS": scheduler.qos, "account": scheduler.account}
     yield "default", ", ".join(f"{what} {name}" for what, name in default.items() if name)
@@ -68,7 +68,7 @@ def _facts(profile: Profile, path: Path) -> Iterator[tuple[str, str]]:
 
 def _beaker_facts(profile: Profile) -> Iterator[tuple[str, str]]:
     place, net = profile.beaker, profile.net
-    yield "reached by", "Beaker" + (f"; its storage by ssh {profile.ssh}" if profile.ssh else "")
+    yield "access", "Beaker" + (f"; storage over ssh {profile.ssh}" if profile.ssh else "")
     yield "workspace", place.workspace + (f", budget {place.budget}" if place.budget else "")
     yield "clusters", ", ".join(place.clusters)
     yield "default", ", ".join(text for text in (f"priority {place.priority}", place.image) if text)
@@ -86,7 +86,7 @@ def _mapped(mapped: Mapped) -> str:
         f"QOS {mapped.qos}" if mapped.qos else "",
         f"nice {mapped.nice}" if mapped.nice else "",
     ]
-    return ", ".join(part for part in parts if part) or "as usual"
+    return ", ".join(part for part in parts if part) or "default"
 
 
 def _variables(profile: Profile) -> str:
@@ -102,7 +102,7 @@ def _partitions(profile: Profile) -> Iterator[str]:
         gpus = "?" if there.gpus is None else str(there.gpus) + (f" x {there.gpu_type}" if there.gpu_type else "")
         gpus += f" of {size(there.gpu_memory)}" if there.gpu_memory else ""
         nodes = str(there.num_nodes or "?") + (f" (at most {there.max_nodes})" if there.max_nodes else "")
-        note = "may be preempted" if there.is_preempted else ""
+        note = "preemptible" if there.is_preempted else ""
         memory = size(there.memory) if there.memory else "?"
         longest = duration(there.time_max) if there.time_max else "?"
         rows.append((name, nodes, gpus, str(there.cpus or "?"), memory, there.arch or "?", longest, note))
@@ -117,20 +117,20 @@ def _sources(profile: Profile, today: str) -> Iterator[str]:
     rows = []
     for source in profile.sources:
         what = ", ".join(source.facts[:3]) + (f" and {len(source.facts) - 3} more" if len(source.facts) > 3 else "")
-        seen = (source.seen or "?") + (" (look again)" if source in stale else "")
+        seen = (source.seen or "?") + (" (outdated; run `windlass site add --replace`)" if source in stale else "")
         rows.append((source.status, seen, what, source.url))
     yield ""
-    yield from table(("source", "seen", "speaks of", "where"), rows, indent="  ")
+    yield from table(("source", "seen", "covers", "where"), rows, indent="  ")
 
 
 def check_word(check: SiteCheck) -> str:
-    """How a check went, in a word or two."""
+    """Return the result of a check in a word or two."""
     failed = [finding.name for finding in check.findings if finding.status == "failed"]
     return f"failed: {', '.join(dict.fromkeys(failed))}" if failed else "ok"
 
 
 def check_lines(check: SiteCheck, *, nowhere: str = "login") -> Iterator[str]:
-    """The table of a check, hints below what they help; `nowhere` stands for what no job was needed for."""
+    """Yield the table of a check, with hints; `nowhere` is the place of checks that need no job."""
     for finding in check.findings:
         where = f"{finding.nodes} node{'s' if finding.nodes > 1 else ''}" if finding.nodes else nowhere
         status = paint(f"{finding.status:<9}", STATUS_STYLES[finding.status])
@@ -140,7 +140,7 @@ def check_lines(check: SiteCheck, *, nowhere: str = "login") -> Iterator[str]:
 
 
 def site_data(profile: Profile, path: Path, last: SiteCheck | None, today: str) -> dict[str, object]:
-    """The same as plain data."""
+    """Return the site as data for `--json`."""
     return {
         "name": profile.name,
         "path": str(path),
@@ -152,5 +152,5 @@ def site_data(profile: Profile, path: Path, last: SiteCheck | None, today: str) 
 
 
 def check_data(check: SiteCheck) -> dict[str, object]:
-    """A check as plain data."""
+    """Return a check as data for `--json`."""
     return {**asdict(check), "ok": check.is_ok}

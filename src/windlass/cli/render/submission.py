@@ -1,4 +1,4 @@
-"""What a launch would submit, byte for byte but for what only a launch knows."""
+"""Exact contents of what a launch would submit, with placeholders for values that only a launch knows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["emit_rendered_data", "emit_scripts"]
 
 _MADE_UP = (
-    "made up here and real in a launch: the run's id, the token, the user's name at a site, the paths of windlass.pyz "
+    "placeholders, replaced at launch: the run's id, the token, the user's name at a site, the paths of windlass.pyz "
     "and of the environment"
 )
 
 
 def emit_rendered_data(prepared: Prepared) -> None:
-    """All that the backend would get, as JSON."""
+    """Print everything the backend would get, as JSON."""
     jobs = [
         {"task": task, "argv": list(rendered.argv), "files": _files(rendered)} for task, rendered in _rendered(prepared)
     ]
@@ -35,8 +35,8 @@ def emit_rendered_data(prepared: Prepared) -> None:
 
 
 def emit_scripts(prepared: Prepared) -> None:
-    """The script (of Beaker, the spec) of every task as it is sent; where there is none, the command that starts it."""
-    import shlex  # lazy: only this option
+    """Print each task's script (for Beaker, its spec) as submitted, or the command that starts it."""
+    import shlex  # lazy: only for this option
 
     tell(_MADE_UP)
     for _, rendered in _rendered(prepared):
@@ -47,8 +47,8 @@ def emit_scripts(prepared: Prepared) -> None:
 
 
 def _rendered(prepared: Prepared) -> Iterator[tuple[str, Rendered]]:
-    """(task, what the backend would get), with a made-up run id."""
-    from windlass.backends import backend_for  # lazy: only these options need them
+    """Yield (task, rendered job) with a placeholder run id."""
+    from windlass.backends import backend_for  # lazy: only for these options need them
     from windlass.launch.remote.shared_home import check_state_folder
     from windlass.plan import RunPaths, job_document
 

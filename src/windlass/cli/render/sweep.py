@@ -1,4 +1,4 @@
-"""Sweeps and trials as lines for people and as JSON for programs."""
+"""Sweeps and trials, as text and as data for `--json`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
 _COLOURS = {"running": "green", "interrupted": "yellow", "over": "dim", "damaged": "red", "": "dim"}
 
 
-_HEADLESS = {"interrupted": "it has no head", "": "its head has not begun"}
+_HEADLESS = {"interrupted": "its head is not running", "": "its head has not started"}
 
 
 def row_data(row: SweepRow) -> dict[str, object]:
-    """One sweep of a list."""
+    """Return one row of a list of sweeps."""
     return {
         "name": row.name,
         "folder": str(row.folder),
@@ -47,7 +47,7 @@ def row_data(row: SweepRow) -> dict[str, object]:
 
 
 def sweep_lines(rows: Sequence[SweepRow]) -> list[str]:
-    """The table of `sweep ls`."""
+    """Return the table of `sweep ls`."""
     now = time.time()
     cells = [
         (
@@ -68,13 +68,13 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def show_lines(handle: SweepHandle) -> Iterator[str]:
-    """One sweep: its state, its trials as a table, what waits, and what to type next."""
+    """Yield one sweep: state, table of trials, what waits, and the next command."""
     row = handle.row
     yield f"{row.name}  {paint(row.state or 'new', _COLOURS[row.state])}" + (f": {row.why}" if row.why else "")
     yield f"  {_counts(row.counts)}  {row.folder}"
     if row.counts:
         yield from _trials(handle)
-    yield from _told(handle)
+    yield from _head_reports(handle)
     if row.state in _HEADLESS:
         yield f"  windlass sweep resume {row.name}   # {_HEADLESS[row.state]}"
     elif row.state == "running":
@@ -84,33 +84,33 @@ def show_lines(handle: SweepHandle) -> Iterator[str]:
 
 
 def headless_lines(handle: SweepHandle) -> Iterator[str]:
-    """Why nobody follows a sweep any more that is not over; nothing where it is."""
+    """Yield why an unfinished sweep has no head, and the command to resume it; nothing if it is over."""
     row = handle.row
     if row.state in _HEADLESS:
         yield f"{row.name}  {row.state or 'new'}"
-        yield from _told(handle)
+        yield from _head_reports(handle)
         yield f"  windlass sweep resume {row.name}   # {_HEADLESS[row.state]}"
 
 
-def _told(handle: SweepHandle) -> Iterator[str]:
-    """What the newest head told beside its journal: what it could not do, and why it ended."""
-    from windlass.tune.folder import SweepFolder  # lazy: only this page
+def _head_reports(handle: SweepHandle) -> Iterator[str]:
+    """Yield the newest head's reports outside its journal: failures, and why it ended."""
+    from windlass.tune.folder import SweepFolder  # lazy: only for this page
 
     try:
-        told = read_json(SweepFolder(handle.folder).head_note)
-    except (OSError, ValueError):  # no head yet, or it is being written on another machine
+        report = read_json(SweepFolder(handle.folder).head_note)
+    except (OSError, ValueError):  # no head yet, or being written on another machine
         return
-    if not isinstance(told, dict):
+    if not isinstance(report, dict):
         return
-    for path in told.get("undeleted", ()):
-        yield printable(f"  a checkpoint could not be deleted: {path}")
-    for name, what in (("refused", "a request was refused"), ("error", "its head ended with an error")):
-        if told.get(name):
-            yield printable(f"  {what}: {told[name]}")
+    for path in report.get("undeleted", ()):
+        yield printable(f"  could not delete checkpoint: {path}")
+    for name, what in (("refused", "a request was rejected"), ("error", "its head ended with an error")):
+        if report.get(name):
+            yield printable(f"  {what}: {report[name]}")
 
 
 def _trials(handle: SweepHandle) -> Iterator[str]:
-    import io  # lazy: only this page
+    import io  # lazy: only for this page
 
     from windlass.tune.views.watching import watch
 
@@ -120,14 +120,14 @@ def _trials(handle: SweepHandle) -> Iterator[str]:
 
 
 def sweep_data(handle: SweepHandle) -> dict[str, object]:
-    """One sweep with its trials."""
+    """Return one sweep with its trials as data."""
     row = handle.row
     trials = handle.history.trials.values() if row.counts or row.state else ()
     return {**row_data(row), "trials": [trial_data(handle, trial) for trial in trials], "counts": row.counts}
 
 
 def trial_data(handle: SweepHandle, trial: TrialHistory) -> dict[str, Any]:
-    """One trial."""
+    """Return one trial as data."""
     attempts = [
         {"attempt": each.number, "how": each.how, "host": each.host, "run": handle.run_of(trial.id, each.number)}
         for each in trial.attempts
@@ -146,8 +146,8 @@ def trial_data(handle: SweepHandle, trial: TrialHistory) -> dict[str, Any]:
 
 
 def best_lines(handle: SweepHandle, best: TrialHistory, metric: str) -> Iterator[str]:
-    """The best trial, and how to run it again."""
-    from windlass.tune.executors.runs import overrides_of, read_trial_template  # lazy: only this page
+    """Yield the best trial, and the command to run it again."""
+    from windlass.tune.executors.runs import overrides_of, read_trial_template  # lazy: only for this page
     from windlass.tune.sweep.record import RECORD, read_record
 
     metrics = handle.history.objectives.metrics

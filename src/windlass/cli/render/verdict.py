@@ -1,4 +1,4 @@
-"""The last lines of a run: what came of it, why, how long it took, what it left, and what to type next."""
+"""Verdict of a run: result, cause, duration, outputs and next command."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ STATE_STYLES = {
 _MAX_METRICS = 6
 
 
-def show_verdict(run: RunFolder, facts: RunFacts, told: Collection[tuple[str, int]] = ()) -> None:
-    """Tell how the run ended, on standard error; a failure of an attempt (task, number) that was told is not told again."""
+def show_verdict(run: RunFolder, facts: RunFacts, reported: Collection[tuple[str, int]] = ()) -> None:
+    """Print the verdict to standard error, without failures of attempts (task, number) already in `reported`."""
     state = facts.state
     word = paint(str(state), "bold", STATE_STYLES.get(state, "cyan"), stream=sys.stderr)
     because = f" ({facts.cause})" if facts.cause not in ("", "ok") else ""
@@ -37,14 +37,14 @@ def show_verdict(run: RunFolder, facts: RunFacts, told: Collection[tuple[str, in
     if facts.why:
         tell(f"  why      {printable(facts.why)}")
     found = first_failure(facts)
-    if found is None or (found[0], found[1].number) not in told:
+    if found is None or (found[0], found[1].number) not in reported:
         _show_failure(facts)
     last = metrics.last(run)
     if last:
         shown = [f"{name} {number(value)}" for name, (_, value, _) in last.items()][:_MAX_METRICS]
         tell(f"  metrics  {', '.join(shown)}" + (", ..." if len(last) > _MAX_METRICS else ""))
     for task in facts.tasks:
-        # By what lies there: its manifest may still be in the making.
+        # By the folder's contents: the manifest may not be written yet.
         if next(run.out(task).glob("*"), None) is not None:
             tell(f"  outputs  {run.out(task)}")
     step = next_step(run.id, facts, found[0] if found is not None else "")
@@ -59,14 +59,14 @@ def _show_failure(facts: RunFacts) -> None:
     if facts.state is not State.FAILED or found is None:
         return
     task, attempt = found
-    assert attempt.end is not None  # what first_failure looks for
+    assert attempt.end is not None  # guaranteed by first_failure
     tell(f"  failure  {task} attempt {attempt.number}: {printable(describe_end(attempt.end))}")
     for line in attempt.end.traceback.rstrip("\n").split("\n")[-4:] if attempt.end.traceback else ():
         tell(f"           {printable(line)}")
 
 
 def first_failure(facts: RunFacts) -> tuple[str, Attempt] | None:
-    """The task and the last attempt of the failure that decided the run: the earliest that is no consequence of another."""
+    """Return the task and attempt of the failure that ended the run: the earliest without another failure as its cause."""
     failed = [
         (task.end[3], name)
         for name, task in facts.tasks.items()

@@ -1,1 +1,1 @@
-"""Behind the verb `sweep`."""
+"""Implementation of the verb `sweep`."""

@@ -1,4 +1,4 @@
-"""A sweep as files: a table, everything as JSON, or pictures."""
+"""Export of a sweep: CSV table, JSON or pictures."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _PICTURES = (".html", ".png", ".svg")
 
 
 def export(handle: SweepHandle, target: str, *, has_reports: bool = False, pictures: str = "") -> list[Path]:
-    """Write a sweep to `target` by its suffix; without one it is a folder for table, JSON and pictures.
+    """Write a sweep to `target` in the format of its suffix; without a suffix, to a folder with all formats.
 
     Args:
-        target: the file of a picture has the picture's name: `curves.png`.
-        has_reports: a row per report.
-        pictures: what those in a folder are: `html`, `png` or `svg`; empty: html.
+        target: a picture's file is named after the picture: `curves.png`.
+        has_reports: write a row per report.
+        pictures: format of the pictures in a folder: `html` (default), `png` or `svg`.
 
     Raises:
-        UsageError: the suffix is none of those, there is no such picture, or an option that has no effect there.
-        NotFoundError: the folder of the file is not there.
+        UsageError: unknown suffix or picture, or an option without effect.
+        NotFoundError: the file's folder does not exist.
     """
     path = Path(target)
     _check_options(path, has_reports=has_reports, pictures=pictures)
     if path.suffix in (*_TABLES, *_PICTURES) and not path.absolute().parent.is_dir():
-        message = f"there is no folder {path.parent} for `{target}`"
+        message = f"no folder {path.parent} for `{target}`"
         raise NotFoundError(message, hint=f"mkdir -p {path.parent}", code="file-missing")
     if path.suffix == ".csv":
         return [_write_table(handle, path, has_reports=has_reports)]
     if path.suffix == ".json":
         return [_write_json(handle, path, has_reports=has_reports)]
     if path.suffix in _PICTURES:
-        from windlass.tune.pictures import draw  # lazy: only this form
+        from windlass.tune.pictures import draw  # lazy: only for this format
 
         return [draw(handle.history, path.stem, path)]
     if path.suffix:
-        hint = f"give a name that ends in {', '.join((*_TABLES, *_PICTURES))}, or a folder"
-        raise UsageError(f"`{target}`: a sweep has no form `{path.suffix}`", hint=hint, code="file-suffix")
+        hint = f"use a name that ends in {', '.join((*_TABLES, *_PICTURES))}, or a folder"
+        raise UsageError(f"unknown suffix `{path.suffix}` in `{target}`", hint=hint, code="file-suffix")
     path.mkdir(parents=True, exist_ok=True)
     return [
         _write_table(handle, path / "trials.csv", has_reports=False),
@@ -61,10 +61,10 @@ def export(handle: SweepHandle, target: str, *, has_reports: bool = False, pictu
 def _check_options(path: Path, *, has_reports: bool, pictures: str) -> None:
     if has_reports and path.suffix not in _TABLES:
         message = f"--reports has no effect on `{path}`"
-        raise UsageError(message, hint="it is for .csv and .json; a folder has both tables", code="file-suffix")
+        raise UsageError(message, hint="use it with .csv or .json; a folder gets both tables", code="file-suffix")
     if pictures and path.suffix:
         message = f"--pictures {pictures} has no effect on `{path}`"
-        raise UsageError(message, hint=f"it is for a folder; or name the file curves.{pictures}", code="file-suffix")
+        raise UsageError(message, hint=f"use it with a folder, or name the file curves.{pictures}", code="file-suffix")
 
 
 def _write_table(handle: SweepHandle, path: Path, *, has_reports: bool) -> Path:
@@ -93,7 +93,7 @@ def _values(trial: TrialHistory) -> dict[str, Any]:
 
 
 def _write_json(handle: SweepHandle, path: Path, *, has_reports: bool) -> Path:
-    from windlass.cli.render.sweep import sweep_data, trial_data  # lazy: only this form
+    from windlass.cli.render.sweep import sweep_data, trial_data  # lazy: only for this format
 
     data = sweep_data(handle)
     if has_reports:
@@ -106,8 +106,8 @@ def _write_json(handle: SweepHandle, path: Path, *, has_reports: bool) -> Path:
 
 
 def _write_pictures(handle: SweepHandle, folder: Path, form: str) -> list[Path]:
-    """Every picture for which the sweep has something to draw; none where matplotlib is not installed."""
-    from windlass.tune.pictures import KINDS, draw  # lazy: only a folder has pictures
+    """Write every picture for which the sweep has data; none without matplotlib."""
+    from windlass.tune.pictures import KINDS, draw  # lazy: only for a folder
 
     history, found = handle.history, []
     for kind in KINDS:

@@ -1,4 +1,4 @@
-"""A sweep's head behind a command: in this process with the live table, or one of its own."""
+"""Run a sweep's head in this process with the live table, or in a process of its own."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def go_on(
     errored: str = "skip",
     more: Extension | None = None,
 ) -> int:
-    """Give a sweep a head, and follow it; returns the exit code."""
+    """Start a sweep's head, follow it and return the exit code."""
     extra = _extra(errored, more)
     if handle.has_head:
         raise PreconditionError(
-            f"sweep {handle.name} has a head already",
+            f"sweep {handle.name} is already running",
             hint=f"windlass sweep show {handle.name} --follow",
             code="sweep-has-head",
         )
@@ -53,11 +53,11 @@ def go_on(
 
 
 def _extra(errored: str, more: Extension | None) -> dict[str, Any]:
-    from windlass.tune.controller.settings import Resume  # lazy: a help page needs none of it
+    from windlass.tune.controller.settings import Resume  # lazy: not for a help page
 
     extra: dict[str, Any] = {}
     if errored != "skip":
-        extra["resume"] = Resume(errored=errored)  # type: ignore[arg-type]  # one of its words
+        extra["resume"] = Resume(errored=errored)  # type: ignore[arg-type]  # one of the literals
     if more is not None:
         extra["extend"] = more
     return extra
@@ -67,7 +67,7 @@ def _detach(handle: SweepHandle, home: Home, extra: dict[str, Any], *, is_json: 
     from windlass.tune.sweep.launching import start_head  # lazy: as above
 
     where = start_head(handle.folder, home, log=tell, **extra)
-    tell(f"{handle.name}  its head is {where}")
+    tell(f"{handle.name}  head: {where}")
     if is_json:
         emit_json("windlass.sweep/1", {"name": handle.name, "folder": str(handle.folder), "head": where})
     else:
@@ -87,14 +87,14 @@ def _follow(handle: SweepHandle, home: Home, extra: dict[str, Any], *, in_proces
             ending = _run_head(handle, home, extra, is_quiet=is_quiet, terminal=terminal)
         if terminal.came and (ending is None or not ending.is_over):
             where = start_head(handle.folder, home, log=tell, **extra)
-            tell(f"{handle.name}: its terminal is gone; its head is {where}")
+            tell(f"{handle.name}: terminal closed; continues as {where}")
             return 0
     assert ending is not None
     if not ending.is_over:
-        tell(f"{handle.name} is interrupted: {ending.why}; its runs go on")
+        tell(f"{handle.name} interrupted: {ending.why}; its runs continue")
         tell(f"  windlass sweep resume {handle.name}")
         return EXIT_INTERRUPTED
-    tell(f"{handle.name} is over: {ending.why}")
+    tell(f"{handle.name} finished: {ending.why}")
     tell(f"  windlass sweep best {handle.name} | windlass sweep why {handle.name} TRIAL")
     counts = handle.row.counts
     return 0 if counts.get("TERMINATED") else 1
@@ -109,7 +109,7 @@ def _run_head(
     is_quiet: bool,
     terminal: HangUp | None = None,
 ) -> HeadOutcome | None:
-    """Be the head; `extra` is emptied when it is in the journal. None where a terminal that went away ended it before it could end in order."""
+    """Run the head in this process. Return None if the closed terminal ended it early; `extra` is cleared once journalled."""
     from windlass.tune.sweep.head import make_controller  # lazy: as above
     from windlass.tune.views.head import HeadView
     from windlass.tune.views.live import LiveView
@@ -117,7 +117,7 @@ def _run_head(
     view = None if is_quiet else HeadView(LiveView())
 
     def look(controller: Any) -> None:
-        extra.clear()  # the journal has what was wished
+        extra.clear()  # recorded in the journal
         if terminal is not None:
             terminal.ask()
         if view is not None:
@@ -128,7 +128,7 @@ def _run_head(
         return None
     try:
         return controller.run()
-    except OSError as error:  # a word to the terminal that has just gone
+    except OSError as error:  # a write to the closed terminal
         if terminal is None or not terminal.explains(error):
             raise
         return None
@@ -147,10 +147,10 @@ def extension_of(
     stop: Sequence[str] = (),
     space: Sequence[str] = (),
 ) -> Extension:
-    """What `sweep extend` was given.
+    """Return the extension from the options of `sweep extend`.
 
     Raises:
-        UsageError: nothing, a time that is none, a bound that is no number, or a space that does not fit.
+        UsageError: no option given, or an invalid time, bound or space.
     """
     from windlass.tune.sweep.extending import make_extension  # lazy: as above
 
@@ -167,15 +167,13 @@ def extension_of(
     if gpu_hours is not None:
         settings["gpu_hours"] = gpu_hours
     if not (settings or stop or space):
-        raise UsageError(
-            "nothing to extend by", hint="windlass sweep extend SWEEP --samples 200", code="missing-argument"
-        )
+        raise UsageError("nothing to extend", hint="windlass sweep extend SWEEP --samples 200", code="missing-argument")
     return make_extension(handle.folder, settings, space=_assigned("--space", space), stop=_assigned("--stop", stop))
 
 
 def _assigned(option: str, given: Sequence[str]) -> dict[str, Any]:
-    """`NAME=VALUE` of an option, read as an override is."""
+    """Parse the `NAME=VALUE` pairs of an option like overrides."""
     for each in given:
         if each[:1] in "-~=" or "=" not in each:
-            raise UsageError(f"`{option} {each}` is no NAME=VALUE", hint=_SUCH_AS[option], code="usage")
+            raise UsageError(f"invalid `{option} {each}`: use NAME=VALUE", hint=_SUCH_AS[option], code="usage")
     return dict(map(parse_override, given))

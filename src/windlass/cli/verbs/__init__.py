@@ -1,1 +1,1 @@
-"""One module per verb; imported when the verb is called."""
+"""Verbs, one module each, imported when called."""

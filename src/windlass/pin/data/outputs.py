@@ -24,7 +24,7 @@ def resolve_output(name: str, source: str, runs: Path) -> Path:
     if not folder.exists():
         raise NotFoundError(
             f"data `{name}`: no output `{folder.name}` of the run {folder.parent.parent.name} on this machine",
-            hint=f"windlass show {folder.parent.parent.name}; at a site: windlass fetch {folder.parent.parent.name}",
+            hint=f"windlass show {folder.parent.parent.name}; at a site: windlass outputs fetch {folder.parent.parent.name}",
             code="data-missing",
         )
     path = folder / inner if inner else folder

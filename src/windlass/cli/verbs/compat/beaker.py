@@ -1,4 +1,4 @@
-"""`windlass beaker`: plain experiments of AI2's Beaker, and what surrounds them."""
+"""`windlass beaker`: plain Beaker experiments, files and account."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["beaker_command"]
     epilog=examples_page("windlass beaker submit spec.yaml", "windlass beaker logs --follow me/my-experiment"),
 )
 def beaker_command() -> None:
-    """Use Beaker: submit, show, logs, fetch, why, cancel, secret, workspace, groups, config, import, export.
+    """Work with Beaker: submit, show, logs, fetch, why, cancel, secret, workspace, groups, config, import, export.
 
-    These speak of plain experiments of Beaker, by id or AUTHOR/NAME. An experiment of windlass goes there with
-    `windlass launch FILE --on SITE`, and has the verbs that every run has.
+    EXPERIMENT is a plain Beaker experiment, by id or AUTHOR/NAME. To run a windlass experiment on Beaker use
+    `windlass launch FILE --on SITE`; then `show`, `logs` and `stop` work as for every run.
     """
 
 
@@ -39,15 +39,15 @@ def beaker_command() -> None:
     name="submit",
 )
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--workspace", default="", metavar="ORGANIZATION/NAME", help="Default: that of Beaker's config file.")
-@click.option("--name", default="", help="Name of the experiment. Default: made from its first task's.")
+@click.option("--workspace", default="", metavar="ORGANIZATION/NAME", help="Default: the one in Beaker's config file.")
+@click.option("--name", default="", help="Name of the experiment. Default: from its first task.")
 @json_option
 def submit_command(file: Path, workspace: str, name: str, is_json: bool) -> None:
-    """Make an experiment of a spec file (YAML or JSON, v2), as it is.
+    """Submit a Beaker spec file (YAML or JSON, v2) unchanged.
 
-    Its secrets are looked for first. A reply that is lost is found again: there is never a second experiment.
+    Checks first that its secrets exist. Never creates a second experiment, even if Beaker's reply is lost.
     """
-    from windlass.backends.beaker.submit import check_secrets, secrets_in  # lazy: a help page needs none of it
+    from windlass.backends.beaker.submit import check_secrets, secrets_in  # lazy: not for a help page
     from windlass.compat.spec import read_spec, sent
 
     read = read_spec(file)
@@ -70,8 +70,8 @@ def submit_command(file: Path, workspace: str, name: str, is_json: bool) -> None
 @click.argument("experiment")
 @json_option
 def show_command(experiment: str, is_json: bool) -> None:
-    """Show an experiment: its state, and every job of every replica."""
-    from windlass.cli.render.beaker import as_data, page  # lazy: a help page needs none of it
+    """Show an experiment's state and the jobs of every replica."""
+    from windlass.cli.render.beaker import as_data, page  # lazy: not for a help page
 
     service = _service()
     seen = service.get(experiment)
@@ -86,52 +86,54 @@ def show_command(experiment: str, is_json: bool) -> None:
 @verb("windlass beaker why 01J8XYZ", name="why")
 @click.argument("experiment")
 def why_command(experiment: str) -> None:
-    """Say why an experiment does not run yet, in the words of Beaker's scheduler."""
+    """Show why an experiment is not running yet, as reported by Beaker's scheduler."""
     service = _service()
     seen = service.get(experiment)
     reasons = service.why(seen.id)
     for reason in reasons:
         emit_page(printable(reason))
     if not reasons:
-        tell(f"it waits for nothing: {seen.status.replace('_', ' ')}")
+        tell(f"not waiting: {seen.status.replace('_', ' ')}")
 
 
 @verb("windlass beaker cancel 01J8XYZ --reason 'wrong learning rate'", name="cancel")
 @click.argument("experiments", nargs=-1, required=True, metavar="EXPERIMENT...")
-@click.option("--reason", default="", help="Noted in the description: Beaker itself keeps none.")
-@click.option("-d", "--detach", is_flag=True, help="Do not wait until the jobs have ended.")
+@click.option("--reason", default="", help="Reason, added to the experiment's description.")
+@click.option("-d", "--detach", is_flag=True, help="Do not wait for the jobs to end.")
 def cancel_command(experiments: tuple[str, ...], reason: str, detach: bool) -> None:
-    """End experiments, and wait until they have."""
+    """Cancel experiments and wait for their jobs to end."""
     service = _service()
     for experiment in experiments:
         service.cancel(experiment, reason, waits=not detach)
-        tell(f"{experiment} is cancelled" if not detach else f"{experiment} was told to end")
+        tell(f"{experiment} is cancelled" if not detach else f"requested cancellation of {experiment}")
 
 
 @verb("windlass beaker groups", "windlass beaker groups --add sweep-3 01J8XYZ 01J8ABC", name="groups")
 @click.argument("experiments", nargs=-1, metavar="[EXPERIMENT]...")
-@click.option("--add", "group", default="", metavar="GROUP", help="Put the experiments into this group; made if new.")
-@click.option("--workspace", default="", metavar="ORGANIZATION/NAME", help="Default: that of Beaker's config file.")
+@click.option(
+    "--add", "group", default="", metavar="GROUP", help="Add the experiments to this group; created if needed."
+)
+@click.option("--workspace", default="", metavar="ORGANIZATION/NAME", help="Default: the one in Beaker's config file.")
 def groups_command(experiments: tuple[str, ...], group: str, workspace: str) -> None:
-    """List the groups of a workspace, or put experiments into one."""
+    """List the groups of a workspace, or add experiments to one."""
     if bool(group) != bool(experiments):
         hint = "windlass beaker groups --add GROUP EXPERIMENT..."
-        raise UsageError("a group and its experiments go together", hint=hint, code="usage")
+        raise UsageError("`--add` and the experiments must be given together", hint=hint, code="usage")
     service = _service()
     if group:
         ids = [service.get(experiment).id for experiment in experiments]
-        tell(f"{service.add_to_group(group, ids, workspace=workspace).name} has {len(ids)} more")
+        tell(f"added {len(ids)} to {service.add_to_group(group, ids, workspace=workspace).name}")
         return
     rows = [(printable(one.name), one.id, printable(one.description)) for one in service.groups(workspace)]
     if not rows:
-        tell("no groups yet: windlass beaker groups --add GROUP EXPERIMENT...")
+        tell("no groups yet; add one with `windlass beaker groups --add GROUP EXPERIMENT...`")
         return
     for line in table(("name", "id", "description"), rows):
         emit_page(line)
 
 
 def _service() -> BeakerService:
-    from windlass.backends.beaker.service import BeakerService  # lazy: a help page needs none of it
+    from windlass.backends.beaker.service import BeakerService  # lazy: not for a help page
 
     return BeakerService()
 

@@ -1,4 +1,4 @@
-"""`windlass gantry run`: what `gantry run` takes, sent to Beaker or run elsewhere."""
+"""`windlass gantry run`: the command line of `gantry run`, for Beaker or any site."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _OWN = ("--quiet", "--not-quiet", "--check-for-upgrades", "--no-check-for-upgrad
 
 
 class _Gantry(Family):
-    """The family of one; verbs of gantry that windlass has under another name are pointed to."""
+    """The verb `gantry` with its subcommand `run`; gantry's other verbs raise an error that names ours."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take gantry's own options before the verb, which are about its logo and its updates."""
+        """Accept gantry's global options before the verb (logo, update check)."""
         while args and args[0] in _OWN:
             args = args[1:]
         if args and args[0] == "--log-level":
@@ -47,23 +47,23 @@ class _Gantry(Family):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Like a family's; another verb of gantry's is answered with ours."""
+        """Resolve a subcommand; gantry's other verbs raise an error that names ours."""
         if args[0] in _ELSEWHERE:
-            message = f"windlass has no `gantry {args[0]}`"
+            message = f"unknown command `windlass gantry {args[0]}`"
             raise UsageError(message, hint=_ELSEWHERE[args[0]], code="unknown-command")
         return super().resolve_command(ctx, args)
 
 
 @click.group("gantry", cls=_Gantry, context_settings=CONTEXT_SETTINGS, invoke_without_command=True)
 def gantry_command() -> None:
-    """Launch as AI2's gantry does: a commit of a git repository, at Beaker or anywhere else."""
+    """Launch with gantry's command line: a commit of a git repository, on Beaker or any site."""
 
 
 class _Run(click.Command):
-    """A command that reads its words itself, so that every word of gantry means what it means there."""
+    """Command that parses its own words, exactly as gantry does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words as they are; -h and --help before `--` show the page."""
+        """Keep the words unparsed; show the help page for -h or --help before `--`."""
         own = args[: args.index("--")] if "--" in args else args
         if "-h" in own or "--help" in own:
             click.echo(self.get_help(ctx))
@@ -72,16 +72,16 @@ class _Run(click.Command):
         return []
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-        """Options of gantry and windlass, and the values that one of them may have."""
-        from windlass.cli.completion.files import complete_words  # lazy: only a shell that completes needs it
+        """Complete options of gantry and windlass, and their values."""
+        from windlass.cli.completion.files import complete_words  # lazy: only for shell completion
         from windlass.compat.gantry.options import names
 
         takes = {name: option.choices if option.metavar and is_on else None for name, option, is_on in names()}
         return complete_words(ctx, takes, incomplete)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table of options, section by section."""
-        from windlass.compat.gantry.options import SECTIONS  # lazy: only the help page lists them
+        """Write the options, section by section."""
+        from windlass.compat.gantry.options import SECTIONS  # lazy: only for the help page
 
         for title, options in SECTIONS.items():
             rows = []
@@ -110,17 +110,17 @@ def _is_verbose(word: str, at: int, own: list[str]) -> bool:
     ),
 )
 def run_command(words: tuple[str, ...]) -> int:
-    """Run a command of this repository's last commit at Beaker, as `gantry run` does.
+    """Run a command at the current commit on Beaker, with the options of `gantry run`.
 
-    The options are gantry's. Nothing is asked without a terminal, and a dry run neither writes nor needs Beaker.
+    Never prompts without a terminal. A dry run writes nothing and needs no Beaker.
     """
-    from windlass.compat.gantry import read_command_line  # lazy: the help page needs the options alone
+    from windlass.compat.gantry import read_command_line  # lazy: the help page needs only the options
 
     invocation = read_command_line(words)
     for note in invocation.notes:
         tell(f"note: {note}")
     if invocation.on or invocation.emit in ("spec", "plan"):
-        from windlass.cli.compat.gantry_to_experiment import run_at_site  # lazy: planning, only where it is asked for
+        from windlass.cli.compat.gantry_to_experiment import run_at_site  # lazy: only to plan
 
         return run_at_site(invocation)
     if invocation.emit or invocation.is_dry:
@@ -129,7 +129,7 @@ def run_command(words: tuple[str, ...]) -> int:
 
 
 def _show(invocation: Invocation) -> int:
-    from windlass.compat.gantry import prepare  # lazy: git, only now
+    from windlass.compat.gantry import prepare  # lazy: not for a help page
     from windlass.compat.gantry.request import yaml_of
 
     with _asking(invocation) as service:
@@ -165,7 +165,7 @@ def _save(request: GantryRequest) -> None:
 
 @contextlib.contextmanager
 def _asking(invocation: Invocation) -> Iterator[BeakerService | None]:
-    """The service of a dry run that may ask; None where it may not."""
+    """Yield the service of a dry run with `--online`, else None."""
     if not invocation.is_online:
         yield None
         return
@@ -188,7 +188,7 @@ def _launch(invocation: Invocation) -> int:
     def note_made(request: GantryRequest, workload: ExperimentRef) -> None:
         made.append(workload)
         if not invocation.following.is_wanted:
-            emit(workload.id)  # else the logs are the output
+            emit(workload.id)  # else standard output is for logs
 
     try:
         with _term_interrupts():
@@ -208,19 +208,19 @@ def _launch(invocation: Invocation) -> int:
 
 
 def _interrupted(service: BeakerService, made: list[ExperimentRef]) -> int:
-    """A person at a terminal leaves it running; whatever else ends us takes it along, as gantry does."""
+    """Detach after Ctrl-C at a terminal; otherwise cancel the experiment, as gantry does."""
     if not made:
         raise KeyboardInterrupt
     if sys.stdin.isatty() and not _TERMINATED:
         tell(
-            f"\n{made[0].name} goes on; windlass beaker logs {made[0].id} --follow, windlass beaker cancel {made[0].id}"
+            f"\ndetached: {made[0].name} continues; windlass beaker logs {made[0].id} --follow, windlass beaker cancel {made[0].id}"
         )
         return 130
     try:
-        service.cancel(made[0].id, "the launch was ended")
+        service.cancel(made[0].id, "the launch was interrupted")
         tell(f"canceled: {made[0].name}")
     except WindlassError as error:
-        tell(f"{made[0].name} may go on: {error.message}; windlass beaker cancel {made[0].id}")
+        tell(f"could not cancel {made[0].name}: {error.message}; run windlass beaker cancel {made[0].id}")
     return 130
 
 
@@ -229,7 +229,7 @@ _TERMINATED: list[int] = []
 
 @contextlib.contextmanager
 def _term_interrupts() -> Iterator[None]:
-    """TERM as Ctrl-C, while a launch is watched."""
+    """Handle SIGTERM as Ctrl-C while a launch is followed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _TERMINATED.append(number)

@@ -1,4 +1,4 @@
-"""`windlass mason`: what `python mason.py` takes, sent to Beaker, printed, or run elsewhere."""
+"""`windlass mason`: the command line of mason.py, for Beaker or any site."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _COMMON = (("-v, --verbose", "Show tracebacks."), ("-h, --help", "Show this mess
 
 
 class _Mason(click.Command):
-    """A command that reads its words itself, so that every word of mason means what it means there."""
+    """Command that parses its own words, exactly as mason.py does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words as they are; -h and --help before `--` show the page."""
+        """Keep the words unparsed; show the help page for -h or --help before `--`."""
         own = args[: args.index("--")] if "--" in args else args
         if args[:1] == ["build"]:
             return self._parse_build(ctx, args)
@@ -41,7 +41,7 @@ class _Mason(click.Command):
 
     def _parse_build(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args[1:2] in (["-h"], ["--help"]):
-            from windlass.cli.compat.mason_build import BUILD_PAGE  # lazy: only this page
+            from windlass.cli.compat.mason_build import BUILD_PAGE  # lazy: only for this page
 
             click.echo(BUILD_PAGE)
             ctx.exit(0)
@@ -49,8 +49,8 @@ class _Mason(click.Command):
         return []
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-        """Options of mason and windlass, and the values that one of them may have."""
-        from windlass.cli.completion.files import complete_words  # lazy: only a shell that completes needs it
+        """Complete options of mason and windlass, and their values."""
+        from windlass.cli.completion.files import complete_words  # lazy: only for shell completion
         from windlass.compat.mason.clusters import known_clusters
         from windlass.compat.mason.flags import FLAGS, OWN, Takes
 
@@ -58,8 +58,8 @@ class _Mason(click.Command):
         return complete_words(ctx, flags | {"--cluster": known_clusters().names}, incomplete)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The tables of options: mason's own, those of windlass, the retired ones."""
-        from windlass.compat.mason.flags import FLAGS, OWN, RETIRED  # lazy: only the help page lists them
+        """Write the options: mason's, windlass's and retired ones."""
+        from windlass.compat.mason.flags import FLAGS, OWN, RETIRED  # lazy: only for the help page
 
         for title, flags in (("Options of mason", FLAGS), ("Options of windlass", OWN), ("Retired", RETIRED)):
             with formatter.section(title):
@@ -67,7 +67,7 @@ class _Mason(click.Command):
 
 
 def _values(flag: MasonFlag) -> tuple[str, ...]:
-    """The values of `spec|beaker|plan`; none where they are free."""
+    """Return the values of a flag such as `spec|beaker|plan`; empty if any value is allowed."""
     return tuple(flag.metavar.split("|")) if "|" in flag.metavar else ()
 
 
@@ -88,18 +88,18 @@ def _row(flag: MasonFlag) -> tuple[str, str]:
     ),
 )
 def mason_command(words: tuple[str, ...]) -> int:
-    """Launch as AI2's mason.py does: to Beaker, or with --on anywhere else.
+    """Launch with mason.py's command line, on Beaker or with --on on any site.
 
-    Each command behind a `--` is a task. What differs from mason.py is listed in docs/mason.md. Without an account on
-    Beaker the commands are printed and nothing is submitted.
+    Each command after a `--` is a task. docs/mason.md lists the differences from mason.py. Without a Beaker account the
+    commands are printed and nothing is submitted.
     """
     if words[:1] == ("build",):
-        from windlass.cli.compat.mason_build import run_build  # lazy: only this word
+        from windlass.cli.compat.mason_build import run_build  # lazy: only for this word
 
         return run_build(words[1:])
-    from windlass.compat.mason.arguments import read_arguments  # lazy: the help page needs the tables alone
+    from windlass.compat.mason.arguments import read_arguments  # lazy: the help page needs only the tables
 
-    arguments = read_arguments(words, environ=os.environ)  # before anything is asked
+    arguments = read_arguments(words, environ=os.environ)  # before any request
     if arguments.own.on or arguments.own.emit == "spec":
         return _elsewhere(words, arguments)
     if arguments.own.emit:
@@ -117,14 +117,14 @@ def _read(words: tuple[str, ...], account: MasonAccount) -> MasonLaunch:
 
 
 def _elsewhere(words: tuple[str, ...], arguments: Arguments) -> int:
-    """The launch as an experiment of windlass: printed, planned, or run where `--on` says."""
+    """Print, plan or run the launch as a windlass experiment."""
     from windlass.cli.compat.mason_to_experiment import account_of, run_at_site  # lazy: only for these options
 
     return run_at_site(_read(words, _known(arguments) or account_of(arguments)))
 
 
 def _known(arguments: Arguments) -> MasonAccount | None:
-    """The account that the command line gives, or that of nobody; None where Beaker is to be asked."""
+    """Return the account given on the command line, or an unknown one; None if Beaker must be asked."""
     from windlass.compat.mason import KnownAccount  # lazy: as above
 
     own = arguments.own
@@ -132,24 +132,24 @@ def _known(arguments: Arguments) -> MasonAccount | None:
         return KnownAccount(name=own.user, secret_names=own.has_secret)
     if own.has_secret:
         hint = "add `--user NAME`, your name there"
-        raise UsageError("`--has-secret` takes the place of asking Beaker", hint=hint, code="options-conflict")
+        raise UsageError("`--has-secret` replaces asking Beaker", hint=hint, code="options-conflict")
     return None
 
 
 def _show(words: tuple[str, ...], arguments: Arguments) -> int:
-    """`--emit beaker`: the body of the request, as JSON, which is YAML too; `--emit plan`: a page about it."""
+    """Print the request body as JSON (`--emit beaker`), or a page about it (`--emit plan`)."""
     from windlass.compat.mason import KnownAccount  # lazy: as above
     from windlass.compat.mason.account import has_beaker
 
     account = _known(arguments)
     if account is None and (arguments.own.is_offline or not has_beaker(os.environ)):
-        tell("note: Beaker is not asked: no user, no secrets; `--user NAME` names one")
+        tell("note: without Beaker the user and secrets are unknown; set the user with `--user NAME`")
         account = KnownAccount()
     if account is not None:
         launch = _read(words, account)
     else:
         from windlass.backends.beaker.service import BeakerService
-        from windlass.cli.compat.mason_account import AskedAccount  # lazy: brings the client
+        from windlass.cli.compat.mason_account import AskedAccount  # lazy: imports the client
 
         service = BeakerService()
         try:
@@ -157,7 +157,7 @@ def _show(words: tuple[str, ...], arguments: Arguments) -> int:
         finally:
             service.close()
     if launch.own.emit == "plan":
-        from windlass.cli.render.mason import page  # lazy: only this option
+        from windlass.cli.render.mason import page  # lazy: only for this option
 
         emit_page(page(launch))
         _warn(launch)
@@ -167,14 +167,14 @@ def _show(words: tuple[str, ...], arguments: Arguments) -> int:
 
 
 def _warn(launch: MasonLaunch) -> None:
-    """Say what Beaker would refuse in a specification that is only shown."""
-    from windlass.compat.spec import checked_spec  # lazy: brings the planner
+    """Print what Beaker would reject in a spec that is only printed."""
+    from windlass.compat.spec import checked_spec  # lazy: imports the planner
 
     try:
         checked_spec(launch.spec, "windlass mason")
     except SpecError as error:
         for problem in error.problems:
-            tell(f"note: Beaker would refuse it: {printable(problem.message)}")
+            tell(f"note: Beaker would reject it: {printable(problem.message)}")
 
 
 def _submit(words: tuple[str, ...], arguments: Arguments) -> int:
@@ -183,9 +183,9 @@ def _submit(words: tuple[str, ...], arguments: Arguments) -> int:
 
     if arguments.own.is_offline or arguments.own.user:
         flag = "--offline" if arguments.own.is_offline else "--user"
-        message = f"`{flag}` asks Beaker nothing, and a submission must"
-        raise UsageError(message, hint="add `--emit beaker`, or leave it out", code="options-conflict")
-    _known(arguments)  # refuses --has-secret
+        message = f"`{flag}` works offline, but a submission needs Beaker"
+        raise UsageError(message, hint="add `--emit beaker`, or remove the option", code="options-conflict")
+    _known(arguments)  # rejects --has-secret
     if not has_beaker(os.environ):
         return _print_commands(_read(words, KnownAccount()))
     from windlass.backends.beaker.service import BeakerService  # lazy: the client costs half a second
@@ -200,19 +200,19 @@ def _submit(words: tuple[str, ...], arguments: Arguments) -> int:
 
 
 def _print_commands(launch: MasonLaunch) -> int:
-    """What mason does for people without an account: show the commands, send nothing."""
-    tell("note: there is no configuration of Beaker and no BEAKER_TOKEN: these are the commands, nothing is submitted")
+    """Print the commands without submitting, as mason does without an account."""
+    tell("note: no Beaker configuration or BEAKER_TOKEN found; printing the commands, nothing is submitted")
     for command in launch.commands:
         emit(command.text)
-    tell("  to run them somewhere: windlass mason --on SITE ...; windlass site ls")
+    tell("  to run them at a site: `windlass mason --on SITE ...`; `windlass site ls` lists sites")
     return 0
 
 
 def _send(launch: MasonLaunch, service: BeakerService) -> int:
-    from windlass.compat.mason.launch import cache_datasets  # lazy: only a submission
+    from windlass.compat.mason.launch import cache_datasets  # lazy: only for a submission
     from windlass.compat.spec import checked_spec
 
-    checked_spec(launch.spec, "windlass mason")  # before minutes of caching and before anything is sent
+    checked_spec(launch.spec, "windlass mason")  # before minutes of caching, and before any request
     _agree(launch)
     for command in launch.commands:
         tell(f"command: {printable(command.text)}")
@@ -221,12 +221,12 @@ def _send(launch: MasonLaunch, service: BeakerService) -> int:
     try:
         made = service.create(launch.spec, workspace=workspace, name=launch.name, is_mine=True)
     except KeyboardInterrupt:
-        tell(f"it may have been made already: windlass beaker show {launch.user}/{launch.name}")
+        tell(f"it may have been created already: check with `windlass beaker show {launch.user}/{launch.name}`")
         raise
     emit(made.id)
     tell(f"{made.url}  {made.name}")
     if launch.is_resumable:
-        tell(f"  the run is {launch.identity.run_id}; to go on with it later: --run-id {launch.identity.run_id}")
+        tell(f"  run {launch.identity.run_id}; continue it later with --run-id {launch.identity.run_id}")
     tell(
         f"  windlass beaker logs {made.id} --follow | windlass beaker why {made.id} | windlass beaker cancel {made.id}"
     )
@@ -234,11 +234,13 @@ def _send(launch: MasonLaunch, service: BeakerService) -> int:
 
 
 def _agree(launch: MasonLaunch) -> None:
-    """Ask a person at a terminal about several nodes without a fast network; anybody else was told by a note."""
+    """Confirm a launch on several nodes without a fast network; without a terminal a note was printed."""
     if not launch.is_without_interconnect or launch.own.has_agreed or not _is_terminal():
         return
     if not click.confirm("Launch on several nodes without a known fast network between them?", err=True):
-        raise UsageError("not launched", hint="name clusters that have one, or add `--yes`", code="mason-declined")
+        raise UsageError(
+            "not launched", hint="choose clusters with a fast network, or add `--yes`", code="mason-declined"
+        )
 
 
 def _is_terminal() -> bool:

@@ -1,1 +1,1 @@
-"""Verbs that look at runs."""
+"""Read-only verbs for runs."""

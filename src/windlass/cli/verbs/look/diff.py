@@ -1,4 +1,4 @@
-"""`windlass diff`: why two runs may differ, by cause."""
+"""`windlass diff`: differences between two runs, by cause."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _STYLES = {"+": "green", "-": "red"}
 def diff_command(a: str, b: str, is_json: bool) -> None:
     """Compare two runs by cause: code, environment, data, parameters, resources, hardware, outputs.
 
-    Each difference is told once, where it was made: code with its files and lines, an environment by its packages and
-    images, data by entry and file. What differs in any two runs, such as ids and times, is left out.
+    Each difference is shown once, at its origin: code by file and line, environments by package and image, data by entry
+    and file. Ids, times and other values that differ between any two runs are left out.
     """
     home = Home.default()
     first, second = find(home, a), find(home, b)
@@ -46,7 +46,7 @@ def diff_command(a: str, b: str, is_json: bool) -> None:
         emit_json("windlass.diff/1", {"a": first.id, "b": second.id, "differences": changes})
         return
     if not found:
-        tell(f"{first.id} and {second.id} were made from the same")
+        tell(f"{first.id} and {second.id} have the same inputs")
         return
     emit_page(f"- {first.id}")
     emit_page(f"+ {second.id}")

@@ -1,4 +1,4 @@
-"""`windlass logs`: what a run's processes printed, by replica or merged in time."""
+"""`windlass logs`: output of a run's processes, by replica or merged by time."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _KEEP_EVERY_POLLS = 25
 
 
 def _as_attempt(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Callback of `--attempt`: 0 means all."""
+    """Parse `--attempt`; 0 means all."""
     if value is None or value == "all":
         return None if value is None else 0
     if value.isdecimal() and int(value) > 0:
         return int(value)
-    raise click.BadParameter(f"`{value}` is no attempt; write a number from 1, or `all`", context, parameter)
+    raise click.BadParameter(f"invalid attempt `{value}`: use a number from 1, or `all`", context, parameter)
 
 
 @verb(
@@ -60,11 +60,11 @@ def _as_attempt(context: click.Context, parameter: click.Parameter, value: str |
     callback=_as_attempt,
     metavar="K|all",
     shell_complete=complete_attempts,
-    help="Default: each task's newest.",
+    help="Attempt. Default: each task's newest.",
 )
-@click.option("--since", metavar="WHEN", callback=as_moment, help="Only what came since: `10m`, `2026-11-21T05:04`.")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends; Ctrl-C leaves it running.")
-@click.option("--json", "is_json", is_flag=True, help="Print a JSON object with a versioned schema per line.")
+@click.option("--since", metavar="WHEN", callback=as_moment, help="Only lines since then: `10m`, `2026-11-21T05:04`.")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the run ends; Ctrl-C detaches.")
+@click.option("--json", "is_json", is_flag=True, help="Print one JSON object per line, with a versioned schema.")
 def logs_command(
     run: str,
     task: str | None,
@@ -74,15 +74,15 @@ def logs_command(
     follow: bool,
     is_json: bool,
 ) -> int:
-    """Print what a run's processes printed.
+    """Print the output of a run's processes.
 
-    The log of one replica comes as it is, byte for byte. Several are merged in time, each line with `task.rank | ` before
-    it.
+    The log of a single replica is printed unchanged. Several logs are merged by time, each line prefixed with
+    `task.rank | `.
     """
     home = Home.default()
     folder = find(home, run) if follow else found_run(run, home)
     if follow:
-        reconciled(folder, home)  # who follows a run looks after it
+        reconciled(folder, home)  # following reconciles the run
     facts = folder.facts()
     _check_choice(folder, facts, task, rank)
     if follow and not facts.state.is_terminal:
@@ -90,7 +90,7 @@ def logs_command(
             _follow(folder, home, task=task, rank=rank, attempt=attempt, since=since, is_json=is_json)
         except KeyboardInterrupt:
             tell()
-            tell(f"{folder.id} goes on: windlass logs {folder.id} --follow | windlass stop {folder.id}")
+            tell(f"{folder.id} continues: windlass logs {folder.id} --follow | windlass stop {folder.id}")
             return EXIT_INTERRUPTED
         return 0
     fresh_logs(folder, home)
@@ -156,12 +156,12 @@ def _print_line(line: logs.LogLine, *, is_labelled: bool, is_numbered: bool = Fa
 
 
 def _tell_of_earlier(run: RunFolder, found: list[logs.LogFile], attempt: int | None) -> None:
-    """Say that there is more, where a person may not know it."""
+    """Mention earlier attempts that are not shown."""
     newest = max((log.attempt for log in found), default=0)
     if attempt is None and newest > 1 and sys.stderr.isatty():
         tell(
             paint(
-                f"-- attempt {newest}; --attempt {newest - 1} or --attempt all shows what came before",
+                f"-- attempt {newest}; --attempt {newest - 1} or --attempt all shows earlier ones",
                 "dim",
                 stream=sys.stderr,
             )
@@ -178,7 +178,7 @@ def _follow(
     since: float,
     is_json: bool,
 ) -> None:
-    """Print what is there and what comes, until the run is at its end."""
+    """Print existing and new lines until the run ends."""
     from windlass.launch.remote.refresh import MirrorRefresh  # lazy: only with --follow
 
     clock = SystemClock()

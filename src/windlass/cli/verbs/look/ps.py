@@ -1,4 +1,4 @@
-"""`windlass ps`: runs, the newest first."""
+"""`windlass ps`: list runs, newest first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOTE_WIDTH = 60
 _LEAST_NOTE_WIDTH = 12
 _HEADER = ("run", "state", "site", "shape", "progress", "created", "took", "tries", "note")
 _LEFT_OUT = ("tries", "took", "created", "shape", "site")
-"""Columns that a narrow terminal does without, the first of these first."""
+"""Columns to leave out on a narrow terminal, in this order."""
 _SILENT_S = 60.0
 
 
@@ -45,23 +45,27 @@ _SILENT_S = 60.0
     name="ps",
 )
 @click.argument("experiment", default="", metavar="[EXPERIMENT]", shell_complete=complete_experiments)
-@click.option("-a", "--all", "is_all", is_flag=True, help="All runs, not the newest 20 and those in motion.")
-@click.option("--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these.")
+@click.option("-a", "--all", "is_all", is_flag=True, help="All runs, not only active ones and the newest 20.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only runs in this state; repeatable."
+)
 @click.option(
     "--name",
     default="",
     shell_complete=complete_experiments,
-    help="Only runs of this experiment; `*` and `?` stand for any letters.",
+    help="Only runs of this experiment; `*` and `?` are wildcards.",
 )
-@click.option("--since", metavar="WHEN", callback=as_moment, help="Only runs created since: `2d`, `3h`, `2026-11-21`.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many.")
+@click.option(
+    "--since", metavar="WHEN", callback=as_moment, help="Only runs created since then: `2d`, `3h`, `2026-11-21`."
+)
+@click.option("--limit", type=click.IntRange(min=1), help="At most N runs.")
 @click.option(
     "--reconcile",
     "is_reconciling",
     is_flag=True,
-    help="First do for all runs what they need: record jobs that are lost, submit the next ones, cancel what is left over.",
+    help="First reconcile all runs: record lost jobs, submit next ones, cancel leftovers.",
 )
-@click.option("--trials", "has_trials", is_flag=True, help="A line for each trial of a sweep, instead of one for all.")
+@click.option("--trials", "has_trials", is_flag=True, help="One line per trial instead of one per sweep.")
 @json_option
 def ps_command(
     experiment: str,
@@ -74,14 +78,14 @@ def ps_command(
     has_trials: bool,
     is_json: bool,
 ) -> None:
-    """List runs, the newest first; those of an EXPERIMENT, or all.
+    """List runs, newest first, of one EXPERIMENT or all.
 
-    `*` and `?` in its name stand for any letters. It changes nothing, unless you give --reconcile, which cron may call:
-    runs that need something are named, with what. A terminal that is too narrow gets shorter notes, then fewer columns:
-    tries, took, created, shape and site are left out, in this order.
+    `*` and `?` in EXPERIMENT are wildcards. Changes nothing without --reconcile, which cron may call. Runs that need an
+    action are marked. On a narrow terminal notes are shortened, then tries, took, created, shape and site are left out,
+    in this order.
     """
     if experiment and name not in ("", experiment):
-        message = f"both `{experiment}` and `--name {name}` say which experiment"
+        message = f"both `{experiment}` and `--name {name}` name an experiment"
         raise UsageError(message, hint=f"windlass ps {experiment}", code="usage")
     name = name or experiment
     home = Home.default()
@@ -107,34 +111,34 @@ def ps_command(
         lines = [[row] for row in shown]
     _print(lines, home, needs)
     if not is_complete:
-        tell(f"the newest {most}; --all shows the others")
+        tell(f"showing the newest {most}; --all shows the rest")
     if needs and not is_reconciling:
-        tell(f"{len(needs)} of them need something: `windlass show RUN` says what, `windlass ps --reconcile` does it")
+        tell(f"{len(needs)} of them need an action: `windlass show RUN` shows it, `windlass ps --reconcile` does it")
 
 
 def _reconcile(index: Index, home: Home) -> dict[str, str]:
-    """Act for all runs that go on or have left something behind; returns what those need still, by run."""
-    told: set[str] = set()
+    """Reconcile all runs that are active or have leftovers; return run id to what it still needs."""
+    reported: set[str] = set()
     for row in index.rows():
         if not row.is_terminal or row.may_be_queued:
-            for line in reconciled(RunFolder(home.runs / row.id), home, told):
+            for line in reconciled(RunFolder(home.runs / row.id), home, reported):
                 tell(f"{row.id}: {printable(line)}")
     index.refresh()
     return _look(index, home)
 
 
 def _look(index: Index, home: Home) -> dict[str, str]:
-    """Compare runs in motion with the world; returns what they need, by run."""
-    told: set[str] = set()
-    found = {row.id: looked_at(RunFolder(home.runs / row.id), home, told) for row in index.rows(states=_LIVE)}
-    index.refresh()  # what the sites of runs have said meanwhile
+    """Check active runs without changing them; return run id to what it needs."""
+    reported: set[str] = set()
+    found = {row.id: looked_at(RunFolder(home.runs / row.id), home, reported) for row in index.rows(states=_LIVE)}
+    index.refresh()  # with new records from remote sites
     needs = {run: "; ".join(one.what for one in each.pending) for run, each in found.items() if each.pending}
     suspended = {run: next(iter(each.suspended.values())) for run, each in found.items() if each.suspended}
     return {**suspended, **needs}
 
 
 def _folded(rows: Sequence[RunRow]) -> list[list[RunRow]]:
-    """The runs, the trials of a sweep together where the newest of them stands."""
+    """Group the trials of each sweep at the position of the newest."""
     lines: dict[str, list[RunRow]] = {}
     for row in rows:
         lines.setdefault(f"sweep {row.sweep}" if row.sweep else row.id, []).append(row)
@@ -143,7 +147,7 @@ def _folded(rows: Sequence[RunRow]) -> list[list[RunRow]]:
 
 def _print(lines: Sequence[Sequence[RunRow]], home: Home, needs: Mapping[str, str]) -> None:
     if not lines:
-        tell("no runs found; `windlass launch FILE` starts one")
+        tell("no runs found; start one with `windlass launch FILE`")
         return
     now = time.time()
     cells = [
@@ -158,7 +162,7 @@ def _print(lines: Sequence[Sequence[RunRow]], home: Home, needs: Mapping[str, st
 
 
 def _fitted(cells: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The table with each run in one line of `width` columns: notes are cut, then columns left out; 0: as it is."""
+    """Return table lines of at most `width` columns: cut notes, then leave out columns; 0 disables this."""
     needed = min(_LEAST_NOTE_WIDTH, max(len("note"), *(len(row[-1]) for row in cells)))
     for number in range(len(_LEFT_OUT) + 1) if width else ():
         kept = [at for at, name in enumerate(_HEADER[:-1]) if name not in _LEFT_OUT[:number]]
@@ -188,7 +192,7 @@ def _columns(row: RunRow, home: Home, now: float, need: str) -> tuple[str, ...]:
 
 
 def _trials(rows: Sequence[RunRow], now: float) -> tuple[str, ...]:
-    """The trials of a sweep in one line: states by number, what they share, and where each is listed."""
+    """Return the trials of a sweep as one row: counts by state, shared values, and the command that lists them."""
     states = Counter(row.state for row in rows)
     is_over = all(row.is_terminal for row in rows)
     began = min(row.created_at for row in rows)
@@ -208,11 +212,11 @@ def _trials(rows: Sequence[RunRow], now: float) -> tuple[str, ...]:
 
 
 def _silence(row: RunRow, home: Home, now: float) -> str:
-    """How long the site of a run that may go on has not been heard, where that is long."""
+    """Return the time since the last contact with an active run's site, if long."""
     heard = 0.0 if row.is_terminal else RunFolder(home.runs / row.id).heard_at()
-    return f"last heard {ago(heard, now)}; " if heard and now - heard > _SILENT_S else ""
+    return f"last contact {ago(heard, now)}; " if heard and now - heard > _SILENT_S else ""
 
 
 def _note(row: RunRow) -> str:
-    """What a person should know first: damage, why it waits, why it ended; else what was changed, or why it runs."""
+    """Return the most important note: damage, why it waits or ended, else its overrides."""
     return row.note or row.reason or (row.cause if row.cause not in ("", "ok") else "") or row.overrides or row.why

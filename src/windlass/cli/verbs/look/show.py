@@ -1,4 +1,4 @@
-"""`windlass show`: one run, with everything a person asks first."""
+"""`windlass show`: one run in detail."""
 
 from __future__ import annotations
 
@@ -25,26 +25,24 @@ __all__ = ["show_command"]
     name="show",
 )
 @run_argument()
-@click.option(
-    "--provenance", is_flag=True, help="Show what the run was made from and what it made, each with its digest."
-)
+@click.option("--provenance", is_flag=True, help="Show the run's inputs and outputs with their digests.")
 @click.option(
     "--graph",
     type=click.Choice(["mermaid", "svg"]),
-    help="Print the provenance as a graph: Mermaid text or an SVG picture.",
+    help="Print the provenance as a graph: Mermaid text or SVG.",
 )
 @click.option(
     "--reconcile",
     "is_reconciling",
     is_flag=True,
-    help="First do what the run needs: record a job that is lost, submit the next one, cancel what is left over.",
+    help="First reconcile the run: record a lost job, submit the next, cancel leftovers.",
 )
 @json_option
 def show_command(run: str, provenance: bool, graph: str | None, is_reconciling: bool, is_json: bool) -> None:
-    """Show one run: state, cause, attempts, outputs, metrics, and what to type next.
+    """Show one run: state, cause, attempts, outputs, metrics and next command.
 
     RUN is a run's id, its beginning, at least four of its last letters, the experiment's name for its newest run, or
-    `last`. It changes nothing, unless you give --reconcile: what the run needs is shown, with the command to type.
+    `last`. Changes nothing without --reconcile; actions that the run needs are shown with the command to type.
     """
     home = Home.default()
     folder = find(home, run)
@@ -68,8 +66,8 @@ def _show_provenance(run: RunFolder, graph: str | None, *, is_json: bool) -> Non
     from windlass.runs.provenance.graph import provenance_graph  # lazy: here and below, only this option
 
     if graph and is_json:
-        message = "`--graph` and `--json` are two forms of the same"
-        raise UsageError(message, hint="give one of them: --json has the graph's nodes and edges", code="usage")
+        message = "`--graph` and `--json` exclude each other"
+        raise UsageError(message, hint="use one of them: --json has the graph's nodes and edges", code="usage")
     chain = provenance_graph(run)
     if graph == "mermaid":
         from windlass.runs.provenance.mermaid import mermaid
@@ -89,7 +87,7 @@ def _show_provenance(run: RunFolder, graph: str | None, *, is_json: bool) -> Non
 
 
 def _record(run: RunFolder) -> dict[str, object] | None:
-    """Everything that was written down at the launch; None where the launch did not come that far."""
+    """Return the launch record; None if the launch failed before writing it."""
     try:
         return run.provenance()
     except NotFoundError:
@@ -97,9 +95,9 @@ def _record(run: RunFolder) -> dict[str, object] | None:
 
 
 def _waits(run: RunFolder, facts: RunFacts) -> dict[str, str]:
-    """Why a scheduler has not started the jobs of tasks that wait; nothing where it cannot be asked."""
+    """Return task to why its job is queued or suspended; empty if the scheduler cannot be asked."""
     if not any(task.newest_job and task.is_between for task in facts.tasks.values()):
         return {}
-    from windlass.launch.reconcile.waiting import why_waiting  # lazy: most runs wait for nothing
+    from windlass.launch.reconcile.waiting import why_waiting  # lazy: most runs are not queued
 
     return why_waiting(run, facts)

@@ -1,4 +1,4 @@
-"""`windlass verify`: does the same plan still give the same, and if not, which link of the chain broke?"""
+"""`windlass verify`: check that a run can be reproduced."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ _STYLES = {"ok": "green", "changed": "red", "failed": "red", "skipped": "yellow"
 )
 @run_argument()
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_run_overrides)
-@click.option("--quick", is_flag=True, help="Check what was recorded and pinned; execute nothing.")
+@click.option("--quick", is_flag=True, help="Check records and pins only; execute nothing.")
 @click.option(
-    "--on", metavar="SITE[/PARTITION]", default="", shell_complete=complete_places, help="Execute it anew elsewhere."
+    "--on", metavar="SITE[/PARTITION]", default="", shell_complete=complete_places, help="Execute at this site instead."
 )
 @click.option(
     "--against",
     metavar="RUN",
     default="",
     shell_complete=complete_runs,
-    help="Compare with that run instead of executing anew.",
+    help="Compare with this run instead of executing.",
 )
 @click.option(
     "--tolerance",
     metavar="NAME=AMOUNT",
     multiple=True,
-    help="How far a metric, or a number in a JSON output, may be off: loss=1e-3, loss=0.1%, '*=1e-6'.",
+    help="Allowed difference of metrics and JSON numbers: loss=1e-3, loss=0.1%, '*=1e-6'.",
 )
-@click.option("--ignore", metavar="PATTERN", multiple=True, help="Output files that are not compared.")
-@click.option("--pins", is_flag=True, help="Leave out what the code folder, lock file and tags are now.")
-@click.option("--best-effort", is_flag=True, help="Note what the place cannot honour, instead of refusing it.")
+@click.option("--ignore", metavar="PATTERN", multiple=True, help="Output files to leave out.")
+@click.option("--pins", is_flag=True, help="Do not check your current code folder, lock file and tags.")
+@click.option("--best-effort", is_flag=True, help="Turn settings that the site cannot honour into notes.")
 @json_option
 def verify_command(
     run: str,
@@ -67,16 +67,16 @@ def verify_command(
     best_effort: bool,
     is_json: bool,
 ) -> int:
-    """Execute a run anew from its pins and compare the outputs, byte for byte or within a tolerance.
+    """Execute a run again from its pins and compare the outputs, byte for byte or within a tolerance.
 
-    First every link of the chain is checked against what was recorded: code, environment, image, data, parameters,
-    outputs. A link whose content is gone ends it there. Then the same plan runs again, as a new run that is kept, and
-    each output file is compared. The last line names the first link that broke, and the file.
+    First code, environment, image, data, parameters and outputs are checked against the record; missing content ends the
+    check. Then the same plan runs again as a new run, which is kept, and each output file is compared. The last line
+    names the first mismatch and its file.
 
-    Exits with 0 when everything is the same, and with 1 when a link broke. `changed` is a link whose pinned content is
-    still kept, while your own folder or tag is another now and no commit explains it; `--pins` leaves those out.
+    Exits with 0 if everything matches, and with 1 if not. `changed` means that the pinned content still exists but your
+    folder or tag has changed without a commit; `--pins` leaves this check out.
 
-    OVERRIDES are for `--on` another kind of place: `env.image=...` where it needs an image.
+    OVERRIDES adapt the run to another kind of site: `env.image=...` if it needs an image.
     """
     _check_together(quick, on=on, against=against, overrides=overrides, tolerance=tolerance, ignore=ignore)
     home = Home.default()
@@ -108,10 +108,14 @@ def _check_together(quick: bool, *, on: str, against: str, **others: tuple[str, 
     clash = [name for name, value in given.items() if value]
     if quick and clash:
         word = "an override" if clash[0] == "--overrides" else f"`{clash[0]}`"
-        raise UsageError(f"`--quick` executes nothing, so {word} has no effect", hint="leave one out", code="usage")
+        raise UsageError(
+            f"{word} has no effect with `--quick`, which executes nothing", hint="remove one of them", code="usage"
+        )
     if against and (on or others["overrides"]):
         word = "`--on`" if on else "an override"
-        raise UsageError(f"`--against` executes nothing, so {word} has no effect", hint="leave one out", code="usage")
+        raise UsageError(
+            f"{word} has no effect with `--against`, which executes nothing", hint="remove one of them", code="usage"
+        )
 
 
 def _quick(folder: RunFolder, *, compares_sources: bool, is_json: bool) -> int:
@@ -124,7 +128,7 @@ def _quick(folder: RunFolder, *, compares_sources: bool, is_json: bool) -> int:
     if is_json:
         emit_json("windlass.verify/1", _data(folder.id, "", findings))
     elif broken:
-        tell(f"the chain breaks at {broken[0]}")
+        tell(f"mismatch: {broken[0]}")
     return 1 if broken else 0
 
 
@@ -136,7 +140,7 @@ def _conclude(done: Verification, *, is_json: bool) -> int:
     else:
         tell(f"{'verified' if done.is_verified else 'not verified'}: {printable(done.verdict)}")
         if not done.again:
-            tell("it was not executed anew: the same cannot be had again")
+            tell("not executed again: the same inputs are no longer available")
     return 0 if done.is_verified else 1
 
 

@@ -1,1 +1,1 @@
-"""Verbs for what runs need: data, sites, images, secrets, and this machine."""
+"""Verbs for data, sites, images, secrets and this machine."""

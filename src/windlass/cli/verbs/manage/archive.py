@@ -1,4 +1,4 @@
-"""`windlass archive`: a run as one file, and back."""
+"""`windlass archive`: export a run to one file, and import it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["archive_command"]
     epilog=examples_page("windlass archive export last -o run.tar.gz", "windlass archive import run.tar.gz"),
 )
 def archive_command() -> None:
-    """Carry a run to another machine, or away: one file that can be shown, verified and run again."""
+    """Move a run between machines as one file that can be shown, verified and run again."""
 
 
 @verb(
@@ -31,18 +31,18 @@ def archive_command() -> None:
     name="export",
 )
 @run_argument()
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file; default: RUN.tar.gz here.")
-@click.option("--checkpoints", is_flag=True, help="Take its checkpoints in too.")
-@click.option("--data", is_flag=True, help="Take its data in too.")
-@click.option("--with-secrets", is_flag=True, help="Write it although values of your secrets are in its files.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Output file. [default: RUN.tar.gz]")
+@click.option("--checkpoints", is_flag=True, help="Include checkpoints.")
+@click.option("--data", is_flag=True, help="Include data.")
+@click.option("--with-secrets", is_flag=True, help="Export even if files contain values of your secrets.")
 @json_option
 def export_command(
     *, run: str, output: Path | None, checkpoints: bool, data: bool, with_secrets: bool, is_json: bool
 ) -> None:
-    """Write a run that ended into one archive: plan, provenance, journal, logs, outputs and code, with RO-Crate metadata.
+    """Export an ended run to one archive: plan, provenance, journal, logs, outputs and code, with RO-Crate metadata.
 
-    The file appears whole or not at all, and the same run gives the same bytes. It is refused where a file of the run holds
-    the value of one of your secrets: a task may write what it was given into its outputs.
+    The file is written atomically, and the same run gives the same bytes. Fails if a file of the run contains the value of
+    one of your secrets, since a task may write its secrets to its outputs.
     """
     home = Home.default()
     found = Run(found_run(run, home), home)
@@ -63,9 +63,9 @@ def export_command(
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
 def import_command(file: Path, is_json: bool) -> None:
-    """Make the run of an archive a run here, under its own id; every byte is checked first.
+    """Import a run from an archive under its own id, after verifying every byte.
 
-    It can be shown, verified, compared and run again. It cannot be retried or resumed: it ran elsewhere.
+    It can be shown, verified, compared and run again, but not retried or resumed.
     """
     run = Run.import_archive(file)
     if is_json:

@@ -1,4 +1,4 @@
-"""`windlass completion SHELL`: the script that lets a shell complete verbs, options, run names and override paths."""
+"""`windlass completion SHELL`: shell completion of verbs, options, runs and override paths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["completion_command"]
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_command(shell: str) -> None:
-    """Print the completion script of a shell."""
-    from windlass.cli.completion.shells import script  # lazy: only this verb needs it
+    """Print the completion script for bash, zsh or fish."""
+    from windlass.cli.completion.shells import script  # lazy: only for this verb
 
     emit(script(shell))

@@ -1,4 +1,4 @@
-"""`windlass config`: the shape of the experiment file, for editors."""
+"""`windlass config`: JSON Schema of experiment files."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["config_command"]
 
 @click.group(cls=Family, name="config", epilog=examples_page("windlass config schema > experiment.schema.json"))
 def config_command() -> None:
-    """Describe the experiment file to editors."""
+    """Print the JSON Schema of experiment files, for editors."""
 
 
 @verb("windlass config schema > experiment.schema.json", name="schema")
 def schema_command() -> None:
     """Print the JSON Schema of experiment files (draft 2020-12)."""
-    from windlass.config import json_schema  # lazy: costs the parser
+    from windlass.config import json_schema  # lazy: imports the parser
     from windlass.spec import Experiment
 
     emit(json.dumps(json_schema(Experiment), indent=2))

@@ -1,4 +1,4 @@
-"""`windlass data`: datasets by digest, with names that may move."""
+"""`windlass data`: datasets by digest, with movable names."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ _EVERY_S = 1.0
     epilog=examples_page("windlass data add corpus/ --name corpus", "windlass data push corpus --to s3://bucket/store"),
 )
 def data_command() -> None:
-    """Keep datasets by digest: add, ls, show, pull, push, rm, gc. Prepare what an experiment builds: build.
+    """Store datasets by digest: add, ls, show, pull, push, rm, gc; build prepares an experiment's data.
 
-    An experiment names them (`data: {corpus: store:corpus}`); a launch pins the digest, and jobs read ${data.corpus}.
+    An experiment refers to a dataset by name (`data: {corpus: store:corpus}`); a launch pins its digest, and jobs read
+    ${data.corpus}.
     """
 
 
@@ -47,10 +48,10 @@ _store_option = click.option(
     default="",
     metavar="URL",
     shell_complete=complete_folder,
-    help="Another store: a folder, `s3://bucket/path`.",
+    help="Another store: a folder or `s3://bucket/path`.",
 )
 _name_option = click.option(
-    "--name", default="", metavar="NAME", shell_complete=_complete, help="Point this name at it; a name may move."
+    "--name", default="", metavar="NAME", shell_complete=_complete, help="Name for the version; moves an existing name."
 )
 
 
@@ -59,7 +60,7 @@ _name_option = click.option(
 @_name_option
 @json_option
 def add_command(source: str, name: str, is_json: bool) -> None:
-    """Make a version of a file, a folder, or a remote source (s3:, gs:, hf:, http:), and print its digest."""
+    """Add a file, a folder or a remote source (s3:, gs:, hf:, http:) as a version, and print its digest."""
     with _Meter("added") as meter:
         version = _data(meter=meter).add(source, name=name)
     _say(version, [name] if name else [], is_json=is_json)
@@ -75,7 +76,7 @@ def ls_command(store: str, is_json: bool) -> None:
         emit_json("windlass.data-list/1", {"versions": [_summary(version, names) for version, names in found]})
         return
     if not found:
-        tell("no data yet: windlass data add PATH --name NAME")
+        tell("no data yet; add some with `windlass data add PATH --name NAME`")
         return
     now = time.time()
     rows = [
@@ -127,12 +128,12 @@ def show_command(ref: str, has_files: bool, store: str, is_json: bool) -> None:
     required=True,
     metavar="URL",
     shell_complete=complete_folder,
-    help="The store that has it: `s3://bucket/path`.",
+    help="Source store: `s3://bucket/path`.",
 )
 @_name_option
 @json_option
 def pull_command(ref: str, url: str, name: str, is_json: bool) -> None:
-    """Fetch a version from another store; what is here already is not fetched, and a cut transfer goes on."""
+    """Download a version from another store; existing files are skipped, and interrupted transfers resume."""
     with _Meter("pulled") as meter:
         version = _data(meter=meter).pull(ref, url=url, name=name)
     _say(version, [name] if name else [], is_json=is_json)
@@ -146,12 +147,12 @@ def pull_command(ref: str, url: str, name: str, is_json: bool) -> None:
     required=True,
     metavar="URL",
     shell_complete=complete_folder,
-    help="The store that gets it: `s3://bucket/path`.",
+    help="Target store: `s3://bucket/path`.",
 )
 @_name_option
 @json_option
 def push_command(ref: str, url: str, name: str, is_json: bool) -> None:
-    """Send a version to another store; what is there already is not sent."""
+    """Upload a version to another store; existing files are skipped."""
     with _Meter("pushed") as meter:
         version = _data(meter=meter).push(ref, url=url, name=name)
     _say(version, [name] if name else [], is_json=is_json)
@@ -159,34 +160,34 @@ def push_command(ref: str, url: str, name: str, is_json: bool) -> None:
 
 @verb("windlass data rm corpus", "windlass data rm 3f2a91c04b77 --force", name="rm")
 @click.argument("refs", nargs=-1, required=True, metavar="NAME|DIGEST...", shell_complete=_complete)
-@click.option("--force", is_flag=True, help="Remove a version though a run that succeeded needs it.")
+@click.option("--force", is_flag=True, help="Remove a version even if a succeeded run needs it.")
 @_store_option
 def rm_command(refs: tuple[str, ...], force: bool, store: str) -> None:
-    """Forget a name, or by digest a version with all its names; `windlass data gc` frees the space."""
+    """Remove a name or, by digest, a version with its names; `windlass data gc` frees the space."""
     data = _data(store)
     for ref in refs:
         digest = data.rm(ref, force=force)
         tell(
-            f"{ref} is gone"
+            f"removed {ref}"
             if digest.startswith(ref.removeprefix("sha256:"))
-            else f"{ref} ({digest[:_SHORT]}) has no name now"
+            else f"removed {ref}; {digest[:_SHORT]} has no name now"
         )
 
 
 @verb("windlass data gc --dry-run", "windlass data gc --older-than 1d", name="gc")
 @click.option(
-    "--older-than", callback=as_duration, metavar="TIME", help="Only what nobody used since; 7d if not given."
+    "--older-than", callback=as_duration, metavar="TIME", help="Only versions not used for TIME. [default: 7d]"
 )
 @click.option(
     "--drop-pinned",
     is_flag=True,
-    help="Also what only runs need that succeeded; never what a run needs that may go on.",
+    help="Also versions that only succeeded runs need.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @_store_option
 @json_option
 def gc_command(older_than: float | None, drop_pinned: bool, dry_run: bool, store: str, is_json: bool) -> None:
-    """Remove versions without a name that no run needs and nobody used lately, and bytes of no version."""
+    """Remove unnamed versions that no run needs and that were not used recently, and unreferenced objects."""
     given = {} if older_than is None else {"older_than_s": older_than}
     done = _data(store).gc(drops_pinned=drop_pinned, is_dry=dry_run, **given)
     if is_json:
@@ -207,7 +208,7 @@ def gc_command(older_than: float | None, drop_pinned: bool, dry_run: bool, store
 
 
 def _data(store: str = "", *, meter: _Meter | None = None) -> Data:
-    from windlass.launch.data import Data  # lazy: the help page needs none of it
+    from windlass.launch.data import Data  # lazy: not for a help page
 
     return Data(store) if meter is None else Data(store, progress=meter.advance)
 
@@ -242,7 +243,7 @@ def _facts(version: Version, names: list[str]) -> list[tuple[str, object]]:
 
 
 class _Meter:
-    """How much came so far, once a second on a terminal, and in the end."""
+    """Transfer progress, once a second on a terminal and at the end."""
 
     def __init__(self, verb: str) -> None:
         self._verb = verb
@@ -259,7 +260,7 @@ class _Meter:
             tell(f"{self._verb} {size(self._num_bytes)} at {size(self._num_bytes / passed)}/s")
 
     def advance(self, num_bytes: int) -> None:
-        """Count what came; called from several threads."""
+        """Count transferred bytes; thread-safe."""
         with self._mutex:
             self._num_bytes += num_bytes
             now = time.monotonic()

@@ -1,4 +1,4 @@
-"""`windlass data build`: prepare the data that an experiment builds, without launching its tasks."""
+"""`windlass data build`: prepare an experiment's data without launching its tasks."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def build_command(
     flags: PlanFlags,
     is_json: bool,
 ) -> int:
-    """Prepare what an experiment builds (`data: {NAME: {build: COMMAND}}`), and none of its tasks.
+    """Prepare an experiment's data (`data: {NAME: {build: COMMAND}}`) without running its tasks.
 
-    It is a run of its own; the launch that comes later finds the data. What is there already is not built again.
+    This is a separate run; a later launch uses the data. Existing data is not built again.
     """
     if "windlass.command" in context.meta:
-        raise UsageError("`windlass data build` takes a file, not a command", hint="name the FILE", code="usage")
+        raise UsageError("`windlass data build` takes a file, not a command", hint="give a FILE", code="usage")
     path = required_file(context, file)
     names = tuple(word for word in overrides if "=" not in word and not word.startswith(("-", "~")))
     changes = tuple(word for word in overrides if word not in names)
@@ -56,9 +56,7 @@ def build_command(
     builds = prepared.plan.pins.builds
     if all(pin.is_hit for pin in builds.values()):
         for pin in builds.values():
-            tell(
-                f"{pin.name} is there: sha256:{pin.digest[:12]}, {count(pin.num_files, 'file')}, {size(pin.size_bytes)}"
-            )
+            tell(f"{pin.name} exists: sha256:{pin.digest[:12]}, {count(pin.num_files, 'file')}, {size(pin.size_bytes)}")
         if is_json:
             emit_json(
                 "windlass.launch/1", {"is_new": False, "builds": {name: pin.digest for name, pin in builds.items()}}

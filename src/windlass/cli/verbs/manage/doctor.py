@@ -1,4 +1,4 @@
-"""`windlass doctor`: is this machine fit to run?"""
+"""`windlass doctor`: check this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 @verb("windlass doctor", "windlass doctor --json", name="doctor")
 @json_option
 def doctor_command(is_json: bool) -> int:
-    """Check this machine: programs, folders, disk, GPUs, kernel. Exits with 8 when something fails."""
+    """Check this machine: programs, folders, disk, GPUs, kernel. Exits with 8 if a check fails."""
     found = []
     for check in checks():
         found.append(check)

@@ -1,4 +1,4 @@
-"""`windlass explain CODE`: what an error code means and what to do, from the table of error codes."""
+"""`windlass explain CODE`: meaning and remedy of an error code."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
     name="explain",
 )
 @click.argument("code", required=False, shell_complete=_complete)
-@click.option("--search", "words", default="", metavar="WORDS", help="List the codes whose texts contain these words.")
+@click.option("--search", "words", default="", metavar="WORDS", help="List codes whose texts contain these words.")
 @json_option
 def explain_command(code: str | None, words: str, is_json: bool) -> None:
-    """Explain an error code, the word in brackets at the end of an error, or why a run ended.
+    """Explain an error code (the word in brackets at the end of an error) or a run's cause.
 
-    Without CODE: every code with its meaning, by group. `groups` lists the groups, the name of a group its codes.
+    Without CODE, list all codes by group. `groups` lists the groups; the name of a group lists its codes.
     """
     if code is not None and words:
         raise UsageError("a CODE and `--search` exclude each other", hint="give one of them", code="usage")
@@ -52,7 +52,7 @@ def explain_command(code: str | None, words: str, is_json: bool) -> None:
     elif not wanted or wanted in groups():
         _list([each for each in codes().values() if wanted in ("", each.group)], is_json=is_json)
     else:
-        raise NotFoundError(f"no error code `{wanted}`", hint=_hint(wanted), code="unknown-code")
+        raise NotFoundError(f"unknown error code `{wanted}`", hint=_hint(wanted), code="unknown-code")
 
 
 def _show(entry: ErrorCode, *, is_json: bool) -> None:
@@ -112,5 +112,5 @@ def _hint(wanted: str) -> str:
         return f"did you mean {' or '.join(f'`windlass explain {code}`' for code in near)}?"
     found = search(wanted)
     if found:
-        return f"{count(len(found), 'code')} with that word: `windlass explain --search {wanted}`"
+        return f"`windlass explain --search {wanted}` finds {count(len(found), 'code')}"
     return "`windlass explain` lists all codes"

@@ -1,4 +1,4 @@
-"""`windlass gc`: clear away what nobody needs; never anything of a run in motion."""
+"""`windlass gc`: delete old runs, caches and unused data, never anything an active run needs."""
 
 from __future__ import annotations
 
@@ -33,32 +33,34 @@ _WEEK_S = 7 * _DAY_S
     "windlass gc --reindex",
     name="gc",
 )
-@click.option("--runs", is_flag=True, help="Remove runs that ended, with checkpoints and outputs.")
+@click.option("--runs", is_flag=True, help="Remove ended runs with checkpoints and outputs.")
 @click.option(
     "--environments",
     is_flag=True,
-    help="Remove built environments that only runs that succeeded used, none within a day (or --older-than).",
+    help="Remove environments used only by succeeded runs, and not within a day.",
 )
-@click.option("--images", is_flag=True, help="Remove images that were built here and that no run's record pins.")
-@click.option("--data", is_flag=True, help="Remove prepared data and versions in the store that no run's record pins.")
-@click.option("--drop-pinned", is_flag=True, help="With --images, --data: also what only runs that succeeded pin.")
+@click.option("--images", is_flag=True, help="Remove images built here that no run pins.")
+@click.option("--data", is_flag=True, help="Remove prepared data and stored versions that no run pins.")
+@click.option("--drop-pinned", is_flag=True, help="With --images, --data: also what only succeeded runs pin.")
 @click.option(
     "--on",
     "site",
     default="",
     metavar="SITE",
     shell_complete=complete_sites,
-    help="With --environments: those that were built at a site.",
+    help="With --environments: environments built at this site.",
 )
-@click.option("--older-than", callback=as_duration, metavar="TIME", help="Only what ended or was used before: `30d`.")
-@click.option("--reindex", is_flag=True, help="Read every run again and rebuild the index.")
+@click.option(
+    "--older-than", callback=as_duration, metavar="TIME", help="Only what ended or was last used longer ago: `30d`."
+)
+@click.option("--reindex", is_flag=True, help="Rebuild the index from all runs.")
 @click.option(
     "--yes",
     "-y",
     is_flag=True,
-    help="Do not ask before --runs removes; and remove what the rules of runs (`retain:`) say, which are else only told.",
+    help="Remove without asking, also what the runs' `retain:` rules list.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would go; remove nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; remove nothing.")
 @json_option
 def gc_command(
     *,
@@ -74,28 +76,27 @@ def gc_command(
     dry_run: bool,
     is_json: bool,
 ) -> None:
-    """Clear away old runs and environments, carry out what runs say about themselves, and rebuild the index.
+    """Delete old runs, environments, images and data, apply the retention rules of runs, or rebuild the index.
 
-    Without an option: left-overs of killed commands, secrets of runs that ended, indexes of homes that are gone go at
-    once. `--runs` asks first; without a terminal it needs --yes. What the rules of runs (`retain:` in the experiment) would remove is told, with the reason, and goes with --yes.
+    Without options, removes leftovers of killed commands, secrets of ended runs and indexes of deleted homes, and lists
+    what the retention rules of runs (`retain:` in the experiment) would remove; --yes removes that too. --runs asks
+    first; without a terminal it needs --yes.
 
-    A checkpoint that a failed or stopped run goes on from stays whatever its rules say, and so does everything of a run
-    in motion. An environment that a failed or stopped run used stays, since `retry` and `resume` go on with it; it goes
-    when such runs are gone (`--runs`). An image or data that the record of a run pins stays too; `--drop-pinned` gives up
-    what only runs that succeeded pin. Images, data and prepared data that were used within a week stay (or --older-than).
+    Always kept: everything of active runs; the checkpoint that a failed or stopped run would continue from; environments
+    of failed or stopped runs, until those runs are removed; images and data that a run pins, unless --drop-pinned is
+    given and only succeeded runs pin them; images and data used within a week (or --older-than).
 
-    A run that lives at a site reached over ssh goes there and here, and its rules hold there; while the site is silent it
-    stays.
+    A run at an ssh site is removed there and here; it is kept while the site cannot be reached.
     """
     home = Home.default()
     _check(has_runs=runs, has_caches=environments or images or data, older_than=older_than)
     if drop_pinned and not (images or data):
-        raise UsageError("`--drop-pinned` of what?", hint="add --images or --data", code="usage")
+        raise UsageError("`--drop-pinned` needs `--images` or `--data`", hint="add --images or --data", code="usage")
     if yes and dry_run:
-        raise UsageError("--yes and --dry-run contradict each other", hint="windlass gc --dry-run", code="usage")
+        raise UsageError("`--yes` and `--dry-run` exclude each other", hint="windlass gc --dry-run", code="usage")
     if site:
         if runs or images or data or reindex or yes or not environments:
-            message = "`--on` goes with --environments alone: what a run left at a site goes with the run"
+            message = "`--on` works only with `--environments`; files of a run at a site are removed with the run"
             raise UsageError(message, hint=f"windlass gc --environments --on {site} --dry-run", code="usage")
         _at_site(site, home, older_than, dry_run=dry_run, is_json=is_json)
         return
@@ -121,18 +122,18 @@ def gc_command(
         return
     _emit(gone, kept, due=due, word="would remove" if dry_run else "removed", due_word="removed" if yes else "due")
     if num_indexed is not None:
-        tell(f"the index holds {count(num_indexed, 'run')}")
+        tell(f"indexed {count(num_indexed, 'run')}")
     freed = sum(removal.num_bytes for removal in (*gone, *(due if yes else ())))
     tell(f"{'would free' if dry_run else 'freed'} {size(freed)}" if gone or (due and yes) else "nothing to remove")
     if due and not yes:
-        tell(f"by their rules {size(sum(each.num_bytes for each in due))} are due: windlass gc --yes removes them")
+        tell(f"retention rules would free {size(sum(each.num_bytes for each in due))}: run `windlass gc --yes`")
 
 
 def _ask(runs: Sequence[Removal], older_than_s: float | None) -> None:
-    """Have a person confirm that runs go, with their checkpoints and outputs; nothing to ask where none would.
+    """Ask the user to confirm the removal of runs; returns at once if there are none.
 
     Raises:
-        PreconditionError: the answer is no, or there is no terminal.
+        PreconditionError: the user declined, or there is no terminal.
     """
     if not runs:
         return
@@ -140,7 +141,7 @@ def _ask(runs: Sequence[Removal], older_than_s: float | None) -> None:
     line = f"windlass gc --runs --older-than {format_duration(older_than_s or 0.0)}"
     if not _can_answer():
         hint = f"`{line} --dry-run` lists them, `{line} --yes` removes them"
-        raise PreconditionError(f"not asked whether to remove {what}", hint=hint, code="not-confirmed")
+        raise PreconditionError(f"cannot ask to remove {what} without a terminal", hint=hint, code="not-confirmed")
     for each in runs:
         tell(f"  {_place(each)}  {size(each.num_bytes)}")
     if not click.confirm(f"remove {what}?", err=True):
@@ -148,14 +149,14 @@ def _ask(runs: Sequence[Removal], older_than_s: float | None) -> None:
 
 
 def _can_answer() -> bool:
-    """Whether a person can be asked."""
+    """Return whether there is a terminal to ask at."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _removed(removal: Removal, carry_out: Callable[[Removal], bool]) -> Removal | Kept:
-    """Remove one thing; what stays after all is told with the reason, and the others go on."""
+    """Remove one item; if that fails, return it as kept with the reason."""
     try:
-        is_gone, why = carry_out(removal), "it is in motion, is needed, or cannot be looked at"
+        is_gone, why = carry_out(removal), "it is active, needed, or cannot be checked"
     except WindlassError as error:
         is_gone, why = False, error.message
     if is_gone:
@@ -166,7 +167,7 @@ def _removed(removal: Removal, carry_out: Callable[[Removal], bool]) -> Removal 
 def _caches(
     home: Home, older_than: float | None, *, has_images: bool, has_data: bool, drops_pinned: bool, is_dry: bool
 ) -> list[Removal | Kept]:
-    from windlass.launch.gc.caches import clear  # lazy: beside its one use
+    from windlass.launch.gc.caches import clear  # lazy: only for this option
 
     age_s = _WEEK_S if older_than is None else older_than
     return list(
@@ -182,7 +183,7 @@ def _caches(
 
 
 def _at_site(name: str, home: Home, older_than: float | None, *, dry_run: bool, is_json: bool) -> None:
-    from windlass.launch.gc.at_site import collect_environments  # lazy: beside its one use
+    from windlass.launch.gc.at_site import collect_environments  # lazy: only for this option
     from windlass.sites import find_site
 
     age_s = _DAY_S if older_than is None else older_than
@@ -215,12 +216,14 @@ def _place(each: Removal | Kept) -> str:
 def _check(*, has_runs: bool, has_caches: bool, older_than: float | None) -> None:
     if has_runs and older_than is None:
         raise UsageError(
-            "`--runs` needs `--older-than`, so that no run goes by mistake",
+            "`--runs` needs `--older-than`, so that no run is removed by mistake",
             hint="windlass gc --runs --older-than 30d --dry-run",
             code="missing-argument",
         )
     if older_than is not None and not (has_runs or has_caches):
-        raise UsageError("`--older-than` of what?", hint="add --runs, --environments, --images or --data", code="usage")
+        raise UsageError(
+            "`--older-than` needs what to remove", hint="add --runs, --environments, --images or --data", code="usage"
+        )
 
 
 def _as_data(
@@ -249,7 +252,7 @@ def _removal_data(removal: Removal) -> dict[str, object]:
 
 
 def _site_data(each: Removal | Kept) -> dict[str, object]:
-    """Only what lies at a site says so."""
+    """Return the site of an item, if it is not on this machine."""
     return {"site": each.site} if each.site else {}
 
 

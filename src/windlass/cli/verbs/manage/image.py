@@ -1,4 +1,4 @@
-"""`windlass image`: images that experiments run in: ls, show, build."""
+"""`windlass image`: list, show and build container images."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _NUM_PACKAGES = 20
     epilog=examples_page("windlass image build experiment.yaml", "windlass image show HEAD", "windlass image ls"),
 )
 def image_command() -> None:
-    """Know the images that experiments run in: ls, show, build.
+    """List, show or build container images.
 
-    An image is built from a commit, used by digest, and found again from commit, image and run.
+    An image is built from a commit and used by digest; it can be looked up by commit, tag, digest or run.
     """
 
 
 @verb("windlass image ls", "windlass image ls --named", "windlass image ls --json", name="ls")
-@click.option("--named", is_flag=True, help="List the catalogue of images that `env.image` may name in short.")
+@click.option("--named", is_flag=True, help="List the short names that `env.image` accepts.")
 @json_option
 def ls_command(named: bool, is_json: bool) -> None:
-    """List the images that were built here: commits, runs, size."""
-    from windlass.launch.stage.image import runs_of  # lazy: here and below, a help page needs none of it
+    """List images built here, with commits, runs and size."""
+    from windlass.launch.stage.image import runs_of  # lazy: here and below, not for a help page
     from windlass.pin.image import list_records
 
     if named:
@@ -54,7 +54,7 @@ def ls_command(named: bool, is_json: bool) -> None:
         emit_json("windlass.images/1", {"images": [_data(record, runs[record.key]) for record in records]})
         return
     if not records:
-        tell("no image was built here; `windlass image build FILE` builds one")
+        tell("no images yet; build one with `windlass image build FILE`")
         return
     rows = [
         (
@@ -76,12 +76,12 @@ def ls_command(named: bool, is_json: bool) -> None:
 
 @verb("windlass image show HEAD", "windlass image show windlass/project-main:3f2a91c04b7d", name="show")
 @click.argument("image", shell_complete=complete_image)
-@click.option("--packages", is_flag=True, help="List everything that is installed in it.")
+@click.option("--packages", is_flag=True, help="List all installed packages.")
 @json_option
 def show_command(image: str, packages: bool, is_json: bool) -> None:
     """Show an image by commit, tag, id, digest, or a run that used it.
 
-    IMAGE may be a revision of the repository that you are in, such as HEAD.
+    IMAGE may be a revision of the current repository, such as HEAD.
     """
     from windlass.launch.stage.image import find_image, runs_of
 
@@ -107,11 +107,11 @@ def show_command(image: str, packages: bool, is_json: bool) -> None:
 )
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
-@click.option("--on", type=click.Choice(["docker", "podman"]), help="The engine; default: the first that is there.")
-@click.option("--snapshot", is_flag=True, help="Store a dirty tree exactly, and build from that.")
+@click.option("--on", type=click.Choice(["docker", "podman"]), help="Container engine. [default: the first one found]")
+@click.option("--snapshot", is_flag=True, help="Build from a snapshot of the dirty tree.")
 @json_option
 def build_command(file: Path, overrides: tuple[str, ...], on: str | None, snapshot: bool, is_json: bool) -> None:
-    """Get the image of an experiment file as its launch would: found, pulled or built. Unchanged: nothing is built."""
+    """Find, pull or build the image of an experiment file, as a launch would."""
     from windlass.launch.stage.image import build_image
 
     pin, built = build_image(file, overrides, on=on or "", snapshot=snapshot, log=tell)
@@ -122,11 +122,7 @@ def build_command(file: Path, overrides: tuple[str, ...], on: str | None, snapsh
     if built.is_hit:
         tell("nothing to build")
     else:
-        tell(
-            f"{count(len(built.packages), 'package')} in it"
-            if built.packages
-            else "it does not tell what is installed in it"
-        )
+        tell(f"{count(len(built.packages), 'package')}" if built.packages else "its packages are unknown")
     emit_page(built.reference)
 
 

@@ -1,4 +1,4 @@
-"""`windlass secret`: values go in by standard input or a hidden prompt, never by the command line, and never come out."""
+"""`windlass secret`: store secrets; values are read from standard input or a hidden prompt, and never printed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["secret_command"]
     cls=Family, name="secret", epilog=examples_page("windlass secret set HF_TOKEN < token.txt", "windlass secret ls")
 )
 def secret_command() -> None:
-    """Keep secrets: set, ls, rm.
+    """Store secrets for runs: set, ls, rm.
 
-    An experiment names them (`env: {secrets: [HF_TOKEN]}`); its processes find each in the variable of that name.
+    An experiment lists their names (`env: {secrets: [HF_TOKEN]}`); its processes get each as an environment variable.
     """
 
 
@@ -30,28 +30,28 @@ def secret_command() -> None:
 @click.argument("name", shell_complete=complete_secret)
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="")
 def set_command(name: str, rest: tuple[str, ...]) -> None:
-    """Keep a value, read from standard input; on a terminal from a prompt that does not show it.
+    """Store a value from standard input or, on a terminal, from a hidden prompt.
 
-    One line end behind the value is dropped.
+    One trailing newline is removed.
     """
     name, is_given, _ = name.partition("=")
     if is_given or rest:
         raise UsageError(
-            f"the value of `{name}` stands on the command line, where others can read it",
-            hint=f"windlass secret set {name} < FILE; it was not stored, and it may be in your shell's history",
+            f"value of `{name}` given on the command line, where other users can read it",
+            hint=f"use `windlass secret set {name} < FILE`; nothing was stored, but the value may be in your shell's history",
             code="secret-on-command-line",
         )
     value = _read_value(name)
     store = open_secrets(Home.default().path).store
     store.set(name, value)
-    tell(f"{name} is in the {store.label}")
+    tell(f"stored {name} in the {store.label}")
 
 
 def _read_value(name: str) -> bytes:
     if sys.stdin is None or sys.stdin.closed:
         raise UsageError(f"no value for `{name}`", hint=f"windlass secret set {name} < FILE", code="secret-refused")
     if sys.stdin.isatty():
-        from getpass import getpass  # lazy: only with a terminal
+        from getpass import getpass  # lazy: only on a terminal
 
         return getpass(f"value of {name} (not shown): ", stream=sys.stderr).encode()
     content = sys.stdin.buffer.read()
@@ -61,7 +61,7 @@ def _read_value(name: str) -> bytes:
 @verb("windlass secret ls", "windlass secret ls --json", name="ls")
 @json_option
 def ls_command(is_json: bool) -> None:
-    """List names and where each value comes from; values are never shown."""
+    """List names and sources of secrets, never values."""
     sources = open_secrets(Home.default().path).sources()
     if is_json:
         emit_json(
@@ -69,7 +69,7 @@ def ls_command(is_json: bool) -> None:
         )
         return
     if not sources:
-        tell("no secrets yet: windlass secret set NAME < FILE")
+        tell("no secrets yet; add one with `windlass secret set NAME < FILE`")
         return
     for line in table(("name", "source"), list(sources.items())):
         emit_page(line)
@@ -78,11 +78,11 @@ def ls_command(is_json: bool) -> None:
 @verb("windlass secret rm HF_TOKEN", name="rm")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_secret)
 def rm_command(names: tuple[str, ...]) -> None:
-    """Forget values."""
+    """Delete secrets."""
     store = open_secrets(Home.default().path).store
     for name in names:
         store.remove(name)
-        tell(f"{name} is gone from the {store.label}")
+        tell(f"removed {name} from the {store.label}")
 
 
 for _member in (set_command, ls_command, rm_command):

@@ -1,4 +1,4 @@
-"""`windlass site`: places that run experiments: add, ls, show, check."""
+"""`windlass site`: add, list, show and check the places that run experiments."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ _TIMEOUT_S = 600.0
     epilog=examples_page("windlass site add isambard --ssh me@login.example.org", "windlass site check isambard"),
 )
 def site_command() -> None:
-    """Know the places that run experiments: add, ls, show, check.
+    """Describe the places that run experiments: add, ls, show, check.
 
-    A site is one readable file, WINDLASS_HOME/sites/NAME.yaml, and nothing of it appears in an experiment:
-    `windlass launch FILE --on NAME`.
+    A site is a file, WINDLASS_HOME/sites/NAME.yaml. Experiments do not mention it: `windlass launch FILE --on NAME`.
     """
 
 
@@ -43,27 +42,27 @@ def site_command() -> None:
 )
 @click.argument("name", shell_complete=complete_sites)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--ssh", default="", metavar="USER@HOST", help="Login node; without it this machine is one.")
+@click.option("--ssh", default="", metavar="USER@HOST", help="Login node. [default: this machine]")
 @click.option(
     "--from",
     "base",
     default="",
     metavar="SITE",
     shell_complete=complete_sites,
-    help="Keep what is known of this site, which may be NAME itself; default: a shipped NAME.",
+    help="Start from this profile. [default: the shipped profile NAME]",
 )
-@click.option("--no-probe", is_flag=True, help="Do not ask the machine; write what is known.")
-@click.option("--replace", is_flag=True, help="Also overwrite a profile that was edited.")
+@click.option("--no-probe", is_flag=True, help="Do not contact the site; write only known facts.")
+@click.option("--replace", is_flag=True, help="Overwrite an edited profile.")
 @json_option
 def add_command(
     name: str, overrides: tuple[str, ...], ssh: str, base: str, no_probe: bool, replace: bool, is_json: bool
 ) -> None:
-    """Ask a machine with Slurm, or Beaker, what it is, and write its profile.
+    """Query a Slurm machine or Beaker and write its site profile.
 
-    Partitions, limits, accounts, QOS, GPUs, folders and programs are asked for in one round trip; nothing is changed
-    there. KEY=VALUE sets a field of the profile, as on the command line of an experiment.
+    Queries partitions, limits, accounts, QOS, GPUs, folders and programs in one round trip, without changing anything
+    there. KEY=VALUE sets a field of the profile.
     """
-    from windlass.launch.sites.add import add_site  # lazy: here and below, a help page needs none of it
+    from windlass.launch.sites.add import add_site  # lazy: here and below, not for a help page
 
     path = add_site(
         name,
@@ -84,7 +83,7 @@ def add_command(
 @verb("windlass site ls", "windlass site ls --json", name="ls")
 @json_option
 def ls_command(is_json: bool) -> None:
-    """List the sites: yours, and those that windlass brings."""
+    """List your sites and the shipped ones."""
     from windlass.cli.render.site import check_word
     from windlass.launch.sites.check_history import last_check
     from windlass.sites import find_site, site_names
@@ -106,7 +105,7 @@ def ls_command(is_json: bool) -> None:
         keys = ("name", "from", "reached_by", "checked", "about")
         emit_json("windlass.sites/1", {"sites": [dict(zip(keys, row, strict=True)) for row in rows]})
         return
-    lines = table(("site", "from", "reached by", "checked", "about"), rows)
+    lines = table(("site", "from", "access", "checked", "about"), rows)
     emit_page(paint(lines[0], "bold"))
     for line in lines[1:]:
         emit_page(printable(line))
@@ -116,7 +115,7 @@ def ls_command(is_json: bool) -> None:
 @click.argument("name", shell_complete=complete_sites)
 @json_option
 def show_command(name: str, is_json: bool) -> None:
-    """Show what is known of a site, from where, and how its last check went."""
+    """Show the facts about a site, their sources, and the last check."""
     _show(name, is_json)
 
 
@@ -144,26 +143,26 @@ def _show(name: str, is_json: bool) -> None:
     name="check",
 )
 @click.argument("name", shell_complete=complete_sites)
-@click.option("--nodes", type=click.IntRange(min=1, max=64), default=2, show_default=True, help="Nodes of the big job.")
-@click.option("--partition", default="", shell_complete=complete_partition, help="Partition; default: the profile's.")
+@click.option(
+    "--nodes", type=click.IntRange(min=1, max=64), default=2, show_default=True, help="Nodes of the larger job."
+)
+@click.option("--partition", default="", shell_complete=complete_partition, help="Partition. [default: the profile's]")
 @click.option(
     "--python",
     default="",
     metavar="PATH",
     shell_complete=complete_file,
-    help="Interpreter there whose torch reduces over the nodes.",
+    help="Interpreter with torch, for an all-reduce across nodes.",
 )
-@click.option(
-    "--timeout", callback=as_duration, metavar="TIME", help="Give up, and cancel, after so long.  [default: 10m]"
-)
+@click.option("--timeout", callback=as_duration, metavar="TIME", help="Cancel after TIME. [default: 10m]")
 @json_option
 def check_command(name: str, nodes: int, partition: str, python: str, timeout: float | None, is_json: bool) -> int:
-    """Prove a site with real jobs on one node and on two. Exits with 8 when something fails.
+    """Check a site with real jobs on one node and on two. Exits with 8 if a check fails.
 
-    Of a Beaker site it asks Beaker for the account, the workspace, its secrets and the image; nothing is queued.
+    Checks the shared folder, modules, Python, GPUs, clocks, ports between nodes and, with --python, an all-reduce. For a
+    Beaker site it checks the account, workspace, secrets and image, without queueing a job.
 
-    Looks at the shared folder, modules, Python, GPUs, clocks, ports between nodes, and with --python at an all-reduce.
-    Every check is kept; `windlass site show` has the last one.
+    Results are kept; `windlass site show` shows the latest.
     """
     from windlass.backends.site_shell import shell_for
     from windlass.cli.render.site import check_data, check_lines, check_word
@@ -203,7 +202,7 @@ def check_command(name: str, nodes: int, partition: str, python: str, timeout: f
 def _refuse_local(name: str) -> None:
     if name == _LOCAL:
         hint = "`windlass doctor` checks this machine"
-        raise UsageError("`local` is this machine and has no profile", hint=hint, code="unknown-site")
+        raise UsageError("`local` is this machine, which has no profile", hint=hint, code="unknown-site")
 
 
 def _today() -> str:

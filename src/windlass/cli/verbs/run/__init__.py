@@ -1,1 +1,1 @@
-"""Verbs that run something."""
+"""Verbs that start or stop runs."""

@@ -1,4 +1,4 @@
-"""`windlass retry` and `windlass resume`: go on with the same run, from its last committed checkpoint."""
+"""`windlass retry` and `windlass resume`: continue a run from its last committed checkpoint."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["resume_command", "retry_command"]
 @detach_option
 @json_option
 def retry_command(run: str, detach: bool, is_json: bool) -> int:
-    """Start what failed or was stopped again, with fresh budgets.
+    """Continue a failed run from its last committed checkpoint, and reset its retry budgets.
 
-    Goes on from the last committed checkpoint; tasks that finished do not run again. For changed code start a new run.
+    Works on stopped runs too. Finished tasks do not run again. The code is the run's own: for changed code use `launch`.
     """
     return _go_on(run, control.retry, "retries", is_detached=detach, is_json=is_json)
 
@@ -31,7 +31,7 @@ def retry_command(run: str, detach: bool, is_json: bool) -> int:
 @detach_option
 @json_option
 def resume_command(run: str, detach: bool, is_json: bool) -> int:
-    """Go on with a stopped run, from its last committed checkpoint; its budgets go on counting."""
+    """Continue a stopped run from its last committed checkpoint; its retry budgets are kept."""
     return _go_on(run, control.resume, "resumes", is_detached=detach, is_json=is_json)
 
 

@@ -1,4 +1,4 @@
-"""`windlass ckpt`: what can be done with checkpoints of training once they are there."""
+"""`windlass ckpt`: list, verify, convert, compare and sample checkpoints."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["ckpt_command"]
 
 
 class Number(click.FloatRange):
-    """A range of numbers without `nan` and `inf`, which no comparison finds outside."""
+    """Float range that rejects `nan` and `inf`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number, or a usage error."""
+        """Return the number, or raise a usage error."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{number} is no number to work with", param, ctx)
+            self.fail(f"invalid number {number}", param, ctx)
         return number
 
 
@@ -34,10 +34,10 @@ class Number(click.FloatRange):
     ),
 )
 def ckpt_command() -> None:
-    """Use checkpoints: ls, verify, export, import, diff, compare-loss, generate.
+    """Work with checkpoints: ls, verify, export, import, diff, compare-loss, generate.
 
-    A CKPT is a folder `step-N`, a folder of such (the newest is taken), a folder of Hugging Face, `hf:NAME` on its hub, or a
-    checkpoint of OLMo-core.
+    CKPT is a folder `step-N`, a folder of those (the newest is used), a Hugging Face model folder, `hf:NAME` on the hub, or
+    an OLMo-core checkpoint.
     """
 
 
@@ -45,8 +45,8 @@ def ckpt_command() -> None:
 @click.argument("folder", metavar="FOLDER", shell_complete=complete_file)
 @json_option
 def ls_command(folder: str, is_json: bool) -> None:
-    """List the checkpoints of a folder that are whole, the oldest first."""
-    from windlass.train.checkpoint.storage.files import open_files  # lazy: here and below, a help page needs none of it
+    """List the complete checkpoints of a folder, oldest first."""
+    from windlass.train.checkpoint.storage.files import open_files  # lazy: here and below, not for a help page
     from windlass.train.checkpoint.storage.listing import list_committed
 
     found = list_committed(open_files(folder))
@@ -58,7 +58,7 @@ def ls_command(folder: str, is_json: bool) -> None:
         emit_json("windlass.checkpoints/1", {"checkpoints": rows})
         return
     if not found:
-        tell(f"no whole checkpoint in {folder}")
+        tell(f"no complete checkpoint in {folder}")
         return
     kinds = {True: "permanent", False: "ephemeral"}
     cells = [(str(one.step), f"{one.tokens:,}", kinds[one.is_permanent], one.path) for one in found]
@@ -70,7 +70,7 @@ def ls_command(folder: str, is_json: bool) -> None:
 @click.argument("checkpoint", metavar="CKPT", shell_complete=complete_file)
 @json_option
 def verify_command(checkpoint: str, is_json: bool) -> None:
-    """Read every byte of a checkpoint and compare it with what was written."""
+    """Verify every byte of a checkpoint against its manifest."""
     from windlass.train.checkpoint.storage.files import open_files  # lazy: see above
     from windlass.train.checkpoint.verifying import find_checkpoint, verify_files
 
@@ -79,7 +79,7 @@ def verify_command(checkpoint: str, is_json: bool) -> None:
     if is_json:
         emit_json("windlass.checkpoint/1", {"path": files.path, "files": found})
         return
-    emit_page(f"{files.path} is whole: {count(len(found), 'file')}, {size(sum(found.values()))}")
+    emit_page(f"{files.path} is complete: {count(len(found), 'file')}, {size(sum(found.values()))}")
 
 
 @verb(
@@ -88,33 +88,36 @@ def verify_command(checkpoint: str, is_json: bool) -> None:
     name="export",
 )
 @click.argument("checkpoint", metavar="CKPT", shell_complete=complete_file)
-@click.option("--to", "form", type=click.Choice(["hf"]), default="hf", help="The form: a folder of Hugging Face.")
+@click.option("--to", "form", type=click.Choice(["hf"]), default="hf", help="Target format: a Hugging Face folder.")
 @click.option(
     "--out",
     default="",
     metavar="FOLDER",
     shell_complete=complete_folder,
-    help="Where; by default the checkpoint's name and `-hf`.",
+    help="Output folder. [default: the checkpoint's name and `-hf`]",
 )
 @click.option(
-    "--dtype", type=click.Choice(["bfloat16", "float16", "float32"]), default="bfloat16", help="Of the weights there."
+    "--dtype",
+    type=click.Choice(["bfloat16", "float16", "float32"]),
+    default="bfloat16",
+    help="Data type of the exported weights.",
 )
 @click.option(
     "--tokenizer",
     default="",
     metavar="PATH",
     shell_complete=complete_file,
-    help="Copy this one (or `bytes`); by default the recipe's.",
+    help="Tokenizer to copy, or `bytes`. [default: the recipe's]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the exported model that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing exported model.")
 def export_command(checkpoint: str, form: str, out: str, dtype: str, tokenizer: str, overwrite: bool) -> None:
-    """Write a checkpoint's model in the form of others; prints the folder."""
+    """Export a checkpoint's model to another format and print the folder."""
     from windlass.train.hf.convert import export_hf  # lazy: torch costs seconds
 
     folder = out or f"{checkpoint.rstrip('/').removeprefix('hf:')}-{form}"
     made = export_hf(checkpoint, folder, dtype=dtype, tokenizer=tokenizer or None, overwrite=overwrite)  # type: ignore[arg-type]
     if not (made / "tokenizer.json").is_file() and not (made / "tokenizer.model").is_file():
-        tell("no tokenizer was written: the checkpoint names none that is on this machine; give `--tokenizer`")
+        tell("no tokenizer exported: the checkpoint names none on this machine; use `--tokenizer`")
     emit(str(made))
 
 
@@ -129,12 +132,12 @@ def export_command(checkpoint: str, form: str, out: str, dtype: str, tokenizer: 
     required=True,
     metavar="FOLDER",
     shell_complete=complete_folder,
-    help="A folder for checkpoints, which holds none yet.",
+    help="Checkpoint folder without checkpoints.",
 )
 def import_command(source: str, out: str) -> None:
-    """Write a model of others as a checkpoint at step 0; prints its path.
+    """Import a model from another format as a checkpoint at step 0 and print its path.
 
-    A run takes such a model without this too: `checkpoint.load.path=hf:NAME`.
+    A training run can also load such a model directly: `checkpoint.load.path=hf:NAME`.
     """
     from windlass.train.hf.convert import import_model  # lazy: torch costs seconds
 
@@ -148,16 +151,21 @@ def import_command(source: str, out: str) -> None:
 )
 @click.argument("checkpoint", metavar="CKPT", shell_complete=complete_file)
 @click.argument("prompts", metavar="PROMPT...", nargs=-1, required=True)
-@click.option("--tokens", type=click.IntRange(min=1), default=64, help="New tokens, at most; 64 without.")
-@click.option("--temperature", type=Number(min=0), default=0.0, help="0: always the likeliest token.")
-@click.option("--top-k", type=click.IntRange(min=1), help="Draw from so many likeliest tokens.")
-@click.option("--top-p", type=Number(min=0, max=1, min_open=True), help="Draw from this share of likelihood.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Decides what is drawn.")
+@click.option("--tokens", type=click.IntRange(min=1), default=64, help="Maximum number of new tokens. [default: 64]")
+@click.option("--temperature", type=Number(min=0), default=0.0, help="Sampling temperature; 0 is greedy.")
+@click.option("--top-k", type=click.IntRange(min=1), help="Sample from the K most likely tokens.")
 @click.option(
-    "--tokenizer", default="", metavar="PATH", shell_complete=complete_file, help="Another than the recipe's."
+    "--top-p", type=Number(min=0, max=1, min_open=True), help="Sample from the smallest set with this probability."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed.")
+@click.option(
+    "--tokenizer", default="", metavar="PATH", shell_complete=complete_file, help="Tokenizer. [default: the recipe's]"
 )
 @click.option(
-    "--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="auto: a GPU if there is one."
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="Device; `auto` uses a GPU if available.",
 )
 @json_option
 def generate_command(
@@ -172,7 +180,7 @@ def generate_command(
     device: str,
     is_json: bool,
 ) -> None:
-    """Continue prompts with a checkpoint's model, and print prompt and continuation."""
+    """Generate continuations of prompts with a checkpoint's model and print both."""
     from windlass.train.generation.continuation import continue_texts  # lazy: torch costs seconds
 
     made = continue_texts(
@@ -203,7 +211,7 @@ def generate_command(
 @click.argument("b", metavar="B", shell_complete=complete_file)
 @json_option
 def diff_command(a: str, b: str, is_json: bool) -> None:
-    """Compare two checkpoints: settings with their origins, the trainer's state, every weight, and where they part."""
+    """Compare two checkpoints: settings with their origins, trainer state and every weight."""
     from windlass.train.compare.checkpoints import diff_checkpoints  # lazy: torch costs seconds
 
     found = diff_checkpoints(a, b)
@@ -220,12 +228,14 @@ def diff_command(a: str, b: str, is_json: bool) -> None:
 )
 @click.argument("a", metavar="A", shell_complete=complete_file)
 @click.argument("b", metavar="B", shell_complete=complete_file)
-@click.option("--metric", "metrics", multiple=True, metavar="GLOB", help="Other metrics than train/loss; repeatable.")
-@click.option("--tolerance", type=Number(min=0), default=0.0, help="Largest difference that counts as none.")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="GLOB", help="Metrics to compare; repeatable. [default: train/loss]"
+)
+@click.option("--tolerance", type=Number(min=0), default=0.0, help="Largest difference to ignore.")
 @json_option
 def compare_loss_command(a: str, b: str, metrics: tuple[str, ...], tolerance: float, is_json: bool) -> None:
-    """Find the first step at which the metrics of two runs part. A and B are files of the `jsonl` callback or their folders."""
-    from windlass.train.compare.losses import compare_losses  # lazy: only this verb
+    """Find the first step at which the metrics of two runs differ. A and B are files of the `jsonl` callback, or their folders."""
+    from windlass.train.compare.losses import compare_losses  # lazy: only for this verb
 
     found = compare_losses(a, b, names=metrics or ("train/loss",), tolerance=tolerance)
     if is_json:

@@ -1,4 +1,4 @@
-"""`windlass init`: a small experiment that runs, to start from."""
+"""`windlass init`: create a small experiment."""
 
 from __future__ import annotations
 
@@ -22,39 +22,37 @@ __all__ = ["init_command"]
     name="init",
 )
 @click.argument("name", type=click.Path(path_type=Path))
-@click.option(
-    "--template", type=click.Choice(TEMPLATES), default="hello", show_default=True, help="What to start from."
-)
-@click.option("--docker", is_flag=True, help="With a Dockerfile: dependencies from the lock, then the code.")
+@click.option("--template", type=click.Choice(TEMPLATES), default="hello", show_default=True, help="Template.")
+@click.option("--docker", is_flag=True, help="Add a Dockerfile that installs the lock file, then the code.")
 def init_command(name: Path, template: str, docker: bool) -> None:
-    """Make a folder with a small experiment that runs as it is.
+    """Create a folder with a small experiment that runs unchanged.
 
-    Outside a repository it also makes one and commits, so that there is a commit to pin. Overwrites nothing.
+    Outside a git repository it also creates one and commits, so that there is a commit to pin. Overwrites nothing.
     """
     if docker and template != "hello":
         hint = "windlass init NAME --docker; then change the code, and `uv add` what it needs"
-        raise UsageError(f"--docker builds from a lock file, and the template `{template}` has none", hint=hint)
+        raise UsageError(f"`--docker` needs a lock file, and the template `{template}` has none", hint=hint)
     folder = name.expanduser().absolute()
     files = write_template(template, folder, in_image=docker)
     for file in files:
         tell(f"  {name / file}")
     _commit(folder, name, files)
     if template == "torch-ddp":
-        tell("note: the Python on the PATH must have torch; experiment.yaml says how to pin an environment instead")
+        tell("note: the Python on the PATH must have torch; experiment.yaml shows how to pin an environment instead")
     go = "" if folder == Path.cwd() else f"cd {shlex.quote(str(name))} && "
     tell(f"next: {go}windlass launch experiment.yaml")
 
 
 def _commit(folder: Path, name: Path, files: list[str]) -> None:
-    """A first commit, or what to type for one where the repository is somebody's already."""
+    """Make a first commit; in an existing repository print the command instead."""
     try:
         top = repository_of(folder)
         if top is None:
-            tell(f"made a git repository, first commit {commit_files(folder, files)}")
+            tell(f"created a git repository, first commit {commit_files(folder, files)}")
             return
     except PreconditionError as error:
         tell(f"note: {error.message}; without a commit use `windlass launch experiment.yaml --snapshot`")
         return
     where = shlex.quote(str(name))
-    tell(f"{folder} is in the repository {top}; commit it there:")
+    tell(f"{folder} is in the repository {top}; commit it with:")
     tell(f"  git add {where} && git commit -m 'Start {folder.name}' -- {where}")

@@ -1,4 +1,4 @@
-"""`windlass launch`: run an experiment file, or one command; follow it to its verdict."""
+"""`windlass launch`: run an experiment file or a command, and follow it to its end."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = ["launch_command"]
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
 @detach_option
 @planning_options
-@click.option("--render", is_flag=True, help="Print the script that would be submitted, byte for byte, and do nothing.")
+@click.option("--render", is_flag=True, help="Print the exact script that would be submitted; submit nothing.")
 @click.option(
     "--each",
     metavar="KEY=A,B,...",
     multiple=True,
     shell_complete=complete_each,
-    help="One run per value, and per combination of several; a scheduler gets them as one job array.",
+    help="One run per value or combination; one job array on a scheduler.",
 )
-@click.option("--if-changed", is_flag=True, help="Do nothing when a run of the same plan succeeded or still goes on.")
-@click.option("--name", default="", help="Name of the experiment; of a COMMAND's by default its program's.")
+@click.option("--if-changed", is_flag=True, help="Do nothing if a run of the same plan succeeded or is active.")
+@click.option("--name", default="", help="Name of a COMMAND's experiment. [default: its program]")
 @click.option("--gpus", metavar="N", default="", help="GPUs per node of a COMMAND: `1` or `4 x gh200`.")
 @click.option("--nodes", metavar="N", type=click.IntRange(min=1), help="Nodes of a COMMAND.")
 @click.option(
@@ -50,7 +50,7 @@ __all__ = ["launch_command"]
     metavar="DIR",
     default="",
     shell_complete=complete_folder,
-    help="Project folder with the lock file for a COMMAND.",
+    help="Project folder with a COMMAND's lock file.",
 )
 @json_option
 @click.pass_context
@@ -69,13 +69,13 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
     env_uv: str,
     is_json: bool,
 ) -> int:
-    """Run an experiment file, or one command, and follow it to its end.
+    """Run an experiment file or a single command, and follow it to its end.
 
-    Log lines go to standard output, progress to standard error. Ctrl-C detaches: the run needs nobody. Exits with 0 when
-    the run succeeded and with 1 when it did not.
+    Log lines go to standard output, progress to standard error. Ctrl-C detaches; the run continues. Exits with 0 if the
+    run succeeded, with 1 if not.
 
-    Overrides change the file for this run: `tasks.train.nodes=2`, `--params.lr=3e-3`, `'~limit.time'` (removes it; the
-    quotes keep it from the shell).
+    Overrides change the file for this run: `tasks.train.nodes=2`, `--params.lr=3e-3`, `'~limit.time'` (removes a key;
+    quoted for the shell).
     """
     command = context.meta.get("windlass.command")
     if command is None:
@@ -86,12 +86,14 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
         _start_guard_early()
     named = (*overrides, *([f"name={name}"] if name else []))
     if each:
-        from windlass.cli.many import launch_each  # lazy: only this option
+        from windlass.cli.many import launch_each  # lazy: only for this option
 
         if command is not None:
-            raise UsageError("`--each` goes with a FILE, not with a command", hint="write a file", code="usage")
+            raise UsageError(
+                "`--each` needs a FILE, not a command", hint="write the command into an experiment file", code="usage"
+            )
         if render or if_changed:
-            message = f"`--each` makes several runs, and `{'--render' if render else '--if-changed'}` is about one"
+            message = f"`--each` and `{'--render' if render else '--if-changed'}` exclude each other"
             raise UsageError(message, hint="give the value as an override: params.seed=1", code="usage")
         return launch_each(path, named, each, options, is_json=is_json)
     if command is None:
@@ -101,7 +103,7 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
     else:
         prepared = _prepare_command(command, overrides, options, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
     if render:
-        from windlass.cli.render.submission import emit_scripts  # lazy: only this option
+        from windlass.cli.render.submission import emit_scripts  # lazy: only for this option
 
         emit_scripts(prepared)
         return 0
@@ -111,8 +113,8 @@ def launch_command(  # noqa: PLR0917 - click passes them by name
 
 
 def _start_guard_early() -> None:
-    """Let the guard's imports run beside the planning; what is wrong with the home is told later, in its place."""
-    from windlass.backends.local.early_guard import start_early_guard  # lazy: only a launch starts processes
+    """Start the guard's imports during planning; errors in the home are reported later."""
+    from windlass.backends.local.early_guard import start_early_guard  # lazy: only for a launch
     from windlass.runs.home import Home
     from windlass.supervise.archive import ensure_archive
 
@@ -121,7 +123,7 @@ def _start_guard_early() -> None:
 
 
 def _check_file_only(*, gpus: str, nodes: int | None, env_uv: str) -> None:
-    """Refuse what only a command takes; a file says it itself, and an override changes it."""
+    """Raise for options that only a command accepts; a file needs an override instead."""
     given = {
         "--gpus": (gpus, "tasks.TASK.gpus=N"),
         "--nodes": (nodes, "tasks.TASK.nodes=N"),
@@ -129,8 +131,8 @@ def _check_file_only(*, gpus: str, nodes: int | None, env_uv: str) -> None:
     }
     for option, (value, override) in given.items():
         if value:
-            message = f"`{option}` goes with a command (`windlass launch {option} ... -- COMMAND`), not with a file"
-            raise UsageError(message, hint=f"with a file write the override {override}", code="usage")
+            message = f"`{option}` works only with a command: `windlass launch {option} ... -- COMMAND`"
+            raise UsageError(message, hint=f"for a file use the override {override}", code="usage")
 
 
 def _prepare_command(
@@ -143,8 +145,8 @@ def _prepare_command(
     nodes: int | None,
     env_uv: str,
 ) -> Prepared:
-    """The one-task experiment around a command, planned like any other."""
-    from windlass.cli.one_command import experiment_of  # lazy: a file does not need it
+    """Plan the one-task experiment of a command."""
+    from windlass.cli.one_command import experiment_of  # lazy: not for a file
     from windlass.launch import prepare
 
     experiment = experiment_of(command, overrides, name=name, gpus=gpus, nodes=nodes, env_uv=env_uv)
@@ -152,9 +154,9 @@ def _prepare_command(
 
 
 def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
-    """Whether a run of the same plan succeeded or goes on; says which.
+    """Return whether a run of the same plan succeeded or is active, and print which.
 
-    One that is on record as going on is looked after first: it may have died with its machine.
+    Active runs are reconciled first, since they may have died with their machine.
     """
     from windlass.cli.finding import reconciled  # lazy: only for this option
     from windlass.runs.index import Index  # lazy: SQLite, only for this option
@@ -184,7 +186,7 @@ def _is_unchanged(prepared: Prepared, *, is_json: bool) -> bool:
 def _start(prepared: Prepared, *, is_detached: bool, is_json: bool) -> int:
     run = prepared.launch(log=tell)
     tell(f"{run.id}  plan {prepared.plan.plan_hash[:12]}  {run.folder.path}")
-    for note in prepared.plan.notes if is_detached else ():  # else they are followed with everything else on record
+    for note in prepared.plan.notes if is_detached else ():  # otherwise they are printed while following
         tell(f"  note: {note}")
     code = 0
     if not is_detached:

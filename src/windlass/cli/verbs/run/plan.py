@@ -1,4 +1,4 @@
-"""`windlass plan`: everything that would happen, nothing done."""
+"""`windlass plan`: show what a launch would do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["plan_command"]
 @click.argument("file", required=False, type=click.Path(path_type=str), metavar="FILE")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
 @planning_options
-@click.option("--render", is_flag=True, help="Print what would be submitted: job.json and command line of every task.")
+@click.option("--render", is_flag=True, help="Print job.json and the command line of every task.")
 @json_option
 @click.pass_context
 def plan_command(
@@ -35,10 +35,12 @@ def plan_command(
     render: bool,
     is_json: bool,
 ) -> None:
-    """Show everything that would happen; do nothing.
+    """Show what a launch would do, without doing it.
 
-    Needs no scheduler, and says before it asks over the network: a registry for an image that is not here, a remote source
-    of data, a site for its own Python. A tree that a launch would refuse is planned as it is, with a note. OVERRIDES change the file: `tasks.train.nodes=2`, `--params.lr=3e-3`, `'~limit.time'`.
+    Needs no scheduler. Announces every network request: a registry for an image that is not local, a remote data source, a
+    site's Python. A dirty tree that a launch would reject is planned with a note.
+
+    OVERRIDES change the file: `tasks.train.nodes=2`, `--params.lr=3e-3`, `'~limit.time'`.
     """
     if "windlass.command" in context.meta:
         raise UsageError("`windlass plan` plans a file, not a command", hint="windlass launch -- COMMAND", code="usage")
@@ -50,12 +52,12 @@ def plan_command(
     options = flags.options(is_dry=True)
     prepared = prepare_file(path, overrides, options, log=tell, preview=Preview())
     if render:
-        from windlass.cli.render.submission import emit_rendered_data  # lazy: only this option
+        from windlass.cli.render.submission import emit_rendered_data  # lazy: only for this option
 
         emit_rendered_data(prepared)
     elif is_json:
         emit(json.dumps(prepared.plan.to_data(), indent=2, ensure_ascii=False))
     else:
-        from windlass.launch.stage.image import image_presence  # lazy: only this page
+        from windlass.launch.stage.image import image_presence  # lazy: only for this page
 
         emit_page(plan_page(prepared.plan, image_is=image_presence(prepared.plan)).rstrip("\n"))

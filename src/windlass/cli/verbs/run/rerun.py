@@ -1,4 +1,4 @@
-"""`windlass rerun`: a new run of an old plan, from the same pins."""
+"""`windlass rerun`: start a new run with an old run's pins."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["rerun_command"]
 @run_argument()
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_run_overrides)
 @click.option(
-    "--on", metavar="SITE[/PARTITION]", default="", shell_complete=complete_places, help="Run it elsewhere, same pins."
+    "--on", metavar="SITE[/PARTITION]", default="", shell_complete=complete_places, help="Run at this site instead."
 )
-@click.option("--best-effort", is_flag=True, help="Note what the place cannot honour, instead of refusing it.")
-@click.option("--reshape", is_flag=True, help="Spread tasks that want more GPUs of a node than there are.")
+@click.option("--best-effort", is_flag=True, help="Turn settings that the site cannot honour into notes.")
+@click.option("--reshape", is_flag=True, help="Use more nodes if a node has too few GPUs for a task.")
 @detach_option
 @json_option
 def rerun_command(
@@ -36,12 +36,12 @@ def rerun_command(
 ) -> int:
     """Start a new run with the same pins: code, environment and data as they were.
 
-    It starts from nothing, not from the old run's checkpoints; `retry` and `resume` go on with the old run. For changed
-    code or data, `windlass launch FILE` makes new pins.
+    Starts from the beginning, not from the old run's checkpoints; `retry` and `resume` continue the old run. For changed
+    code or data use `windlass launch FILE`, which makes new pins.
 
-    OVERRIDES come on top of those of the old run: parameters, resources and limits, not what is pinned, such as
-    `params.seed=2`, `tasks.train.memory=32GiB`, `limit.time=2h`. With `--on` another kind of place they may also name
-    the environment there (`env.image=...`). What cannot be carried over to that place is an error.
+    OVERRIDES are added to those of the old run: parameters, resources and limits, but nothing pinned, such as
+    `params.seed=2`, `tasks.train.memory=32GiB`, `limit.time=2h`. With `--on` another kind of site they may also set the
+    environment there (`env.image=...`). Settings that do not work at that site are an error.
     """
     home = Home.default()
     old = found_run(run, home)

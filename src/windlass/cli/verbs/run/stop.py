@@ -1,4 +1,4 @@
-"""`windlass stop`: ask a run to stop, or end it by force."""
+"""`windlass stop`: stop a run."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ _POLL_S = 0.2
 
 @verb("windlass stop last", "windlass stop hello-7hq2mx4p --checkpoint", "windlass stop last --wait 2m", name="stop")
 @run_argument()
-@click.option("--checkpoint", is_flag=True, help="Let the code save first (report.should_stop), up to ten minutes.")
-@click.option("--now", is_flag=True, help="End all its processes at once, by force.")
 @click.option(
-    "--wait", "wait_s", callback=as_duration, metavar="TIME", help="Return when it has stopped, at most after TIME."
+    "--checkpoint", is_flag=True, help="Let the code save first (report.should_stop); waits up to 10 minutes."
 )
-@click.option("--reason", default="stopped by hand", help="Recorded, and shown with the run.")
+@click.option("--now", is_flag=True, help="Kill all its processes at once.")
+@click.option("--wait", "wait_s", callback=as_duration, metavar="TIME", help="Wait until it has stopped, at most TIME.")
+@click.option("--reason", default="stopped by the user", help="Reason, recorded with the run.")
 def stop_command(run: str, checkpoint: bool, now: bool, wait_s: float | None, reason: str) -> None:
-    """Stop a run; `windlass resume` goes on with it.
+    """Stop a run; `windlass resume` continues it.
 
-    Its processes get SIGTERM, and SIGKILL when their grace time is over. Returns when the request is written down.
+    Its processes get SIGTERM, and SIGKILL after their grace time. Returns once the request is recorded.
     """
     if checkpoint and now:
-        raise UsageError("--checkpoint saves first and --now does not wait", hint="give one of them", code="usage")
+        raise UsageError("`--checkpoint` and `--now` exclude each other", hint="give one of them", code="usage")
     from windlass.launch import control  # lazy: after the cheap checks
 
     home = Home.default()
     folder = find(home, run)
     state = folder.facts().state
     if state.is_terminal:
-        tell(f"{folder.id} has ended already: {state}")
+        tell(f"{folder.id} has already ended: {state}")
         return
     if now:
         control.kill(folder, home)
-        tell(f"{folder.id} was ended by force: {folder.facts().state}")
+        tell(f"killed {folder.id}: {folder.facts().state}")
         return
     tasks = control.stop(folder, home, reason=reason, is_checkpoint_wanted=checkpoint)
-    tell(f"asked {folder.id} to {'save and stop' if checkpoint else 'stop'} ({', '.join(tasks) or 'no task is left'})")
+    tell(f"asked {folder.id} to {'save and stop' if checkpoint else 'stop'} ({', '.join(tasks) or 'no active task'})")
     if wait_s is not None:
         _wait(folder, home, wait_s)
 
@@ -58,7 +58,9 @@ def _wait(run: RunFolder, home: Home, wait_s: float) -> None:
     while not run.facts().state.is_terminal:
         if clock.monotonic() >= deadline:
             raise WaitTimeoutError(
-                f"{run.id} has not stopped yet", hint=f"it was asked; windlass stop {run.id} --now", code="timed-out"
+                f"{run.id} has not stopped yet",
+                hint=f"the request is recorded; to kill it: windlass stop {run.id} --now",
+                code="timed-out",
             )
         reconciled(run, home)
         clock.sleep(_POLL_S)

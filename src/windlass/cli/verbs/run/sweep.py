@@ -1,4 +1,4 @@
-"""`windlass sweep`: search over settings of an experiment: launch, show, ls, best, why, extend, resume, stop, export."""
+"""`windlass sweep`: search over an experiment's settings."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["sweep_command"]
     ),
 )
 def sweep_command() -> None:
-    """Search over settings of an experiment: each trial is a run with other values.
+    """Search over an experiment's settings; each trial is a run with its own values.
 
-    What varies, what is measured and who decides stand under `sweep:` in the experiment file. A SWEEP is named by its
-    name, the beginning or end of it, or `last`.
+    The `sweep:` section of the experiment file defines the space, metric, searcher and scheduler. SWEEP is a sweep's name,
+    its beginning or end, or `last`.
     """
 
 
@@ -38,7 +38,7 @@ _sweep = click.argument("sweep", metavar="SWEEP", shell_complete=complete_sweeps
 
 
 def _found(ref: str) -> SweepHandle:
-    from windlass.tune.sweep import SweepHandle  # lazy: a help page needs none of it
+    from windlass.tune.sweep import SweepHandle  # lazy: not for a help page
 
     return SweepHandle.find(ref)
 
@@ -52,9 +52,9 @@ def _found(ref: str) -> SweepHandle:
 )
 @click.argument("file", required=False, type=click.Path(path_type=str), metavar="FILE")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=complete_experiment)
-@click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep has a head of its own.")
-@click.option("--in-process", is_flag=True, help="Run the trials of a `trainable` one by one in this process.")
-@click.option("--name", default="", help="Name of the sweep; by default the experiment's and eight letters.")
+@click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep continues without this command.")
+@click.option("--in-process", is_flag=True, help="Run a `trainable`'s trials one by one in this process.")
+@click.option("--name", default="", help="Name of the sweep. [default: EXPERIMENT-8 letters]")
 @planning_options
 @json_option
 @click.pass_context
@@ -68,14 +68,14 @@ def launch_command(
     flags: PlanFlags,
     is_json: bool,
 ) -> int:
-    """Start the sweep of an experiment file, and watch it to its end.
+    """Start the sweep of an experiment file and follow it to its end.
 
-    Ctrl-C ends the head and leaves the runs; `windlass sweep resume` takes over. A terminal that is closed leaves the
-    sweep a head of its own, as `-d` does from the start; `windlass sweep show SWEEP --follow` watches it. Exits with 0 when the sweep is over and
-    at least one trial has succeeded.
+    Ctrl-C stops the sweep's head but not its runs; `windlass sweep resume` continues it. If the terminal is closed, the
+    sweep continues in the background, as with `-d`; `windlass sweep show SWEEP --follow` shows it. Exits with 0 if the
+    sweep finished and at least one trial succeeded.
     """
     if detach and in_process:
-        message = "--detach and --in-process exclude each other: a head of its own is another process"
+        message = "`--detach` and `--in-process` exclude each other"
         raise UsageError(message, hint="give one of them", code="usage")
     path = required_file(context, file)
     options = flags.options()
@@ -93,8 +93,8 @@ def launch_command(
 @verb("windlass sweep ls", "windlass sweep ls --json", name="ls")
 @json_option
 def ls_command(is_json: bool) -> None:
-    """List the sweeps of this home, the newest first."""
-    from windlass.cli.render.sweep import row_data, sweep_lines  # lazy: here and below, a help page needs none of it
+    """List sweeps, newest first."""
+    from windlass.cli.render.sweep import row_data, sweep_lines  # lazy: here and below, not for a help page
     from windlass.tune.sweep import list_sweeps
 
     rows = list_sweeps()
@@ -102,7 +102,7 @@ def ls_command(is_json: bool) -> None:
         emit_json("windlass.sweeps/1", {"sweeps": [row_data(row) for row in rows]})
         return
     if not rows:
-        tell("no sweep yet; `windlass sweep launch FILE` starts one")
+        tell("no sweeps yet; start one with `windlass sweep launch FILE`")
         return
     for line in sweep_lines(rows):
         emit_page(line)
@@ -110,10 +110,10 @@ def ls_command(is_json: bool) -> None:
 
 @verb("windlass sweep show last", "windlass sweep show digits-7hq2mx4p --follow", name="show")
 @_sweep
-@click.option("-f", "--follow", is_flag=True, help="Go on showing it until it is over.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until it is finished.")
 @json_option
 def show_command(sweep: str, follow: bool, is_json: bool) -> None:
-    """Show one sweep: trials, best so far, why something waits."""
+    """Show one sweep: trials, best so far, and why trials wait."""
     from windlass.cli.render.sweep import headless_lines, show_lines, sweep_data
 
     handle = _found(sweep)
@@ -133,11 +133,11 @@ def show_command(sweep: str, follow: bool, is_json: bool) -> None:
 
 @verb("windlass sweep best last", "windlass sweep best last --metric loss --mode min", name="best")
 @_sweep
-@click.option("--metric", default="", shell_complete=complete_metrics, help="Another metric than the sweep's first.")
-@click.option("--mode", type=click.Choice(["min", "max"]), default=None, help="Which values of it are good.")
+@click.option("--metric", default="", shell_complete=complete_metrics, help="Metric. [default: the sweep's first]")
+@click.option("--mode", type=click.Choice(["min", "max"]), default=None, help="Whether lower or higher is better.")
 @json_option
 def best_command(sweep: str, metric: str, mode: str | None, is_json: bool) -> None:
-    """Print the best trial: its values, its score, its checkpoint, and the command that runs it again."""
+    """Print the best trial: values, score, checkpoint, and the command to run it again."""
     from windlass.cli.render.sweep import best_lines, trial_data
 
     handle = _found(sweep)
@@ -154,7 +154,7 @@ def best_command(sweep: str, metric: str, mode: str | None, is_json: bool) -> No
 @click.argument("trial", metavar="TRIAL", shell_complete=complete_trials)
 @json_option
 def why_command(sweep: str, trial: str, is_json: bool) -> None:
-    """Tell every decision about a trial, with its reason."""
+    """Print every decision about a trial with its reason."""
     from windlass.cli.render.sweep import trial_data
     from windlass.tune.results.why import explain
 
@@ -172,31 +172,33 @@ def why_command(sweep: str, trial: str, is_json: bool) -> None:
 @_sweep
 @click.argument("trial", metavar="[TRIAL]", required=False, shell_complete=complete_trials)
 def stop_command(sweep: str, trial: str | None) -> None:
-    """End a sweep and all its trials, or one trial of it."""
+    """Stop a sweep with all its trials, or one trial."""
     handle = _found(sweep)
     if (row := handle.row).state == "over":
-        tell(f"{handle.name} is over already: {row.why}")
+        tell(f"{handle.name} has already finished: {row.why}")
         return
-    handle.stop(trial or "", why="stopped by hand")
+    handle.stop(trial or "", why="stopped by the user")
     what = f"trial {handle.trial(trial).id} of {handle.name}" if trial else handle.name
-    tell(f"{what} is asked to stop")
+    tell(f"asked {what} to stop")
     if not handle.has_head:
-        tell(f"  it has no head now; `windlass sweep resume {handle.name}` carries it out")
+        tell(f"  the sweep is not running; `windlass sweep resume {handle.name}` carries it out")
 
 
 @verb("windlass sweep resume last", "windlass sweep resume last --errored -d", name="resume")
 @_sweep
-@click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep has a head of its own.")
-@click.option("--errored", is_flag=True, help="Let failed trials go on from their checkpoints, with fresh budgets.")
-@click.option("--restart-errored", is_flag=True, help="Let failed trials begin anew.")
+@click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep continues without this command.")
+@click.option("--errored", is_flag=True, help="Continue failed trials from their checkpoints.")
+@click.option("--restart-errored", is_flag=True, help="Restart failed trials from the beginning.")
 @json_option
 def resume_command(sweep: str, detach: bool, errored: bool, restart_errored: bool, is_json: bool) -> int:
-    """Go on with a sweep whose head is gone, exactly where it was."""
+    """Continue a sweep whose head has ended, exactly where it was."""
     from windlass.cli.sweep.running import go_on
     from windlass.runs.home import Home
 
     if errored and restart_errored:
-        raise UsageError("--errored and --restart-errored exclude each other", hint="give one of them", code="usage")
+        raise UsageError(
+            "`--errored` and `--restart-errored` exclude each other", hint="give one of them", code="usage"
+        )
     mode = "restart" if restart_errored else "resume" if errored else "skip"
     handle = _found(sweep)
     return go_on(handle, Home.default(), is_detached=detach, is_json=is_json, errored=mode)
@@ -209,15 +211,13 @@ def resume_command(sweep: str, detach: bool, errored: bool, restart_errored: boo
     name="extend",
 )
 @_sweep
-@click.option("--samples", type=click.IntRange(min=-1), help="New number of samples; -1: until a limit.")
-@click.option("--time", "time_limit", default="", metavar="DURATION", help="New limit of the sweep's running time.")
-@click.option("--trials", type=click.IntRange(min=1), help="New limit of trials.")
-@click.option("--gpu-hours", type=float, help="New limit of GPU-hours.")
-@click.option(
-    "--stop", multiple=True, metavar="METRIC=NUMBER", help="New bounds that end a trial, instead of those there are."
-)
-@click.option("--space", multiple=True, metavar="NAME=...", help="What a name of the space draws from now on.")
-@click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep has a head of its own.")
+@click.option("--samples", type=click.IntRange(min=-1), help="New number of samples; -1 for no limit.")
+@click.option("--time", "time_limit", default="", metavar="DURATION", help="New limit on the sweep's running time.")
+@click.option("--trials", type=click.IntRange(min=1), help="New limit on trials.")
+@click.option("--gpu-hours", type=float, help="New limit on GPU-hours.")
+@click.option("--stop", multiple=True, metavar="METRIC=NUMBER", help="New stop condition of trials, METRIC=VALUE.")
+@click.option("--space", multiple=True, metavar="NAME=...", help="New distribution of one parameter of the space.")
+@click.option("-d", "--detach", is_flag=True, help="Return at once; the sweep continues without this command.")
 @json_option
 def extend_command(
     sweep: str,
@@ -230,7 +230,7 @@ def extend_command(
     detach: bool,
     is_json: bool,
 ) -> int:
-    """Give a sweep more samples, other limits, another stop condition or other bounds, and go on with it; recorded."""
+    """Continue a sweep with more samples, new limits, a new stop condition or a new space."""
     from windlass.cli.sweep.running import extension_of, go_on
     from windlass.runs.home import Home
     from windlass.tune.sweep.extending import unchanged_by
@@ -260,12 +260,12 @@ def extend_command(
 )
 @_sweep
 @click.argument("target", metavar="FILE|FOLDER", shell_complete=complete_file)
-@click.option("--reports", is_flag=True, help="A row per report instead of one per trial.")
+@click.option("--reports", is_flag=True, help="One row per report instead of one per trial.")
 @click.option(
-    "--pictures", type=click.Choice(["html", "png", "svg"]), help="What pictures in a folder are; by default html."
+    "--pictures", type=click.Choice(["html", "png", "svg"]), help="Format of the pictures in a folder. [default: html]"
 )
 def export_command(sweep: str, target: str, reports: bool, pictures: str | None) -> None:
-    """Write a sweep to a file, `.csv`, `.json` or a picture (`curves.png`, `.svg`, `.html`), or all of it to a folder."""
+    """Export a sweep to a `.csv` or `.json` file, a picture (`curves.png`, `.svg`, `.html`), or everything to a folder."""
     from windlass.cli.sweep.export import export
 
     for path in export(_found(sweep), target, has_reports=reports, pictures=pictures or ""):

@@ -1,4 +1,4 @@
-"""`windlass train`: a recipe, resolved, planned or trained. The same line works alone, under torchrun and as a task."""
+"""`windlass train`: train from a recipe, alone, under torchrun or as a task."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ _PLAN_WORDS = ("world", "gpu", "mfu", "per_node")
 
 
 class TrainVerb(PlanningVerb):
-    """A verb whose words are a RECIPE and overrides; `RECIPE --help` shows the recipe's fields."""
+    """Verb whose arguments are a RECIPE and overrides; `RECIPE --help` shows the recipe's fields."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Like a planning verb's."""
+        """Parse like a planning verb."""
         has_recipe = any(not word.startswith(("-", "~")) for word in args)
         words = ["--fields" if has_recipe and word in ("-h", "--help") else word for word in args]
         return super().parse_args(ctx, words)
 
     def is_file(self, word: str) -> bool:
-        """Whether a word is meant as the RECIPE."""
-        from windlass.train.recipes import SHIPPED  # lazy: only words that may be a value ask
+        """Return whether a word is the RECIPE."""
+        from windlass.train.recipes import SHIPPED  # lazy: only for words that may be a value
 
         return word in SHIPPED or word.endswith((".py", ".json")) or super().is_file(word)
 
     def params_of(self, ctx: click.Context) -> frozenset[str]:
-        """A recipe has no parameters beside its fields."""
+        """Return no parameters: a recipe has only fields."""
         return frozenset()
 
     def file_keys(self) -> tuple[str, ...]:
-        """The keys at the top of a recipe."""
+        """Return the top-level keys of a recipe."""
         return _recipe_keys()
 
 
 @cache
 def _recipe_keys() -> tuple[str, ...]:
-    from windlass.config.field_types import fields_of  # lazy: only words that look like options need it
+    from windlass.config.field_types import fields_of  # lazy: only for words that look like options
     from windlass.train.recipe import Recipe
 
     return tuple(fields_of(Recipe))
 
 
 def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    from windlass.cli.completion.files import complete_recipes  # lazy: only a shell that completes needs it
+    from windlass.cli.completion.files import complete_recipes  # lazy: only for shell completion
 
     return complete_recipes(context, parameter, incomplete)
 
@@ -72,11 +72,11 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
 )
 @click.argument("file", required=False, type=click.Path(path_type=str), metavar="RECIPE", shell_complete=_complete)
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete)
-@click.option("--dry-run", is_flag=True, help="Print the recipe with the origin of every value; train nothing.")
-@click.option("--plan", "is_plan", is_flag=True, help="Print what it costs on `world=N` processes; train nothing.")
-@click.option("--fields", is_flag=True, help="Print every field: what it takes, its value, what it is for.")
+@click.option("--dry-run", is_flag=True, help="Print the recipe with the origin of every value; do not train.")
+@click.option("--plan", "is_plan", is_flag=True, help="Print the cost on `world=N` processes; do not train.")
+@click.option("--fields", is_flag=True, help="Print every field with type, value and description.")
 @click.option("--schema", "is_schema", is_flag=True, help="Print the JSON Schema of recipe files, for editors.")
-@click.option("--list", "is_list", is_flag=True, help="List the recipes that come with windlass.")
+@click.option("--list", "is_list", is_flag=True, help="List the shipped recipes.")
 @json_option
 @click.pass_context
 def train_command(
@@ -90,13 +90,14 @@ def train_command(
     is_list: bool,
     is_json: bool,
 ) -> int:
-    """Train a language model by a recipe.
+    """Train a language model from a recipe.
 
-    RECIPE is one that comes with windlass (--list), `file.py`, `file.py:function`, `module:function`, a YAML or JSON file,
-    or a checkpoint, whose own recipe it takes. Every field can be changed: `optim.lr=3e-4`, `model=olmo2-1b`,
-    `stop=100steps`, `~checkpoint.keep`. With --plan the words `world=64`, `gpu=h100-80gb` and `mfu=0.4` describe the machine.
+    RECIPE is a shipped recipe (--list), `file.py`, `file.py:function`, `module:function`, a YAML or JSON file, or a
+    checkpoint (its own recipe is used). Overrides change fields: `optim.lr=3e-4`, `model=olmo2-1b`, `stop=100steps`,
+    `~checkpoint.keep`. With --plan, `world=64`, `gpu=h100-80gb` and `mfu=0.4` describe the machine.
 
-    Exits with 0 when the run is complete, 75 when it was stopped and saved and can go on, with another code when it failed.
+    Exits with 0 if training is complete, with 75 if it was stopped and saved and can be resumed, and with another code if
+    it failed.
     """
     if is_schema:
         _emit_schema()
@@ -119,9 +120,9 @@ def train_command(
 
 
 def _resolved(context: click.Context, file: str | None, overrides: Sequence[str], *, is_run: bool) -> ResolvedRecipe:
-    """The checked recipe. Under torchrun one process of each machine says what is wrong with it.
+    """Return the checked recipe. Under torchrun one process per machine reports errors.
 
-    For a run its shapes are divided too, by the number of processes, before torch is imported or a GPU is touched.
+    For a run, divisibility by the number of processes is checked too, before torch is imported or a GPU is used.
     """
     from windlass.train.parallel.world import place_of  # lazy: after the cheap checks
     from windlass.train.plan.checks import checked_shape
@@ -144,12 +145,12 @@ def _required(context: click.Context, file: str | None, overrides: Sequence[str]
     words = [*([file] if file else []), *overrides]
     seen = f"; `{words[0]}` is an override" if words else ""
     message = f"`{context.command_path}` needs a RECIPE{seen}"
-    hint = f"`{context.command_path} --list` lists those that come with windlass; or give a file.py"
+    hint = f"run `{context.command_path} --list` for the shipped recipes, or give a file.py"
     raise UsageError(message, hint=hint, code="missing-argument")
 
 
 def _is_main() -> bool:
-    """Whether this process speaks for all: all run the same line, rank 0 prints."""
+    """Return whether this process prints: only rank 0 does."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -160,31 +161,31 @@ def _emit_recipe(resolved: ResolvedRecipe, *, is_json: bool) -> None:
         record = resolved.record()
         emit_json(str(record.pop("schema")), record)
         return
-    from windlass.train.page import recipe_page  # lazy: only this option
+    from windlass.train.page import recipe_page  # lazy: only for this option
 
     for line in recipe_page(resolved):
         emit(line)
 
 
 def _emit_schema() -> None:
-    from windlass.config import json_schema  # lazy: only this option
+    from windlass.config import json_schema  # lazy: only for this option
     from windlass.train.recipe import Recipe
 
     emit(json.dumps(json_schema(Recipe), indent=2))
 
 
 def _emit_list(*, is_json: bool) -> None:
-    from windlass.train.recipes import SHIPPED  # lazy: only this option
+    from windlass.train.recipes import SHIPPED  # lazy: only for this option
 
     if is_json:
         emit_json("windlass.recipes/1", {"recipes": {name: shipped.summary for name, shipped in SHIPPED.items()}})
         return
-    for line in table(("recipe", "what it is"), [(name, shipped.summary) for name, shipped in SHIPPED.items()]):
+    for line in table(("recipe", "description"), [(name, shipped.summary) for name, shipped in SHIPPED.items()]):
         emit_page(line)
 
 
 def _emit_fields(file: str | None, overrides: Sequence[str], *, is_json: bool) -> None:
-    from dataclasses import asdict  # lazy: only this option
+    from dataclasses import asdict  # lazy: only for this option
 
     from windlass.train.help import field_help
     from windlass.train.resolve import resolve
@@ -209,7 +210,7 @@ def _short(cell: str) -> str:
 
 
 def _split(overrides: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Words about the machine, and overrides of the recipe."""
+    """Split settings of the machine from overrides of the recipe."""
     settings = {}
     rest = []
     for word in overrides:
@@ -222,8 +223,8 @@ def _split(overrides: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _plan(resolved: ResolvedRecipe, settings: dict[str, str], *, is_json: bool) -> int:
-    """Print the plan; what does not divide is raised."""
-    from windlass.train.plan import MachineSpec, plan_recipe  # lazy: only this option
+    """Print the plan; raise if shapes do not divide."""
+    from windlass.train.plan import MachineSpec, plan_recipe  # lazy: only for this option
     from windlass.train.plan.page import plan_page
 
     plan = plan_recipe(resolved.recipe, MachineSpec.from_words(settings))
