@@ -52,7 +52,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(windlass: Windlass, beaker:
     for line in (("logs", "me/first", "--save", file), ("fetch", "me/first", f"{file}/in")):
         said = windlass("beaker", *line)
         assert said.code == 8
-        assert f"`{line[-1]}` is no folder that can be written to" in said.err
+        assert f"cannot write to `{line[-1]}`" in said.err
 
 
 def test_a_spec_is_submitted_watched_and_fetched(windlass: Windlass, beaker: FakeBeaker, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_missing_secret_stops_the_submission(windlass: Windlass, beaker: FakeB
     assert beaker.experiments == []
     windlass("secret", "set", "KEY", stdin=b"value-4711\n")
     pushed = windlass("beaker", "secret", "push", "KEY")
-    assert (pushed.code, pushed.err) == (0, "KEY is in lab/main\n")
+    assert (pushed.code, pushed.err) == (0, "pushed KEY to lab/main\n")
     assert windlass("beaker", "secret", "ls").out == "KEY\n"
     assert windlass("beaker", "submit", file).code == 0
 
@@ -143,7 +143,7 @@ def test_groups(windlass: Windlass, beaker: FakeBeaker, tmp_path: Path) -> None:
         == "no groups yet; add one with `windlass beaker groups --add GROUP EXPERIMENT...`\n"
     )
     windlass("beaker", "submit", spec_file(tmp_path, "exit 0"), "--name", "one")
-    assert windlass("beaker", "groups", "--add", "sweep", "me/one").err == "me/sweep has 1 more\n"
+    assert windlass("beaker", "groups", "--add", "sweep", "me/one").err == "added 1 to me/sweep\n"
     assert windlass("beaker", "groups").out.splitlines()[1].startswith("me/sweep")
     assert windlass("beaker", "groups", "--add", "sweep").code == 2
 

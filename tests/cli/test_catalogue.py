@@ -91,7 +91,7 @@ def test_a_word_that_is_no_verb_is_answered_with_the_nearest(windlass: Windlass)
     result = windlass("lauch", "experiment.yaml")
     assert (result.code, result.out) == (2, "")
     assert result.err == (
-        "error: unknown command `lauch`                                     [unknown-command]\nhint: did you mean `windlass launch`?\n"
+        "error: unknown command `lauch`                                [unknown-command]\nhint: did you mean `windlass launch`?\n"
         "more: windlass explain unknown-command\n"
     )
 

@@ -100,7 +100,7 @@ def test_emit_plan_prints_a_page_of_what_would_be_sent(windlass: Windlass) -> No
     assert "priority      normal, safe from preemption for 30m" in lines
     assert "timeout       2h" in lines
     assert "mounts        /data (dataset 01D)" in lines
-    assert "before        the dataset of open_instruct/grpo.py is cached here" in lines
+    assert "before        cache the dataset of open_instruct/grpo.py on this machine" in lines
     assert "              HF_TOKEN = secret me_HF_TOKEN" in lines
     assert f"command       {' '.join(command[1:])} --hf_entity allenai --wandb_entity ai2-llm" in lines
 

@@ -143,7 +143,7 @@ def test_a_check_prints_its_table_and_its_exit_code(
 
     def check_site(profile: object, **options: object) -> SiteCheck:
         asked.update(options)
-        return SiteCheck(site="mine", at="2026-11-21T05:04:09Z", diagnostics=diagnostics, facts={})
+        return SiteCheck(site="mine", at="2026-11-21T05:04:09Z", findings=diagnostics, facts={})
 
     monkeypatch.setattr(check, "check_site", check_site)
     monkeypatch.setattr(site_shell, "shell_for", lambda _: None)
@@ -164,7 +164,7 @@ def test_showing_has_the_last_check(windlass: Windlass, home: Path) -> None:
     windlass("site", "add", "mine", "--no-probe")
     for message in ("first", "second"):
         finding = CheckResult(name="login", nodes=0, status="ok", message=message)
-        save_check(home, SiteCheck(site="mine", at="2026-11-21T05:04:09Z", diagnostics=(finding,), facts={}))
+        save_check(home, SiteCheck(site="mine", at="2026-11-21T05:04:09Z", findings=(finding,), facts={}))
     shown = windlass("site", "show", "mine").out
     assert "last check 2026-11-21T05:04:09Z: ok\nok        login    login       second\n" in shown
     assert "first" not in shown

@@ -203,7 +203,7 @@ def test_one_sweep_through_every_verb(windlass: Windlass, code: Path, tmp_path: 
     assert "--pictures png has no effect" in windlass("sweep", "export", "hill", "x.csv", "--pictures", "png").err
     assert "--reports has no effect" in windlass("sweep", "export", "hill", "all", "--reports").err
     stopped = windlass("sweep", "stop", "hill")
-    assert (stopped.code, "hill is over already" in stopped.err) == (0, True)
+    assert (stopped.code, "hill has already finished" in stopped.err) == (0, True)
     assert "[sweep-exists]" in windlass("sweep", "launch", "exp.yaml", "--allow-dirty", "--name", "hill").err
     assert windlass("sweep", "resume", "hill").code == 0
     extended = windlass("sweep", "extend", "hill", "--samples", "2")

@@ -75,7 +75,7 @@ def proved(stage: Stage, run: Run, wanted: Reexecution | None = None) -> Verific
 
 
 def broken(found: Verification) -> dict[str, tuple[str, ...]]:
-    return {finding.what: finding.files for finding in found.diagnostics if finding.is_broken}
+    return {finding.what: finding.files for finding in found.findings if finding.is_broken}
 
 
 def test_the_same_plan_gives_the_same_and_one_byte_of_code_or_outputs_is_named(
@@ -86,7 +86,7 @@ def test_the_same_plan_gives_the_same_and_one_byte_of_code_or_outputs_is_named(
     assert found.is_verified, found
     assert found.again != run.id
     assert found.differences == ()
-    (outputs,) = [finding for finding in found.diagnostics if found.again in finding.message]
+    (outputs,) = [finding for finding in found.findings if found.again in finding.message]
     assert outputs.message.startswith("bit-identical in ")
     notes = [note[-1] for note in Run.find(found.again, stage.home).facts.notes]
     assert f"verification of {run.id}" in notes
@@ -140,7 +140,7 @@ def test_outputs_that_are_not_the_same_twice(stage: Stage, project: Callable[...
     found = proved(stage, run)
     assert found.broken == (ProvenanceLink.OUTPUTS,)
     assert broken(found)["outputs main"] == ("metrics.json",)
-    assert "nothing before the outputs differs" in found.diagnostics[-1].message
+    assert "nothing before the outputs differs" in found.findings[-1].message
     within = Reexecution(tolerances=(parse_tolerance("noise=1"),))
     assert proved(stage, run, within).is_verified
     assert proved(stage, run, Reexecution(ignored=("metrics.json",))).is_verified
@@ -191,7 +191,7 @@ def test_the_same_in_a_container(stage: Stage, project: Callable[..., Run], at_d
     elsewhere = Rerun(on="docker", overrides=(f"env.image={BASE}",), note="verification of")
     found = proved(stage, run, Reexecution(how=elsewhere))
     assert found.is_verified, found
-    assert any(finding.message.startswith("bit-identical in ") for finding in found.diagnostics)
+    assert any(finding.message.startswith("bit-identical in ") for finding in found.findings)
     again = Run.find(found.again, stage.home)
     assert again.plan.pins.code == run.plan.pins.code
     assert again.plan.site.backend == "docker"

@@ -35,7 +35,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_spec_comes_in_and_goes_out_the_same(windlass: Windlass, spec: Path) -> None:
     brought = windlass("beaker", "import", str(spec))
     assert brought.code == 0
-    assert brought.out.startswith("# From 'My Spec.yaml', a spec of Beaker; ")
+    assert brought.out.startswith("# Imported from 'My Spec.yaml', a Beaker spec; ")
     assert "name: my-spec\n" in brought.out
     assert "note: tasks.0.owner is no key of Beaker's spec v2 and is kept" in brought.err
     assert "kept for Beaker only: beaker.budget, tasks.train.beaker.timeout, tasks.train.beaker.owner" in brought.err
