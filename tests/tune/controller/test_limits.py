@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import signal
@@ -350,9 +351,13 @@ def test_a_searcher_that_finishes_early_is_named_where_the_sweep_says_why_it_end
     assert sweep.run().why == "all trials have ended (all samples were suggested)"
 
 
+def _scarce(num: int) -> Any:
+    return as_searcher(_Scarce(None, num))
+
+
 def test_a_searcher_that_never_suggests_again_ends_the_sweep(tmp_path: Path) -> None:
     for num in (0, 2):
-        sweep = Sweep(tmp_path / str(num), world(), searcher=lambda num=num: as_searcher(_Scarce(None, num)))
+        sweep = Sweep(tmp_path / str(num), world(), searcher=functools.partial(_scarce, num))
         ending = sweep.run()
         assert ending.is_over, num
         said = f"_Scarce suggested nothing for 30 s while no trial was left, after {num} of 8 trials"
