@@ -63,7 +63,7 @@ def test_the_end_of_a_worker_is_a_failure_whatever_its_code() -> None:
     scene.end(1, "sibling-failed", code=-9)
     end = scene.journal.last(events.ATTEMPT_ENDED)["end"]
     assert (end["cause"], end["rank"], end["host"]) == ("killed", 2, "node2")
-    assert end["message"] == "replica 2, a worker, left with exit code 0 while the head was running"
+    assert end["message"] == "replica 2, a worker, exited with code 0 while the head was running"
     assert verdict(scene) is State.FAILED
 
 

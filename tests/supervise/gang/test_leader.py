@@ -105,13 +105,13 @@ def test_an_entry_counts_once_it_is_stable_and_only_once(scene: Scene) -> None:
     leader = scene.lead()
     for _ in range(4):
         (scene.folder / "checkpoints" / "step_1").touch()
-        leader._look_for_entries()
-    leader._look_for_entries()
+        leader._check_entries()
+    leader._check_entries()
     assert entries(scene) == ["step_1"]
     again = scene.lead(2)
     (scene.folder / "checkpoints" / "step_2").touch()
     for _ in range(3):
-        again._look_for_entries()
+        again._check_entries()
     assert entries(scene) == ["step_1", "step_2"]
 
 
@@ -120,7 +120,7 @@ def test_a_pattern_that_cannot_be_used_harms_nobody(scene: Scene, pattern: str) 
     scene.job = replace(scene.job, checkpoint_pattern=pattern)
     leader = scene.lead()
     for _ in range(2):
-        leader._look_for_entries()
+        leader._check_entries()
     assert scene.folder.exists()
 
 
@@ -129,7 +129,7 @@ def test_an_entry_that_is_deleted_meanwhile_harms_nobody(scene: Scene, monkeypat
     gone = scene.folder / "checkpoints" / "step_1"
     monkeypatch.setattr(leader_module, "_matches", lambda folder, pattern: [gone])
     for _ in range(3):
-        leader._look_for_entries()
+        leader._check_entries()
     assert entries(scene) == []
 
 
@@ -145,7 +145,7 @@ def test_outputs_that_cannot_be_recorded_become_a_note(scene: Scene, monkeypatch
     scene.succeed()
     leader.release()
     assert not delivery.exists()
-    assert scene.notes() == ["the outputs of task main are not recorded: out.json is in the way"]
+    assert scene.notes() == ["cannot record the outputs of task main: out.json is in the way"]
     assert events.OUTPUTS not in scene.kinds()
 
 
@@ -188,7 +188,7 @@ def test_leases_lost_to_another_job_meanwhile_are_told(scene: Scene, monkeypatch
     acquire(scene.job.lease, other, str(identify(os.getpid())), "r/other", LeasableResources(("0",), 1.0, 1))
     scene.begin_attempt()
     scene.lead(2).start()
-    assert scene.notes() == ["the leases of attempt 1 were lost: it waits for 1 GPUs, 0 of 1 free (held by r/other)"]
+    assert scene.notes() == ["attempt 1 lost its leases: the task waits for 1 GPUs, 0 of 1 free (held by r/other)"]
 
 
 def test_what_the_last_process_saved_counts_though_nobody_saw_it_twice(scene: Scene) -> None:

@@ -35,7 +35,7 @@ def test_a_replica_far_slower_than_the_others_is_reported_once() -> None:
     stragglers = Stragglers(2.0)
     assert [stragglers.look(1, rank, 1.0) for rank in range(3)] == ["", "", ""]
     assert stragglers.look(1, 3, 1.9) == ""
-    assert stragglers.look(1, 3, 4.2) == "takes 4.2 s a step, 4.2 times the 1 s of the others"
+    assert stragglers.look(1, 3, 4.2) == "takes 4.2 s per step, 4.2 times the 1 s of the others"
     assert stragglers.look(1, 3, 5.0) == ""
     assert stragglers.look(2, 3, 5.0) != ""
 

@@ -1,9 +1,9 @@
-"""The fencing agent: the guard's child that stops or kills the user's processes of a replica that is cut off.
+"""Fencing agent: child of the guard that stops or kills user processes when the replica is cut off.
 
-    guard --> supervisor (may hang in the shared file system)
-          --> fencing agent     (never touches it) --> heartbeat process (may hang in it)
+    guard --> supervisor     (may hang in the shared file system)
+          --> fencing agent  (never touches it) --> heartbeat process (may hang in it)
 
-It lives as long as its guard or a supervisor of it does, and is started again when it dies.
+It lives as long as its guard or one of the guard's supervisors, and is restarted when it dies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from windlass.supervise.replica.process_tree import sweep
 __all__ = ["FencingAgent", "FencingAgentProcess", "FencingConfig"]
 
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTSTP)
-"""A scheduler's notices go to every process of a job, and are not for the fencing agent."""
+"""Signals that a scheduler sends to every process of a job; the fencing agent ignores them."""
 
 _READ_BYTES = 9 * 100
 _QUICK_S = 2.0
@@ -41,11 +41,11 @@ _RESTART_PAUSE_S = 1.0
 
 @dataclass(frozen=True)
 class FencingConfig:
-    """What a fencing agent must know of its replica.
+    """Settings of a fencing agent.
 
     Attributes:
-        token: of the run on this machine, as in the environment of the user's processes.
-        incarnation: name of this start of the job; empty where there is only one.
+        token: token of the run on this machine, as in the environment of the user's processes.
+        incarnation: name of this start of the job; empty if a job starts only once.
     """
 
     job_folder: Path
@@ -56,14 +56,15 @@ class FencingConfig:
 
     @property
     def guard_name(self) -> str:
-        """What guards of this job call themselves, at most 15 characters."""
+        """Process name of the guards of this job, at most 15 characters."""
         return f"windlass-{zlib.crc32(self.token.encode()) & 0xFFFFFF:06x}"
 
 
 class FencingAgentProcess:
-    """The guard's side: starts the fencing agent, and starts it again. Leaves the guard single-threaded.
+    """Handle of the guard on its fencing agent: starts it, and restarts it when it dies.
 
-    The lifeline is a pipe whose write end only the guard and its supervisors hold: its end tells that all of them died.
+    The guard stays single-threaded. The lifeline is a pipe whose write end only the guard and its supervisors hold, so
+    its end of file means that all of them are dead.
     """
 
     def __init__(self, config: FencingConfig) -> None:
@@ -74,7 +75,7 @@ class FencingAgentProcess:
         self._started_at = float("-inf")
 
     def start(self) -> None:
-        """Fork a fencing agent; one that dies at once is not started again at once. Raises OSError when it cannot fork."""
+        """Fork an agent; wait a moment if the last one died at once. Raises OSError if it cannot fork."""
         if time.monotonic() < self._started_at + _QUICK_S:
             time.sleep(_RESTART_PAUSE_S)
         self._started_at = time.monotonic()
@@ -92,25 +93,23 @@ class FencingAgentProcess:
         self.shared_memory.set_agent(self._pid)
 
     def restart_if(self, pid: int) -> bool:
-        """Whether the process that died was the fencing agent; then there is another one."""
+        """Restart the agent if `pid` was the agent; return whether it was."""
         if pid != self._pid:
             return False
         while True:
-            with contextlib.suppress(
-                OSError
-            ):  # no process to be had just now: the ranks need a fencing agent all the same
+            with contextlib.suppress(OSError):  # out of processes: retry, since the ranks must not run without an agent
                 self.start()
                 return True
 
     def end(self) -> None:
-        """The replica is over; its heartbeat process dies with the fencing agent."""
+        """Kill the agent at the end of the replica; its heartbeat process dies with it."""
         send_signal(self._pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
 
 
 def _become_agent(config: FencingConfig, shared_memory: SharedMemory, guard_pid: int, lifeline: int) -> None:
-    """Let go of everything on the shared file system, then watch."""
+    """Close everything on the shared file system, then watch."""
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
@@ -127,7 +126,7 @@ def _become_agent(config: FencingConfig, shared_memory: SharedMemory, guard_pid:
 
 
 class FencingAgent:
-    """The shell around `FencingAgentCore`; `run` returns when guard and supervisor are both dead."""
+    """Shell around `FencingAgentCore`; `run` returns when guard and supervisor are dead."""
 
     def __init__(self, config: FencingConfig, shared_memory: SharedMemory, guard_pid: int, lifeline: int) -> None:
         self._config, self._shared_memory, self._guard_pid, self._lifeline = config, shared_memory, guard_pid, lifeline
@@ -145,7 +144,7 @@ class FencingAgent:
         self._gap_s = max(_POLL_TURNS * self._poll_s, _MIN_GAP_S)
 
     def run(self) -> None:
-        """Watch; blocks."""
+        """Watch until guard and supervisor are dead; blocking."""
         while True:
             now = self._now()
             if not self._heartbeat_pid and now >= self._heartbeat_at:
@@ -159,18 +158,21 @@ class FencingAgent:
                 if descriptor == self._lifeline:
                     self._end_all()
                     return
-                self._hear()
+                self._receive()
 
     def _now(self) -> float:
-        """The time, for the core; a fencing agent that looks seldom enough did not run, and its heartbeat process neither."""
+        """Return the time for the core, and tell the core if this process was suspended.
+
+        A gap between two calls means that the agent did not run, and its heartbeat process did not either.
+        """
         now = since_boot()
         if now > self._ran_at + self._gap_s:
             self._core.resumed(now)
         self._ran_at = now
         return now
 
-    def _hear(self) -> None:
-        """Take what the heartbeat process told; at its end, start another after a while."""
+    def _receive(self) -> None:
+        """Process reports of the heartbeat process; after its end, start another one later."""
         raw = os.read(self._heartbeats, _READ_BYTES)
         if not raw:
             self._poll.unregister(self._heartbeats)
@@ -182,13 +184,13 @@ class FencingAgent:
             self._act(self._core.superseded(now) if is_superseded else self._core.beat(began, now))
 
     def _act(self, actions: list[Action]) -> None:
-        """Say what is so, then make it so."""
+        """Publish the decision, then carry it out."""
         self._publish()
         for action in actions:
             if action is Action.STOP:
                 self._user_processes.stop(self._roots())
             elif action is Action.CONTINUE:
-                self._user_processes.let_go(self._roots())
+                self._user_processes.resume(self._roots())
             elif self._user_processes.below(self._roots()):
                 self._core.killed(since_boot())
                 self._publish()
@@ -198,7 +200,7 @@ class FencingAgent:
         self._shared_memory.publish(self._core.decision)
 
     def _roots(self) -> list[int]:
-        """Below whom the user's processes are; a guard that died left its orphans to strangers."""
+        """Return the ancestors of user processes; a dead guard's orphans belong to another process."""
         supervisor = self._shared_memory.supervisor()
         return [self._guard_pid, supervisor] if os.getppid() == self._guard_pid else [supervisor]
 
@@ -215,7 +217,7 @@ class FencingAgent:
         self._poll.register(self._heartbeats, select.POLLIN)
 
     def _end_all(self) -> None:
-        """Nobody watches the user's processes any more, and nobody would continue those that are stopped."""
+        """End the user's processes: nothing supervises them, and nothing would continue those that are stopped."""
         self._user_processes.kill(self._roots())
         sweep(TOKEN_NAME, [f"{self._config.token}.{self._config.rank}"], {os.getpid(), self._heartbeat_pid})
         send_signal(self._heartbeat_pid, signal.SIGKILL)

@@ -1,11 +1,12 @@
-"""When the ranks of an attempt must be still: the pure policy on both sides of the fence.
+"""Pure policy on both sides of the fence: when the ranks of an attempt must not run.
 
-    writer: heartbeat written -> the ranks may go on; none for stop_s -> stopped; none for kill_s, or superseded -> killed
-    reader: no heartbeat of another start of the job has changed for quiet_s -> nothing of it goes on
+    writer: heartbeat written -> the ranks may run; none for stop_s -> stopped; none for kill_s, or superseded -> killed
+    reader: no heartbeat of another start of the job has changed for quiet_s -> nothing of it is running
 
-A heartbeat counts for the writer from when its write began, for the reader from when it was surely seen, each on its own
-clock. So with stop_s < quiet_s the writer's ranks are still before a reader believes so, however long a write or a
-read hangs. No I/O here but `read_heartbeats`, which a simulation replaces; time comes in with the events.
+A heartbeat counts for the writer from the time its write began, for the reader from the time it was certainly seen,
+each on its own clock. So with stop_s < quiet_s the writer's ranks are stopped before a reader assumes so, however
+long a write or a read hangs. No I/O here except `read_heartbeats`, which a simulation replaces; time comes in with the
+events.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ __all__ = [
 
 _DECISION = struct.Struct("<qdddqd")
 _AGAIN_S = 1.0
-"""What is stopped or killed is looked for again so often: a process that hung in the kernel obeys late."""
+"""Interval at which a stop or kill is repeated: a process that hangs in the kernel receives its signal late."""
 
 _NUM_MISSED = 3
 
 
 class Action(Enum):
-    """What the fencing agent does to all of the user's processes of its replica; each may be done again and again."""
+    """Action on all user processes of a replica; each may be repeated."""
 
     STOP = "stop"
     CONTINUE = "continue"
@@ -48,7 +49,7 @@ class Action(Enum):
 
 
 class FenceState(IntEnum):
-    """How a replica stands with the shared file system."""
+    """State of a replica with respect to the shared file system."""
 
     FREE = 0
     SILENT = 1
@@ -59,14 +60,14 @@ class FenceState(IntEnum):
 
 @dataclass(frozen=True)
 class FenceDecision:
-    """All that a fencing agent knows; what the supervisor reads of it, and what the next fencing agent begins with.
+    """State of a fencing agent; the supervisor reads it, and the next agent starts from it.
 
     Attributes:
         renewed_at: when the write of the newest known heartbeat began, on the clock that counts from boot.
-        lost_s: sum of all times without a sign of life that are over.
+        lost_s: sum of all silences that are over.
         killed_at: when user processes were last killed, on the same clock; 0: never.
-        killed_as: how the replica stood then.
-        killed_after_s: how long the file system had been silent then.
+        killed_as: state of the replica at that time.
+        killed_after_s: how long the file system had been silent at that time.
     """
 
     state: FenceState = FenceState.FREE
@@ -77,21 +78,21 @@ class FenceDecision:
     killed_after_s: float = 0.0
 
     def pack(self) -> bytes:
-        """A fixed number of bytes."""
+        """Encode as a fixed number of bytes."""
         return _DECISION.pack(
             self.state, self.renewed_at, self.lost_s, self.killed_at, self.killed_as, self.killed_after_s
         )
 
     @classmethod
     def unpack(cls, raw: bytes) -> FenceDecision:
-        """Read back what `pack` wrote; of fewer bytes, the ruling before any."""
+        """Decode what `pack` wrote; fewer bytes give the initial decision."""
         if len(raw) < _DECISION.size:
             return cls()
         state, renewed_at, lost_s, killed_at, killed_as, after_s = _DECISION.unpack(raw[: _DECISION.size])
         return cls(FenceState(state), renewed_at, lost_s, killed_at, FenceState(killed_as), after_s)
 
     def why_killed(self, started_at: float) -> str:
-        """Why the fencing agent killed a process that began at `started_at` (seconds from boot); empty when it did not."""
+        """Return why the agent killed a process started at `started_at` (seconds from boot), or ""."""
         if not self.killed_at or self.killed_at < started_at:
             return ""
         if self.killed_as is FenceState.SUPERSEDED:
@@ -102,43 +103,43 @@ class FenceDecision:
 class FencingAgentCore:
     """Decides for the user's processes of one replica.
 
-    While the whole replica is suspended, by its scheduler or with its machine, nothing can be heard, so that time counts
-    for stopping, and not for killing.
+    While the whole replica is suspended, by its scheduler or with its machine, no heartbeat can arrive; that time counts
+    for stopping, but not for killing.
 
     Args:
-        ruling: where an earlier fencing agent of this replica stopped, or `FenceDecision(renewed_at=now)`.
+        decision: state in which an earlier agent of this replica ended, or `FenceDecision(renewed_at=now)`.
     """
 
     def __init__(self, fencing: Fencing, decision: FenceDecision) -> None:
         self.decision = decision
         self._fencing = fencing
         self._silent_s = min(_NUM_MISSED * fencing.renew_s, fencing.stop_s)
-        self._heard_at = decision.renewed_at
+        self._received_at = decision.renewed_at
         self._spared_until = 0.0
 
     def beat(self, began: float, now: float) -> list[Action]:
-        """A heartbeat has been written and no other start of the job was seen; `began`: when that turn began."""
-        silence_s = now - self._heard_at
-        self._heard_at = now
+        """Handle a heartbeat whose turn began at `began` and saw no other start of the job."""
+        silence_s = now - self._received_at
+        self._received_at = now
         lost_s = self.decision.lost_s + (silence_s if silence_s > self._silent_s else 0.0)
         self._become(renewed_at=max(self.decision.renewed_at, began), lost_s=lost_s)
         return self.tick(now)
 
     def superseded(self, now: float) -> list[Action]:
-        """Another start of the job took over; that is never taken back."""
+        """Handle that another start of the job took over; this is final."""
         self._become(state=FenceState.SUPERSEDED)
         return self.tick(now)
 
     def resumed(self, now: float) -> None:
-        """This very fencing agent did not run for a while, until now: silence kills only if `stop_s` more bring no heartbeat.
+        """Handle that the agent itself was suspended until now.
 
-        Not what was to be killed already.
+        Silence kills only after another `stop_s` without a heartbeat, unless it had already led to a kill.
         """
         if self.decision.state not in (FenceState.GONE, FenceState.SUPERSEDED):
             self._spared_until = now + self._fencing.stop_s
 
     def tick(self, now: float) -> list[Action]:
-        """Time passed."""
+        """Return the actions due at this time."""
         was = self.decision.state
         if was is FenceState.SUPERSEDED:
             return [Action.KILL]
@@ -153,12 +154,12 @@ class FencingAgentCore:
         return [Action.CONTINUE] if was in (FenceState.STOPPED, FenceState.GONE) else []
 
     def killed(self, now: float) -> None:
-        """User processes were found and are killed now."""
+        """Record that user processes were found and are killed now."""
         state = self.decision.state
         self._become(killed_at=now, killed_as=state, killed_after_s=now - self.decision.renewed_at)
 
     def next_at(self, now: float) -> float:
-        """When `tick` must be called at the latest."""
+        """Return the time by which `tick` must be called."""
         limits = [self.decision.renewed_at + s for s in (self._silent_s, self._fencing.stop_s, self._fencing.kill_s)]
         if self.decision.state in (FenceState.FREE, FenceState.SILENT):
             return min((at for at in limits if at > now), default=now + _AGAIN_S)
@@ -169,17 +170,17 @@ class FencingAgentCore:
 
 
 def heartbeat_path(place: Path, rank: int) -> Path:
-    """A replica's heartbeat, in the folder of its start of the job."""
+    """Return the heartbeat file of a replica, in the folder of its start of the job."""
     return place / f"heartbeat-{rank}"
 
 
 def read_heartbeats(job_folder: Path, own_incarnation: str) -> Mapping[str, bytes]:
-    """Contents of the heartbeat files of all other starts of a job, by path; blocks on the shared file system.
+    """Return the heartbeat files of all other starts of a job, by path; blocks on the shared file system.
 
-    Those of the other jobs of the task are among them where this start has a name.
+    If this start has a name, the heartbeats of other jobs of the task are included.
 
     Raises:
-        OSError: it cannot be reached, or a heartbeat went away meanwhile.
+        OSError: the file system cannot be reached, or a file disappeared meanwhile.
     """
     jobs = [job_folder, *(other_jobs(job_folder).values() if own_incarnation else ())]
     entries = [job / name for job in jobs for name in os.listdir(str(job)) if not name.startswith(".")]
@@ -190,14 +191,14 @@ def read_heartbeats(job_folder: Path, own_incarnation: str) -> Mapping[str, byte
 
 
 class HeartbeatWatch:
-    """The successor's side: whether everything of the other starts of a job has been still for long enough.
+    """Reader's side of the fence: detects when all other starts of the job have been silent for long enough.
 
-    A start that never wrote a heartbeat is quiet after `quiet_s` as well; whether its attempt's end is recorded, so that
-    nobody need wait, is the caller's to know.
+    A start that never wrote a heartbeat counts as silent after `quiet_s` as well. The caller knows whether the end of
+    the attempt is recorded, so that there is nothing to wait for.
 
     Args:
-        quiet_s: seconds; greater than the `stop_s` of those who write.
-        read: `read_heartbeats`, or a simulation's.
+        quiet_s: seconds; greater than the `stop_s` of the writers.
+        read: `read_heartbeats`, or its replacement in a simulation.
     """
 
     def __init__(
@@ -212,9 +213,11 @@ class HeartbeatWatch:
         self._still_since: float | None = None
 
     def look(self, now: float) -> bool:
-        """Whether no heartbeat has changed for `quiet_s`; `now` was taken before the call. What cannot be read changed.
+        """Return whether no heartbeat has changed for `quiet_s`; a failed read counts as a change.
 
-        Stillness counts from the first look that began after the change was seen: a read may hang on its way.
+        Args:
+            now: time before the call. Silence counts from the first look that began after the change was seen, since a
+                read may hang.
         """
         try:
             found = self._read(self._job_folder, self._own)

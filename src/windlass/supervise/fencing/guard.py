@@ -1,8 +1,8 @@
-"""The guard: the small process above a supervisor that lets nothing get lost when the supervisor dies.
+"""Guard: the small process above a supervisor that keeps a replica's state when the supervisor dies.
 
-It is the subreaper of the replica (orphans of the user's processes become its children), holds the ends of the log
-pipe, starts the supervisor and starts it again, and notes how processes ended that no living supervisor waits for.
-It decides nothing else.
+It is the subreaper of the replica (orphans of user processes become its children), holds the ends of the log pipe,
+starts and restarts the supervisor, and records exit codes of processes while no supervisor is alive. It decides
+nothing else.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ if TYPE_CHECKING:
 __all__ = ["CRASHED", "FORWARDED", "GAVE_UP", "GuardContext", "guard", "is_gone", "killed_replica", "other_replicas"]
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-"""Signals to the guard that are meant for the supervisor."""
+"""Signals that the guard forwards to the supervisor."""
 
 GAVE_UP = "gave-up-{}"
-"""File of a replica whose guard gave its crashing supervisor up: nobody killed it."""
+"""File of a replica whose guard gave up on a crashing supervisor; the guard was not killed."""
 
 _ENTRY = struct.Struct("<qq")
 _MAX_QUICK_RESTARTS = 5
 _QUICK_S = 2.0
 _MAX_CRASHES = 20
-"""So many crashes of the supervisor by itself within `_CRASHES_WITHIN_S` are enough; kills do not count."""
+"""Maximum number of supervisor crashes within `_CRASHES_WITHIN_S`; kills do not count."""
 
 _CRASHES_WITHIN_S = 3600.0
 CRASHED = 70
-"""Exit code of a replica that was given up."""
+"""Exit code of a replica whose guard gave up."""
 
 _LOCK_WAIT_S = 0.5
 
 
 @dataclass(frozen=True)
 class GuardContext:
-    """What every incarnation of the supervisor inherits.
+    """Handles that every incarnation of the supervisor inherits from its guard.
 
     Attributes:
-        exits: file in memory with (pid, wait status) of processes that were reaped, opened for appending.
-        board: where the fencing agent's rulings are; None where the attempt is not fenced.
+        exits: file in memory with (pid, wait status) of reaped processes, opened for appending.
+        shared_memory: where the fencing agent publishes decisions; None if the attempt is not fenced.
         is_first: whether the guard has started no other supervisor before this one.
     """
 
@@ -68,26 +68,26 @@ class GuardContext:
     is_first: bool = True
 
     def note_exit(self, pid: int, status: int) -> None:
-        """Keep a wait status for a supervisor that comes later; one write."""
+        """Record a wait status for a later supervisor, in one write."""
         os.write(self.exits, _ENTRY.pack(pid, status))
 
     def decision(self) -> FenceDecision:
-        """What the fencing agent last said; that all is well where there is none."""
+        """Return the agent's newest decision; the initial one without an agent."""
         return self.shared_memory.decision() if self.shared_memory is not None else FenceDecision()
 
     def watchers(self) -> set[int]:
-        """The fencing agent, which is below the guard and not the user's; with what is below it."""
+        """Return the pid of the fencing agent, which is below the guard but not the user's."""
         return {self.shared_memory.agent()} - {0} if self.shared_memory is not None else set()
 
     def exit_codes(self) -> dict[int, int]:
-        """Exit codes (negative: signal) of processes that were reaped by the guard or a supervisor that is gone."""
+        """Return exit codes (negative: signal) of processes reaped by the guard or an earlier supervisor."""
         raw = os.pread(self.exits, os.fstat(self.exits).st_size, 0)
         whole = raw[: len(raw) - len(raw) % _ENTRY.size]
         return {pid: os.WEXITSTATUS(s) if os.WIFEXITED(s) else -os.WTERMSIG(s) for pid, s in _ENTRY.iter_unpack(whole)}
 
 
 def is_gone(job_folder: Path, rank: int) -> bool:
-    """Whether neither guard nor supervisor of a replica of this machine lives: any more, or yet."""
+    """Return whether neither guard nor supervisor of a replica on this machine is alive."""
     try:
         written = decode_json(guard_path(job_folder, rank).read_bytes())
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def is_gone(job_folder: Path, rank: int) -> bool:
 
 
 def killed_replica(job_folder: Path, rank: int) -> str:
-    """Guard and supervisor of a replica that is gone, in words; empty where the guard was never there, or gave up."""
+    """Describe guard and supervisor of a dead replica; "" if it never started or gave up."""
     path = guard_path(job_folder, rank)
     if not path.exists() or (job_folder / GAVE_UP.format(rank)).exists():
         return ""
@@ -106,9 +106,9 @@ def killed_replica(job_folder: Path, rank: int) -> str:
 
 
 def other_replicas(job_folder: Path, rank: int) -> set[int]:
-    """Guards and supervisors of other replicas on this node; they may be below this one, which may have started them.
+    """Return pids of guards and supervisors of other replicas on this node.
 
-    A replica that never led started none.
+    They may be descendants of this replica, if it led and started them. A replica that never led started none.
     """
     found: set[int] = set()
     claims = [read_json(path) for path in job_folder.glob("leader-*.json")]
@@ -117,20 +117,20 @@ def other_replicas(job_folder: Path, rank: int) -> set[int]:
     for path in job_folder.glob("guard-*.json"):
         if path != guard_path(job_folder, rank):
             known = [ProcessId.parse(text) for text in read_json(path).values() if text != "None"]
-            found.update(process.pid for process in known if is_alive(process))  # not another machine's number
+            found.update(process.pid for process in known if is_alive(process))  # the pid may be from another machine
     return found
 
 
 def guard(
     job_folder: Path, rank: int, supervise: Callable[[GuardContext], int], config: FencingConfig | None = None
 ) -> int:
-    """Run a supervisor until it leaves by itself; returns its exit code.
+    """Run a supervisor until it exits by itself; return its exit code.
 
-    One that crashes again and again is given up, and the user's processes are ended with it.
+    If it keeps crashing, the guard gives up and ends the user's processes.
 
     Args:
         supervise: runs in a fork of this process; its return value ends the replica.
-        post: what the replica's fencing agent must know; None: it needs none.
+        config: settings of the fencing agent; None: the attempt is not fenced.
     """
     if not _lock_for_life(job_folder / f"guard-{rank}.lock"):
         return 0
@@ -164,7 +164,7 @@ def _run_supervisors(
     supervise: Callable[[GuardContext], int],
     agent: FencingAgentProcess | None,
 ) -> int:
-    """Start supervisors, one after the other, until one leaves by itself or too many crashed."""
+    """Start supervisors one after the other, until one exits by itself or too many crashed."""
     notices = _Notices()
     crashes: list[float] = []
     num_quick = 0
@@ -189,7 +189,7 @@ def _run_supervisors(
 
 
 class _Notices:
-    """Signals to the guard, for the supervisor; a later incarnation hears of the earlier ones too."""
+    """Signals to the guard, forwarded to the supervisor; later incarnations receive earlier ones too."""
 
     def __init__(self) -> None:
         self._supervisor = 0
@@ -198,7 +198,7 @@ class _Notices:
             signal.signal(number, self._on_signal)
 
     def forward_to(self, pid: int) -> None:
-        """From now on send them to this process; 0: keep them for the next."""
+        """Forward signals to this process from now on; 0: keep them for the next one."""
         self._supervisor = pid
         for number in list(self._received):
             self._send(number)
@@ -214,16 +214,17 @@ class _Notices:
 
 
 def _end_users(job_folder: Path, rank: int) -> None:
-    """Nobody watches the user's processes any more: they end, but not the replicas that ours may have started."""
+    """End the user's processes, but not other replicas that this one may have started."""
     from windlass.supervise.replica.process_tree import end_all  # lazy: a guard seldom needs it
 
     end_all([os.getpid()], lambda: other_replicas(job_folder, rank))
 
 
 def _lock_for_life(path: Path) -> bool:
-    """Whether this is the only guard of the replica; the lock passes to the supervisor and ends with both.
+    """Return whether this is the only guard of the replica.
 
-    Raises PreconditionError where the file system has no locks.
+    The supervisor inherits the lock, which ends with both processes. Raises PreconditionError if the file system has
+    no locks.
     """
     descriptor = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_WAIT_S
@@ -231,14 +232,14 @@ def _lock_for_life(path: Path) -> bool:
         try:
             take_lock(descriptor, path)
             return True
-        except BlockingIOError:  # also while somebody only looks whether it is held
+        except BlockingIOError:  # also while another process checks the lock
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)
 
 
 def _fork(job_folder: Path, rank: int, context: GuardContext, supervise: Callable[[GuardContext], int]) -> int:
-    """Start a supervisor; it begins with the forwarded signals blocked, and unblocks them when it can take them."""
+    """Start a supervisor with the forwarded signals blocked; it unblocks them when it can handle them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     pid = os.fork()
     if pid == 0:
@@ -266,7 +267,7 @@ def _create_exits() -> int:
 
 
 def _reap(supervisor: int, context: GuardContext, agent: FencingAgentProcess | None) -> int:
-    """Wait for the supervisor, noting everybody else's end for the next one; a fencing agent that died has a successor."""
+    """Wait for the supervisor; record other exits for the next one, and restart a dead fencing agent."""
     while True:
         try:
             pid, status = os.waitpid(-1, 0)

@@ -1,4 +1,4 @@
-"""Where a replica's guard and supervisor are written down; apart from the guard, since clients read it too."""
+"""Path of the file that names a replica's guard and supervisor; separate since clients read it too."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["guard_path"]
 
 
 def guard_path(job_folder: Path, rank: int) -> Path:
-    """Where a replica's guard and supervisor are written down, for observers and successors."""
+    """Return the file with the guard and supervisor of a replica."""
     return job_folder / f"guard-{rank}.json"

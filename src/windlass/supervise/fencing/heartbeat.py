@@ -1,4 +1,4 @@
-"""The heartbeat process: the fencing agent's child that touches the shared file system, and may hang there."""
+"""Heartbeat process: child of the fencing agent that accesses the shared file system and may hang there."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _FRESH_AFTER_TURNS = 3
 
 
 def unpack_heartbeats(raw: bytes) -> list[tuple[float, bool]]:
-    """(when the turn began, whether another start of the job took over) of each turn that a heartbeat process told of."""
+    """Decode (start of the turn, whether another start of the job took over) of each turn."""
     whole = raw[: len(raw) - len(raw) % _BEAT.size]
     return [(began, bool(flag)) for began, flag in _BEAT.iter_unpack(whole)]
 
 
 class HeartbeatProcess:
-    """Writes one replica's heartbeat, looks for claims, and tells the fencing agent of every turn that got through.
+    """Writes the heartbeat of one replica, looks for claims, and reports each completed turn to the agent.
 
     Args:
         job_folder: where claims are; heartbeats are in the folder of this start of the job.
-        incarnation: name of this start; empty where a job has only one.
+        incarnation: name of this start; empty if a job starts only once.
         out: pipe to the fencing agent.
     """
 
@@ -38,31 +38,31 @@ class HeartbeatProcess:
         place = job_folder / incarnation if incarnation else job_folder
         self._path = heartbeat_path(place, rank)
         self._probe = f".probe-{job_number(job_folder)}-{incarnation}-{rank}"
-        self._counter = time.time_ns()  # grows over heartbeat processes, so that a new one never writes what was there
-        self._told_at = float("-inf")
+        self._counter = time.time_ns()  # increases over restarts, so that each heartbeat differs from the one before
+        self._reported_at = float("-inf")
 
     def run(self) -> None:
-        """Beat for ever; BrokenPipeError when the fencing agent is gone."""
+        """Beat forever; raises BrokenPipeError when the fencing agent is gone."""
         while True:
             began = since_boot()
             self.turn(began)
             time.sleep(max(0.0, began + self._renew_s - since_boot()))
 
     def turn(self, began: float) -> None:
-        """One sign of life; blocks for as long as the file system does, and tells nothing when it fails."""
+        """Write one heartbeat; blocks as long as the file system does, reports nothing on failure."""
         is_written = self._write_heartbeat()
         try:
-            if began > self._told_at + _FRESH_AFTER_TURNS * self._renew_s:
+            if began > self._reported_at + _FRESH_AFTER_TURNS * self._renew_s:
                 self._refresh()
             is_superseded = read_claims(self._folder, self._incarnation).is_superseded
-        except (OSError, ValueError, TypeError):  # a claim that cannot be read: it cannot be ruled out
+        except (OSError, ValueError, TypeError):  # an unreadable claim may be one that takes over
             return
         if is_written or is_superseded:
             os.write(self._out, _BEAT.pack(began, is_superseded))
-            self._told_at = began
+            self._reported_at = began
 
     def _write_heartbeat(self) -> bool:
-        """Whether the heartbeat is on the server; opened by name each time, so that it is there for others to see."""
+        """Write the heartbeat to the server; opened by name each time, so that others see it."""
         self._counter += 1
         try:
             descriptor = os.open(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -76,7 +76,7 @@ class HeartbeatProcess:
         return True
 
     def _refresh(self) -> None:
-        """Let no listing after a silence be one from before it: of the job, and of the later ones of its task."""
+        """Invalidate cached listings of the job and of later jobs of its task after a silence."""
         refresh_folder(self._folder, self._probe)
         own = job_number(self._folder) if self._incarnation else 0
         if own:

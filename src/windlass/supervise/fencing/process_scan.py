@@ -1,7 +1,7 @@
-"""The user's processes of one replica, seen without reading anything of theirs that can hang.
+"""User processes of one replica, found without reading anything that can hang.
 
 Only /proc/PID/stat is read: the command line and the environment of a process that hangs in a page fault on a dead
-file system hang their reader too. Source: proc(5); Linux, fs/proc/base.c, the lock of a process's memory map.
+file system would block their reader too. Source: proc(5); Linux, fs/proc/base.c, the lock of a process's memory map.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _KILL_S = 2.0
 
 @dataclass(frozen=True)
 class UserProcessEntry:
-    """A living process of the user's."""
+    """Living process of the user."""
 
     pid: int
     is_stopped: bool
 
 
 class UserProcessScan:
-    """What descends from a replica's guard or supervisor and left their session, as all user processes do.
+    """Descendants of a replica's guard or supervisor that left their session, as all user processes do.
 
     Args:
-        session: the guard's; the supervisor, the fencing agent and what they run for themselves stay in it.
-        guard_name: what the guards of this job are called; the tree of another replica's guard is not this one's.
+        session: session of the guard; the supervisor, the fencing agent and their helpers stay in it.
+        guard_name: process name of the guards of this job; the tree of another replica's guard is excluded.
     """
 
     def __init__(self, session: int, guard_name: str) -> None:
         self._session, self._guard_name = session, guard_name.encode()
 
     def below(self, roots: Iterable[int]) -> list[UserProcessEntry]:
-        """The user's processes below some of ours, parents before children."""
+        """Return the user's processes below some of ours, parents before children."""
         children: dict[int, list[tuple[int, bytes, bytes, int]]] = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():
@@ -62,19 +62,23 @@ class UserProcessScan:
         return found
 
     def stop(self, roots: Iterable[int]) -> None:
-        """SIGSTOP them; what hangs in the kernel stops when it returns."""
+        """Send SIGSTOP; a process that hangs in the kernel stops when it returns."""
         for _ in range(_NUM_STOP_LOOKS):
             running = [entry.pid for entry in self.below(roots) if not entry.is_stopped]
             if not running:
                 return
             _send(running, signal.SIGSTOP)
 
-    def let_go(self, roots: Iterable[int]) -> None:
-        """SIGCONT them."""
+    def resume(self, roots: Iterable[int]) -> None:
+        """Send SIGCONT."""
         _send([entry.pid for entry in self.below(roots)], signal.SIGCONT)
 
     def kill(self, roots: Iterable[int]) -> list[int]:
-        """SIGKILL them until two looks in a row find none, for at most two seconds; returns what would not die."""
+        """Send SIGKILL until two scans in a row find no process, for at most two seconds.
+
+        Returns:
+            The processes that did not die.
+        """
         end = time.monotonic() + _KILL_S
         num_empty = 0
         left: list[int] = []
@@ -92,7 +96,7 @@ def _send(pids: Iterable[int], number: int) -> None:
 
 
 def _add(pid: int, children: dict[int, list[tuple[int, bytes, bytes, int]]]) -> None:
-    """Enter a process under its parent: (pid, name, state, session); source: proc(5), stat."""
+    """Add (pid, name, state, session) of a process to its parent's children; source: proc(5), stat."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             head, _, tail = file.read(1024).rpartition(b")")

@@ -1,4 +1,4 @@
-"""A page in memory that a guard, its supervisor and its fencing agent share: what each must know without any file system."""
+"""Page of memory that a guard, its supervisor and its fencing agent share, independent of any file system."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ _AGENT_AT = 264
 
 
 def since_boot() -> float:
-    """Seconds since boot, time asleep included: the clock of process start times, the same in all processes."""
+    """Return seconds since boot, including suspend: the clock of process start times."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """The page; every item is written with one `pwrite` by one writer.
+    """Shared page; each item is written with one `pwrite` by one writer.
 
     Attributes:
-        fd: nameless file in memory.
+        fd: anonymous file in memory.
     """
 
     fd: int
 
     @classmethod
     def create(cls) -> SharedMemory:
-        """An empty page."""
+        """Create an empty page."""
         return cls(create_memory_file("windlass-shared"))
 
     def decision(self) -> FenceDecision:
-        """What the fencing agent last said."""
+        """Return the newest decision of the fencing agent."""
         return FenceDecision.unpack(os.pread(self.fd, _SUPERVISOR_AT, 0))
 
     def publish(self, decision: FenceDecision) -> None:
-        """Written by the fencing agent."""
+        """Store a decision; called by the fencing agent."""
         os.pwrite(self.fd, decision.pack(), 0)
 
     def supervisor(self) -> int:
-        """Process number of the newest supervisor; 0 before the first."""
+        """Return the pid of the newest supervisor; 0 before the first."""
         return self._pid(_SUPERVISOR_AT)
 
     def set_supervisor(self, pid: int) -> None:
-        """Written by the guard."""
+        """Store the pid of the supervisor; called by the guard."""
         os.pwrite(self.fd, _PID.pack(pid), _SUPERVISOR_AT)
 
     def agent(self) -> int:
-        """Process number of the newest fencing agent; 0 before the first."""
+        """Return the pid of the newest fencing agent; 0 before the first."""
         return self._pid(_AGENT_AT)
 
     def set_agent(self, pid: int) -> None:
-        """Written by the guard."""
+        """Store the pid of the fencing agent; called by the guard."""
         os.pwrite(self.fd, _PID.pack(pid), _AGENT_AT)
 
     def _pid(self, offset: int) -> int:

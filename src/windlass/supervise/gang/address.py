@@ -1,4 +1,4 @@
-"""Where a replica can be reached by the others of its gang: the address of the right one of its network interfaces."""
+"""Network address at which a replica is reached by the others of its gang."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from windlass.core.errors import PreconditionError
 __all__ = ["free_port", "own_address", "own_host"]
 
 _SIOCGIFADDR = 0x8915
-"""Linux: the IPv4 address of an interface; netdevice(7)."""
+"""ioctl for the IPv4 address of an interface; source: netdevice(7)."""
 
 
 def free_port(address: str) -> int:
-    """A port of this machine that nobody listens at just now."""
+    """Return an unused port of this machine."""
     with socket.create_server((address, 0)) as server:
         return int(server.getsockname()[1])
 
 
 def own_host(environ: Mapping[str, str] = os.environ) -> str:
-    """This machine's name as its scheduler calls it, or as it calls itself."""
+    """Return this machine's name as its scheduler knows it, or its host name."""
     return environ.get("SLURMD_NODENAME") or environ.get("BEAKER_NODE_HOSTNAME") or socket.gethostname()
 
 
 def own_address(interface: str = "") -> str:
-    """This machine's IPv4 address for its gang.
+    """Return this machine's IPv4 address for its gang.
 
     Args:
-        interface: name of a network interface, or the beginning of one (`hsn` finds `hsn0`); empty: the one that the
-            machine's name stands for, or else the first that is not the loopback.
+        interface: name of a network interface, or its beginning (`hsn` finds `hsn0`); empty: the address of the host
+            name, or else the first one that is not loopback.
 
     Raises:
-        PreconditionError: there is no such interface, or it has no address.
+        PreconditionError: no such interface, or it has no address.
     """
     names = [name for _, name in socket.if_nameindex()]
     if interface:

@@ -1,4 +1,4 @@
-"""The terms of a gang: what the job allows it, as its leader's core must know it."""
+"""Settings of a gang that the core of its leader needs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ __all__ = ["GangConfig"]
 
 @dataclass(frozen=True)
 class GangConfig:
-    """What the leader needs to know of the job.
+    """Settings of a gang, from its job.
 
     Attributes:
-        per_job_s: walltime of an attempt: the one that follows in the same job has as much again, in place of the
-            next job of a chain. A leader that takes over goes on counting.
-        num_heads: so many first replicas run the task, and the others serve them; 0: all run it.
-        time_s: running time of the task, all its attempts together; the time between them does not count.
-        incarnation: the start of the job by its scheduler; empty where there is none. With one, an attempt that this
-            job cannot go on with (walltime, a lost node) is left to the next link, and an attempt of an earlier start
-            is waited for until it is certainly over.
-        link: number of this link; `max_links`: most there may be, 0: the client queues the next job.
+        per_job_s: walltime of an attempt. The next attempt in the same job has as much again, in place of the next job
+            of a chain. A leader that takes over continues counting.
+        num_heads: number of first replicas that run the task, the others serve them; 0: all run it.
+        time_s: running time of the task, all its attempts together, without the time between them.
+        incarnation: the start of the job by its scheduler; empty without one. With one, an attempt that this job cannot
+            continue (walltime, a lost node) is left to the next link, and an attempt of an earlier start is waited for
+            until it is certainly over.
+        link: number of this link.
+        max_links: maximum number of links, 0: the client queues the next job.
         ends_at: wall time at which the scheduler ends this link; 0: `per_job_s` counts for each attempt.
         notice_s: time between the scheduler's notice and its kill.
     """

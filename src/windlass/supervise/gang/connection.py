@@ -1,8 +1,9 @@
-"""The leader's socket: JSON lines over TCP, statuses in, orders out, behind a proof of the job's token by both ends.
+"""Socket of a gang's leader: JSON lines over TCP, after both ends have proved that they know the job's token.
 
-Both ends run inside the supervisor's one event loop and never block it. Nothing durable goes this way. Any local user
-can connect, so strangers get little: fixed lines (`supervise.handshake`), seconds, and a small number of places, of
-which they lose one at random when more connect. A connection that has proved itself is never dropped for a stranger's.
+Replicas send statuses, the leader sends orders. Both ends run inside the supervisor's event loop and never block it;
+nothing durable is sent this way. Any local user can connect, so an unverified connection gets little: lines of fixed
+length (`gang.handshake`), a few seconds, and one of a limited number of places, which it loses at random when more
+connect. A verified connection is never dropped in favour of an unverified one.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from windlass.supervise.gang.messages import Order, ReplicaStatus
 __all__ = ["LeaderClient", "LeaderServer", "SocketNetwork"]
 
 HANDSHAKE_S = 30.0
-"""Seconds a connection has to prove itself: many times what a busy machine takes."""
+"""Time limit of a handshake: many times what a busy machine takes."""
 
 PROOF_S = 240.0
-"""Seconds a replica waits for its leader's proof; a shared disk may hold a supervisor up for three minutes."""
+"""Time that a replica waits for its leader's proof; a shared disk may block a supervisor for three minutes."""
 
 MAX_UNVERIFIED = 256
-"""Connections at once that have not proved themselves."""
+"""Maximum number of unverified connections."""
 
 _BACKLOG = 4096
 _ACCEPTED_AT_ONCE = 32
@@ -40,7 +41,7 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class _Lines:
-    """One non-blocking connection that carries JSON lines."""
+    """Non-blocking connection that carries JSON lines."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -54,7 +55,7 @@ class _Lines:
     def send_raw(self, content: bytes) -> None:
         self._unsent += content
         if len(self._unsent) > _MAX_UNSENT_BYTES:
-            raise ConnectionAbortedError(errno.ENOBUFS, "the other side takes nothing")
+            raise ConnectionAbortedError(errno.ENOBUFS, "the peer does not read")
         self.flush()
 
     def flush(self) -> None:
@@ -64,20 +65,20 @@ class _Lines:
             return
 
     def receive_raw(self) -> bytes:
-        """Bytes that arrived; raises ConnectionError when the other side is gone."""
+        """Return bytes that arrived; raises ConnectionError when the peer is gone."""
         try:
             piece = self.socket.recv(65536)
         except BlockingIOError:
             return b""
         if not piece:
-            raise ConnectionResetError(errno.ECONNRESET, "closed by the other side")
+            raise ConnectionResetError(errno.ECONNRESET, "closed by the peer")
         return piece
 
     def take(self, piece: bytes) -> list[dict[str, Any]]:
-        """The whole messages that end in these bytes; raises ConnectionError for what is none."""
+        """Return the messages completed by these bytes; raises ConnectionError for invalid ones."""
         *lines, self._received = (self._received + piece).split(b"\n")
         if len(self._received) > _MAX_LINE_BYTES:
-            raise ConnectionAbortedError(errno.EMSGSIZE, "a line too long")
+            raise ConnectionAbortedError(errno.EMSGSIZE, "line too long")
         try:
             return [decode_object(line, max_bytes=_MAX_LINE_BYTES, max_depth=_MAX_DEPTH) for line in lines]
         except ValueError as error:
@@ -85,7 +86,7 @@ class _Lines:
 
 
 class _Peer:
-    """A connection to the leader, and how far it has proved itself."""
+    """Connection to the leader and the state of its handshake."""
 
     def __init__(self, lines: _Lines, handshake: ServerHandshake, since: float) -> None:
         self.lines, self.since = lines, since
@@ -93,11 +94,11 @@ class _Peer:
 
     @property
     def rank(self) -> int:
-        """The rank of the replica; -1 for a stranger."""
+        """Rank of the replica; -1 while unverified."""
         return self._handshake.rank
 
     def receive(self) -> list[dict[str, Any]]:
-        """Messages of a replica; a stranger's bytes go to the handshake and nowhere else."""
+        """Return messages of a replica; bytes of an unverified peer only reach the handshake."""
         piece = self.lines.receive_raw()
         if self.rank < 0:
             try:
@@ -113,11 +114,11 @@ class _Peer:
 
 
 class LeaderServer:
-    """The leader's end: accepts replicas, hands their statuses over, sends everyone the newest order.
+    """Leader's end: accepts replicas, passes on their statuses, sends the newest order to all.
 
     Args:
-        num_replicas: ranks from here on up are not of this job.
-        clock: monotonic time, for the seconds that a stranger has.
+        num_replicas: size of the gang; higher ranks are refused.
+        clock: monotonic time, for the time limit of handshakes.
     """
 
     def __init__(
@@ -137,25 +138,25 @@ class LeaderServer:
         self._token, self._num_replicas, self._clock = token, num_replicas, clock
         self._selector = selector
         self._on_status, self._on_lost = on_status, on_lost
-        self._peers: dict[_Peer, None] = {}  # sets in the order of their coming
+        self._peers: dict[_Peer, None] = {}  # ordered sets
         self._unverified: dict[_Peer, None] = {}
         self._order = b""
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     @property
     def num_unverified(self) -> int:
-        """Connections that have not proved themselves."""
+        """Number of connections that have not completed the handshake."""
         return len(self._unverified)
 
     def send(self, order: Order) -> None:
-        """Give every replica, and those that connect later, this order."""
-        self._order = _encode(order.to_data())  # once for all: that of a big gang is long
+        """Send this order to every replica, and to those that connect later."""
+        self._order = _encode(order.to_data())  # encoded once: the order of a big gang is long
         for peer in list(self._peers):
             if peer in self._peers:
                 self._send(peer)
 
     def tick(self) -> None:
-        """Close connections whose time to prove themselves is over."""
+        """Close connections whose handshake timed out."""
         now = self._clock()
         for peer in [peer for peer in self._unverified if now >= peer.since + HANDSHAKE_S]:
             self._drop(peer)
@@ -163,12 +164,12 @@ class LeaderServer:
     def close(self) -> None:
         """Close all connections and the port."""
         for peer in [*self._peers, *self._unverified]:
-            self._drop(peer, is_told=False)
+            self._drop(peer, notifies=False)
         self._selector.unregister(self._listener)
         self._listener.close()
 
     def _accept(self) -> None:
-        """Let some in; those who wait longer wait for the next turn of the loop, which serves the replicas first."""
+        """Accept some connections; the rest wait, so that replicas are served first."""
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 connection, _ = self._listener.accept()
@@ -178,7 +179,7 @@ class LeaderServer:
                 if error.errno in _NO_ROOM:
                     self._make_room(0)
                     break
-                continue  # it was gone before it was accepted
+                continue  # closed before it was accepted
             peer = _Peer(_Lines(connection), ServerHandshake(self._token, self._num_replicas), self._clock())
             self._unverified[peer] = None
             self._selector.register(connection, selectors.EVENT_READ, lambda peer=peer: self._read(peer))
@@ -186,7 +187,7 @@ class LeaderServer:
         self._make_room(MAX_UNVERIFIED)
 
     def _make_room(self, most: int) -> None:
-        """Drop strangers at random: who floods the port loses most, and a replica that is hit connects again."""
+        """Drop unverified connections at random: a flood loses most, a dropped replica reconnects."""
         while len(self._unverified) > most:
             number = int.from_bytes(os.urandom(4), "big") % len(self._unverified)
             self._drop(list(self._unverified)[number])
@@ -194,7 +195,7 @@ class LeaderServer:
     def _read(self, peer: _Peer) -> None:
         was_unverified = peer.rank < 0
         if was_unverified and peer not in self._unverified:
-            return  # dropped in this turn of the loop
+            return  # dropped earlier in this turn of the loop
         try:
             messages = peer.receive()
             statuses = [ReplicaStatus.from_data(message) for message in messages if "status" in message]
@@ -216,19 +217,19 @@ class LeaderServer:
         except OSError:
             self._drop(peer)
 
-    def _drop(self, peer: _Peer, *, is_told: bool = True) -> None:
+    def _drop(self, peer: _Peer, *, notifies: bool = True) -> None:
         among = self._unverified if peer in self._unverified else self._peers
         if peer not in among:
             return
         del among[peer]
         self._selector.unregister(peer.lines.socket)
         peer.lines.socket.close()
-        if is_told and among is self._peers and peer.rank not in {other.rank for other in self._peers}:
+        if notifies and among is self._peers and peer.rank not in {other.rank for other in self._peers}:
             self._on_lost(peer.rank)
 
 
 class LeaderClient:
-    """A replica's end: connects, proves itself, sends its status, hands orders over."""
+    """Replica's end: connects, completes the handshake, sends its status, receives orders."""
 
     def __init__(
         self,
@@ -246,22 +247,22 @@ class LeaderClient:
         self._handshake = ClientHandshake(token, rank)
         self._status: ReplicaStatus | None = None
         self._since = 0.0
-        self._where = self._doubtful = ("", 0)
+        self._target = self._doubtful = ("", 0)
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection to a leader.
 
-        One that has not proved itself yet counts for `PROOF_S`, since a leader may be held up; the next one to the same
-        port counts only with a proof, since another program may have that port by now.
+        A connection counts for `PROOF_S` before the leader has proved itself, since a leader may be held up. The next one to
+        the same port counts only with a proof, since another program may have that port by now.
         """
         if self._lines is not None and not self._handshake.is_done and self._clock() >= self._since + PROOF_S:
             self.close()
-        return self._lines is not None and (self._handshake.is_done or self._where != self._doubtful)
+        return self._lines is not None and (self._handshake.is_done or self._target != self._doubtful)
 
     def connect(self, address: str, port: int) -> bool:
-        """Try to reach the leader, and `is_connected`. Blocks at most two seconds; does nothing while a proof is due."""
-        if self._lines is not None and not self._handshake.is_done and self._where == (address, port):
+        """Try to reach the leader; return `is_connected`. Blocks at most two seconds."""
+        if self._lines is not None and not self._handshake.is_done and self._target == (address, port):
             return self.is_connected
         self.close()
         try:
@@ -269,7 +270,7 @@ class LeaderClient:
         except OSError:
             return False
         self._lines, self._handshake = _Lines(connection), ClientHandshake(self._token, self._rank)
-        self._where, self._since = (address, port), self._clock()
+        self._target, self._since = (address, port), self._clock()
         self._selector.register(connection, selectors.EVENT_READ, self._read)
         try:
             self._lines.send_raw(self._handshake.hello())
@@ -288,9 +289,9 @@ class LeaderClient:
             self.close()
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if any."""
         if self._lines is not None:
-            self._doubtful = ("", 0) if self._handshake.is_done else self._where
+            self._doubtful = ("", 0) if self._handshake.is_done else self._target
             self._selector.unregister(self._lines.socket)
             self._lines.socket.close()
             self._lines = None
@@ -350,5 +351,5 @@ class SocketNetwork:
 
 
 def _encode(message: dict[str, Any]) -> bytes:
-    """One message as a line."""
+    """Encode a message as a line."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"

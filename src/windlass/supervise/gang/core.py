@@ -1,15 +1,15 @@
-"""The pure core of a gang's leader: gathers the replicas, starts them together, ends them together, tries again.
+"""Pure core of a gang's leader: gathers the replicas, starts and ends them together, retries.
 
-    wait --gate opens--> gather(n) --all ready--> run(n) --first bad end, or asked--> stop(n) --all ended--+
-                            ^                       |all ended well                                        |
-                            |                       v                                                      v
-                            +---- next attempt -- decide <-------------------------------------------- attempt ended
+    wait --gate opens--> gather(n) --all ready--> run(n) --first failure, or requested--> stop(n) --all ended--+
+                            ^                       |all succeeded                                             |
+                            |                       v                                                          v
+                            +---- next attempt -- decide <------------------------------------------------ attempt ended
 
-A node that was told to go (a notice) ends the attempt and with it the job: the next job, or this one started again
-by its scheduler, goes on.
+A notice that a node must go ends the attempt and with it the job; the next job, or this one restarted by its scheduler,
+continues.
 
-Everything durable is in the journal, so a new leader (a restarted supervisor, or another replica after this one's
-node was lost) continues from the facts. No I/O here but the journal; time comes in with the events.
+Everything durable is in the journal, so a new leader (a restarted supervisor, or another replica after this node was
+lost) continues from the facts. No I/O here except the journal; time comes in with the events.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from windlass.supervise.gang.open_attempts import is_of_other_start, newest_open
 __all__ = ["GangConfig", "GangCore"]
 
 SETTLE_S = 0.3
-"""After the first bad end, wait so long for others, so that the earliest is named and not the quickest reporter.
+"""Time to wait for other failures after the first, so that the earliest one is named, not the one reported first.
 
-In a scheduler's job also for a notice: it may signal the code a moment before it signals the supervisors.
+In a scheduler's job also the time to wait for a notice: the code may be signalled just before the supervisors.
 """
 
 CHECKPOINT_WAIT_S = 600.0
-"""`stop --checkpoint` waits so long for code that said it listens, before SIGTERM."""
+"""Time that `stop --checkpoint` gives code that polls `should_stop`, before SIGTERM."""
 
 
 class GangCore:
     """Decides for one task of a run, in the supervisor that leads.
 
     Args:
-        epoch: this leader's number; orders and records of a lower one lose.
+        epoch: number of this leader; orders and records of a lower one are ignored.
         now: monotonic time.
         wall: wall time at `now`.
     """
@@ -68,7 +68,7 @@ class GangCore:
         self._phase_at = now
         self._settle_at = self._term_at = self._kill_at = self._give_up_at = 0.0
         self._reason = ""
-        self._is_over = self._is_gate_open = self._is_superseded = self._is_told = False
+        self._is_over = self._is_gate_open = self._is_superseded = self._has_notice = False
         self.open_attempt = 0
         self._wall_offset = wall - now
         self._deadlines = Deadlines(
@@ -81,21 +81,21 @@ class GangCore:
 
     @property
     def is_over(self) -> bool:
-        """Whether the task ended, or this job has nothing to do with it any more."""
+        """Whether the task ended, or this job is finished with it."""
         return self._is_over
 
     @property
     def is_settling(self) -> bool:
-        """Whether a tick within `SETTLE_S` matters."""
+        """Whether a tick within `SETTLE_S` is needed."""
         return self.order.step is Step.RUN and self._settle_at > 0
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the gate (upstream tasks, resources) must be looked at."""
+        """Whether the gate (upstream tasks, resources) must be checked."""
         return self.order.step is Step.WAIT and not self._is_over
 
     def start(self, now: float) -> list[Command]:
-        """Find out from the journal where the task stands and go on from there."""
+        """Read the state of the task from the journal and continue from there."""
         task = self._journal.task()
         over = self._leave_if_over(task)
         if over:
@@ -117,7 +117,7 @@ class GangCore:
         return self._set(now, attempt=newest.number, step=Step.RUN, address=newest.address, port=newest.port)
 
     def on_gate(self, reason: str, now: float) -> list[Command]:
-        """The gate's word: why the task may not start yet, or an empty string when it may."""
+        """Handle the gate's answer: why the task may not start yet, or "" if it may."""
         if not self.is_waiting:
             return []
         if reason != self._reason:
@@ -129,12 +129,16 @@ class GangCore:
         return self._set(now, step=Step.GATHER)
 
     def on_open_attempt_over(self, cause: Cause, message: str, now: float, rank: int = -1) -> list[Command]:
-        """The attempt of an earlier start is certainly over, and nobody says how; `rank` fell silent first, -1: not known."""
+        """Handle that an attempt of an earlier start is certainly over, although its end was not recorded.
+
+        Args:
+            rank: the replica that fell silent first; -1: unknown.
+        """
         task = self._journal.task()
         attempt, self.open_attempt = task.attempts[self.open_attempt], 0
         is_ended = attempt.end is not None
         for number, other in open_processes(task, self._gang.incarnation):
-            left = End(str(cause), rank=other, message="nobody was left to say how it ended")
+            left = End(str(cause), rank=other, message="its end was not recorded: no process of this replica was left")
             self._journal.append(events.PROCESS_ENDED, attempt=number, rank=other, end=left.to_data())
         if is_ended:
             return self._follow(attempt, now)
@@ -145,13 +149,13 @@ class GangCore:
         return self._go_on(now)
 
     def _follow(self, attempt: Attempt, now: float) -> list[Command]:
-        """What comes after an attempt that had ended before; one of an earlier job was ended for good."""
+        """Continue after an attempt that had ended before; one of an earlier job was ended for good."""
         if attempt.job == self._gang.job:
             return self._go_on(now)
         return self._set(now, attempt=_next(self._journal.task()), step=Step.WAIT)
 
     def on_superseded(self, now: float) -> list[Command]:
-        """The scheduler started the job anew somewhere else: everything of this start ends at once."""
+        """Handle that the scheduler restarted the job elsewhere: end everything of this start."""
         if self._is_superseded or self._is_over:
             return []
         self._is_superseded = True
@@ -162,55 +166,55 @@ class GangCore:
         return commands + self._await_stop(now)
 
     def on_upstream_failed(self, name: str, now: float) -> list[Command]:
-        """A task this one comes after ended without success; this one never starts."""
+        """Handle that a task this one depends on did not succeed; this one never starts."""
         return self._end_task(
-            State.FAILED, str(Cause.SIBLING_FAILED), f"task {name}, which it comes after, did not succeed", now
+            State.FAILED, str(Cause.SIBLING_FAILED), f"task {name}, which it runs after, did not succeed", now
         )
 
     def on_setup_failed(self, message: str, now: float) -> list[Command]:
-        """What the task needs before it starts, its environment, could not be made."""
+        """Handle that the task's environment could not be built."""
         return self._end_task(State.FAILED, str(Cause.SETUP_FAILED), message, now)
 
     def on_status(self, status: ReplicaStatus, now: float) -> list[Command]:
-        """A replica's state arrived; one that changes nothing costs nothing, since a big gang sends hundreds a second."""
+        """Handle a replica's state; an unchanged one is cheap, since big gangs send hundreds a second."""
         return self._advance(now) if self.membership.on_status(status, now) else []
 
     def on_disconnected(self, rank: int, now: float) -> list[Command]:
-        """The connection to a replica broke; it has some time to come back."""
+        """Handle a broken connection to a replica, which may reconnect for some time."""
         self.membership.on_disconnected(rank, now)
         return []
 
     def on_tick(self, now: float) -> list[Command]:
-        """Time passed: look at requests, deadlines, replicas that are missing."""
+        """Check requests, deadlines, and missing replicas."""
         if self._is_over:
             return []
-        self.membership.miss_the_silent(now)
+        self.membership.miss_silent(now)
         task = self._journal.task()
         commands = self._leave_if_over(task) or self._catch_up(task, now)
         if commands:
             return commands
-        commands = self._check_open_attempt(task, now) or self._obey(task, now) + self._watch_deadlines(now)
+        commands = self._check_open_attempt(task, now) or self._handle_requests(task, now) + self._watch_deadlines(now)
         if self.is_over:
             return commands
         return commands + self._advance(now) + self._respawn(now)
 
-    # --- what others have decided ------------------------------------------------------------------------------
+    # --- decisions of others ------------------------------------------------------------------------------
 
     def _leave_if_over(self, task: Task) -> list[Command]:
-        """Leave a task that ended, by whomever's word, or that a newer job took over."""
+        """Leave a task that ended, whoever ended it, or that a newer job took over."""
         if task.end is not None:
             return [Release(), *self._leave(0 if task.end[0] is State.SUCCEEDED else 1)]
         return self._leave(1) if task.newest_job > self._gang.job else []
 
     def _catch_up(self, task: Task, now: float) -> list[Command]:
-        """Go on from an end of the attempt that another leader recorded; a client's word waits for ours."""
+        """Continue from an end that another leader recorded; a client's claim of an end is not trusted."""
         attempt = task.attempts.get(self.order.attempt)
         if self.order.step is Step.WAIT or attempt is None or attempt.end is None or attempt.is_end_doubtful:
             return []
         return self._go_on(now)
 
     def _check_open_attempt(self, task: Task, now: float) -> list[Command]:
-        """Go on when the leader of an earlier start has said itself how its attempt ended."""
+        """Continue when the leader of an earlier start has recorded the end of its attempt."""
         attempt = task.attempts.get(self.open_attempt)
         if (
             attempt is None
@@ -224,7 +228,7 @@ class GangCore:
 
     # --- requests and deadlines -------------------------------------------------------------------------------
 
-    def _obey(self, task: Task, now: float) -> list[Command]:
+    def _handle_requests(self, task: Task, now: float) -> list[Command]:
         if not task.is_stop_wanted:
             return []
         if self.order.step is Step.WAIT:
@@ -245,7 +249,7 @@ class GangCore:
         return self._end_task(State.FAILED, str(Cause.TIMEOUT), self._deadlines.time_message, now)
 
     def _leave_if_too_short(self, now: float) -> list[Command]:
-        """A link that waited for so long that its scheduler soon ends it: the next one waits on."""
+        """Leave the link if its scheduler will end it soon; the next link waits instead."""
         return self._leave_link(self._journal.task(), now) if self._deadlines.is_link_too_short(now) else []
 
     # --- the attempt -------------------------------------------------------------------------------------------
@@ -262,7 +266,7 @@ class GangCore:
     def _gather(self, now: float) -> list[Command]:
         number = self.order.attempt
         if self.membership.notice() is not None:
-            return self._heed_notice(now)
+            return self._handle_notice(now)
         ended = self.membership.ended(number)
         missing = sorted(set(range(self._gang.num_replicas)) - self.membership.ready(number) - ended.keys())
         if missing:
@@ -276,10 +280,10 @@ class GangCore:
         return self._start_attempt(number, now)
 
     def _start_attempt(self, number: int, now: float) -> list[Command]:
-        """All are ready: look at the journal once more, record the start, let them run."""
+        """Start the attempt once all are ready, after one more look at the journal."""
         self._journal.refresh()
         task = self._journal.task()
-        commands = self._leave_if_over(task) or self._catch_up(task, now) or self._obey(task, now)
+        commands = self._leave_if_over(task) or self._catch_up(task, now) or self._handle_requests(task, now)
         if commands:
             return commands
         statuses = self.membership.statuses
@@ -306,11 +310,11 @@ class GangCore:
         bad = failures(ended, self._gang.num_heads)
         lost = self.membership.lost(now)
         if self.membership.notice() is not None:
-            return self._heed_notice(now)  # a scheduler may have signalled the code itself: its ends are no failures
+            return self._handle_notice(now)  # the scheduler may have signalled the code too: its exits are no failures
         if bad:
             self._settle_at = self._settle_at or now + SETTLE_S
-            may_be_told = bool(self._gang.incarnation) or len(ended) < self._gang.num_replicas
-            if may_be_told and now < self._settle_at:
+            may_have_notice = bool(self._gang.incarnation) or len(ended) < self._gang.num_replicas
+            if may_have_notice and now < self._settle_at:
                 return []
             first = first_failure(bad)
             return self._stop(cause_of(first.cause), first.message, now, end=first)
@@ -324,11 +328,11 @@ class GangCore:
         return []
 
     def _host(self, rank: int) -> str:
-        """The machine of a replica, also of one that only an earlier leader heard; empty: not known."""
+        """Return the machine of a replica, also of one that only an earlier leader knew; "": unknown."""
         return self.membership.host(rank) or host_of(self._journal.task().attempts.get(self.order.attempt), rank)
 
     def _dismiss_workers(self, ended: dict[int, End], now: float) -> list[Command]:
-        """The heads did the work: the attempt is a success, and workers have nothing to save."""
+        """End the workers after the heads succeeded; they have nothing to save."""
         if len(ended) == self._gang.num_replicas:
             return self._finish(End(str(Cause.OK)), now)
         self._attempt_end = End(str(Cause.OK))
@@ -336,11 +340,11 @@ class GangCore:
         self._give_up_at = now + LOST_AFTER_S
         return self._set(now, step=Step.STOP, level=StopLevel.KILL, cause=str(Cause.OK))
 
-    def _heed_notice(self, now: float) -> list[Command]:
+    def _handle_notice(self, now: float) -> list[Command]:
         """Save if there is time, and end before the scheduler kills."""
         first = self.membership.notice()
-        assert first is not None  # who calls has seen one
-        self._is_told = True
+        assert first is not None  # checked by the callers
+        self._has_notice = True
         end, wait_s = end_of(first, self.membership, self.order.attempt, self._host), 0.5 * self._gang.notice_s
         commands = self._stop(cause_of(end.cause), first.notice, now, rank=end.rank, host=end.host, wait_s=wait_s)
         if self._gang.incarnation:
@@ -359,7 +363,10 @@ class GangCore:
         wait_s: float = 0.0,
         end: End | None = None,
     ) -> list[Command]:
-        """Begin to stop the attempt; a second reason, or the same without a wait, does not replace it but hurries it."""
+        """Begin to stop the attempt.
+
+        A second reason, or the same without a wait, does not replace the first but shortens the wait.
+        """
         if self.order.step is Step.STOP:
             if wait_s == 0.0:
                 self._term_at = min(self._term_at, now)
@@ -374,8 +381,8 @@ class GangCore:
         self._give_up_at = self._kill_at + LOST_AFTER_S
         level = StopLevel.ASK if wait_s else StopLevel.TERM
         why = str(Cause.SIBLING_FAILED) if end or rank >= 0 else str(cause)
-        asked = self.order.checkpoint + (1 if wait_s else 0)
-        commands = self._set(now, step=Step.STOP, level=level, cause=why, checkpoint=asked)
+        checkpoint = self.order.checkpoint + (1 if wait_s else 0)
+        commands = self._set(now, step=Step.STOP, level=level, cause=why, checkpoint=checkpoint)
         return commands + self._await_stop(now)
 
     def _await_stop(self, now: float) -> list[Command]:
@@ -392,16 +399,19 @@ class GangCore:
         return []
 
     def _first_end(self, ended: dict[int, End]) -> End:
-        """Why the attempt is over; a replica that failed earlier may have been heard later than the one we stopped for."""
-        told = self.membership.notice() if self._is_told else None
-        if told is not None:  # the scheduler may have said since then what the notice was about
-            return end_of(told, self.membership, self.order.attempt, self._host)
+        """Return why the attempt is over.
+
+        A replica that failed earlier may have reported later than the one that the attempt was stopped for.
+        """
+        noticed = self.membership.notice() if self._has_notice else None
+        if noticed is not None:  # the scheduler may have explained the notice since then
+            return end_of(noticed, self.membership, self.order.attempt, self._host)
         if self._attempt_end in ended.values():
             return first_failure([end for end in ended.values() if end.cause != Cause.OK])
         return self._attempt_end or End(str(Cause.UNKNOWN))
 
     def _is_listening(self) -> bool:
-        """Whether code of this attempt asked `should_stop` and so can save before it is signalled."""
+        """Return whether code of this attempt polls `should_stop`, and so can save before a signal."""
         attempt = self._journal.task().attempts.get(self.order.attempt)
         return attempt is not None and attempt.is_listening
 
@@ -416,12 +426,12 @@ class GangCore:
         )
 
     def _go_on(self, now: float) -> list[Command]:
-        """What follows the attempt's end; a leader that came later passes the gate itself before the next one."""
+        """Continue after the attempt's end; a new leader passes the gate before the next attempt."""
         task = self._journal.task()
         newest = task.newest_attempt
         is_taken_over = is_of_other_start(newest, self._gang.incarnation) and newest is not None and newest.end is None
         if self._is_superseded or is_taken_over:
-            return self._leave(EXIT_RESUMABLE)  # a later start of the job decides, and queues what comes after
+            return self._leave(EXIT_RESUMABLE)  # a later start of the job decides, and queues the next links
         decision = decide(task, self._gang.budgets)
         if decision.verdict is not None:
             return self._end_task(decision.verdict, decision.cause, decision.message, now)
@@ -430,7 +440,7 @@ class GangCore:
             return over
         if self._must_leave(task, now):
             return self._leave_link(task, now)
-        self._attempt_end, self._settle_at, self._is_told = None, 0.0, False
+        self._attempt_end, self._settle_at, self._has_notice = None, 0.0, False
         self._deadlines.clear()
         return self._set(
             now,
@@ -443,7 +453,7 @@ class GangCore:
         )
 
     def _must_leave(self, task: Task, now: float) -> bool:
-        """Whether the next attempt is the next link's: this one has to go, lost a node, or has too little time left."""
+        """Return whether the next attempt needs the next link: notice, lost node, or too little time."""
         if self._is_superseded or self.membership.notice() is not None:
             return True
         newest = task.newest_attempt
@@ -456,7 +466,7 @@ class GangCore:
         return self._deadlines.is_link_too_short(now)
 
     def _leave_link(self, task: Task, now: float) -> list[Command]:
-        """Leave the rest to the next link; after the last one the task is over."""
+        """Leave the rest to the next link; after the last link the task is over."""
         last = end_of_chain(task, self._gang.link, self._gang.max_links)
         if last is not None and last.verdict is not None and not self._is_superseded:
             return self._end_task(last.verdict, last.cause, last.message, now)
@@ -464,7 +474,7 @@ class GangCore:
 
     def _end_task(self, verdict: State, cause: str, message: str, now: float) -> list[Command]:
         attempt = self._journal.task().newest_attempt
-        if self.open_attempt and attempt is not None and attempt.end is None:  # nobody waits for it any more
+        if self.open_attempt and attempt is not None and attempt.end is None:  # nothing waits for it any more
             end = End(str(Cause.NODE_LOST), message="its job ended without a word", at=attempt.last_seen_at)
             self._end_attempt(attempt.number, end, attempt.job)
         self._journal.append(
@@ -489,7 +499,7 @@ class GangCore:
         return [SendOrder(self.order)]
 
     def _respawn(self, now: float) -> list[Command]:
-        """Start supervisors that are not there; at once in the first gathering, with patience later."""
+        """Restart missing supervisors: at once in the first gathering, with a delay later."""
         if not self._gang.can_respawn or self.order.step is not Step.GATHER:
             return []
         return [Respawn(rank) for rank in self.membership.due_for_respawn(now)]

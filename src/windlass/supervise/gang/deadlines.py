@@ -1,4 +1,4 @@
-"""When an attempt must end by itself: the walltime of its job, and the running time its task has left. Pure."""
+"""Deadlines of an attempt: the walltime of its job, and the remaining running time of its task. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Deadlines", "Due"]
 
 @dataclass(frozen=True)
 class Due:
-    """An end that has come: why, and how long code that listens may still save."""
+    """Deadline that has come: its cause, and how long code that listens may still save."""
 
     cause: Cause
     message: str
@@ -21,11 +21,11 @@ class Due:
 
 
 class Deadlines:
-    """The deadlines of the attempt that runs, on the monotonic clock.
+    """Deadlines of the running attempt, on the monotonic clock.
 
     Args:
         per_job_s: walltime; of the scheduler's job that ends at `ends_at`, or else of each attempt.
-        ends_at: wall time at which the scheduler ends the job; 0: there is none.
+        ends_at: wall time at which the scheduler ends the job; 0: none.
         time_s: running time of all attempts together.
         wall_offset: wall time minus monotonic time.
     """
@@ -40,11 +40,11 @@ class Deadlines:
 
     @property
     def time_message(self) -> str:
-        """That the running time is used up, in words."""
+        """Message for a used-up running time."""
         return f"limit.time of {self._time_s:g} s is over"
 
     def start(self, started_at: float, earlier: Iterable[Attempt]) -> None:
-        """An attempt began then, and `earlier` are those of the task that have ended."""
+        """Start an attempt at `started_at`; `earlier` are the ended attempts of the task."""
         if self._time_s:
             self._time_at = started_at + self._time_s - _used_s(earlier)
         if self._link_ends_at:
@@ -53,23 +53,23 @@ class Deadlines:
             self._job_at = started_at + self._per_job_s
 
     def clear(self) -> None:
-        """No attempt runs."""
+        """Clear the deadlines: no attempt runs."""
         self._job_at = self._time_at = 0.0
 
     def is_time_over(self, attempts: Iterable[Attempt]) -> bool:
-        """Whether the attempts of the task have used up its running time."""
+        """Return whether the attempts have used up the task's running time."""
         return bool(self._time_s) and (self._time_s or 0.0) <= _used_s(attempts)
 
     def is_link_too_short(self, now: float) -> bool:
-        """Whether the scheduler ends this job before another attempt would be worth its start."""
+        """Return whether the scheduler ends this job before another attempt is worth its start."""
         return bool(self._link_ends_at) and self._link_ends_at - now < 2.0 * self.grace_s + 0.05 * (
             self._per_job_s or 0.0
         )
 
     def due(self, now: float, *, is_listening: bool, attempts: Iterable[Attempt]) -> Due | None:
-        """The end that has come for the attempt that runs.
+        """Return the deadline that has come for the running attempt.
 
-        Code that listens gets twice its longest save so far before it is signalled, and some more.
+        Code that listens gets twice its longest save so far before it is signalled, and a margin.
         """
         if self._time_at and now >= self._time_at:
             return Due(Cause.TIMEOUT, self.time_message)
@@ -86,7 +86,7 @@ class Deadlines:
         return min(2.0 * longest_s + min(60.0, 0.1 * per_job_s), 0.5 * per_job_s)
 
     def wall(self) -> float:
-        """When the first of them comes, as wall time for people and code; 0 for none."""
+        """Return the first deadline as wall time, for the user and the code; 0 for none."""
         first = min((at for at in (self._job_at, self._time_at) if at), default=0.0)
         return first + self._wall_offset if first else 0.0
 

@@ -1,11 +1,11 @@
-"""Who leads: rank 0 at once, and when a leader is gone the next one after a while; the highest epoch counts.
+"""Election of the leader: rank 0 at once, the next rank some time after a leader is gone; the highest epoch counts.
 
-A claim is a file `leader-<epoch>.json` that only one replica can create. No rank is special beyond being first in
-line: losing the leader costs the gang `PATIENCE_S`, about what losing any other replica costs.
+A claim is a file `leader-<epoch>.json` that only one replica can create. Rank 0 is not special beyond being first in
+line: losing the leader costs the gang `PATIENCE_S`, about as much as losing any other replica.
 
-Epochs grow over all starts of a job. A replica follows claims of its own start only; a claim of a later start means
-that the scheduler has started the job anew, and ends everything of the earlier one. So does any claim in the folder of
-a later job of the same task, `<task>-<number>`, whose epochs are its own.
+Epochs increase over all starts of a job. A replica follows claims of its own start only; a claim of a later start means
+that the scheduler has restarted the job, and ends everything of the earlier one. So does any claim in the folder of a
+later job of the same task, `<task>-<number>`, which has epochs of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from windlass.core.json_text import read_json
 __all__ = ["Candidate", "Claims", "Leadership", "job_number", "other_jobs", "publish_claim", "read_claims"]
 
 PATIENCE_S = 10.0
-"""Seconds without a leader after which rank 0 (and each next rank 5 s later) tries to lead."""
+"""Time without a leader after which rank 0 (and each next rank 5 s later) tries to lead."""
 
 _PER_RANK_S = 5.0
 _NAME = ("leader-", ".json")
@@ -32,7 +32,7 @@ _JOB = re.compile(r"(.+)-([0-9]+)")
 
 @dataclass(frozen=True)
 class Leadership:
-    """A claim: who leads with this epoch, and where its replicas connect to.
+    """Claim: the leader of an epoch and the address for its replicas.
 
     Attributes:
         incarnation: the start of the job it belongs to; empty on one machine.
@@ -49,7 +49,7 @@ class Leadership:
 
 @dataclass(frozen=True)
 class Claims:
-    """The claims of a job as one start of it sees them.
+    """Claims of a job, as seen by one start of it.
 
     Attributes:
         own: the newest of its own start.
@@ -63,7 +63,7 @@ class Claims:
 
     @property
     def is_superseded(self) -> bool:
-        """Whether the job was started anew after this start had a leader, or a later job of the task was."""
+        """Whether the job was restarted after this start had a leader, or a later job of the task was."""
         return self.has_later_job or self._has_later_start
 
     @property
@@ -72,32 +72,32 @@ class Claims:
 
     @property
     def next_epoch(self) -> int:
-        """The first epoch nobody has claimed."""
+        """First epoch without a claim."""
         return self.newest.epoch + 1 if self.newest is not None else 1
 
 
 class Candidate:
-    """The pure policy of one replica: when to try to become leader."""
+    """Pure policy of one replica: when to try to become leader."""
 
     def __init__(self, rank: int, now: float) -> None:
         self._rank = rank
         self._connected_at = now
 
     def on_connected(self, now: float) -> None:
-        """The leader was heard."""
+        """Record contact with the leader."""
         self._connected_at = now
 
     def on_leader_gone(self, now: float) -> None:
-        """It is known that the leader's guard and supervisor are dead: no waiting for them."""
+        """Skip the waiting time: the leader's guard and supervisor are known to be dead."""
         self._connected_at = now - PATIENCE_S - _PER_RANK_S * self._rank
 
     @staticmethod
     def must_yield(epoch: int, claims: Claims) -> bool:
-        """Whether a leader of this epoch has to follow another replica, which claimed a higher one."""
+        """Return whether a leader of this epoch must follow a replica with a higher one."""
         return claims.own is not None and claims.own.epoch > epoch
 
     def epoch_to_claim(self, now: float, claims: Claims) -> int:
-        """The epoch to claim now, or 0 to go on waiting for the present leader."""
+        """Return the epoch to claim now, or 0 to keep waiting for the present leader."""
         if claims.is_superseded:
             return 0
         is_due = now >= self._connected_at + PATIENCE_S + _PER_RANK_S * self._rank
@@ -107,7 +107,7 @@ class Candidate:
 
 
 def read_claims(folder: Path, incarnation: str = "") -> Claims:
-    """The claims below a job's folder, seen from one start of it; reads one file, or few after a new start.
+    """Read the claims below a job's folder, as one start of it; reads one file, or a few after a new start.
 
     A start with a name looks for claims of later jobs of its task as well.
     """
@@ -133,13 +133,13 @@ def _has_later_job(folder: Path) -> bool:
 
 
 def job_number(job_folder: Path) -> int:
-    """Which job of its task a folder belongs to; 0 where its name is not `<task>-<number>`."""
+    """Return the number of a job's folder `<task>-<number>`; 0 for any other name."""
     found = _JOB.fullmatch(job_folder.name)
     return int(found[2]) if found is not None else 0
 
 
 def other_jobs(job_folder: Path) -> dict[int, Path]:
-    """The folders of the other jobs of a job's task, by number; blocks on the shared file system."""
+    """Return the folders of the task's other jobs by number; blocks on the shared file system."""
     own = _JOB.fullmatch(job_folder.name)
     if own is None:
         return {}
@@ -149,6 +149,6 @@ def other_jobs(job_folder: Path) -> dict[int, Path]:
 
 
 def publish_claim(folder: Path, leadership: Leadership) -> bool:
-    """Claim an epoch; False when somebody else already has. Atomic: complete under its name or not there."""
+    """Claim an epoch; False if another replica already has. Atomic."""
     begin, end = _NAME
     return write_new(folder / f"{begin}{leadership.epoch}{end}", json.dumps(asdict(leadership)).encode())

@@ -1,6 +1,6 @@
-"""What the ends of a gang's replicas mean together: whether they fail an attempt, and which of them is the cause.
+"""Combined ends of a gang's replicas: whether they fail an attempt, and which of them is the cause.
 
-In a gang with heads its first replicas run the task, the others serve them and live exactly as long.
+In a gang with heads the first replicas run the task; the others serve them and live exactly as long.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 _ENDS_LINK = frozenset({Cause.WALLTIME, Cause.NODE_LOST, Cause.NODE_UNHEALTHY, Cause.PREEMPTED, Cause.NEVER_READY})
-"""After these the nodes of a scheduler's job are not to be used again; nobody starts a replica there that is gone."""
+"""Causes after which the nodes of a scheduler's job are not used again; lost replicas are not restarted there."""
 
 
 def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
-    """The ends that fail an attempt; that of a worker does so whatever its code, since it came before the heads'.
+    """Return the ends that fail an attempt; a worker fails it with any exit code if it ends before the heads.
 
     Args:
         num_heads: 0: every replica runs the task.
@@ -38,49 +38,52 @@ def failures(ended: Mapping[int, End], num_heads: int) -> list[End]:
     found = [end for end in ended.values() if end.cause != Cause.OK]
     for rank, end in ended.items():
         if num_heads and rank >= num_heads and end.cause == Cause.OK:
-            message = f"replica {rank}, a worker, left with exit code {end.code} while the head was running"
+            message = f"replica {rank}, a worker, exited with code {end.code} while the head was running"
             found.append(replace(end, cause=str(Cause.KILLED), message=message))
     return found
 
 
 def first_failure(bad: Sequence[End]) -> End:
-    """The cause among failures: the earliest; a connection broke since its other end died, where one did."""
+    """Return the cause among failures: the earliest one.
+
+    If it is a broken connection and another replica died, that death is the cause.
+    """
     first = min(bad, key=_precedence)
     deaths = [end for end in bad if end.cause in (Cause.KILLED, Cause.OUT_OF_MEMORY)]
     return min(deaths, key=_precedence) if deaths and first.cause == Cause.NETWORK else first
 
 
 def _precedence(end: End) -> tuple[bool, float, int]:
-    """The first failure is the cause; a replica that only heard of another's failure comes last."""
+    """Sort key of failures: a replica that was only stopped because of another comes last."""
     return (end.cause == Cause.SIBLING_FAILED or kind_of(cause_of(end.cause)) is Kind.DONE, end.at, end.rank)
 
 
 def ends_link(end: End) -> bool:
-    """Whether the next attempt needs another job of the scheduler's."""
+    """Return whether the next attempt needs another job of the scheduler."""
     return end.needs_new_job or cause_of(end.cause) in _ENDS_LINK
 
 
 def have_heads_succeeded(ended: Mapping[int, End], num_heads: int) -> bool:
-    """Whether the task is done and only workers are left; False where there are no heads."""
+    """Return whether all heads succeeded; False without heads."""
     return num_heads > 0 and all(rank in ended and ended[rank].cause == Cause.OK for rank in range(num_heads))
 
 
 def are_heads_over(ended: Mapping[int, End], num_heads: int) -> bool:
-    """Whether no head lives, so that nobody needs the workers; False where there are no heads."""
+    """Return whether all heads ended, so that workers are not needed; False without heads."""
     return num_heads > 0 and all(rank in ended for rank in range(num_heads))
 
 
 def host_of(attempt: Attempt | None, rank: int) -> str:
-    """The machine of a replica, as it told when its process started; empty: not known."""
+    """Return the machine of a replica, as reported when its process started; "": unknown."""
     replica = attempt.replicas.get(rank) if attempt is not None else None
     return replica.host if replica is not None else ""
 
 
 def end_of_lost(membership: Membership, rank: int, host: str, *, is_scheduled: bool) -> End:
-    """How an attempt ends that lost a replica.
+    """Return the end of an attempt that lost a replica.
 
     Args:
-        is_scheduled: whether it runs in a scheduler's job, where nobody starts the replica again.
+        is_scheduled: whether it runs in a scheduler's job, where lost replicas are not restarted.
     """
     killed = membership.killed.get(rank)
     cause = Cause.NODE_LOST if killed is None else Cause.KILLED
@@ -88,16 +91,18 @@ def end_of_lost(membership: Membership, rank: int, host: str, *, is_scheduled: b
     return End(str(cause), rank=rank, host=host, message=message, needs_new_job=is_scheduled)
 
 
-def end_of(told: ReplicaStatus, membership: Membership, attempt: int, machine_of: Callable[[int], str]) -> End:
-    """What the scheduler said when it told a replica to go. Where a node was lost, who was told of it is not who is gone.
+def end_of(noticed: ReplicaStatus, membership: Membership, attempt: int, machine_of: Callable[[int], str]) -> End:
+    """Return the end of an attempt for a scheduler's notice.
+
+    After a lost node the replica that received the notice is not the one that was lost.
 
     Args:
         machine_of: the machine of a replica.
     """
-    cause, rank, host = cause_of(told.notice_cause, Cause.PREEMPTED), told.rank, told.host
+    cause, rank, host = cause_of(noticed.notice_cause, Cause.PREEMPTED), noticed.rank, noticed.host
     if cause is Cause.NODE_LOST:
         ended = membership.ended(attempt)
         left = membership.absent[:1] or [other for other in range(membership.num_replicas) if other not in ended]
         rank = left[0] if len(left) == 1 else -1
         host = machine_of(rank)
-    return End(str(cause), rank=rank, host=host, message=told.notice)
+    return End(str(cause), rank=rank, host=host, message=noticed.notice)

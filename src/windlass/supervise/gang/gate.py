@@ -1,4 +1,4 @@
-"""What a task waits for before it starts: the tasks it comes after, its environment, its share of the machine."""
+"""Start gate of a task: the tasks it runs after, its environment, its share of the machine."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["StartGate"]
 
 
 class StartGate:
-    """Asked by the leader until it opens; what it gave is held until `close`.
+    """Checked by the leader until it opens; the leases it acquired are held until `close`.
 
     Args:
         job_folder: the job that holds the leases.
-        holder: identity of the process that asks for them.
+        holder: identity of the process that requests them.
     """
 
     def __init__(self, job: JobDocument, job_folder: Path, holder: str) -> None:
@@ -37,7 +37,7 @@ class StartGate:
         return bool(lease.folder) and bool(lease.gpus or lease.cpus or lease.memory_bytes)
 
     def failed_upstream(self, facts: RunFacts) -> str:
-        """A task this one comes after that ended without success, or an empty string."""
+        """Return a task this one runs after that ended without success, or ""."""
         for name in self._job.after:
             state = facts.task(name).state
             if state.is_terminal and state is not State.SUCCEEDED:
@@ -45,11 +45,11 @@ class StartGate:
         return ""
 
     def failed_environment(self, now: float) -> str:
-        """Why the task's environment cannot come any more, or an empty string; looks before `reason` tells of it."""
+        """Return why the task's environment cannot be built, or ""; call it before `reason`."""
         return self._build.look(now) if self._build is not None else ""
 
     def reason(self, facts: RunFacts) -> str:
-        """Why the task may not start yet; empty when it may, and then its leases are held."""
+        """Return why the task may not start yet; "" if it may, and then its leases are held."""
         waiting = [name for name in self._job.after if facts.task(name).state is not State.SUCCEEDED]
         if waiting:
             return "waits for " + ", ".join(f"task {name}" for name in waiting)
@@ -58,14 +58,14 @@ class StartGate:
         return self.take()
 
     def take(self) -> str:
-        """Take the leases, or take over those of an earlier leader of this job; returns why they cannot be had."""
+        """Acquire the leases, or take over those of an earlier leader; return why not, or ""."""
         if not self._needs_lease:
             return ""
         self.gpus, reason = acquire(self._job.lease, self._folder, self._holder, self._label, local_resources())
         return reason
 
     def close(self) -> None:
-        """Give the leases back."""
+        """Release the leases."""
         if self._needs_lease:
             release(self._job.lease, self._folder)
 

@@ -1,4 +1,4 @@
-"""The first lines of a connection to a gang's leader: both ends prove that they know the job's token, without sending it.
+"""Handshake with a gang's leader: both ends prove that they know the job's token, without sending it.
 
     replica -> leader    windlass-gang 00000003 <nonce>        rank, 32 hex digits
     leader  -> replica   <nonce> <proof>                       32 and 64 hex digits
@@ -24,28 +24,28 @@ _ANSWER = _PROOF + 1
 
 
 class _Lines:
-    """Lines of a known length, out of bytes that arrive in any pieces."""
+    """Lines of fixed length from bytes that arrive in any pieces."""
 
     def __init__(self) -> None:
         self.rest = b""
 
     def _take(self, length: int) -> bytes:
-        """A line without its newline; empty until all of it arrived. Raises ValueError for a line of another length."""
+        """Return a line without newline, "" until it is complete; raises ValueError for a wrong length."""
         newline = self.rest.find(b"\n", 0, length)
         if newline < 0 and len(self.rest) < length:
             return b""
         if newline != length - 1:
-            raise ValueError("not a line of the handshake")
+            raise ValueError("invalid handshake line")
         line, self.rest = self.rest[:newline], self.rest[length:]
         return line
 
 
 class ServerHandshake(_Lines):
-    """The leader's side of one connection.
+    """Leader's side of one connection.
 
     Attributes:
-        rank: the replica's rank; -1 until it has proved that it knows the token.
-        rest: bytes behind the handshake.
+        rank: rank of the replica; -1 until it has proved that it knows the token.
+        rest: bytes after the handshake.
     """
 
     def __init__(self, token: str, num_replicas: int) -> None:
@@ -55,7 +55,7 @@ class ServerHandshake(_Lines):
         self.rank = -1
 
     def receive(self, piece: bytes) -> bytes:
-        """Take bytes in; returns what to send. Raises ValueError when the connection is to be closed."""
+        """Process bytes and return the reply; raises ValueError if the connection must be closed."""
         self.rest += piece
         answer = b""
         if self._claimed < 0:
@@ -64,7 +64,7 @@ class ServerHandshake(_Lines):
         if self._claimed >= 0 and self.rank < 0:
             proof = self._take(_ANSWER)
             if proof and not _are_equal(proof, _proof(self._token, b"replica", self._claimed, self._nonces)):
-                raise ValueError("it does not know the token")
+                raise ValueError("invalid proof: the peer does not know the token")
             self.rank = self._claimed if proof else -1
         return answer
 
@@ -78,11 +78,11 @@ class ServerHandshake(_Lines):
 
 
 class ClientHandshake(_Lines):
-    """A replica's side of one connection.
+    """Replica's side of one connection.
 
     Attributes:
         is_done: whether the leader has proved that it knows the token.
-        rest: bytes behind the handshake.
+        rest: bytes after the handshake.
     """
 
     def __init__(self, token: str, rank: int) -> None:
@@ -91,18 +91,18 @@ class ClientHandshake(_Lines):
         self.is_done = False
 
     def hello(self) -> bytes:
-        """What to send first."""
+        """Return the first line to send."""
         return b"%s %08d %s\n" % (_WORD, self._rank, self._ours)
 
     def receive(self, piece: bytes) -> bytes:
-        """Take bytes in; returns what to send. Raises ValueError when the connection is to be closed."""
+        """Process bytes and return the reply; raises ValueError if the connection must be closed."""
         self.rest += piece
         line = b"" if self.is_done else self._take(_CHALLENGE)
         if not line:
             return b""
         nonces = self._ours + line[:_NONCE]
         if not _are_equal(line[_NONCE + 1 :], _proof(self._token, b"leader", self._rank, nonces)):
-            raise ValueError("it does not know the token")
+            raise ValueError("invalid proof: the peer does not know the token")
         self.is_done = True
         return _proof(self._token, b"replica", self._rank, nonces) + b"\n"
 
@@ -112,7 +112,7 @@ def _nonce() -> bytes:
 
 
 def _proof(token: str, role: bytes, rank: int, nonces: bytes) -> bytes:
-    import hmac  # lazy: brings OpenSSL, 4 ms; a task of one replica has no connections
+    import hmac  # lazy: imports OpenSSL (4 ms); a task of one replica has no connections
 
     return hmac.new(token.encode(), b"%s %d %s" % (role, rank, nonces), "sha256").hexdigest().encode()
 

@@ -1,12 +1,12 @@
-"""One start of a job's replicas by a scheduler, and the lock that lets only one job of it be a given link.
+"""One start of a job's replicas by a scheduler, and the lock that lets only one job be a given link.
 
 A scheduler may start the same job again (a requeue), and a submission whose reply was lost may exist twice. So every
 start has a name of its own, below which its guards keep their files, and the first job that begins as link n writes
 its id into `link-<n>.json`; any other leaves before it has done anything.
 
-A controller that lost its newest state counts no restart when it starts a job again that it had started, and gives ids
-again, also to a later link of this very job. So the batch script gives each start a mark of its own, and a start takes
-the first name that no other has; what such a name begins with, the id, says nothing of the links before it.
+A controller that lost its newest state does not count a restart of a job that it had started, and reuses ids, even for
+a later link of this very job. So the batch script gives each start a mark of its own, and a start takes the first name
+that no other start has; the id in such a name says nothing about earlier links.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from windlass.core.json_text import read_json
 __all__ = ["LOCAL", "OUTPUT", "START_MARK", "Incarnation", "as_written", "enter_link", "link_path"]
 
 START_MARK = "WINDLASS_START"
-"""Variable with what a batch script says of its own start, which no other start says."""
+"""Variable with the unique mark of a batch script's start."""
 
 OUTPUT = "WINDLASS_BATCH_OUTPUT"
-"""Variable with the file that a batch script's output goes to, where that is not in the job's own folder."""
+"""Variable with the output file of a batch script, if it is outside the job's folder."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class Incarnation:
     """One start of the replicas.
 
     Attributes:
-        name: `<scheduler's id>.<restart>`, unique; empty where the job is a process tree of one machine.
+        name: `<scheduler's id>.<restart>`, unique; empty if the job is a process tree on one machine.
         link: number of the link that was started, from 1.
         job_id: the scheduler's own id; empty as above.
         began_at: wall time of the start.
-        ends_at: wall time at which the scheduler ends it; 0: not known.
-        skew_s: how far this machine's clock was from that of the first replica when both began.
-        mark: what the batch script said of this start; empty where the scheduler tells starts apart.
-        is_unknown_restart: whether the scheduler does not know that it had given this job's id to a start before.
-        output: file with what the batch script, and srun in it, prints; empty where there is none.
+        ends_at: wall time at which the scheduler ends it; 0: unknown.
+        skew_s: difference of this machine's clock to that of the first replica when both began.
+        mark: mark of the batch script's start; empty if the scheduler tells starts apart.
+        is_unknown_restart: whether the scheduler forgot that it had given this job's id to a start before.
+        output: file with the output of the batch script, srun's included; empty if none.
         output_begin: size of that file when the start began, in bytes.
     """
 
@@ -60,7 +60,7 @@ class Incarnation:
     output_begin: int = 0
 
     def folder(self, job_folder: Path) -> Path:
-        """Where its guards and heartbeats are."""
+        """Return the folder of its guards and heartbeats."""
         return job_folder / self.name if self.name else job_folder
 
 
@@ -68,14 +68,14 @@ LOCAL = Incarnation()
 
 
 def link_path(job_folder: Path, link: int) -> Path:
-    """Which of the scheduler's jobs is this link, once it has begun."""
+    """Return the file that names the scheduler's job of a link, once it has begun."""
     return job_folder / f"link-{link}.json"
 
 
 def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incarnation | None:
-    """This start of a Slurm job as a link; None when another job is that link already. Idempotent.
+    """Enter this start of a Slurm job as a link; None if another job already is that link. Idempotent.
 
-    Every replica calls it, and the first to come writes the file; no rank is special.
+    Every replica calls it, and the first one writes the file; no rank is special.
     """
     job_id = environ["SLURM_JOB_ID"]
     now = time.time()
@@ -105,7 +105,7 @@ def enter_link(job_folder: Path, link: int, environ: Mapping[str, str]) -> Incar
 
 
 def as_written(found: Incarnation, job_folder: Path) -> Incarnation:
-    """The same start as its first replica saw it, so that all count their time from one moment."""
+    """Return the start as its first replica recorded it, so that all count time from one moment."""
     path = found.folder(job_folder) / "incarnation.json"
     write_new(path, json.dumps(asdict(found)).encode())
     first = Incarnation(**read_json(path))

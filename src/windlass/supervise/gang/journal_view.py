@@ -1,4 +1,4 @@
-"""The journal as the cores see it: the facts so far, and a pen that is on disk when it returns."""
+"""Journal as the cores use it: the facts so far, and durable appends."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FRESH_EVERY_S = 5.0
 
 
 class RunJournalView:
-    """One replica's ledger over the run's journal folder.
+    """One replica's view of the run's journal folder.
 
-    It reads what this replica and its user code write, metrics included; a leader reads all of the run beside that,
-    metrics left out, since they are many and decide nothing.
+    It reads the records of this replica and its user code, metrics included. A leader also reads all of the run except
+    metrics, since they are many and decide nothing.
 
     Args:
-        incarnation: the start of the job; each has a file of its own to write.
-        on_record: sees each record of this replica that arrives from now on; `history` has those from before.
+        incarnation: the start of the job; each writes a file of its own.
+        on_record: receives each record of this replica that arrives from now on; `history` has the earlier ones.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class RunJournalView:
             self.facts.apply(record)
 
     def refresh(self) -> None:
-        """Take in what anybody has appended, also what a network file system would show only later; call it to decide."""
+        """Read everything appended so far, bypassing caches of network file systems; call it to decide."""
         self._fresh_at = float("-inf")
         self.poll()
 
     def poll(self) -> None:
-        """Take in what was appended by anybody since the last call; where others share the folder, all every 5 s."""
+        """Read what was appended since the last call; in a shared folder, bypass caches every 5 s."""
         own = self._own.poll()
         for record in own:
             self._on_record(record)
@@ -73,23 +73,23 @@ class RunJournalView:
         return True
 
     def widen(self) -> None:
-        """From now on know the whole run: this replica leads, or has lost its leader. Idempotent."""
+        """Read the whole run from now on: this replica leads, or lost its leader. Idempotent."""
         if self._all is None:
             self._all = JournalReader(self._folder, skip=(events.METRICS,))
             self.facts = RunFacts()
             self.refresh()
 
     def narrow(self) -> None:
-        """Follow only what this replica writes again: it has a leader, which knows the rest. Idempotent."""
+        """Read only this replica's records again: its leader knows the rest. Idempotent."""
         self._all = None
 
     def task(self) -> Task:
-        """The facts of this task, fresh from the files."""
+        """Return the facts of this task, freshly read from the files."""
         self.poll()
         return self.facts.task(self._task)
 
     def append(self, kind: str, **data: Any) -> Record:
-        """Record a fact durably; of the task's end, keep a second copy in the job's folder."""
+        """Append a record durably; the end of the task is also copied to the job's folder."""
         record = self._writer.append(kind, task=self._task, **data)
         if kind == events.TASK_ENDED:
             with contextlib.suppress(OSError):  # the record is on disk; a folder without room shows elsewhere
@@ -97,5 +97,5 @@ class RunJournalView:
         return record
 
     def close(self) -> None:
-        """Close the pen."""
+        """Close the journal writer."""
         self._writer.close()

@@ -1,4 +1,4 @@
-"""The shell around `GangCore`: the leader's socket, the gate, what is written at the end of a task."""
+"""Shell around `GangCore`: the leader's socket, the gate, and the cleanup at the end of a task."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ __all__ = ["Leader"]
 
 _ENTRIES_EVERY_S = 5.0
 _REPEAT_PER_REPLICA_S = 0.01
-"""An order is repeated with every tick, to a big gang less often: at most 100 replicas answer within a second."""
+"""Interval of repeated orders per replica: at most 100 replicas answer within a second."""
 
 _ASK_SRUN_AFTER_S = 3.0
-"""When a whole job is killed its replicas do not die at one moment; the one that dies last is no witness."""
+"""Delay before srun's output counts: replicas of a killed job die at different times, and the last one proves
+nothing."""
 
 
 class Leader:
     """Leads one task from the supervisor of one of its replicas.
 
     Args:
-        job_folder: the job that holds the leases.
-        incarnation: the start of the job that this replica belongs to.
         run: executes the core's commands.
+        job_folder: folder of claims, and the argument of a respawned replica.
+        incarnation: the start of the job that this replica belongs to.
+        address: address of this replica.
     """
 
     def __init__(
@@ -81,12 +83,12 @@ class Leader:
 
     @property
     def wants_quick_tick(self) -> bool:
-        """Whether something is about to be decided within a second."""
+        """Whether a decision is due within a second."""
         return self.core.is_settling or self.core.order.level > 0
 
     @property
     def helpers(self) -> set[int]:
-        """Processes of its own, which end with no attempt."""
+        """Pids of its own helper processes, which do not end with an attempt."""
         return self._processes.helpers | (self._links.helpers if self._links is not None else set())
 
     def is_job_over(self, now: float) -> bool:
@@ -94,7 +96,7 @@ class Leader:
         return self._links is not None and not self.core.is_over and self._links.is_job_over(now)
 
     def claim(self, rank: int) -> bool:
-        """Make this leader known; False when another replica was quicker."""
+        """Publish this leader's claim; False if another replica was faster."""
         if self._server is None and self._links is None:
             return True
         port = self._server.port if self._server is not None else 0
@@ -103,42 +105,42 @@ class Leader:
         return self._disk.publish_claim(leadership)
 
     def start(self) -> None:
-        """Begin to lead; an attempt that runs keeps the GPUs it was given."""
+        """Begin to lead; a running attempt keeps its leases."""
         newest = self._journal.task().newest_attempt
         if newest is not None and newest.job == self._job.job and newest.started_at and newest.end is None:
             problem = self._gate.take()
             if problem:
-                self._note(f"the leases of attempt {newest.number} were lost: it {problem}")
+                self._note(f"attempt {newest.number} lost its leases: the task {problem}")
         self._run(self.core.start(self._clock.monotonic()))
         self.tick()
 
     def on_status(self, status: ReplicaStatus) -> None:
-        """A replica's state, over the socket or from this very process."""
+        """Handle a replica's state, from the socket or from this process."""
         if status.notice and self._links is not None:
             status = self._links.explain(status, self._clock.monotonic())
         if self._job.checkpoint_pattern and not self.core.is_over:
-            self._look_when_all_have_ended(status)
+            self._check_entries_when_ended(status)
         slow = self._stragglers.look(status.attempt, status.rank, status.step_s)
         if slow:
             self._note(f"replica {status.rank} on {status.host} {slow}")
         self._run(self.core.on_status(status, self._clock.monotonic()))
 
     def on_superseded(self) -> None:
-        """The scheduler started the job anew."""
+        """Handle that the scheduler restarted the job."""
         self._run(self.core.on_superseded(self._clock.monotonic()))
 
     def _on_lost(self, rank: int) -> None:
         self._run(self.core.on_disconnected(rank, self._clock.monotonic()))
 
     def tick(self) -> None:
-        """Look at the gate, the journal and the deadlines."""
+        """Check the gate, the journal and the deadlines."""
         now = self._clock.monotonic()
         if self._server is not None:
             self._server.tick()
         if self.core.is_waiting:
-            self._look_at_gate(now)
+            self._check_gate(now)
         elif self._server is not None and not self.core.is_over:
-            self._look_for_the_gone(now)
+            self._check_dead_replicas(now)
             if now >= self._sent_at + _REPEAT_PER_REPLICA_S * self._job.num_replicas:
                 self.send(self.core.order)
             if self.core.order.step is not Step.GATHER:
@@ -148,20 +150,20 @@ class Leader:
         self._run(self.core.on_tick(now))
         if self._job.checkpoint_pattern and not self.core.is_over and now >= self._entries_at + _ENTRIES_EVERY_S:
             self._entries_at = now
-            self._look_for_entries()
+            self._check_entries()
 
-    def _look_for_the_gone(self, now: float) -> None:
-        """Replicas that are known to be dead need not be waited for."""
+    def _check_dead_replicas(self, now: float) -> None:
+        """Stop waiting for replicas that are known to be dead."""
         missed = self.core.membership.missed(now, _ASK_SRUN_AFTER_S)
         if missed and self._incarnation.name and self._job.chain.scheduler == "slurm":
-            self._look_at_srun(missed, now)
+            self._check_srun_output(missed, now)
         if not self._job.is_on_one_machine:
             return
         for rank in self.core.membership.absent:
             if self._processes.is_gone(rank):
                 self.core.membership.on_gone(rank, now, self._processes.killed_replica(rank))
 
-    def _look_at_srun(self, missed: list[int], now: float) -> None:
+    def _check_srun_output(self, missed: list[int], now: float) -> None:
         from windlass.supervise.slurm.srun_output import SrunOutput  # lazy: only Slurm's jobs have one
 
         for rank in (
@@ -169,7 +171,7 @@ class Leader:
         ):
             self.core.membership.on_gone(rank, now, f"all processes of replica {rank}")
 
-    def _look_at_gate(self, now: float) -> None:
+    def _check_gate(self, now: float) -> None:
         self._journal.poll()
         if self.core.open_attempt and self._links is not None:
             gone = self._links.check_open_attempt(self.core.open_attempt, now)
@@ -187,21 +189,21 @@ class Leader:
             return
         reason = self._gate.reason(self._journal.facts)
         if not reason and self._links is not None and not self._links.queue_next(now):
-            return  # its answer brings us here again, before anything of the user's runs: a dying job queues nothing
+            return  # called again with the answer, before user code runs: a dying job queues nothing
         self._run(self.core.on_gate(reason, now))
 
-    def _look_when_all_have_ended(self, status: ReplicaStatus) -> None:
-        """What the last process of an attempt left behind changes no more: it counts before the attempt's end does."""
+    def _check_entries_when_ended(self, status: ReplicaStatus) -> None:
+        """Check for checkpoints once the last process of an attempt has ended."""
         if status.attempt != self.core.order.attempt or status.phase is not Phase.ENDED:
             return
         attempt, ended = self._ended
         self._ended = (status.attempt, {status.rank, *(ended if attempt == status.attempt else ())})
         if len(self._ended[1]) == self._job.num_replicas:
-            self._look_for_entries()
-            self._look_for_entries()
+            self._check_entries()
+            self._check_entries()
 
-    def _look_for_entries(self) -> None:
-        """Record entries that match the task's checkpoint pattern once they have stopped changing."""
+    def _check_entries(self) -> None:
+        """Record entries that match the checkpoint pattern once they have stopped changing."""
         folder = Path(self._job.checkpoints)
         recorded = self._journal.task().entries
         for path in _matches(folder, self._job.checkpoint_pattern):
@@ -214,7 +216,7 @@ class Leader:
             self._entries[name] = changed
 
     def send(self, order: Order) -> Order:
-        """Give the order to every other replica; returns it as sent."""
+        """Send the order to all other replicas; return it with the leased GPUs."""
         order = order.but(gpus=",".join(self._gate.gpus))
         if self._server is not None:
             self._sent_at = self._clock.monotonic()
@@ -222,21 +224,21 @@ class Leader:
         return order
 
     def respawn(self, rank: int) -> None:
-        """Start the guard of a replica that is not there; it lives on its own from then on."""
+        """Start the guard of a missing replica."""
         problem = self._processes.start_replica(rank)
         if problem:
-            self._note(f"replicas could not be started: {problem}")
+            self._note(f"cannot start replicas: {problem}")
 
     def release(self) -> None:
-        """The task ended: give leases back, record its outputs; when the whole run ended, remove its secrets first."""
+        """Clean up after the task: release leases, record outputs; after the run, remove its secrets first."""
         self._journal.poll()
         facts = self._journal.facts
         if self._job.delivery and facts.state.is_terminal:
             self._remove_delivery()
         try:
             self._gate.close()
-        except OSError as error:  # the entry ends with this job's processes
-            self._note(f"the leases could not be given back: {error}")
+        except OSError as error:  # the lease ends with this job's processes
+            self._note(f"cannot release the leases: {error}")
         if self._links is not None:
             self._links.cancel_rest()
             self._links.release_dependents()
@@ -247,7 +249,7 @@ class Leader:
             self._links.end_job()
 
     def hand_over(self) -> None:
-        """The next link goes on with the task."""
+        """Leave the task to the next link."""
         if self._links is not None:
             self._links.leave()
             if self._job.chain.mode != "requeue":
@@ -259,7 +261,7 @@ class Leader:
         try:
             remove_delivery(Path(self._job.delivery))
         except OSError as error:
-            self._note(f"the secrets could not be removed: {error}")
+            self._note(f"cannot remove the secrets: {error}")
 
     def _record_outputs(self) -> None:
         try:
@@ -272,14 +274,14 @@ class Leader:
                 digest=manifest.digest,
             )
         except (OSError, WindlassError) as error:
-            self._note(f"the outputs of task {self._job.task} are not recorded: {error}")
+            self._note(f"cannot record the outputs of task {self._job.task}: {error}")
 
     def _note(self, message: str) -> None:
-        with contextlib.suppress(OSError):  # for people only: a disk without room for it shows elsewhere
+        with contextlib.suppress(OSError):  # informational: a full disk is reported elsewhere
             self._journal.append(events.NOTE, message=message)
 
     def close(self) -> None:
-        """Close the socket, and ask nobody any more."""
+        """Close the socket and stop background calls."""
         self._processes.stop_starting()
         if self._server is not None:
             self._server.close()
@@ -288,7 +290,7 @@ class Leader:
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
-    """What matches now; a pattern that cannot be used matches nothing (the spec refuses it)."""
+    """Return matching paths; an unusable pattern, which the spec refuses, matches nothing."""
     try:
         return sorted(folder.glob(pattern))
     except (OSError, ValueError, NotImplementedError, IndexError):
@@ -296,7 +298,7 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
 
 
 def _changed_at(path: Path) -> float:
-    """When a file, or anything in a folder, last changed; 0 while it cannot be seen, as when it is being deleted."""
+    """Return when a file, or anything in a folder, last changed; 0 if it is being deleted."""
     try:
         return max(found.lstat().st_mtime for found in [path, *path.rglob("*")])
     except OSError:

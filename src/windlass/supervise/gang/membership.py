@@ -1,4 +1,4 @@
-"""Who of a gang is there, as its leader hears it: the newest word of each replica, and since when one is missing. Pure."""
+"""Replicas of a gang as its leader sees them: newest statuses, and how long one has been missing. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from windlass.supervise.gang.messages import Phase, ReplicaStatus
 __all__ = ["LOST_AFTER_S", "SILENT_AFTER_S", "Membership"]
 
 LOST_AFTER_S = 15.0
-"""A replica whose connection has been gone for so long is lost; a restart by its guard takes under 5 s."""
+"""Time after which a disconnected replica is lost; a restart by its guard takes under 5 s."""
 
 SILENT_AFTER_S = 240.0
-"""A connection without a word for so long counts as gone; a shared disk may hold a supervisor up for three minutes."""
+"""Time after which a silent connection counts as broken; a shared disk may block a supervisor for three minutes."""
 
 _HELD_UP_S = 5.0
-"""A leader that has not ticked for so long was held up itself: what it did not hear says nothing."""
+"""Gap between ticks that shows that the leader itself was blocked, so that silence proves nothing."""
 
 _RESPAWN_AFTER_S = 5.0
 
 
 class Membership:
-    """The replicas of a gang."""
+    """Replicas of a gang."""
 
     def __init__(self, num_replicas: int, now: float) -> None:
         self.num_replicas = num_replicas
@@ -32,11 +32,11 @@ class Membership:
         self._ticked_at = now
 
     def miss_all(self, now: float) -> None:
-        """Nobody is there until they report to this leader."""
+        """Treat all replicas as missing until they report to this leader."""
         self._lost_at = dict.fromkeys(range(self.num_replicas), now)
 
     def on_status(self, status: ReplicaStatus, now: float) -> bool:
-        """A replica's state arrived; returns whether it says anything new."""
+        """Store a replica's state; return whether it contains anything new."""
         is_new = self.statuses.get(status.rank) != status or status.rank in self._lost_at
         self.statuses[status.rank] = status
         self._seen[status.rank] = now
@@ -45,21 +45,21 @@ class Membership:
         return is_new
 
     def on_disconnected(self, rank: int, now: float) -> None:
-        """The connection to a replica broke; it has some time to come back."""
+        """Record a broken connection; the replica may reconnect for some time."""
         self._lost_at.setdefault(rank, now)
 
     def on_gone(self, rank: int, now: float, killed: str = "") -> None:
-        """It is known of an absent replica that it has no living guard and supervisor: no waiting for it.
+        """Mark an absent replica as dead: its guard and supervisor are known not to live.
 
         Args:
-            killed: its processes, on a machine that lives, in words.
+            killed: description of its killed processes, if its machine is alive.
         """
         if killed:
             self.killed[rank] = killed
         self._lost_at[rank] = min(self._lost_at.get(rank, now), now - LOST_AFTER_S)
 
-    def miss_the_silent(self, now: float) -> None:
-        """Notice replicas that are gone without their connection telling: a node without power, a cable."""
+    def miss_silent(self, now: float) -> None:
+        """Detect replicas that are gone without a closed connection: power loss, a cable."""
         held_up_s = now - self._ticked_at
         self._ticked_at = now
         for rank, seen_at in self._seen.items():
@@ -70,24 +70,24 @@ class Membership:
 
     @property
     def absent(self) -> list[int]:
-        """Replicas that are not connected now and may come, or come back."""
+        """Replicas that are not connected now and may connect or reconnect."""
         return [rank for rank in range(self.num_replicas) if not self._is_here(rank)]
 
     def lost(self, now: float) -> list[int]:
-        """Replicas that have been gone for too long, in order."""
+        """Return replicas that have been gone for too long, in order."""
         return self.missed(now, LOST_AFTER_S)
 
     def missed(self, now: float, for_s: float) -> list[int]:
-        """Replicas that were here and have been gone for so long, in order."""
+        """Return replicas that were connected and have been gone for at least `for_s`, in order."""
         return sorted(rank for rank, since in self._lost_at.items() if now >= since + for_s)
 
     def notice(self) -> ReplicaStatus | None:
-        """The first replica, by rank, whose node was told to go."""
+        """Return the first replica, by rank, whose node received a notice to go."""
         noticed = [status for status in self.statuses.values() if status.notice]
         return min(noticed, key=lambda status: status.rank) if noticed else None
 
     def ready(self, attempt: int) -> set[int]:
-        """Replicas that are here and wait for the start of an attempt."""
+        """Return connected replicas that wait for the start of an attempt."""
         return {
             rank
             for rank, status in self.statuses.items()
@@ -95,7 +95,7 @@ class Membership:
         }
 
     def ended(self, attempt: int) -> dict[int, End]:
-        """How replicas say that their part of an attempt ended, by rank."""
+        """Return the reported ends of an attempt, by rank."""
         return {
             rank: status.end
             for rank, status in sorted(self.statuses.items())
@@ -103,11 +103,11 @@ class Membership:
         }
 
     def host(self, rank: int) -> str:
-        """The machine of a replica; empty when it was never heard."""
+        """Return the machine of a replica; "" before its first report."""
         return self.statuses[rank].host if rank in self.statuses else ""
 
     def due_for_respawn(self, now: float) -> list[int]:
-        """Replicas to start again now: at once when they were never there, with patience later."""
+        """Return replicas to start now: at once if they never connected, later with a delay."""
         found = []
         for rank in self.absent:
             if now >= self._respawned_at.get(rank, now - _RESPAWN_AFTER_S) + _RESPAWN_AFTER_S:

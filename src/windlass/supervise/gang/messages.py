@@ -1,9 +1,9 @@
-"""What replicas and their leader tell one another, and what the pure cores ask their shell to do.
+"""Messages between replicas and their leader, and commands of the pure cores to their shells.
 
-Both directions carry whole states, never changes: a lost message is repaired by the next one and a doubled one
-changes nothing. The order with the highest epoch counts; a leader of a lower epoch is not obeyed.
+Both directions carry whole states, never changes: a lost message is repaired by the next one and a duplicate changes
+nothing. The order with the highest epoch counts; a leader of a lower epoch is ignored.
 
-Commands without fields are plain classes: every dataclass takes a third of a millisecond of each job's start.
+Commands without fields are plain classes: every dataclass adds a third of a millisecond to each job's start.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class Phase(str, Enum):
-    """Where a replica is within the attempt it speaks about."""
+    """Phase of a replica within its attempt."""
 
     IDLE = "idle"
     READY = "ready"
@@ -49,7 +49,7 @@ class Phase(str, Enum):
 
 
 class Step(str, Enum):
-    """What the leader wants of the gang."""
+    """Step that the leader wants the gang to take."""
 
     WAIT = "wait"
     GATHER = "gather"
@@ -59,7 +59,7 @@ class Step(str, Enum):
 
 
 class StopLevel(int, Enum):
-    """How hard to stop: ask the code, signal it, kill all of it."""
+    """Degree of force of a stop: ask the code, signal it, kill everything."""
 
     NONE = 0
     ASK = 1
@@ -69,14 +69,14 @@ class StopLevel(int, Enum):
 
 @dataclass(frozen=True)
 class ReplicaStatus:
-    """The whole state of one replica, for its leader.
+    """Complete state of one replica, for its leader.
 
     Attributes:
-        attempt: the attempt that `phase` and `end` are about.
+        attempt: the attempt that `phase` and `end` refer to.
         port: a port that was free on this replica's host when it became ready.
         notice: why its node wants the job to stop (a signal to the supervisor), empty otherwise.
-        notice_cause: what the scheduler says that is; empty: not known.
-        step_s: seconds that its code takes for a step, as it reports them; 0: not known.
+        notice_cause: the cause according to the scheduler; empty: unknown.
+        step_s: seconds per step, as reported by its code; 0: unknown.
     """
 
     rank: int
@@ -91,13 +91,13 @@ class ReplicaStatus:
     step_s: float = 0.0
 
     def to_data(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         data = dict(vars(self), phase=self.phase.value, end=self.end.to_data() if self.end else None)
         return {"status": data}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> ReplicaStatus:
-        """Read back `to_data`."""
+        """Decode `to_data`."""
         fields = dict(data["status"])
         fields["phase"] = Phase(fields["phase"])
         fields["end"] = End.from_data(fields["end"]) if fields["end"] else None
@@ -106,7 +106,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True)
 class Order:
-    """The whole wish of a leader; every replica gets the same one.
+    """Complete order of a leader; every replica gets the same one.
 
     Attributes:
         checkpoint: number of the newest request to save before a stop; code answers each once.
@@ -130,29 +130,29 @@ class Order:
     hosts: str = ""
 
     def to_data(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         return {"order": dict(vars(self), step=self.step.value, level=int(self.level))}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Order:
-        """Read back `to_data`."""
+        """Decode `to_data`."""
         fields = dict(data["order"])
         fields["step"], fields["level"] = Step(fields["step"]), StopLevel(fields["level"])
         return cls(**fields)
 
     def but(self, **changes: Any) -> Order:
-        """The same order with some fields changed."""
+        """Return the same order with some fields changed."""
         return replace(self, **changes)
 
 
 class JournalView(Protocol):
-    """The journal as a core sees it: the facts of its own task, and a pen."""
+    """Journal as a core uses it: the facts of its own task, and durable appends."""
 
     def refresh(self) -> None:
-        """Take in what anybody has appended, also what a network file system would show only later."""
+        """Read everything appended so far, bypassing caches of network file systems."""
 
     def task(self) -> Task:
-        """The facts as of now, own records included."""
+        """Return the facts as of now, own records included."""
 
     def append(self, kind: str, **data: Any) -> Record:
         """Record a fact durably before this returns; task and writer are filled in."""
@@ -160,7 +160,7 @@ class JournalView(Protocol):
 
 @dataclass(frozen=True)
 class Spawn:
-    """Fork the user's process behind a closed gate and tell the core its identity."""
+    """Fork the user's process behind a closed gate and pass its identity to the core."""
 
     attempt: int
     address: str
@@ -180,14 +180,14 @@ class SignalProcess:
 
 
 class KillTree:
-    """SIGKILL everything the user's process left behind, until nothing lives."""
+    """Send SIGKILL to everything the user's process left behind, until nothing lives."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class WriteControl:
-    """Tell the user's code through its control file."""
+    """Notify the user's code through its control file."""
 
     is_stop_wanted: bool
     checkpoint: int
@@ -204,26 +204,26 @@ class SendStatus:
 
 @dataclass(frozen=True)
 class SendOrder:
-    """Send the leader's wish to every replica, this one included."""
+    """Send the leader's order to every replica, this one included."""
 
     order: Order
 
 
 @dataclass(frozen=True)
 class Respawn:
-    """Start the supervisor of a replica that is not there, where the backend can."""
+    """Start the supervisor of a missing replica, if the backend can."""
 
     rank: int
 
 
 class Release:
-    """The task ended: write what belongs to the end, give leases back."""
+    """Clean up at the end of the task: write its last records, release leases."""
 
     __slots__ = ()
 
 
 class HandOver:
-    """The next link of the job goes on with the task: prepare it, where the backend can."""
+    """Leave the task to the next link of the job: prepare it, if the backend can."""
 
     __slots__ = ()
 

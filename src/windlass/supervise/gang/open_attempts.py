@@ -1,6 +1,6 @@
-"""What earlier starts of a job have left open: attempts without an end, and processes whose end nobody has recorded.
+"""Unfinished work of earlier starts of a job: attempts without an end, and processes whose end is not recorded.
 
-A leader ends an attempt also without a replica that it has lost, and that may live on where it cannot be heard. Pure.
+A leader may end an attempt without a replica that it lost and that may still run out of its reach. Pure.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ __all__ = ["is_of_other_start", "newest_open_attempt", "open_processes"]
 
 
 def is_of_other_start(attempt: Attempt | None, incarnation: str) -> bool:
-    """Whether another start of the job than this one began an attempt; False on one machine."""
+    """Return whether another start of the job began an attempt; False on one machine."""
     return attempt is not None and bool(incarnation) and attempt.started_at > 0 and attempt.incarnation != incarnation
 
 
 def open_processes(task: Task, incarnation: str) -> list[tuple[int, int]]:
-    """(attempt, rank) of the processes that other starts began, and whose end is not known."""
+    """Return (attempt, rank) of processes of other starts whose end is not recorded."""
     others = [attempt for attempt in task.attempts.values() if is_of_other_start(attempt, incarnation)]
     return [(a.number, rank) for a in others for rank, r in sorted(a.replicas.items()) if r.is_starting and not r.end]
 
 
 def newest_open_attempt(task: Task, incarnation: str) -> int:
-    """The newest attempt of another start of which something may go on; 0: there is none."""
+    """Return the newest attempt of another start of which something may run; 0: none."""
     others = [attempt for attempt in task.attempts.values() if is_of_other_start(attempt, incarnation)]
     unended = [attempt.number for attempt in others if attempt.end is None]
     return max([*unended, *(number for number, _ in open_processes(task, incarnation))], default=0)

@@ -1,7 +1,7 @@
-"""Start the replicas of a gang on one machine: a prepared process forks a guard for each, the leader goes on with its loop.
+"""Starts the replicas of a gang on one machine: a prepared process forks a guard for each.
 
-An interpreter that imports everything anew takes a tenth of a second of CPU and 15 MiB for each replica; a fork of one
-that is ready takes about a millisecond and shares its memory.
+A new interpreter that imports everything takes a tenth of a second of CPU and 15 MiB for each replica; a fork of a
+prepared one takes about a millisecond and shares its memory.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["Starter", "serve_starts"]
 
 _POLL_MS = 20
 _AT_ONCE_PER_CPU = 4
-"""Guards per CPU that may be on their way; more would only delay one another."""
+"""Maximum number of guards per CPU that start at the same time; more would only delay one another."""
 
 
 class Starter:
-    """The leader's end: starts the process when a replica is wanted for the first time. Never blocks."""
+    """Leader's end: launches the forking process when a replica is first needed. Never blocks."""
 
     def __init__(self, job_folder: Path) -> None:
         self._folder = job_folder
@@ -37,16 +37,16 @@ class Starter:
 
     @property
     def pid(self) -> int:
-        """The number of the process; 0 while there is none."""
+        """Pid of the process; 0 before it was started."""
         return self._process.pid if self._process is not None else 0
 
     def start(self, rank: int) -> str:
-        """Ask for the guard of a replica; returns why the process asked earlier could not start one, or nothing."""
+        """Request the guard of a replica; return why the last process could not start one, or ""."""
         problem = self._problem()
         if self._process is None:
             self._process = self._begin()
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has just ended; a later call says why, and starts another
+        with contextlib.suppress(BrokenPipeError):  # it has just ended; a later call reports why, and starts another
             os.write(self._process.stdin.fileno(), b"%d\n" % rank)
         return problem
 
@@ -64,7 +64,7 @@ class Starter:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
     def close(self) -> None:
-        """Let the process go; the guards that it started live on. Idempotent."""
+        """Close the process; the guards that it started live on. Idempotent."""
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -72,11 +72,11 @@ class Starter:
 
 
 def serve_starts(job_folder: Path, run_guard: Callable[[int], int]) -> int:
-    """Fork a guard for each rank on a line of standard input, until that ends; returns an errno when a fork fails."""
+    """Fork a guard for each rank read from standard input; return an errno if a fork fails."""
     import windlass.supervise.replica.loop  # noqa: F401 - lazy: imported once, here, for all replicas
 
     gc.collect()
-    gc.freeze()  # the collector of a child would else touch, and so copy, every page
+    gc.freeze()  # otherwise the garbage collector of a child touches, and so copies, every page
     most = _AT_ONCE_PER_CPU * (os.cpu_count() or 1)
     text, waiting, starting = b"", [], {}  # type: bytes, list[int], dict[int, int]
     poll = select.poll()
@@ -113,7 +113,7 @@ def _fork(rank: int, run_guard: Callable[[int], int]) -> int:
 
 
 def _has_begun(job_folder: Path, rank: int, pid: int) -> bool:
-    """Whether a guard has started its supervisor, or is gone."""
+    """Return whether a guard has started its supervisor, or is gone."""
     with contextlib.suppress(ChildProcessError):
         if os.waitpid(pid, os.WNOHANG)[0]:
             return True

@@ -1,4 +1,4 @@
-"""How fast the replicas of a gang step, and which of them lags behind. Pure."""
+"""Step times of a gang's replicas, and which replica is a straggler. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["StepTimer", "Stragglers"]
 _NUM_KEPT = 32
 _NUM_NEEDED = 5
 _FELT_S = 0.1
-"""A difference below is noise of the clocks, and nobody waits for it."""
+"""Smaller differences are clock noise."""
 
 
 class StepTimer:
-    """The step time of one replica: the median of its last steps."""
+    """Step time of one replica: the median of its last steps."""
 
     def __init__(self) -> None:
         self._steps: deque[float] = deque(maxlen=_NUM_KEPT)
         self._newest = (-1, 0.0)
 
     def on_step(self, step: int, now: float) -> None:
-        """The code reported this step; several reports of one step count once."""
+        """Record a reported step; several reports of one step count once."""
         last, at = self._newest
         if step <= last and last >= 0:
             return
@@ -31,7 +31,7 @@ class StepTimer:
 
     @property
     def step_s(self) -> float:
-        """Seconds per step; 0 until it is known."""
+        """Seconds per step; 0 while unknown."""
         return _median(self._steps) if len(self._steps) >= _NUM_NEEDED else 0.0
 
 
@@ -39,7 +39,7 @@ class Stragglers:
     """Finds the replicas of an attempt whose steps take far longer than those of the others.
 
     Args:
-        factor: a replica so many times slower than the median of the others is one.
+        factor: ratio to the median of the others from which a replica is a straggler.
     """
 
     def __init__(self, factor: float) -> None:
@@ -48,7 +48,7 @@ class Stragglers:
         self._named: set[tuple[int, int]] = set()
 
     def look(self, attempt: int, rank: int, step_s: float) -> str:
-        """Take in what one replica says of itself; what there is to report of it, once per attempt, or nothing."""
+        """Record a replica's step time; return a report if it is a straggler, once per attempt, or ""."""
         self._step_s[rank] = step_s
         if not step_s or (attempt, rank) in self._named:
             return ""
@@ -59,11 +59,11 @@ class Stragglers:
         if step_s <= self._factor * usual_s or step_s - usual_s < _FELT_S:
             return ""
         self._named.add((attempt, rank))
-        return f"takes {step_s:.3g} s a step, {step_s / usual_s:.1f} times the {usual_s:.3g} s of the others"
+        return f"takes {step_s:.3g} s per step, {step_s / usual_s:.1f} times the {usual_s:.3g} s of the others"
 
 
 def _median(values: Iterable[float]) -> float:
-    """The middle one, of two the mean; the module `statistics` takes 5 ms to import."""
+    """Return the median; the module `statistics` takes 5 ms to import."""
     found = sorted(values)
     half = len(found) // 2
     return found[half] if len(found) % 2 else 0.5 * (found[half - 1] + found[half])
