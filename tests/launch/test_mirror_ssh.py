@@ -211,7 +211,7 @@ class TestOverSsh:
         mirror = self.mirror(run, disk, shell, archive)
         with pytest.raises(PreconditionError, match="No space left on device") as caught:
             mirror.ship()
-        assert caught.value.code == "site-full"
+        assert caught.value.code == "disk-full"
         assert hosts.run("h2", ["ls", "-A", str(mirror.root.parent)]).stdout == ""
         (run.code / "big").unlink()
         mirror.ship()
@@ -219,7 +219,7 @@ class TestOverSsh:
         says(run, "client-here-1-2", "x" * 20_000)
         with pytest.raises(PreconditionError) as caught:
             mirror.push()
-        assert caught.value.code == "site-full"
+        assert caught.value.code == "disk-full"
         hosts.run("h2", ["rm", f"{disk}/filler"])
         mirror.push()
         found = hosts.run("h2", ["cat", f"{mirror.root}/journal/client-here-1-2.wj"]).stdout
@@ -231,7 +231,7 @@ class TestOverSsh:
         hosts.run("h2", ["sh", "-c", f"head -c 9000000 /dev/zero >{disk}/filler || true"])
         with pytest.raises(PreconditionError, match=r"h2: cannot write .*: No space left on device") as caught:
             self.mirror(run, disk, shell, archive).ship()
-        assert caught.value.code == "site-full"
+        assert caught.value.code == "disk-full"
         assert hosts.run("h2", ["find", str(disk), "-name", "*.part"]).stdout == ""
 
     def test_a_shared_folder_that_cannot_be_written_is_named(
@@ -240,7 +240,7 @@ class TestOverSsh:
         hosts.run("h2", ["mount", "-o", "remount,ro", str(disk)])
         with pytest.raises(PreconditionError, match=r"h2: no permission for .*: Read-only file system") as caught:
             self.mirror(run, disk, shell, archive).ship()
-        assert (caught.value.code, "fs.shared" in caught.value.hint) == ("site-not-writable", True)
+        assert (caught.value.code, "fs.shared" in caught.value.hint) == ("site-broken", True)
 
     def test_a_shipment_that_is_cut_off_leaves_nothing_and_goes_through_later(
         self, run: RunFolder, shell: SshShell, hosts: Hosts, tmp_path: Path, archive: Path

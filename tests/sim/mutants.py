@@ -190,7 +190,7 @@ def _stop_ignored() -> list[Change]:
         finally:
             task.stopped_job = kept
 
-    return [*_decides(decide), (GangCore, "_obey", lambda self, task, now: [])]
+    return [*_decides(decide), (GangCore, "_handle_requests", lambda self, task, now: [])]
 
 
 def _early_barrier() -> list[Change]:

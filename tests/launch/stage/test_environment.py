@@ -129,7 +129,7 @@ def test_the_provenance_gets_the_overrides_with_their_reasons(stage: Stage) -> N
 def test_what_the_builder_refuses_is_refused_here_with_its_words(stage: Stage) -> None:
     with pytest.raises(PreconditionError) as caught:
         stage.ensure(module_init="/nowhere/init.sh", modules=("cuda/12.6",))
-    assert caught.value.code == "module-command-missing"
+    assert caught.value.code == "modules-failed"
     assert caught.value.message.startswith("site `lab`: `/nowhere/init.sh` (env.module_init) cannot be read by a shell")
     with pytest.raises(PreconditionError, match="there is no `python9` at this machine"):
         stage.ensure(python="python9")

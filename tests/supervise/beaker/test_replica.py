@@ -131,7 +131,7 @@ def test_a_place_that_keeps_no_secrets_is_named(tmp_path: Path) -> None:
     job_in(tmp_path, delivery=str(tmp_path / "file" / "secrets.json"), secrets=("A",))
     with pytest.raises(PreconditionError) as caught:
         hand_over_secrets(tmp_path, {"WINDLASS_FROM_BEAKER_A": "hush"})
-    assert caught.value.code == "secret-not-kept"
+    assert caught.value.code == "beaker-start"
     assert "hush" not in str(caught.value)
 
 

@@ -287,7 +287,7 @@ def test_a_missing_module_is_named_before_anything_is_built(
     uv, uses = counting_uv(tmp_path, "venv")
     changed = replace(recipe, uv=uv, module_init=module_init, modules=("cuda", "gone/3"))
     answer = build(archive, changed, tmp_path / "envs")
-    assert answer["code"] == "module-missing"
+    assert answer["code"] == "modules-failed"
     assert "the module `gone/3` cannot be loaded on" in answer["message"]
     assert "Unable to locate a modulefile" in answer["message"]
     assert "module avail gone" in answer["hint"]
@@ -311,12 +311,12 @@ def test_a_forbidden_module_and_a_machine_without_modules(
 ) -> None:
     changed = replace(recipe, module_init=module_init, modules=("cuda", "brics"), modules_forbidden=("brics",))
     answer = build(archive, changed, tmp_path / "envs")
-    assert answer["code"] == "module-forbidden"
+    assert answer["code"] == "modules-failed"
     assert "`brics/1.0` is loaded" in answer["message"]
     empty = tmp_path / "empty.sh"
     empty.write_text("unset -f module\n")
     answer = build(archive, replace(recipe, module_init=str(empty), modules=("cuda",)), tmp_path / "envs")
-    assert answer["code"] == "module-command-missing"
+    assert answer["code"] == "modules-failed"
     assert "the site's profile names modules: cuda" in answer["message"]
 
 

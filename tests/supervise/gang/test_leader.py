@@ -195,7 +195,7 @@ def test_what_the_last_process_saved_counts_though_nobody_saw_it_twice(scene: Sc
     leader = scene.lead()
     number = leader.core.order.attempt
     (scene.folder / "checkpoints" / "step_9").touch()
-    leader._look_when_all_have_ended(ReplicaStatus(0, attempt=number, phase=Phase.STARTED))
+    leader._check_entries_when_ended(ReplicaStatus(0, attempt=number, phase=Phase.STARTED))
     assert entries(scene) == []
-    leader._look_when_all_have_ended(ReplicaStatus(0, attempt=number, phase=Phase.ENDED))
+    leader._check_entries_when_ended(ReplicaStatus(0, attempt=number, phase=Phase.ENDED))
     assert entries(scene) == ["step_9"]

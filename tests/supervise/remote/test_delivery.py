@@ -109,6 +109,6 @@ def test_damaged(path: Path, content: bytes) -> None:
     write(path, content)
     with pytest.raises(AccessError, match="is damaged") as caught:
         read_delivery(path)
-    assert caught.value.code == "secret-damaged"
+    assert caught.value.code == "secret-missing"
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__

@@ -375,8 +375,8 @@ def test_a_login_that_does_not_work_is_exit_6(
 @pytest.mark.parametrize(
     ("mount", "slug", "said"),
     [
-        (["-o", "ro"], "site-not-writable", ["Read-only file system", "`fs.shared`"]),
-        (["-o", "size=100k"], "site-full", ["No space left", "quota"]),
+        (["-o", "ro"], "site-broken", ["Read-only file system", "`fs.shared`"]),
+        (["-o", "size=100k"], "disk-full", ["No space left", "quota"]),
     ],
     ids=["read only", "full"],
 )

@@ -49,7 +49,7 @@ def ensure_site_environment(
         account, qos: of the tasks; a build job in another partition does not get the QOS.
 
     Raises:
-        PreconditionError: it cannot be built (`env-build-failed`, `module-missing`, `driver-too-old`, ...); nothing of
+        PreconditionError: it cannot be built (`env-build-failed`, `modules-failed`, `driver-too-old`, ...); nothing of
             the run has been queued.
         UnreachableError: the site did not answer; a build that was begun goes on, and is found by the next call.
     """

@@ -107,7 +107,7 @@ def hand_over_secrets(folder: Path, environ: Mapping[str, str]) -> bool:
     """Put secrets that Beaker shows in variables where the supervisor reads them; returns whether there were any.
 
     Raises:
-        PreconditionError: they cannot be written where no disk keeps them (`secret-not-kept`).
+        PreconditionError: they cannot be written where no disk keeps them (`beaker-start`).
     """
     shown = {name[len(SHOWN_PREFIX) :]: value for name, value in environ.items() if name.startswith(SHOWN_PREFIX)}
     job = JobDocument.read(folder / "job.json")
@@ -122,7 +122,7 @@ def hand_over_secrets(folder: Path, environ: Mapping[str, str]) -> bool:
         raise PreconditionError(
             f"the secrets of the job cannot be kept at {path}: {error.strerror or error}",
             hint="the container needs a /dev/shm that it may write to",
-            code="secret-not-kept",
+            code="beaker-start",
         ) from error
     return True
 

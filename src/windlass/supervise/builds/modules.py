@@ -48,7 +48,7 @@ def module_environment(recipe: EnvironmentRecipe, base: Mapping[str, str]) -> di
     """All variables after the recipe's modules were loaded on top of `base`; blocking, `base` itself without modules.
 
     Raises:
-        PreconditionError: `module-missing`, `module-command-missing` or `module-forbidden`, before anything is built.
+        PreconditionError: `modules-failed`, `modules-failed` or `modules-failed`, before anything is built.
     """
     if not recipe.modules and not recipe.module_init:
         return dict(base)
@@ -73,16 +73,16 @@ def _problem(recipe: EnvironmentRecipe, code: int, said: str, answers: Path) -> 
         return PreconditionError(
             f"the module `{name}` cannot be loaded on {host}{lines}",
             hint=f"`module avail {name.partition('/')[0]}` there, then correct `env.modules` of the site's profile",
-            code="module-missing",
+            code="modules-failed",
         )
     if code == _NO_MODULE_COMMAND:
         return PreconditionError(
             f"there is no `module` command on {host}, and the site's profile names modules: {', '.join(recipe.modules)}",
             hint="let `env.module_init` of the profile name the shell file that defines it",
-            code="module-command-missing",
+            code="modules-failed",
         )
     what = f"`{recipe.module_init}` (env.module_init) cannot be read by a shell on {host}{lines}"
-    return PreconditionError(what, hint="correct the site's profile", code="module-command-missing")
+    return PreconditionError(what, hint="correct the site's profile", code="modules-failed")
 
 
 def _check_forbidden(recipe: EnvironmentRecipe, loaded: str) -> None:
@@ -92,5 +92,5 @@ def _check_forbidden(recipe: EnvironmentRecipe, loaded: str) -> None:
             raise PreconditionError(
                 f"the module `{found[0]}` is loaded, which `env.modules_forbidden` of the site's profile forbids",
                 hint=f"something in `env.modules` ({', '.join(recipe.modules)}) brings it: take that out",
-                code="module-forbidden",
+                code="modules-failed",
             )

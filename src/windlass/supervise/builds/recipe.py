@@ -151,7 +151,7 @@ class EnvironmentRecipe:
                 raise PreconditionError(
                     f"{source} has schema {data['schema']}, this builder reads {_SCHEMA}",
                     hint="launch again",
-                    code="recipe-broken",
+                    code="job-broken",
                 )
             data["overrides"] = tuple(PackageOverride(**each) for each in data["overrides"])
             data["patches"] = tuple(StartupPatch(**each) for each in data["patches"])
@@ -161,7 +161,7 @@ class EnvironmentRecipe:
             return cls(**data)
         except (ValueError, KeyError, TypeError) as error:
             raise PreconditionError(
-                f"{source} is no recipe of an environment: {error}", hint="launch again", code="recipe-broken"
+                f"{source} is no recipe of an environment: {error}", hint="launch again", code="job-broken"
             ) from error
 
     def facts(self) -> dict[str, object]:

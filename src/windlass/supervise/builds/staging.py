@@ -51,7 +51,7 @@ def stage(place: Path, target: Path) -> Ready:
         raise AccessError(
             f"{target.parent} on {os.uname().nodename} belongs to somebody else, who could put code into it",
             hint="let `fs.node_local` of the site's profile name another folder",
-            code="stage-unsafe",
+            code="env-not-staged",
         )
 
     def unpack(folder: Path) -> dict[str, object]:

@@ -94,7 +94,7 @@ def read_delivery(path: Path) -> dict[str, bytes]:
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError):
         # `from None`: a decoding error quotes what it could not decode
-        raise AccessError(f"{path} is damaged", hint="launch again", code="secret-damaged") from None
+        raise AccessError(f"{path} is damaged", hint="launch again", code="secret-missing") from None
 
 
 def remove_delivery(path: Path) -> None:

@@ -55,11 +55,11 @@ def explained(error: Exception) -> WindlassError:
     place = error.filename or error.filename2 or "the shared folder"
     if error.errno in _FULL:
         message = f"cannot write {place}: {os.strerror(error.errno or 0)}"
-        return PreconditionError(message, hint="free some space or quota there and try again", code="site-full")
+        return PreconditionError(message, hint="free some space or quota there and try again", code="disk-full")
     if error.errno in _FORBIDDEN:
         message = f"no permission for {place}: {os.strerror(error.errno or 0)}"
         return PreconditionError(
-            message, hint="is `fs.shared` in the site's profile a folder of yours?", code="site-not-writable"
+            message, hint="is `fs.shared` in the site's profile a folder of yours?", code="site-broken"
         )
     hint = "is `fs.shared` in the site's profile right?"
     return PreconditionError(f"{place}: {error.strerror or error}", hint=hint, code="site-broken")
