@@ -38,10 +38,9 @@ class Leader:
     """Leads one task from the supervisor of one of its replicas.
 
     Args:
-        run: executes the core's commands.
-        job_folder: folder of claims, and the argument of a respawned replica.
+        job_folder: the job that holds the leases.
         incarnation: the start of the job that this replica belongs to.
-        address: address of this replica.
+        run: executes the core's commands.
     """
 
     def __init__(

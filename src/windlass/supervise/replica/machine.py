@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from windlass.supervise.chain.links import LinkManager
     from windlass.supervise.gang.starter import Starter
 
-__all__ = ["JobFiles", "LeasableResources", "ports_of"]
+__all__ = ["JobFiles", "LinuxProcesses", "ports_of"]
 
 
-class LeasableResources:
+class LinuxProcesses:
     """The machine of one replica; see `ports.Processes`.
 
     Args:
@@ -221,7 +221,7 @@ def ports_of(
         calls = ForkedCalls(selector, again) if is_slow else None
         return LinkManager(job, job_folder, incarnation, journal, calls=calls)
 
-    machine = LeasableResources(job, job_folder, rank, context, incarnation=incarnation, clock=clock, selector=selector)
+    machine = LinuxProcesses(job, job_folder, rank, context, incarnation=incarnation, clock=clock, selector=selector)
     network = SocketNetwork(rank, job.token, machine.address, selector, num_replicas=job.num_replicas)
     disk = JobFiles(job, job_folder, rank, incarnation, clock)
     return Ports(clock=clock, processes=machine, network=network, disk=disk, make_links=make_links)
