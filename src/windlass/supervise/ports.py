@@ -1,7 +1,7 @@
-"""What a supervisor and its leader need of the world around them: clock, processes, network, disk, scheduler.
+"""Ports of a supervisor and its leader to the outside: clock, processes, network, disk, scheduler.
 
-`replica.machine` implements these on Linux. The simulation in tests/sim implements them in virtual time, so that it
-drives the shipped supervisor and leader and no copy of them.
+`replica.machine` implements them on Linux. The simulation in tests/sim implements them in virtual time, so that it
+drives the shipped supervisor and leader, not a copy of them.
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ __all__ = ["Disk", "Journal", "LeaderEnd", "Network", "Ports", "Processes", "Rep
 
 
 class UserCode(Protocol):
-    """The user's process of one replica in one attempt, with everything it starts."""
+    """User's process of one replica in one attempt, with everything it starts."""
 
     @property
     def is_blocked(self) -> bool:
         """Whether its log cannot be written because the disk is full."""
 
     def open_gate(self) -> str:
-        """Let it execute; returns why it could not, or an empty string."""
+        """Let it execute; return why it could not, or ""."""
 
     def has_exited(self) -> bool:
-        """Whether its root process is gone."""
+        """Return whether its root process is gone."""
 
     def terminate(self) -> None:
-        """Ask it to end: SIGTERM."""
+        """Send SIGTERM."""
 
     def insist(self) -> None:
-        """Ask again, some time after `terminate`, what did not get the signal then."""
+        """Repeat the SIGTERM for processes that did not get it."""
 
     def kill(self, keep: Callable[[], set[int]]) -> Sequence[int]:
-        """End it and everything it started, but not the processes of `keep`; returns the ids of what still lives."""
+        """Kill it and everything it started, except `keep`; return the pids of what still lives."""
 
     def pump(self) -> bool:
-        """Bring its output into the log; False while the disk is full."""
+        """Move its output to the log; False while the disk is full."""
 
     def trouble(self, now: float, keep: Callable[[], set[int]]) -> End | None:
-        """What must end it now: too much memory, a disk that stays full. `keep` as for `kill`."""
+        """Return what must end it now: too much memory, a disk that stays full. `keep` as for `kill`."""
 
     def stopped_by_signal(self) -> bool:
-        """Whether its root process is stopped (SIGSTOP)."""
+        """Return whether its root process is stopped (SIGSTOP)."""
 
     def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
-        """Name the cause of its end; everything of it must be gone."""
+        """Classify its end; everything of it must be gone."""
 
 
 class Processes(Protocol):
-    """The machine of one replica: its user code, its guard, and the other replicas that were started there.
+    """Machine of one replica: its user code, its guard, and the other replicas that were started there.
 
     Attributes:
         host: name of the machine.
         address: where other replicas reach this one.
-        secret_problem: why the secrets of the job are missing; empty when they are not.
+        secret_problem: why the secrets of the job are missing; empty if they are not.
     """
 
     host: str
@@ -76,13 +76,13 @@ class Processes(Protocol):
         """Identity under which the replica holds leases."""
 
     def unfit(self) -> str:
-        """What is wrong with the machine; empty when nothing is."""
+        """Return what is wrong with the machine, or ""."""
 
     def decision(self) -> FenceDecision:
-        """The newest decision of the fencing agent; that nothing is fenced where there is none."""
+        """Return the newest decision of the fencing agent; the initial one without an agent."""
 
     def spawn(self, attempt: int, order: Order) -> tuple[UserCode, str, list[str]]:
-        """Fork the user's process behind its gate; returns it, its identity and the command in the user's words.
+        """Fork the user's process behind its gate; return it, its identity and the user's command.
 
         Raises:
             AccessError: secrets of the job are missing.
@@ -90,44 +90,44 @@ class Processes(Protocol):
         """
 
     def adopt(self, attempt: int, identity: str) -> tuple[UserCode, bool]:
-        """Take over what an earlier supervisor started; returns also whether it lives below the same guard."""
+        """Take over what an earlier supervisor started; return also whether it is below the same guard."""
 
     def sweep(self, identities: Sequence[str]) -> None:
-        """End what an earlier guard and supervisor of this replica left; `identities` are its known root processes."""
+        """Kill what an earlier guard and supervisor left; `identities`: its recorded root processes."""
 
     def clear_scratch(self, attempt: int) -> str:
-        """Keep the logs on this machine's own disk and remove the rest there; returns why that failed, or nothing."""
+        """Save the logs on this machine's own disk and remove the rest; return why that failed, or ""."""
 
     def request(self, command: WriteControl) -> str:
-        """Give the user's code a request; returns why that cannot be done, or an empty string."""
+        """Pass a request to the user's code; return why that failed, or ""."""
 
     def redact(self, text: str) -> str:
-        """The text without the job's secrets."""
+        """Return the text without the job's secrets."""
 
     def watch_output(self, on_output: Callable[[], None] | None) -> None:
-        """Call `on_output` when there is output to take; None: do not."""
+        """Call `on_output` when there is output to read; None: stop watching."""
 
     def others(self) -> set[int]:
-        """Process ids on this machine of other replicas and of the fencing agent."""
+        """Return pids on this machine of other replicas and of the fencing agent."""
 
     def is_gone(self, rank: int) -> bool:
-        """Whether it is known that neither guard nor supervisor of a replica lives on this machine."""
+        """Return whether guard and supervisor of a replica are known to be dead."""
 
     def killed_replica(self, rank: int) -> str:
-        """The processes of a replica that is gone, in words; empty where nobody killed them."""
+        """Describe the processes of a dead replica; "" if they were not killed."""
 
     def start_replica(self, rank: int) -> str:
-        """Start a replica that is gone; returns why an earlier one could not be started, or an empty string."""
+        """Start a missing replica; return why an earlier start failed, or ""."""
 
     def stop_starting(self) -> None:
-        """Let go of what `start_replica` needs; the replicas live on. Idempotent."""
+        """Release the resources of `start_replica`; the replicas live on. Idempotent."""
 
     @property
     def helpers(self) -> set[int]:
-        """Ids of the processes that `start_replica` needs."""
+        """Pids of the helper processes of `start_replica`."""
 
     def close(self) -> None:
-        """Remove what the replica left on the machine."""
+        """Remove the replica's files on the machine."""
 
 
 class ReplicaEnd(Protocol):
@@ -138,60 +138,60 @@ class ReplicaEnd(Protocol):
         """Whether there is a connection to a leader."""
 
     def connect(self, address: str, port: int) -> bool:
-        """Try to reach the leader, and `is_connected`."""
+        """Try to reach the leader; return `is_connected`."""
 
     def send(self, status: ReplicaStatus) -> None:
         """Send the newest status; a later connection sends it again."""
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if any."""
 
 
 class LeaderEnd(Protocol):
-    """The leader's end of the connections to the replicas.
+    """Leader's end of the connections to the replicas.
 
     Attributes:
-        port: where replicas connect.
+        port: port of the leader's socket.
     """
 
     port: int
 
     def send(self, order: Order) -> None:
-        """Give this order to every replica, and to those that connect later."""
+        """Send this order to every replica, and to those that connect later."""
 
     def tick(self) -> None:
-        """Close connections whose time to prove themselves is over."""
+        """Close connections whose handshake timed out."""
 
     def close(self) -> None:
         """Close all connections and the port."""
 
 
 class Network(Protocol):
-    """The connections of one replica."""
+    """Connections of one replica."""
 
     def as_replica(self, on_order: Callable[[Order], None]) -> ReplicaEnd:
-        """The end that follows a leader."""
+        """Return the end that follows a leader."""
 
     def as_leader(self, on_status: Callable[[ReplicaStatus], None], on_lost: Callable[[int], None]) -> LeaderEnd:
-        """The end that leads; `on_lost` is called with the rank of a replica that has no connection any more."""
+        """Return the leader's end; `on_lost` is called with the rank of a disconnected replica."""
 
     def free_port(self) -> int:
-        """A port that is free on this machine now."""
+        """Return a port that is free on this machine now."""
 
 
 class Journal(JournalView, Protocol):
-    """The run's journal as one replica reads and writes it.
+    """Journal of the run as one replica reads and writes it.
 
     Attributes:
-        facts: what has been read.
-        history: records that were there when it was opened.
+        facts: facts read so far.
+        history: records from before it was opened.
     """
 
     facts: RunFacts
     history: list[Record]
 
     def poll(self) -> None:
-        """Read what was appended by anybody."""
+        """Read what was appended since the last call."""
 
     def widen(self) -> None:
         """Read the whole run from now on. Idempotent."""
@@ -204,25 +204,25 @@ class Journal(JournalView, Protocol):
 
 
 class Disk(Protocol):
-    """The files that all replicas of a job share."""
+    """Files that all replicas of a job share."""
 
     def open_journal(self, on_record: Callable[[Record], None]) -> Journal:
-        """Open this replica's journal; `on_record` sees each record of this replica that arrives from now on."""
+        """Open this replica's journal; `on_record` receives each later record of this replica."""
 
     def claims(self) -> Claims:
-        """Read who leads and who led."""
+        """Read the claims of leadership."""
 
     def publish_claim(self, leadership: Leadership) -> bool:
-        """Claim an epoch; False when another replica already has."""
+        """Claim an epoch; False if another replica already has."""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """All of them, for one replica.
+    """All ports of one replica.
 
     Attributes:
-        make_links: the chain that the job is a link of, on behalf of a leader that is called again when an answer of
-            the scheduler arrived; None where the job is no link.
+        make_links: returns the manager of the chain that the job is a link of, or None; takes the journal and a function
+            that is called when an answer of the scheduler arrived.
     """
 
     clock: Clock

@@ -33,8 +33,8 @@ def end_of(code: int, *lines: str, **evidence: object) -> End:
         ),
         (1, ("train.py: error: unknown option", "bye"), Cause.USER_ERROR, "exit code 1: bye"),
         (1, (*TRACEBACK, "wandb: run finished"), Cause.USER_ERROR, "exit code 1: ValueError: lr must be positive"),
-        (75, (), Cause.PREEMPTED, "stopped itself and can go on (exit code 75)"),
-        (93, (), Cause.DO_NOT_RETRY, "asked not to be started again (exit code 93)"),
+        (75, (), Cause.PREEMPTED, "stopped, and can resume (exit code 75)"),
+        (93, (), Cause.DO_NOT_RETRY, "requested no retry (exit code 93)"),
         (-9, (), Cause.KILLED, "ended by SIGKILL"),
         (137, (), Cause.KILLED, "ended by SIGKILL"),
         (-15, (), Cause.KILLED, "ended by SIGTERM"),
@@ -123,7 +123,7 @@ def test_the_last_of_several_tracebacks_is_found() -> None:
         (-9, (0, "ok", ""), "killed", "ended by SIGKILL"),
         (1, ("1", "preempted", ""), "user-error", "exit code 1"),
         (1, (None, None, None), "user-error", "exit code 1"),
-        (1, (75, None, None), "preempted", "stopped itself and can go on (exit code 75)"),
+        (1, (75, None, None), "preempted", "stopped, and can resume (exit code 75)"),
     ],
 )
 def test_no_word_of_the_code_breaks_it_or_makes_a_success(

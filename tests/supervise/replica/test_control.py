@@ -58,7 +58,7 @@ def test_the_name_of_one_tells_neither_the_token_nor_the_others(tmp_path: Path) 
 def test_a_folder_that_somebody_else_made_first_is_not_used(tmp_path: Path, num_replicas: int) -> None:
     taken = path_of(control(tmp_path, num_replicas=num_replicas)).parent
     taken.mkdir(mode=0o700)
-    taken.chmod(0o777)  # another user's would have the bits of this one, or more
+    taken.chmod(0o777)  # a folder of another user would have the bits of this one, or more
     found = control(tmp_path, num_replicas=num_replicas)
     assert path_of(found).parent != taken
     assert found.write(WriteControl(False, 0, "", 0.0)) == ""
@@ -77,4 +77,4 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 def test_a_folder_that_was_swapped_later_is_refused(tmp_path: Path) -> None:
     found = control(tmp_path)
     path_of(found).parent.mkdir(mode=0o755)
-    assert "another user's" in found.write(WriteControl(False, 0, "", 0.0))
+    assert "belongs to another user" in found.write(WriteControl(False, 0, "", 0.0))

@@ -20,7 +20,7 @@ def test_a_site_that_asks_for_nothing_gets_nothing() -> None:
     assert preflight(job(gpus=4), LOCAL, "nowhere", {}) == ""
 
 
-@pytest.mark.parametrize(("named", "problem"), [("0,1,2,3", ""), ("0,1", "gives 2 GPUs, and 4 were"), ("", "")])
+@pytest.mark.parametrize(("named", "problem"), [("0,1,2,3", ""), ("0,1", "has 2 GPUs, the job requested 4"), ("", "")])
 def test_gpus_are_counted(named: str, problem: str) -> None:
     found = preflight(job("gpu-count", gpus=4), LOCAL, "", {"CUDA_VISIBLE_DEVICES": named})
     assert problem in found
@@ -31,11 +31,11 @@ def test_gpus_are_counted(named: str, problem: str) -> None:
     ("program", "problem"),
     [
         ("echo 'GPU 0: H100 (UUID: a)'; echo 'GPU 1: H100 (UUID: b)'", ""),
-        ("echo 'GPU 0: H100 (UUID: a)'", "the driver lists 1 GPU, and 2 were asked for"),
+        ("echo 'GPU 0: H100 (UUID: a)'", "the driver lists 1 GPU, the job requested 2"),
         ("echo 'GPU 0: H100'; echo '  MIG 1g.10gb Device 0: (a)'; echo '  MIG 1g.10gb Device 1: (b)'", ""),
         (
             "echo 'Unable to determine the device handle for GPU1: Unknown Error'; exit 255",
-            "nvidia-smi fails: Unable to",
+            "nvidia-smi failed: Unable to",
         ),
         ("exec sleep 60", "nvidia-smi did not list the GPUs within 0.2 s"),
     ],
@@ -62,12 +62,12 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_an_address_that_is_not_ours() -> None:
     assert preflight(job("port"), LOCAL, "127.0.0.1", {}) == ""
-    assert "no port can be opened on 203.0.113.7" in preflight(job("port"), LOCAL, "203.0.113.7", {})
+    assert "cannot open a port on 203.0.113.7" in preflight(job("port"), LOCAL, "203.0.113.7", {})
 
 
 def test_a_clock_that_is_far_away() -> None:
     assert preflight(job("clock"), Incarnation("7.0", began_at=1.0, skew_s=-5.0), "", {}) == ""
-    assert "is 300 s away" in preflight(job("clock"), Incarnation("7.0", began_at=1.0, skew_s=-300.0), "", {})
+    assert "by 300 s" in preflight(job("clock"), Incarnation("7.0", began_at=1.0, skew_s=-300.0), "", {})
     assert preflight(job("clock"), LOCAL, "", {}) == ""
 
 

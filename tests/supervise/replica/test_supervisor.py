@@ -80,7 +80,7 @@ def test_a_control_file_that_cannot_be_written_is_told_once(scene: Scene) -> Non
     for _ in range(3):
         supervisor._execute(WriteControl(True, 0, "cancelled"))
     (note,) = scene.facts().notes
-    assert note[4].startswith("the code cannot be told to save or stop through ")
+    assert note[4].startswith("cannot pass stop and save requests to the code through ")
     assert note[4].endswith(": Not a directory")
 
 
@@ -158,14 +158,14 @@ def test_a_leader_whose_step_has_no_daemon_is_told_by_itself_that_its_job_is_ove
     """No signal of Slurm's reaches it."""
     supervisor, daemons, leader = scene.supervisor(), _Daemons(), _Leader()
     supervisor._daemons, supervisor._leader = daemons, leader  # type: ignore[assignment]
-    supervisor._look_at_job(0.0)
+    supervisor._check_job(0.0)
     assert leader.num_asked == 0
     daemons.is_step_abandoned = True
-    supervisor._look_at_job(1.0)
+    supervisor._check_job(1.0)
     assert (leader.num_asked, leader.statuses) == (1, [])
     leader.is_over = True
-    supervisor._look_at_job(2.0)
-    supervisor._look_at_job(3.0)
+    supervisor._check_job(2.0)
+    supervisor._check_job(3.0)
     assert leader.num_asked == 2
     assert [notice.endswith("was killed, and its job is over in Slurm") for notice in leader.statuses] == [True]
 

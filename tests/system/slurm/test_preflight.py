@@ -27,7 +27,7 @@ def test_a_node_that_is_unfit_runs_nothing_and_is_avoided(slurm_stage: SlurmStag
     assert stage.causes(run) == ["node-unhealthy", "ok"]
     end = stage.ends(run)[0]
     assert end.host == "n1"
-    assert end.message == f"the node's own folder {local} has 4 MiB left, or may not be written"
+    assert end.message == f"the node's own folder {local} has only 4 MiB free, or is not writable"
     assert list(run.facts.task("main").avoided) == ["n1"]
     assert (run.output("main") / "marks").read_text() == "once\n" * 3, "the first attempt ran no user code"
     stage.wait_until_queue_is_empty()

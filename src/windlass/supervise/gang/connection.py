@@ -253,8 +253,8 @@ class LeaderClient:
     def is_connected(self) -> bool:
         """Whether there is a connection to a leader.
 
-        A connection counts for `PROOF_S` before the leader has proved itself, since a leader may be held up. The next one to
-        the same port counts only with a proof, since another program may have that port by now.
+        A connection counts for `PROOF_S` before the leader has proved itself, since a leader may be held up. The next one
+        to the same port counts only with a proof, since another program may have that port by now.
         """
         if self._lines is not None and not self._handshake.is_done and self._clock() >= self._since + PROOF_S:
             self.close()
@@ -322,11 +322,11 @@ class LeaderClient:
 
 
 class SocketNetwork:
-    """The connections of one replica over TCP; see `ports.Network`.
+    """Connections of one replica over TCP; see `ports.Network`.
 
     Args:
-        address: of this machine, for its gang.
-        selector: of the loop that calls back.
+        address: address of this machine for its gang.
+        selector: selector of the loop that calls back.
     """
 
     def __init__(

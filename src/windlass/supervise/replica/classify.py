@@ -1,4 +1,4 @@
-"""Names the cause of a process's end from its code, what it said itself, and what its node knows."""
+"""Classification of a process's end by its exit code, its own report, and the state of its node."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ _ERROR_LINE = r"\s*(?:\[[^\]]*\]:?\s*)?(?:[\w.]*(?:Error|Exception)|(?i:error|fa
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known beside the exit code.
+    """Evidence beside the exit code.
 
     Attributes:
-        stop_cause: why we ourselves were stopping it; empty when we were not.
-        fenced: why its fencing agent killed it, in words; empty when it did not.
-        finish: what the code said by `report.finish`: (code, cause, message).
-        was_out_of_memory: the kernel ended some process of this control group for memory meanwhile.
-        memory_note: our own limit ended it, in words; empty when it did not.
-        was_disk_full: our log or journal hit a full disk, or the code's folder has no room.
+        stop_cause: why we were stopping the process; empty if we were not.
+        finish: what the code reported by `report.finish`: (code, cause, message).
+        was_out_of_memory: whether the kernel killed a process of this control group for lack of memory meanwhile.
+        memory_note: message if our own memory limit ended it; empty otherwise.
+        was_disk_full: whether our log or journal hit a full disk, or the code's folder has no space.
         lines: the last lines it printed, redacted.
     """
 
@@ -50,24 +49,24 @@ class Evidence:
 
 
 def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) -> End:
-    """The end of a process; `code` is negative for a signal.
+    """Return the end of a process; `code` is negative for a signal.
 
-    What the code itself said outranks the exit code, since launchers turn every code into 1; but nothing turns a
-    code other than 0 into success, and a process that we were stopping ends by the cause of the stop.
+    The code's own report outranks the exit code, since launchers turn every code into 1. But nothing turns a code other
+    than 0 into success, and a process that we were stopping ends with the cause of the stop.
     """
     tail = evidence.lines[-_NUM_TAIL_LINES:]
     if evidence.fenced and code == -signal.SIGKILL and not evidence.stop_cause:
         return End(str(Cause.NODE_LOST), code, rank, host, evidence.fenced, tail, at=at)
-    said = _understood(evidence.finish)
-    if said is not None and said[0] != 0 and code in (0, 1):
-        code = said[0]
+    report = _read_report(evidence.finish)
+    if report is not None and report[0] != 0 and code in (0, 1):
+        code = report[0]
     elif code == 1:
         code = _code_in_report(evidence.lines)
     cause, message = _cause(code, evidence)
-    if said is not None and cause is not Cause.OK:
-        message = said[2] or message
-        if said[1] not in ("", Cause.OK):
-            cause = Cause(said[1])
+    if report is not None and cause is not Cause.OK:
+        message = report[2] or message
+        if report[1] not in ("", Cause.OK):
+            cause = Cause(report[1])
     if evidence.stop_cause and cause is not Cause.OK:
         cause = cause_of(evidence.stop_cause)
     if cause is Cause.OK:
@@ -75,11 +74,11 @@ def classify(code: int, evidence: Evidence, *, rank: int, host: str, at: float) 
     return End(str(cause), code, rank, host, message, tail, find_traceback(evidence.lines), at)
 
 
-def _understood(said: tuple[int, str, str] | None) -> tuple[int, str, str] | None:
-    """What the code said; a cause that nobody knows is a plain failure, with its text in the message."""
-    if said is None or not isinstance(said[0], int):
+def _read_report(report: tuple[int, str, str] | None) -> tuple[int, str, str] | None:
+    """Return the code's report; an unknown cause becomes a plain failure with its text as message."""
+    if report is None or not isinstance(report[0], int):
         return None
-    code, cause, message = said[0], str(said[1] or ""), str(said[2] or "")
+    code, cause, message = report[0], str(report[1] or ""), str(report[2] or "")
     if not cause or cause in Cause._value2member_map_:
         return code, cause, message
     return code, str(Cause.USER_ERROR), f"{cause}: {message}" if message else cause
@@ -93,11 +92,11 @@ def _cause(code: int, evidence: Evidence) -> tuple[Cause, str]:
     if evidence.memory_note:
         return Cause.OUT_OF_MEMORY, evidence.memory_note
     if evidence.was_out_of_memory and (number == signal.SIGKILL or re.search(_KILL_SIGNS, text)):
-        return Cause.OUT_OF_MEMORY, "a process of it was killed for memory by the kernel"
+        return Cause.OUT_OF_MEMORY, "the kernel killed one of its processes for lack of memory"
     if code == EXIT_RESUMABLE:
-        return Cause.PREEMPTED, "stopped itself and can go on (exit code 75)"
+        return Cause.PREEMPTED, "stopped, and can resume (exit code 75)"
     if code == EXIT_DO_NOT_RETRY:
-        return Cause.DO_NOT_RETRY, "asked not to be started again (exit code 93)"
+        return Cause.DO_NOT_RETRY, "requested no retry (exit code 93)"
     if evidence.was_disk_full or re.search(_DISK_SIGNS, text):
         return Cause.DISK_FULL, _line_with(_DISK_SIGNS, text) or "no space left on device"
     if re.search(_MEMORY_SIGNS, text):
@@ -108,12 +107,12 @@ def _cause(code: int, evidence: Evidence) -> tuple[Cause, str]:
         return (Cause.KILLED if outside else Cause.USER_ERROR), f"ended by {name}"
     if re.search(_NETWORK_SIGNS, text):
         return Cause.NETWORK, _line_with(_NETWORK_SIGNS, text)
-    line = _telling_line(evidence.lines)
+    line = _error_line(evidence.lines)
     return Cause.USER_ERROR, f"exit code {code}" + (f": {line.strip()[:200]}" if line else "")
 
 
-def _telling_line(lines: Sequence[str]) -> str:
-    """The line that names an error: that of the last traceback, else the last `SomeError: ...`, else the last line."""
+def _error_line(lines: Sequence[str]) -> str:
+    """Return the line that names an error: of the last traceback, else `SomeError: ...`, else the last."""
     traceback = find_traceback(lines)
     if traceback:
         return traceback.rpartition("\n")[2]
@@ -122,7 +121,7 @@ def _telling_line(lines: Sequence[str]) -> str:
 
 
 def _code_in_report(lines: Sequence[str]) -> int:
-    """The exit code of the rank that failed first, from the table torchrun prints before it exits with 1 itself.
+    """Return the exit code of the rank that failed first, from torchrun's table; torchrun itself exits with 1.
 
     Source: torch.distributed.elastic.multiprocessing.errors, ChildFailedError.
     """
@@ -140,7 +139,7 @@ def _line_with(pattern: str, text: str) -> str:
 
 
 def find_traceback(lines: Sequence[str]) -> str:
-    """The last Python traceback among lines, from its header to the line that names the exception."""
+    """Return the last Python traceback, from its header to the line that names the exception."""
     start = next((n for n in range(len(lines) - 1, -1, -1) if "Traceback (most recent call last)" in lines[n]), None)
     if start is None:
         return ""

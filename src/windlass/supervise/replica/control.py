@@ -1,4 +1,4 @@
-"""What a replica tells the user's code: the variables that only the job knows, and a file with its requests."""
+"""Control file and variables of the user's code: requests of the replica, and values only the job knows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NUM_NAMES = 8
 
 
 class ControlFile:
-    """The requests of one replica to its code, in a folder of its own on this machine; `report` reads them."""
+    """Requests of one replica to its code, in a private folder on this machine; `report` reads them."""
 
     def __init__(self, job: JobDocument, rank: int, incarnation: Incarnation) -> None:
         self._job, self._rank, self._incarnation = job, rank, incarnation
         self._path = _folder(job, rank) / "control.json"
 
     def write(self, command: WriteControl) -> str:
-        """Tell the code; returns why that cannot be done, or an empty string."""
+        """Write a request; return why that failed, or ""."""
         content = {
             "stop": command.is_stop_wanted,
             "checkpoint": command.checkpoint,
@@ -37,20 +37,20 @@ class ControlFile:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_ours(self._path.parent):
-                raise PermissionError(errno.EPERM, "the folder is another user's")
+                raise PermissionError(errno.EPERM, "the folder belongs to another user")
             write_atomic(self._path, json.dumps(content).encode(), is_durable=False)
         except OSError as error:
-            return f"the code cannot be told to save or stop through {self._path}: {error.strerror or error}"
+            return f"cannot pass stop and save requests to the code through {self._path}: {error.strerror or error}"
         return ""
 
     def remove(self) -> None:
         """Remove the folder."""
-        import shutil  # lazy: 4 ms that nobody waits for here
+        import shutil  # lazy: 4 ms
 
         shutil.rmtree(str(self._path.parent), ignore_errors=True)
 
     def variables(self, gpus: str) -> dict[str, str]:
-        """What the user's processes find out here; `gpus`: ids leased for the whole gang, comma separated."""
+        """Return the variables of the job; `gpus`: ids leased for the gang, comma separated."""
         ours = {
             "WINDLASS_JOURNAL": str(Path(self._job.run_dir) / "journal"),
             "WINDLASS_CONTROL": str(self._path),
@@ -74,10 +74,10 @@ class ControlFile:
 
 
 def _folder(job: JobDocument, rank: int) -> Path:
-    """Where the file is: the same for every supervisor of a replica, and a name that another user cannot take first.
+    """Return the folder of the control file: the same for every supervisor of a replica, unguessable for others.
 
-    All users of the machine see names, so that of one replica must not tell those of the others. A name that was seen
-    and removed may be taken by somebody else when the next attempt begins: then another one is used.
+    All users of the machine see the name, so that of one replica must not reveal those of the others. After it was removed
+    another user may create it before the next attempt begins: then another name is used.
     """
     root = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the folder below is random and ours alone
     for number in range(_NUM_NAMES):
@@ -88,7 +88,7 @@ def _folder(job: JobDocument, rank: int) -> Path:
 
 
 def _name(job: JobDocument, rank: int, number: int) -> str:
-    if job.num_replicas == 1 and number == 0:  # nobody connects to such a task, and nothing follows from a part
+    if job.num_replicas == 1 and number == 0:  # such a task has no connections, and a part of the token reveals nothing
         return f"{job.token[:12]}-{rank}"
     import hashlib  # lazy: OpenSSL takes 4 ms, which tasks of several replicas spend on their connections anyway
 
@@ -96,6 +96,6 @@ def _name(job: JobDocument, rank: int, number: int) -> str:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is a folder of this user's that no other may enter."""
+    """Return whether it is a folder of this user that no other may enter."""
     found = os.lstat(path)
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077

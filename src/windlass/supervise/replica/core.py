@@ -1,10 +1,10 @@
-"""The pure core of one replica: obeys the leader's orders, starts user code at most once per attempt.
+"""Pure core of one replica: follows the leader's orders, starts user code at most once per attempt.
 
     idle --gather(n)--> ready(n) --run(n)--> started(n) --exit--> ended(n) --gather(n+1)--> ready(n+1) ...
 
 The record `process-starting` is on disk before the user's process is forked, and the process waits behind a gate
-until `process-started` is on disk. So a supervisor that comes back reads from its own journal whether an attempt was
-ever begun, and never begins it again. No I/O here but the journal; time comes in with the events.
+until `process-started` is on disk. So a restarted supervisor reads from its own journal whether an attempt was ever
+begun, and never begins it again. No I/O here except the journal; time comes in with the events.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class ReplicaCore:
 
     Args:
         rank: this replica's number within the gang.
-        grace_s: seconds between SIGTERM and SIGKILL, also counted when the leader is silent.
-        incarnation: the start of the job it belongs to; processes of another are not its own.
+        grace_s: seconds between SIGTERM and SIGKILL, also counted while the leader is silent.
+        incarnation: the start of the job it belongs to; processes of another start are not its own.
 
     Attributes:
-        unfit: what is wrong with this node; set, it takes no attempt and says so.
+        unfit: what is wrong with this node; if set, every attempt ends with this message.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ReplicaCore:
         self._has_process = False
 
     def restore(self) -> int:
-        """Take up where an earlier supervisor of this replica stopped.
+        """Continue where an earlier supervisor of this replica stopped.
 
         Returns:
             The attempt whose process the shell must look for (alive or not), or 0.
@@ -94,7 +94,7 @@ class ReplicaCore:
         return 0
 
     def status(self) -> ReplicaStatus:
-        """This replica's state, for the leader."""
+        """Return this replica's state, for the leader."""
         return ReplicaStatus(
             rank=self.rank,
             attempt=self.attempt,
@@ -108,11 +108,11 @@ class ReplicaCore:
         )
 
     def needs_port(self, order: Order) -> bool:
-        """Whether `on_order` will offer its port for a new attempt."""
+        """Return whether `on_order` will use its port for a new attempt."""
         return order.step in (Step.GATHER, Step.RUN) and order.attempt > self.attempt
 
     def on_order(self, order: Order, now: float, port: int) -> list[Command]:
-        """Follow the leader's newest wish; `port` is one that is free on this host, where `needs_port`."""
+        """Follow the leader's newest order; `port`: a free port of this host, if `needs_port`."""
         if order.epoch < self.order.epoch:
             return []
         self.order = order
@@ -131,7 +131,7 @@ class ReplicaCore:
         return [SendStatus(self.status())]
 
     def on_spawned(self, process: str, argv: list[str]) -> list[Command]:
-        """The user's process waits behind its gate; say so on disk, then let it go."""
+        """Record the process that waits behind its gate, then open the gate."""
         self._journal.append(
             events.PROCESS_STARTED, attempt=self.attempt, rank=self.rank, host=self._host, process=process, argv=argv
         )
@@ -139,11 +139,11 @@ class ReplicaCore:
         return [OpenGate(), SendStatus(self.status())]
 
     def on_spawn_failed(self, end: End) -> list[Command]:
-        """The user's command could not be executed."""
+        """Handle that the user's command could not be executed."""
         return self.on_ended(end)
 
     def on_ended(self, end: End) -> list[Command]:
-        """The user's process and everything below it are gone and the log is complete."""
+        """Handle that the user's processes are gone and the log is complete."""
         if self.phase is Phase.ENDED:
             return [SendStatus(self.status())]
         if self._stall is not None:
@@ -153,7 +153,7 @@ class ReplicaCore:
         return [SendStatus(self.status())]
 
     def on_stalled(self, end: End) -> list[Command]:
-        """The watchdog found no progress; everything is killed and this becomes the cause."""
+        """Kill everything for a stall or another trouble, which becomes the cause of the end."""
         if self.phase is not Phase.STARTED or self._stall is not None:
             return []
         self._stall = end
@@ -161,23 +161,23 @@ class ReplicaCore:
         return [KillTree()]
 
     def on_alone(self) -> list[Command]:
-        """The leader is gone: perhaps because there is nothing left to do. The ledger must see the whole run."""
+        """Leave if the leader is gone since the task ended; the journal must show the whole run."""
         task = self._journal.task()
         if task.end is None and task.newest_job <= self.job:
             return []
         return [*self._clear(), Leave(0 if task.end is not None and task.end[0] is State.SUCCEEDED else 1)]
 
     def on_superseded(self) -> list[Command]:
-        """The job was started anew, and this start's leader is gone: nothing of it may go on."""
+        """Leave: the job was restarted, and this start's leader is gone."""
         return [*self._clear(), Leave(EXIT_RESUMABLE)]
 
     def on_notice(self, reason: str) -> list[Command]:
-        """The node told the supervisor that it must go (a signal); the leader decides for the gang."""
+        """Pass a notice (a signal to the supervisor) to the leader, which decides for the gang."""
         self.notice = reason
         return [SendStatus(self.status())]
 
     def on_tick(self, now: float) -> list[Command]:
-        """Time passed."""
+        """Kill after the grace period."""
         if self._kill_at and now >= self._kill_at and self._level < StopLevel.KILL and self.phase is Phase.STARTED:
             self._level = StopLevel.KILL
             return [KillTree()]

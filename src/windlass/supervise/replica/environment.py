@@ -1,6 +1,6 @@
-"""The environment of the user's process: a short list from outside, the plan's variables, ours, the secrets.
+"""Environment of the user's process: a short list of inherited variables, the plan's, ours, and the secrets.
 
-Nothing else is inherited, so that what a run saw can be recorded and repeated.
+Nothing else is inherited, so that the environment of a run can be recorded and repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from windlass.supervise.job import JobDocument
 __all__ = ["INHERITED", "INHERITED_PREFIXES", "TOKEN_NAME", "replace_tokens", "user_environment"]
 
 TOKEN_NAME = "WINDLASS_TOKEN"  # noqa: S105 - the name of a variable
-"""Holds `<token>.<rank>` in every process of a replica, so that left-overs can be told from anybody else's."""
+"""Holds `<token>.<rank>` in every process of a replica, to identify processes that it left behind."""
 
 INHERITED = frozenset(
     [
@@ -48,7 +48,7 @@ INHERITED_PREFIXES = ("LC_", "XDG_", "NVIDIA_", "SLURM_")
 
 
 def replace_tokens(text: str, tokens: Mapping[str, str]) -> str:
-    """Put values in place of `${name}` for the names given; everything else stays."""
+    """Replace `${name}` by its value for the given names; everything else stays."""
     for name, value in tokens.items():
         text = text.replace("${" + name + "}", value)
     return text
@@ -63,11 +63,11 @@ def user_environment(
     secrets: Mapping[str, str],
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """All variables of the user's process; later sources win.
+    """Return all variables of the user's process; later sources win.
 
     Args:
-        tokens: values of `${leader.address}` and the like.
-        ours: what only the job knows (control file, devices, token).
+        tokens: values of `${leader.address}` and other tokens.
+        ours: variables that only the job knows (control file, devices, token).
         secrets: values or file paths by variable name.
         base: the environment to inherit from; this process's by default.
     """

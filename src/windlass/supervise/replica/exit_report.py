@@ -1,4 +1,4 @@
-"""What our own programs inside a replica say about their end: to people in the log, to the supervisor in the journal."""
+"""Reports of our own programs inside a replica: a line in the log, and the cause of the end in the journal."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["log_line", "report_end"]
 
 
 def log_line(text: str) -> None:
-    """One line for people, in the replica's log."""
+    """Write a line to the replica's log."""
     sys.stderr.write(f"windlass: {text}\n")
     sys.stderr.flush()
 
 
 def report_end(environ: Mapping[str, str], cause: Cause, message: str, *, code: int = 1) -> int:
-    """Say why this replica ends, durably; returns the code to leave with.
+    """Report why this replica ends, durably; return the code to exit with.
 
-    Outside a job, or where the journal cannot be written, the line in the log has to do.
+    Outside a job, or if the journal cannot be written, only the log has the line.
     """
     log_line(message)
     with contextlib.suppress(KeyError, ValueError, OSError, WindlassError):

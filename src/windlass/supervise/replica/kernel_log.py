@@ -1,4 +1,4 @@
-"""What the kernel wrote down about processes that it killed for want of memory.
+"""Kernel log: processes that the kernel killed for lack of memory.
 
 Source: the kernel's Documentation/ABI/testing/dev-kmsg; mm/oom_kill.c, "Killed process %d (%s)".
 """
@@ -22,7 +22,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def killed_for_memory(processes: Iterable[ProcessId]) -> ProcessId | None:
-    """The first of some processes that the kernel killed for want of memory; None also where its log cannot be read."""
+    """Return the first process that the kernel killed for lack of memory; None if the log is unreadable."""
     if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:
         return None
     try:
@@ -41,14 +41,17 @@ def _records(descriptor: int) -> Iterable[bytes]:
             yield os.read(descriptor, 8192)
         except BlockingIOError:
             return
-        except BrokenPipeError:  # overwritten while it was read: the next read goes on with the oldest there is
+        except BrokenPipeError:  # overwritten while it was read: the next read continues with the oldest record
             continue
         except OSError:
             return
 
 
 def killed_in(records: Iterable[bytes], processes: Iterable[ProcessId]) -> ProcessId | None:
-    """The same by the records of a log; a kill before a process began was of another one with its number."""
+    """Return the first process that log records name as killed.
+
+    A kill before the process began was of another process with the same pid.
+    """
     known = {process.pid: process for process in processes}
     for record in records:
         found = _RECORD.match(record)

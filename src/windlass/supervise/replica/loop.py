@@ -1,4 +1,4 @@
-"""The process of a supervisor: one event loop that waits for signals, messages, output and time."""
+"""Process of a supervisor: one event loop that waits for signals, messages, output and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["SignalQueue", "run_supervisor", "supervise"]
 
 
 class SignalQueue:
-    """The signals that reach this process, to be read from `socket` when it is readable."""
+    """Signals of this process, to be read from `socket` when it is readable."""
 
     def __init__(self) -> None:
         self._waker, self.socket = socket.socketpair()
@@ -32,22 +32,22 @@ class SignalQueue:
         self.socket.setblocking(False)
 
     def listen(self) -> None:
-        """From now on receive SIGCHLD and the signals that the guard forwards, which it has blocked until now."""
+        """Receive SIGCHLD and the signals that the guard forwards, which were blocked until now."""
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, *FORWARDED):
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
 
     def take(self) -> list[int]:
-        """Numbers of the signals since the last call, each once; SIGCHLD last.
+        """Return the signals since the last call, each once; SIGCHLD last.
 
-        A scheduler may signal the code together with its supervisor: that the node has to go explains the code's end.
+        A scheduler may signal the code together with its supervisor: the notice then explains the code's end.
         """
         return sorted(set(self.socket.recv(4096)), key=lambda number: (number == signal.SIGCHLD, number))
 
 
 def run_supervisor(supervisor: Supervisor, selector: selectors.BaseSelector, clock: Clock) -> int:
-    """Run a supervisor until the task needs it no more; returns the code its guard leaves with. Blocks."""
+    """Run a supervisor until the task is finished with it; return its exit code. Blocking."""
     become_subreaper()
     signals = SignalQueue()
     signals.listen()
@@ -61,7 +61,7 @@ def run_supervisor(supervisor: Supervisor, selector: selectors.BaseSelector, clo
     ticked_at = float("-inf")
     while supervisor.exit_code is None:
         wait_s = ticked_at + supervisor.timeout_s - clock.monotonic()
-        if wait_s <= 0:  # by the clock alone: a tick that follows a message would answer it, and so on for ever
+        if wait_s <= 0:  # by the clock only: a tick after each message would answer it, and so on forever
             ticked_at = clock.monotonic()
             supervisor.tick()
             wait_s = 0.0  # messages are read even when every tick takes longer than the time between two
@@ -78,7 +78,7 @@ def supervise(
     incarnation: Incarnation = LOCAL,
     daemons: StepDaemons | None = None,
 ) -> int:
-    """Run a supervisor; a bug of ours is written beside job.json and ends it with 70, so the guard starts it again."""
+    """Run a supervisor; a crash is saved beside job.json, and the guard restarts it (exit code 70)."""
     try:
         clock, selector = SystemClock(), selectors.DefaultSelector()
         job = JobDocument.read(job_folder / "job.json")

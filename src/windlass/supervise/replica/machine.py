@@ -1,4 +1,4 @@
-"""The ports of a supervisor on Linux: user code and guard of this machine, and the files that a job's replicas share."""
+"""Ports of a supervisor on Linux: user code and guard of this machine, and the shared files of a job."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ __all__ = ["JobFiles", "LinuxProcesses", "ports_of"]
 
 
 class LinuxProcesses:
-    """The machine of one replica; see `ports.Processes`.
+    """Machine of one replica; see `ports.Processes`.
 
     Args:
-        context: what the guard keeps for all supervisors that it starts.
-        selector: of the loop that calls `on_output`.
+        context: handles that the guard keeps for all its supervisors.
+        selector: selector of the loop that calls `on_output`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class LinuxProcesses:
         return holder_of_this_process(self._context.guard_pid)
 
     def _make_redactor(self) -> Redactor:
-        """What hides the secrets; a task that ended already does without them."""
+        """Return the redactor of the secrets; a task that already ended runs without them."""
         try:
             return Redactor(secret_values(self._job))
         except AccessError as error:
@@ -179,7 +179,7 @@ class LinuxProcesses:
 
 
 class JobFiles:
-    """The files of a job on the file system that its replicas share; see `ports.Disk`."""
+    """Files of a job on the file system that its replicas share; see `ports.Disk`."""
 
     def __init__(self, job: JobDocument, job_folder: Path, rank: int, incarnation: Incarnation, clock: Clock) -> None:
         self._job, self._folder, self._rank = job, job_folder, rank
@@ -209,7 +209,7 @@ def ports_of(
     clock: Clock,
     selector: selectors.BaseSelector,
 ) -> Ports:
-    """All ports of a replica of this machine, for a loop around `selector`."""
+    """Return all ports of a replica on this machine, for a loop around `selector`."""
 
     def make_links(journal: Journal, again: Callable[[], None]) -> LinkManager | None:
         if not incarnation.name:

@@ -1,4 +1,4 @@
-"""What processes take of memory, pages that they share shared out among them, and whether the kernel killed for it."""
+"""Memory of processes, with shared pages divided among them, and out-of-memory kills by the kernel."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from windlass.supervise.replica.process_tree import resident_bytes
 __all__ = ["OomWatch", "count_oom_kills", "proportional_bytes"]
 
 _LIKELY_BYTES = 48 << 20
-"""The kernel takes what holds much; a process that never held this much was hardly its choice."""
+"""The kernel kills processes that hold much memory; smaller ones are unlikely victims."""
 
 _LOOK_S = 1.0
 
 
 def proportional_bytes(pids: Iterable[int]) -> int:
-    """Memory that processes hold in RAM, a page of n processes counted as 1/n each; slow for big processes.
+    """Return the memory that processes hold in RAM, a page of n processes counted as 1/n each; slow for big processes.
 
-    Where the kernel does not tell, what the process holds counts whole. Source: proc(5), smaps_rollup.
+    If the kernel does not provide it, a process's memory counts whole. Source: proc(5), smaps_rollup.
     """
     return sum(_proportional_bytes(pid) for pid in pids)
 
@@ -36,14 +36,14 @@ def _proportional_bytes(pid: int) -> int:
 
 
 class OomWatch:
-    """Whether a kill that follows may be the kernel's, for want of memory.
+    """Detects whether a later kill may be the kernel's, for lack of memory.
 
-    A control group counts the kills of its own processes, whatever the kernel wanted the memory for; so where the group
-    of the process is seen, its count decides. Where it is not, as for most containers, all that can be seen is that some
-    process of the machine was killed, and whether ours had ever held much.
+    A control group counts the kills of its own processes, whatever the kernel needed the memory for; if the group of the
+    process is visible, its count decides. Otherwise, as for most containers, all that is visible is that some process of
+    the machine was killed, and whether ours had ever held much memory.
 
     Args:
-        is_contained: the process lives in a container, which is not this process's child.
+        is_contained: whether the process lives in a container, which is not this process's child.
     """
 
     def __init__(self, *, is_contained: bool) -> None:
@@ -53,13 +53,13 @@ class OomWatch:
         self._group, self._look_at = self._own, float("-inf")
 
     def look_at(self, pid: int, now: float) -> None:
-        """Note the control group of a living process every second, since it may move to another."""
+        """Store the control group of a living process every second, since it may move to another."""
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
             self._group = _group_of(str(pid)) or self._group
 
     def has_struck(self) -> bool:
-        """Whether it may have happened since the watch began; children must have been waited for."""
+        """Return whether such a kill may have happened; children must have been waited for."""
         num_own = _count(self._own)
         if num_own is not None and num_own > (self._num_own or 0):
             return True
@@ -75,7 +75,7 @@ class OomWatch:
 
 
 def _count_all() -> int:
-    """Processes of this machine that the kernel has killed for memory; source: /proc/vmstat, oom_kill."""
+    """Return how many processes the kernel has killed for memory; source: /proc/vmstat, oom_kill."""
     try:
         text = Path("/proc/vmstat").read_text()
     except OSError:
@@ -84,12 +84,12 @@ def _count_all() -> int:
 
 
 def count_oom_kills() -> int:
-    """Processes of this control group that the kernel has killed for want of memory so far; 0 where it cannot be seen."""
+    """Return how many processes of this control group the kernel has killed for memory; 0: unknown."""
     return _count(_group_of("self")) or 0
 
 
 def _count(group: tuple[Path, ...]) -> int | None:
-    """Processes of a control group that the kernel has killed for want of memory so far; None where it cannot be seen.
+    """Return how many processes of a control group the kernel has killed for lack of memory; None: unknown.
 
     Source: cgroup-v2, `memory.events`; cgroup-v1 memory, `memory.oom_control`.
     """
@@ -106,7 +106,10 @@ def _count(group: tuple[Path, ...]) -> int | None:
 
 
 def _group_of(process: str) -> tuple[Path, ...]:
-    """Where the kills of a process's control group are counted, the likeliest first; source: cgroups(7), /proc/pid/cgroup."""
+    """Return the files that count a process's control group's kills, the likeliest first.
+
+    Source: cgroups(7), /proc/pid/cgroup.
+    """
     found = []
     try:
         lines = Path(f"/proc/{process}/cgroup").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What a node must show before user code runs on it, where the site's profile asks for that."""
+"""Checks of a node before user code runs on it, as the site profile requests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
 def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ: Mapping[str, str] = os.environ) -> str:
-    """What is wrong with this node, in words; empty when nothing is. Costs milliseconds, with NVIDIA's GPUs a second or so.
+    """Return what is wrong with this node, or "". Takes milliseconds; with NVIDIA GPUs about a second.
 
     Args:
-        address: where this replica is to be reached.
+        address: where this replica is reached.
     """
     checks = {
         "gpu-count": lambda: _gpus(job, environ),
@@ -34,18 +34,18 @@ def preflight(job: JobDocument, incarnation: Incarnation, address: str, environ:
 
 
 def _gpus(job: JobDocument, environ: Mapping[str, str]) -> str:
-    """By what the scheduler says and what NVIDIA's driver lists; where neither says anything there is no verdict."""
+    """Check the GPU count of the scheduler and of NVIDIA's driver; without either there is no verdict."""
     wanted, stated = job.queue.gpus_per_node, environ.get("SLURM_GPUS_ON_NODE", "")
     named = next((environ[name] for name in _DEVICES if environ.get(name)), "")
     if stated.isdecimal() or named:
         there = int(stated) if stated.isdecimal() else len([gpu for gpu in named.split(",") if gpu])
         if there < wanted:
-            return f"the node gives {there} GPUs, and {wanted} were asked for"
+            return f"the node has {there} GPUs, the job requested {wanted}"
     return _listed(wanted, environ) if wanted else ""
 
 
 def _listed(wanted: int, environ: Mapping[str, str]) -> str:
-    """A GPU that broke stays in the scheduler's books; the driver does not list it, fails, or hangs."""
+    """Check the driver's list: a broken GPU stays in the scheduler's count, but the driver fails or hangs."""
     import shutil  # lazy: few sites ask for it
     import subprocess  # lazy: as above
 
@@ -56,18 +56,18 @@ def _listed(wanted: int, environ: Mapping[str, str]) -> str:
         [program, "-L"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        said = child.communicate(timeout=_LISTING_S)[0].decode(errors="replace").splitlines()
+        printed = child.communicate(timeout=_LISTING_S)[0].decode(errors="replace").splitlines()
     except subprocess.TimeoutExpired:
-        child.kill()  # and no wait: one that hangs in the driver does not go
+        child.kill()  # without waiting: a process that hangs in the driver does not end
         return f"nvidia-smi did not list the GPUs within {_LISTING_S:g} s"
     if child.returncode:
-        return f"nvidia-smi fails: {said[-1].strip() if said else f'exit code {child.returncode}'}"
-    parts = sum(line.lstrip().startswith("MIG ") for line in said)  # of GPUs that are divided
-    there = parts or sum(line.startswith("GPU ") for line in said)
+        return f"nvidia-smi failed: {printed[-1].strip() if printed else f'exit code {child.returncode}'}"
+    parts = sum(line.lstrip().startswith("MIG ") for line in printed)  # of GPUs that are divided
+    there = parts or sum(line.startswith("GPU ") for line in printed)
     return (
         ""
         if there >= wanted
-        else f"the driver lists {there} {'GPU' if there == 1 else 'GPUs'}, and {wanted} were asked for"
+        else f"the driver lists {there} {'GPU' if there == 1 else 'GPUs'}, the job requested {wanted}"
     )
 
 
@@ -79,7 +79,7 @@ def _disk(environ: Mapping[str, str]) -> str:
         return f"the node's own folder {folder} cannot be used: {error.strerror}"
     free = found.f_bavail * found.f_frsize
     is_fit = free >= _MIN_FREE_BYTES and os.access(folder, os.W_OK)
-    return "" if is_fit else f"the node's own folder {folder} has {free >> 20} MiB left, or may not be written"
+    return "" if is_fit else f"the node's own folder {folder} has only {free >> 20} MiB free, or is not writable"
 
 
 def _port(address: str) -> str:
@@ -87,10 +87,10 @@ def _port(address: str) -> str:
         with socket.create_server((address, 0)):
             return ""
     except OSError as error:
-        return f"no port can be opened on {address}: {error.strerror}"
+        return f"cannot open a port on {address}: {error.strerror}"
 
 
 def _clock(incarnation: Incarnation) -> str:
-    """All replicas of a start begin within moments, and the first has written its time down."""
+    """Compare with the first replica's clock: all replicas of a start begin at about the same time."""
     skew_s = abs(incarnation.skew_s)
-    return "" if skew_s < _MAX_CLOCK_S else f"the node's clock is {skew_s:.0f} s away from that of the first node"
+    return "" if skew_s < _MAX_CLOCK_S else f"the node's clock differs from the first node's by {skew_s:.0f} s"

@@ -1,4 +1,4 @@
-"""Everything the user's process started, found by descent and by token, and ended for good."""
+"""Process tree of the user's process: found by descent and by token, and killed completely."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def end_all(
     is_empty: Callable[[], bool] = lambda: False,
     deadline_s: float = 10.0,
 ) -> list[int]:
-    """SIGKILL all descendants of `roots` until none is left; returns those that would not die in time.
+    """Send SIGKILL to all descendants of `roots` until none is left; return those that did not die in time.
 
-    A process whose parent dies while the process table is read can be missed, so only two empty looks in a row count.
+    A process whose parent dies while the process table is read can be missed, so only two empty scans in a row count.
 
     Args:
-        roots: subreapers: whatever is forked, even by setsid and double fork, stays below them. They stay.
+        roots: subreapers: whatever is forked, even by setsid and double fork, stays below them. They are not killed.
         keep: processes (with their descendants) that are not the user's.
         is_empty: whether it is certain that nothing is left. It saves reading the process table, which takes tens of
             milliseconds on a machine with thousands of processes.
@@ -53,11 +53,11 @@ def end_all(
 
 
 def below(roots: Iterable[int], kept: set[int]) -> list[int]:
-    """Descendants of some processes, without the roots themselves, without those kept and what is below those."""
+    """Return descendants of some processes, without the roots and without those kept and their descendants."""
     roots = list(roots)
     found = dict.fromkeys(descendants(*roots))
     spared = {*roots, *kept}
-    below_kept = kept.intersection(found)  # one that is kept may also stand above the roots
+    below_kept = kept.intersection(found)  # a kept process may also be an ancestor of the roots
     if below_kept:
         spared.update(descendants(*below_kept))
     return [pid for pid in found if pid not in spared]
@@ -66,8 +66,8 @@ def below(roots: Iterable[int], kept: set[int]) -> list[int]:
 def sweep(token_name: str, tokens: Iterable[str], keep: set[int], *, roots: Iterable[str] = ()) -> list[int]:
     """Kill what earlier supervisors left on this machine.
 
-    Known by a token in the environment at start; by the session that each recorded process began, for what cleared
-    its environment; and by descent from those.
+    Processes are identified by a token in their initial environment, by the session that each recorded process began (for
+    those that cleared their environment), and by descent from these.
 
     Args:
         tokens: of one replica, or of many: the process table is read once for all.
@@ -90,7 +90,7 @@ def sweep(token_name: str, tokens: Iterable[str], keep: set[int], *, roots: Iter
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Memory that processes hold in RAM, shared pages counted once per process; source: proc(5), statm."""
+    """Return the memory of processes in RAM, shared pages counted per process; source: proc(5), statm."""
     total = 0
     for pid in pids:
         try:

@@ -1,4 +1,4 @@
-"""A short, private folder on a replica's own disk for one attempt, and the words of a command that name such things."""
+"""Scratch folder: a short, private folder on a replica's own disk for one attempt, and tokens that name it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from windlass.supervise.gang.messages import Order
 __all__ = ["attempt_tokens", "clear_scratch", "host_addresses", "scratch_folder"]
 
 _MAX_ROOT_BYTES = 24
-"""The path of a Unix socket has at most 107 bytes, and Ray puts up to 66 below the one it is given; source: unix(7)."""
+"""Limit for socket paths: at most 107 bytes (unix(7)), of which Ray uses up to 66 below its folder."""
 
 
 def scratch_folder(token: str, rank: int, attempt: int, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where an attempt's sockets and temporary logs may lie; nobody made it yet, and nobody can guess its name.
+    """Return the folder for an attempt's sockets and temporary logs; not created yet, its name cannot be guessed.
 
-    Below TMPDIR where that is short enough for the sockets in it.
+    It is below TMPDIR if that is short enough for the sockets in it.
     """
     import hashlib  # lazy: OpenSSL takes 4 ms, and most attempts need no such folder
 
@@ -32,10 +32,10 @@ def scratch_folder(token: str, rank: int, attempt: int, environ: Mapping[str, st
 
 
 def attempt_tokens(token: str, rank: int, attempt: int, order: Order, words: Iterable[str]) -> dict[str, str]:
-    """What stands for `${leader.address}` and the like in the command and the variables of one replica.
+    """Return the values of `${leader.address}` and other tokens in the command and the variables of one replica.
 
     Args:
-        words: the command and the values; what needs the folder is left out where none of them names it.
+        words: the command and the values; tokens for the folder are left out if none of them uses it.
     """
     names = [name for name, _ in host_addresses(order.hosts)]
     tokens = {
@@ -55,15 +55,15 @@ def attempt_tokens(token: str, rank: int, attempt: int, order: Order, words: Ite
 
 
 def host_addresses(hosts: str) -> list[tuple[str, str]]:
-    """(name, address) of every replica by rank, from an order's `hosts`; empty when nobody knows them."""
+    """Return (name, address) of every replica by rank, from an order's `hosts`; empty if unknown."""
     pairs = [item.partition("=") for item in hosts.split(",") if item]
     return [(name, address) for name, _, address in pairs]
 
 
 def clear_scratch(token: str, rank: int, attempt: int, logs: Path, redactor: Redactor) -> str:
-    """Keep Ray's logs of an attempt in `<logs>/ray-<rank>` and remove its folder; returns why that failed, or nothing.
+    """Save Ray's logs of an attempt in `<logs>/ray-<rank>` and remove its folder; return why that failed, or "".
 
-    Idempotent; costs one look where there is no folder. The attempt's processes must be gone.
+    Idempotent, and cheap if there is no folder. The attempt's processes must be gone.
     """
     folder = scratch_folder(token, rank, attempt)
     if not folder.is_dir():
@@ -75,6 +75,6 @@ def clear_scratch(token: str, rank: int, attempt: int, logs: Path, redactor: Red
     try:
         collect_ray_logs(folder, logs / f"ray-{rank}", redactor)
     except OSError as error:
-        problem = f"Ray's logs of replica {rank} are not complete: {error}"
+        problem = f"cannot copy all of Ray's logs of replica {rank}: {error}"
     remove_tree(str(folder))
     return problem

@@ -1,4 +1,4 @@
-"""Starts the user's process behind a gate: it executes nothing before its start is on disk."""
+"""Start of the user's process behind a gate: it executes nothing before its start is on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESET = ("SIGPIPE", "SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCH
 
 @dataclass
 class Child:
-    """A forked process that waits; `open_gate` lets it execute, `close` makes it leave."""
+    """Forked process that waits; `open_gate` lets it execute."""
 
     pid: int
     process: str
@@ -39,7 +39,7 @@ class Child:
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int) -> Child:
     """Fork; the child becomes a session leader, takes `output` as stdout and stderr, and waits for its gate.
 
-    A gate that closes unopened (its supervisor died) ends the child without executing anything.
+    If the gate closes unopened (the supervisor died), the child ends without executing anything.
     """
     gate_read, gate_write = os.pipe()
     errors_read, errors_write = os.pipe()
@@ -76,11 +76,11 @@ def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, 
 
 
 def _reason(error: OSError, program: str, cwd: str) -> str:
-    """Why a command could not be executed, in the user's own words."""
+    """Return why a command could not be executed."""
     if error.filename == cwd:
         return f"no such folder: {cwd}"
     if error.errno == errno.ENOENT and "/" not in program:
         return f"no program `{program}` on the PATH"
     if error.errno == errno.ENOENT:
-        return f"`{program}`, or the interpreter its first line names, is not there"
+        return f"`{program}`, or the interpreter in its first line, does not exist"
     return f"`{program}` cannot be executed: {error.strerror}"

@@ -1,4 +1,4 @@
-"""What a replica's records say to its watchdog, over incarnations of the supervisor and attempts of the task."""
+"""Reports of a replica's code for the stall detector, over supervisor restarts and attempts of the task."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _STOPPED_AFTER_S = 5.0
 
 
 class StallWatch:
-    """Hears the reports of one replica's code, and says when it has stalled.
+    """Receives the reports of one replica's code, and detects a stall.
 
     Args:
         floor_s: see `StallDetector`.
         lost_s: how long the fencing agent had stopped the code up to now.
-        on_step: is told each step that is heard, and when it was reported.
+        on_step: called with each reported step and the time of the report.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class StallWatch:
         self._stopped_since = 0.0
 
     def begin(self) -> None:
-        """A process starts, of which nothing is known yet."""
+        """Start over for a new process."""
         self._watchdog = StallDetector(self._floor_s)
         self._stopped_since = 0.0
 
     def on_record(self, record: Record, at: float, attempt: int) -> None:
-        """Hear a record of the run, at that moment of the monotonic clock; reports of `attempt` alone count."""
+        """Handle a record that arrived at `at` (monotonic); only reports of `attempt` count."""
         data = record.data
         if record.kind not in _REPORTS or data["task"] != self._task:
             return
@@ -52,27 +52,27 @@ class StallWatch:
                 self._on_step(step, record.at)
 
     def learn(self, history: Iterable[Record], now: float, attempt: int) -> None:
-        """Hear what an earlier supervisor heard; silence counts from now on."""
+        """Replay the reports to an earlier supervisor; silence counts from now on."""
         records = sorted(history, key=lambda record: record.at)
         for record in records:
             self.on_record(record, record.at + now - records[-1].at, attempt)
 
     def verdict(
-        self, now: float, decision: FenceDecision, hear: Callable[[], None], is_stopped: Callable[[], bool]
+        self, now: float, decision: FenceDecision, read: Callable[[], None], is_stopped: Callable[[], bool]
     ) -> str:
-        """Why the code counts as stalled, in words; empty while it does not.
+        """Return why the code counts as stalled, or "".
 
         Args:
-            hear: brings what was written meanwhile to `on_record`.
-            is_stopped: whether the process is in state T, which is seen without any report.
+            read: passes records written meanwhile to `on_record`.
+            is_stopped: whether the process is in state T, which is checked without any report.
         """
         self._watchdog.forgive(decision.lost_s - self._lost_s, now)
         self._lost_s = decision.lost_s
-        if decision.state is not FenceState.FREE:  # the code is stopped by its fencing agent, or may hang as we did
+        if decision.state is not FenceState.FREE:  # the agent stopped the code, or it may hang as we did
             self._stopped_since = 0.0
             return ""
         self._stopped_since = (self._stopped_since or now) if is_stopped() else 0.0
-        hear()
+        read()
         message = self._watchdog.verdict(now)
         if not message and self._stopped_since and now > self._stopped_since + min(self._floor_s, _STOPPED_AFTER_S):
             message = "the process is stopped (SIGSTOP)"

@@ -1,6 +1,7 @@
-"""The supervisor of one replica: it carries out what the pure cores decide, and alone records the truth on this node.
+"""Supervisor of one replica: carries out what the pure cores decide, and writes the journal of this node.
 
-It knows the world through `supervise.ports` only; `replica.loop` runs it in a process, the simulation in virtual time.
+It accesses the outside through `supervise.ports` only; `replica.loop` runs it in a process, the simulation in virtual
+time.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ __all__ = ["CommandQueue", "Supervisor"]
 _TICK_S = 1.0
 _QUICK_TICK_S = 0.05
 _JOIN_TICK_S = 0.02
-_JOIN_TICK_PER_NODE_S, _LONGEST_JOIN_TICK_S = 0.005, 0.1  # at most 200 looks a second of a gang at its shared files
+_JOIN_TICK_PER_NODE_S, _LONGEST_JOIN_TICK_S = 0.005, 0.1  # a gang checks its shared files at most 200 times per second
 
 
 class CommandQueue:
-    """Executes commands in order; those that follow from them come behind the present ones.
+    """Executes commands in order; new commands are appended to the pending ones.
 
     Args:
         execute: carries out one command; it may call `run`, which then returns before its commands were executed.
@@ -51,7 +52,7 @@ class CommandQueue:
         self._is_running = False
 
     def run(self, commands: list[Command]) -> None:
-        """Execute commands; what one raises ends the call, and leaves those behind it for the next."""
+        """Execute commands; an exception ends the call and leaves the rest for the next call."""
         self._waiting.extend(commands)
         if self._is_running:
             return
@@ -69,10 +70,10 @@ class Supervisor:
     Args:
         job_folder: `<run>/jobs/<task>-<k>`.
         incarnation: the start of the job that this replica belongs to.
-        daemons: Slurm's own above this replica, where it is a task of one of its steps.
+        daemons: Slurm's daemons above this replica, if it is a task of a Slurm step.
 
     Attributes:
-        exit_code: with which it leaves; None until the task needs it no more.
+        exit_code: exit code of the supervisor; None while the task needs it.
     """
 
     def __init__(
@@ -129,11 +130,11 @@ class Supervisor:
         return _TICK_S
 
     def tick(self) -> None:
-        """Look at leader, process, journal and deadlines."""
+        """Check leader, process, journal and deadlines."""
         now = self._clock.monotonic()
         self._find_leader(now)
-        self._look_at_process(now)
-        self._look_at_job(now)
+        self._check_process(now)
+        self._check_job(now)
         self._run_commands(self._core.on_tick(now))
         if self._core.order.epoch:
             self._on_order(self._core.order)
@@ -141,9 +142,9 @@ class Supervisor:
             self._leader.tick()
 
     def on_signal(self, number: int) -> None:
-        """A signal reached this process: of a child that ended, or from a scheduler that wants the replica to go."""
+        """Handle a signal: a child ended, or a scheduler wants the replica to go."""
         if number == signal.SIGCHLD:
-            self._look_at_process(self._clock.monotonic())
+            self._check_process(self._clock.monotonic())
         elif number != signal.SIGHUP:
             name = signal.Signals(number).name
             self._run_commands(self._core.on_notice(f"{self._host} sent {name} to the supervisor"))
@@ -152,16 +153,16 @@ class Supervisor:
     def _is_abandoned(self) -> bool:
         return self._daemons is not None and self._daemons.is_step_abandoned
 
-    def _look_at_job(self, now: float) -> None:
-        """Ask whether the job is over where the daemon is gone that would tell us; a leader asks for the gang."""
+    def _check_job(self, now: float) -> None:
+        """Ask whether the job is over if the daemon that would signal it is dead; leaders only."""
         if self._leader is None or self._core.notice or not self._is_abandoned:
             return
         if self._leader.is_job_over(now):
-            said = f"the slurmstepd of {self._host} was killed, and its job is over in Slurm"
-            self._run_commands(self._core.on_notice(said))
+            notice = f"the slurmstepd of {self._host} was killed, and its job is over in Slurm"
+            self._run_commands(self._core.on_notice(notice))
 
     def _listen_to_output(self, is_wanted: bool) -> None:
-        """Wake up for output, or not: output that nobody takes would wake us again and again."""
+        """Wake up for output, or not: output that is not read would wake up again and again."""
         self._processes.watch_output(self._on_output if is_wanted else None)
 
     def _on_output(self) -> None:
@@ -203,29 +204,27 @@ class Supervisor:
         if epoch:
             self._lead(epoch)
         elif own is not None and own.rank != self._rank:
-            self._leader_client.send(
-                self._core.status()
-            )  # the connection sends it when both ends have proved themselves
+            self._leader_client.send(self._core.status())  # sent after the handshake
             if self._leader_client.connect(own.address, own.port):
                 self._candidate.on_connected(now)
 
     def _can_see(self, host: str) -> bool:
-        """Whether processes of a host are among those seen here; each replica of Beaker is a container of its own."""
+        """Return whether a host's processes are visible here; on Beaker each replica is a container."""
         return host == self._host and self._job.chain.scheduler != "beaker"
 
     def _claims(self) -> Claims:
-        """Who leads and who led; one replica of one machine needs no claim."""
+        """Return the claims of leadership; a single replica on one machine needs none."""
         is_alone = self._job.num_replicas == 1 and not self._incarnation.name
         return Claims() if is_alone else self._disk.claims()
 
     def _yield_if_outvoted(self, now: float) -> None:
-        """Follow another replica that claimed a higher epoch while this one could not be reached.
+        """Follow another replica that claimed a higher epoch while this one was unreachable.
 
         A claim of a later start of the job ends the gang instead.
         """
         assert self._leader is not None
         claims = self._claims()
-        if claims.is_superseded and self._is_abandoned:  # nobody told us what became of the job: the next link asks
+        if claims.is_superseded and self._is_abandoned:  # the fate of the job is unknown here: the next link asks
             self._leader.close()
             self._leader = None
             self._run_commands(self._core.on_superseded())
@@ -288,7 +287,7 @@ class Supervisor:
     def _end_of_secrets(self, message: str) -> End:
         return End(str(Cause.SECRET_MISSING), 0, self._rank, self._host, message, at=self._clock.now())
 
-    def _look_at_process(self, now: float) -> None:
+    def _check_process(self, now: float) -> None:
         if self._process is None or self._core.phase is not Phase.STARTED:
             return
         if self._process.is_blocked and self._process.pump():
@@ -302,7 +301,7 @@ class Supervisor:
             self._run_commands(self._core.on_stalled(end))
 
     def _stall(self, now: float) -> End | None:
-        """What the watchdog says."""
+        """Return the end of a stalled process, if the stall detector found one."""
         assert self._process is not None
         if not self._job.is_stall_watched:
             return None
@@ -314,7 +313,7 @@ class Supervisor:
         return End(str(Cause.STALLED), rank=self._rank, host=self._host, message=message, at=self._clock.now())
 
     def _on_record(self, record: Record) -> None:
-        """Reports are read some time after they were made; a clock that was set may shift them by no more than that."""
+        """Handle a record; its age, which a changed clock distorts, counts up to two ticks."""
         age_s = min(max(0.0, self._clock.now() - record.at), 2 * _TICK_S)
         self._watch.on_record(record, self._clock.monotonic() - age_s, self._core.attempt)
 
@@ -372,7 +371,7 @@ class Supervisor:
             self._run_commands(self._core.on_spawned(identity, argv))
 
     def _drop_process(self) -> None:
-        """Between attempts nobody takes output."""
+        """Stop reading output between attempts."""
         self._listen_to_output(False)
         self._process = None
 
@@ -385,13 +384,13 @@ class Supervisor:
             self._run_commands(self._core.on_spawn_failed(end))
 
     def _kill_tree(self) -> None:
-        """End everything of the attempt, complete its log, tell the core."""
+        """End everything of the attempt, complete its log, notify the core."""
         if self._process is None or self._core.phase is not Phase.STARTED:
             return
         left = self._process.kill(self._other_replicas)
         if left:
             pids = ", ".join(map(str, left))
-            self._note(f"attempt {self._core.attempt}: could not end process {pids} on {self._host}; it may live on")
+            self._note(f"attempt {self._core.attempt}: cannot kill process {pids} on {self._host}; it may run on")
         self._clear_scratch(self._core.attempt)
         finish = self._finish()
         order = self._core.order
@@ -406,21 +405,21 @@ class Supervisor:
             self._note(problem)
 
     def _finish(self) -> tuple[int, str, str] | None:
-        """What this replica's code said by `report.finish`; the worst of its local ranks."""
+        """Return what this replica's code reported by `report.finish`; the worst of its local ranks."""
         self._journal.poll()
-        said = self._journal.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
-        return said and (said[0], self._processes.redact(said[1]), self._processes.redact(said[2]))
+        report = self._journal.facts.finishes.get((self._job.task, self._core.attempt, self._rank))
+        return report and (report[0], self._processes.redact(report[1]), self._processes.redact(report[2]))
 
     def _other_replicas(self) -> set[int]:
         ours = self._leader.helpers if self._leader is not None else set()
         return ours | self._processes.others()
 
     def _note(self, message: str) -> None:
-        """Tell people, once."""
+        """Write a note for the user, once."""
         if message in self._noted:
             return
         self._noted.add(message)
-        with contextlib.suppress(OSError):  # a disk without room for it shows elsewhere
+        with contextlib.suppress(OSError):  # a full disk is reported elsewhere
             self._journal.append(events.NOTE, message=message)
 
     def _write_control(self, command: messages.WriteControl) -> None:

@@ -1,4 +1,4 @@
-"""Whom a SIGTERM is for: a program itself, or, where it is the shell around a user's line, what the shell started."""
+"""Targets of a SIGTERM: a program itself, or the children of the shell around a user's command line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SHELL = ["/bin/sh", "-c"]
 
 
 def targets_of(root: int, *, is_shell: bool) -> list[int]:
-    """The processes that are to get a SIGTERM meant for `root`.
+    """Return the processes that get a SIGTERM meant for `root`.
 
-    A shell itself gets the signal too when it has a trap for it, and only then: without one it would die and leave
-    its children alone. A shell that became its last command is no shell any more.
+    A shell itself gets the signal too if it has a trap for it, and only then: without one it would die and leave its
+    children alone. A shell that replaced itself by its last command is no shell any more.
     """
     is_shell = is_shell and _command_line(root)[:2] == _SHELL
     targets = [pid for pid in descendants(root) if parent_of(pid) == root] if is_shell else []
@@ -27,7 +27,7 @@ def targets_of(root: int, *, is_shell: bool) -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process; 0 when it is gone."""
+    """Return the parent of a process; 0 if it is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
@@ -42,7 +42,7 @@ def _command_line(pid: int) -> list[str]:
 
 
 def _catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal; source: proc(5), status, SigCgt."""
+    """Return whether a process has a handler for a signal; source: proc(5), status, SigCgt."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):

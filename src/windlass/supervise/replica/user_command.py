@@ -1,4 +1,4 @@
-"""What one replica executes in one attempt: the user's command and variables with everything filled in."""
+"""Command and environment of one replica in one attempt, with all tokens replaced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["UserCommand", "user_command"]
 
 @dataclass(frozen=True)
 class UserCommand:
-    """`words` is what the user asked for; `argv` and `env` are executed, and differ where that is a container."""
+    """`words` is the user's command; `argv` and `env` are executed, and differ for a container."""
 
     words: list[str]
     argv: list[str]
@@ -35,12 +35,12 @@ def user_command(
     ours: Callable[[str], Mapping[str, str]],
     secrets: Mapping[str, str],
 ) -> UserCommand:
-    """Fill in the leader's address and the like.
+    """Replace the tokens of a replica's command and variables.
 
     Args:
-        folder: the job's.
-        ours: variables that only the job knows, from the ids of the leased GPUs.
-        secrets: values or paths of files by variable.
+        folder: the job's folder.
+        ours: returns variables that only the job knows, from the ids of the leased GPUs.
+        secrets: values or file paths by variable.
     """
     base = None
     if job.container.image:

@@ -1,4 +1,4 @@
-"""The user's process of one replica: started behind its gate, its log pumped, watched, ended with all it started."""
+"""User's process of one replica: started behind its gate, logged, watched, and ended with all it started."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _NO_ROOM_BYTES = 64 * 1024
 _NUM_LINES = 200
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _WEIGH_SHARE = 10.0
-"""Weighing the memory of big processes takes long: at most this part of the time."""
+"""Measuring the memory of big processes is slow: it takes at most one part in `_WEIGH_SHARE` of the time."""
 
 
 class UserProcess:
-    """One attempt's process on this node; blocking only where it says so."""
+    """Process of one attempt on this node; methods block only where they say so."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class UserProcess:
         self._child: Child | None = None
         self._process: ProcessId | None = None
         self._code: int | None = None
-        self._exited_at = 0.0  # when that was seen; to end its tree and read its log takes a while
+        self._exited_at = 0.0  # when the exit was seen; ending its tree and reading its log takes a while
         self._oom_watch = OomWatch(is_contained=bool(job.container.image))
         self._memory_note = ""
         self._weigh_at = 0.0
@@ -70,14 +70,14 @@ class UserProcess:
         return self._blocked_since > 0
 
     def spawn(self, argv: list[str], env: Mapping[str, str]) -> str:
-        """Fork the process behind its gate; returns its identity. Raises OSError when the system cannot fork."""
+        """Fork the process behind its gate; return its identity. Raises OSError if the fork fails."""
         cwd = "/" if self._job.container.image else self._job.cwd
         self._child = spawn(argv, env, cwd, self._context.log_pipe.write_fd)
         self._process = ProcessId.parse(self._child.process)
         return self._child.process
 
     def open_gate(self) -> str:
-        """Let it execute; returns why it could not, or an empty string."""
+        """Let it execute; return why it could not, or ""."""
         assert self._child is not None
         return self._child.open_gate()
 
@@ -86,7 +86,7 @@ class UserProcess:
         self._process = ProcessId.parse(process) if process else None
 
     def has_exited(self) -> bool:
-        """Whether the root process is gone; finds its exit code."""
+        """Return whether the root process is gone; determines its exit code."""
         if not self._exited_at and self._is_over():
             self._exited_at = self._clock.now()
         return bool(self._exited_at)
@@ -102,7 +102,7 @@ class UserProcess:
         return parent_of(self._process.pid) != os.getpid() and self._has_exited_elsewhere()
 
     def _reap(self) -> bool:
-        """Take dead children away, the user's orphans included; returns whether the root process was among them."""
+        """Reap dead children, orphans included; return whether the root process is dead."""
         assert self._process is not None
         while True:
             try:
@@ -117,7 +117,7 @@ class UserProcess:
         return self._code is not None
 
     def _has_exited_elsewhere(self) -> bool:
-        """The guard is its parent now: it reaps it and writes the status down."""
+        """Read the exit status from the guard, which is the process's parent now."""
         assert self._process is not None
         if is_alive(self._process):
             return False
@@ -132,7 +132,7 @@ class UserProcess:
         return True
 
     def terminate(self) -> None:
-        """SIGTERM to the user's process; when that is the shell we wrapped around a line, to its children."""
+        """Send SIGTERM to the user's process, or to the children of our shell around it."""
         if self._process is None or not is_alive(self._process):
             return
         root = self._process.pid
@@ -142,7 +142,7 @@ class UserProcess:
             self._terminate(pid)
 
     def insist(self) -> None:
-        """Some time after `terminate`: a shell that went on to its next command when the first had left goes too."""
+        """Repeat the SIGTERM for a shell that started its next command after the first one ended."""
         if self._process is None or not self._terminated or any(is_alive(found) for found in self._terminated):
             return
         self._terminated = []
@@ -150,23 +150,26 @@ class UserProcess:
             self._terminate(self._process.pid)
 
     def _terminate(self, pid: int) -> None:
-        """SIGTERM, and SIGCONT so that it is heard; what the fencing agent holds hears it when it may go on."""
+        """Send SIGTERM, and SIGCONT so that it is delivered.
+
+        A process stopped by the fencing agent receives it when it continues.
+        """
         send_signal(pid, signal.SIGTERM)
         if self._context.decision().state is not FenceState.STOPPED:
             send_signal(pid, signal.SIGCONT)
 
     def kill(self, keep: Callable[[], set[int]]) -> list[int]:
-        """SIGKILL it and everything it started; blocks until nothing lives, at most ten seconds.
+        """Send SIGKILL to the process and everything it started; blocks until nothing lives, at most ten seconds.
 
         Args:
-            keep: processes below this one that are not the user's; costly, so only asked when something is below.
+            keep: processes below this one that are not the user's; costly, so only called if anything is below.
 
         Returns:
-            What lives still: it may not be signalled, or hangs in the kernel.
+            Processes that still live: they cannot be signalled, or hang in the kernel.
         """
         self._end_container()
         left = end_all(self._roots(), keep, is_empty=self._has_no_children)
-        if os.getppid() != self._context.guard_pid:  # what the dead guard had adopted is below neither of us
+        if os.getppid() != self._context.guard_pid:  # the dead guard's adopted orphans are not below this process
             roots = [str(self._process)] if self._process is not None else []
             sweep_left_overs(self._job, self._rank, self._context, roots)
         deadline = time.monotonic() + _STATUS_WAIT_S
@@ -177,9 +180,9 @@ class UserProcess:
         return left
 
     def _has_no_children(self) -> bool:
-        """Whether certainly nothing of the user's is left: no child at all, where every orphan becomes one.
+        """Return whether certainly nothing of the user's is left: no child at all, since orphans become children.
 
-        An earlier supervisor's orphans are the guard's children, so this says nothing for a later one.
+        Orphans of an earlier supervisor are children of the guard, so this proves nothing for a later one.
         """
         if not self._context.is_first:
             return False
@@ -192,7 +195,7 @@ class UserProcess:
         return False
 
     def _end_container(self) -> None:
-        """Kill what is in the container first: its client then writes what it still has, and ends by itself."""
+        """Kill the container's processes first: its client then writes the rest and exits by itself."""
         if not self._job.container.image or self.has_exited():
             return
         from windlass.supervise.container.engine import ContainerEngine  # lazy: seldom needed
@@ -205,7 +208,7 @@ class UserProcess:
             time.sleep(0.01)
 
     def pump(self) -> bool:
-        """Bring output into the log; False while the disk is full."""
+        """Move output to the log; False while the disk is full."""
         result = self._pump.pump()
         if not result.is_blocked:
             self._blocked_since = 0.0
@@ -214,14 +217,14 @@ class UserProcess:
         return not result.is_blocked
 
     def _roots(self) -> list[int]:
-        """The subreapers below which the user's processes are."""
+        """Return the subreapers of the user's processes."""
         return [os.getpid(), self._context.guard_pid] if os.getppid() == self._context.guard_pid else [os.getpid()]
 
     def trouble(self, now: float, others: Callable[[], set[int]]) -> End | None:
-        """What must end the process now: memory over the limit, a disk that stays full.
+        """Return what must end the process now: memory over the limit, or a disk that stays full.
 
         Args:
-            others: guards and supervisors of other replicas, whose memory is not this one's.
+            others: guards and supervisors of other replicas, whose memory does not count.
         """
         if self._process is not None:
             self._oom_watch.look_at(self._process.pid, now)
@@ -232,7 +235,7 @@ class UserProcess:
         return None
 
     def _too_much_memory(self, now: float, others: Callable[[], set[int]]) -> End | None:
-        """The cheap sum first, which counts shared pages once per process; only the exact one ends anything."""
+        """Check the cheap sum first, which overcounts shared pages; only the exact one decides."""
         limit, pids = self._job.memory_bytes, below(self._roots(), others())
         if resident_bytes(pids) <= limit or now < self._weigh_at:
             return None
@@ -244,7 +247,7 @@ class UserProcess:
         return self._end_of(Cause.OUT_OF_MEMORY, self._memory_note)
 
     def end(self, *, finish: tuple[int, str, str] | None, stop_cause: str) -> End:
-        """Complete the log and name the cause; the whole tree must be gone."""
+        """Complete the log and classify the end; the whole tree must be gone."""
         result = self._pump.drain(self._clock.monotonic() - 1.0)
         lines = tuple(self._pump.last_lines(_NUM_LINES))
         self._pump.close()
@@ -264,12 +267,12 @@ class UserProcess:
         return replace(end, cause=str(Cause.DATA_FAILED)) if is_build_at_fault else end
 
     def _why_fenced(self) -> str:
-        """Why the fencing agent killed this process; empty when it did not."""
+        """Return why the fencing agent killed this process, or ""."""
         started_at = self._process.start_ticks / _TICKS_PER_S if self._process is not None else 0.0
         return self._context.decision().why_killed(started_at)
 
     def stopped_by_signal(self) -> bool:
-        """Whether the root process is in state T (SIGSTOP)."""
+        """Return whether the root process is in state T (SIGSTOP)."""
         if self._process is None:
             return False
         try:
@@ -286,7 +289,7 @@ def sweep_left_overs(job: JobDocument, rank: int, context: GuardContext, roots: 
     """Kill what an earlier guard and supervisor of this replica left on this machine (both were killed).
 
     Args:
-        roots: identities of the user processes that the journal knows of this replica.
+        roots: recorded identities of the replica's user processes.
     """
     if job.container.image:
         _sweep_containers(job, rank)

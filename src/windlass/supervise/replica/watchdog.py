@@ -1,9 +1,9 @@
-"""The stall watchdog: how long each phase of a training job may go without a word, learned from the job itself.
+"""Stall detector: how long each phase of a training job may be silent, learned from the job itself.
 
 Only code that reports progress is watched. The limit of a phase is ten times the longest gap seen in it so far
 (a 99th percentile needs more samples than the first minutes of a job have), never below the floor. Until three gaps
-of a phase are known its limit is half an hour, since a first step compiles and a first save sets up; for steps that
-is counted in floors (30 of them, half an hour at the default), so who sets a low floor hears of a stall early.
+of a phase are known its limit is half an hour, since a first step compiles and a first save sets up; for steps it is
+counted in floors (30 of them, half an hour by default), so a low floor detects a stall early.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ __all__ = ["StallDetector"]
 
 _FACTOR = 10.0
 _FIRST_LIMIT_S = 1800.0
-"""For init, load, save and eval while less than `_NUM_TO_LEARN` gaps of them are known."""
+"""Limit for init, load, save and eval while less than `_NUM_TO_LEARN` gaps are known."""
 
 _FIRST_FLOORS = 30.0
-"""The same for steps, in floors."""
+"""Limit for steps in that case, in floors."""
 
 _NUM_TO_LEARN = 3
 
@@ -24,7 +24,7 @@ class StallDetector:
     """Watches the reports of one replica.
 
     Args:
-        floor_s: no phase is called stalled before it has been silent for so long.
+        floor_s: minimum silence before a phase counts as stalled.
     """
 
     def __init__(self, floor_s: float) -> None:
@@ -36,7 +36,7 @@ class StallDetector:
         self._at = 0.0
 
     def on_report(self, phase: str, step: int, now: float) -> None:
-        """The code said where it is."""
+        """Record a report of the code."""
         if self._phase:
             gap = now - self._at
             self._gaps[self._phase] = max(gap, self._gaps.get(self._phase, 0.0))
@@ -44,18 +44,18 @@ class StallDetector:
         self._phase, self._step, self._at = phase, step, now
 
     def forgive(self, seconds: float, now: float) -> None:
-        """The code could not have reported for so long: that silence does not count."""
+        """Exclude a time in which the code could not have reported."""
         self._at = min(self._at + seconds, now)
 
     def limit_s(self, phase: str) -> float:
-        """Seconds of silence after which this phase counts as stalled."""
+        """Return the seconds of silence after which this phase counts as stalled."""
         if self._counts.get(phase, 0) < _NUM_TO_LEARN:
             first_s = _FIRST_FLOORS * self._floor_s if phase == "step" else _FIRST_LIMIT_S
             return max(first_s, _FACTOR * self._gaps.get(phase, 0.0), self._floor_s)
         return max(_FACTOR * self._gaps[phase], self._floor_s)
 
     def verdict(self, now: float) -> str:
-        """What is wrong, in words; empty while nothing is."""
+        """Return what is wrong, or ""."""
         if not self._phase:
             return ""
         silence = now - self._at
