@@ -7,9 +7,14 @@ gives the same trials at any concurrency, on any executor, and after any restart
 from __future__ import annotations
 
 import hashlib
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
+from typing import Any
 
-__all__ = ["draw", "draw_int"]
+__all__ = ["draw", "draw_int", "seeded"]
 
 
 def draw_int(seed: int, *purpose: object) -> int:
@@ -21,3 +26,22 @@ def draw_int(seed: int, *purpose: object) -> int:
 def draw(seed: int, *purpose: object) -> Random:
     """A fresh generator that belongs to the seed and the purpose. Costs about 10 us."""
     return Random(draw_int(seed, *purpose))
+
+
+@contextmanager
+def seeded(bits: int) -> Iterator[None]:
+    """Seed the global generators of `random` and of numpy, if it is loaded; restore their state afterwards.
+
+    A user's own function may draw from them, and the same bits give the same values.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    state, numpy_state = random.getstate(), numpy.random.get_state() if numpy else None
+    random.seed(bits)
+    if numpy:
+        numpy.random.seed(bits & 0xFFFFFFFF)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        if numpy:
+            numpy.random.set_state(numpy_state)

@@ -15,10 +15,11 @@ from typing import Any
 
 from windlass.tune.schedulers.fifo import refuse
 from windlass.tune.schedulers.pbt import PopulationBasedTraining
-from windlass.tune.schedulers.population_based.explore import Config, flat
+from windlass.tune.schedulers.population_based.explore import Config
 from windlass.tune.schedulers.population_based.gaussian_process import TimeVaryingProcess, numpy_and_minimize
 from windlass.tune.schedulers.population_based.ranking import Member
 from windlass.tune.schedulers.protocol import ScheduledSweep
+from windlass.tune.space.values import flat
 
 __all__ = ["PB2"]
 

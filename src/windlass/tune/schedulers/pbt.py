@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from windlass.tune.errors import BadValueError
+from windlass.tune.rng import seeded
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, check_mode, refuse
 from windlass.tune.schedulers.population_based.explore import (
     Config,
@@ -18,13 +19,12 @@ from windlass.tune.schedulers.population_based.explore import (
     draw_value,
     explore,
     fill,
-    flat,
     mutated,
     tag_of,
 )
 from windlass.tune.schedulers.population_based.ranking import Member, Population
 from windlass.tune.schedulers.protocol import CONTINUE, NOOP, ScheduledSweep, SchedulerDecision, Verdict
-from windlass.tune.schedulers.seeding import seeded
+from windlass.tune.space.values import flat
 from windlass.tune.trial import Metrics, Trial
 
 __all__ = ["PopulationBasedTraining"]
@@ -204,7 +204,7 @@ class PopulationBasedTraining(FIFO):
         trial, model = member.trial, source.trial
         config, done = self._changed(sweep, member, source, rng)
         if self.custom_explore_fn is not None:
-            with seeded(rng):
+            with seeded(rng.getrandbits(64)):
                 config = self.custom_explore_fn(config)
             if not isinstance(config, dict):
                 hint = "return the configuration that it got, changed"

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from windlass.tune.search.defaults import SearcherDefaults, flat
+from windlass.tune.search.defaults import SearcherDefaults
 from windlass.tune.search.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
+from windlass.tune.space.values import flat
 
 __all__ = ["BasicVariantGenerator"]
 

@@ -12,9 +12,10 @@ from windlass.core.phrases import count
 from windlass.tune.errors import BadTypeError, BadValueError
 from windlass.tune.search.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
 from windlass.tune.space import Space
+from windlass.tune.space.values import flat
 from windlass.tune.trial import Metrics
 
-__all__ = ["SearcherDefaults", "flat", "library"]
+__all__ = ["SearcherDefaults", "library"]
 
 
 class SearcherDefaults:
@@ -97,17 +98,6 @@ class SearcherDefaults:
                 hint="give them to a searcher that does, such as TPE",
                 code="searcher-not-learning",
             )
-
-
-def flat(point: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a nested configuration by name: `{"model/layers": 4}`."""
-    found: dict[str, Any] = {}
-    for name, value in point.items():
-        if isinstance(value, Mapping):
-            found.update(flat(value, f"{prefix}{name}/"))
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
 
 
 def library(name: str, who: str, *, hint: str = "pip install 'windlass[tune]'") -> ModuleType:

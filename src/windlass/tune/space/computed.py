@@ -6,10 +6,10 @@ import contextlib
 import inspect
 import math
 import random
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from windlass.tune.rng import seeded
 from windlass.tune.space.domains import Domain, RandomState, bits_from
 from windlass.tune.space.errors import SpaceError
 from windlass.tune.space.values import plain
@@ -100,7 +100,7 @@ class Computed(Domain):
         Raises:
             SpaceError: it failed; what it raised is the cause.
         """
-        with _seeded(bits):
+        with seeded(bits):
             return plain(self._answer(config))
 
     def _answer(self, config: Any) -> Any:
@@ -150,22 +150,6 @@ def _takes_one(func: Callable[..., Any]) -> bool:
         hint="lambda config: config['layers'] * 64, say",
         code="space-function",
     )
-
-
-@contextlib.contextmanager
-def _seeded(bits: int) -> Iterator[None]:
-    """Global generators as this draw's own: functions may call `random` or `numpy.random` and still repeat."""
-    numpy = sys.modules.get("numpy")
-    state, other = random.getstate(), numpy.random.get_state() if numpy else None
-    random.seed(bits)
-    if numpy:
-        numpy.random.seed(bits & 0xFFFFFFFF)
-    try:
-        yield
-    finally:
-        random.setstate(state)
-        if numpy:
-            numpy.random.set_state(other)
 
 
 def _nothing(name: Any) -> Any:

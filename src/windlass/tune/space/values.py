@@ -13,7 +13,7 @@ from typing import Any
 
 from windlass.tune.space.errors import SpaceError
 
-__all__ = ["from_json", "import_name", "imported", "is_same", "plain", "to_json"]
+__all__ = ["flat", "from_json", "import_name", "imported", "is_same", "plain", "to_json"]
 
 _PLAIN = (str, int, float, bool, type(None))
 _TUPLE, _PATH, _IMPORT, _ITEMS = "$tuple", "$path", "$import", "$items"
@@ -87,6 +87,14 @@ def from_json(value: Any) -> Any:
         if tag == _ITEMS:
             return {from_json(name): from_json(below) for name, below in inner}
     return {name: from_json(below) for name, below in value.items()}
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a nested configuration by name: `{"model/layers": 4}`."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        found.update(flat(value, f"{prefix}{name}/") if isinstance(value, Mapping) else {f"{prefix}{name}": value})
+    return found
 
 
 def import_name(value: Any) -> str:

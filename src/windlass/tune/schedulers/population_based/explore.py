@@ -12,10 +12,11 @@ from random import Random
 from typing import Any
 
 from windlass.tune.errors import BadTypeError
+from windlass.tune.rng import seeded
 from windlass.tune.schedulers.fifo import refuse
-from windlass.tune.schedulers.seeding import plain, seeded
+from windlass.tune.space.values import flat, plain
 
-__all__ = ["Config", "Mutations", "check_mutations", "draw_value", "explore", "fill", "flat", "mutated", "tag_of"]
+__all__ = ["Config", "Mutations", "check_mutations", "draw_value", "explore", "fill", "mutated", "tag_of"]
 
 Config = dict[str, Any]
 Mutations = Mapping[str, Any]
@@ -67,7 +68,7 @@ def draw_value(source: Any, rng: Random) -> Any:
         return source.sample(random_state=rng)
     if _is_list(source):
         return rng.choice(source)
-    with seeded(rng):
+    with seeded(rng.getrandbits(64)):
         return plain(source())
 
 
@@ -91,14 +92,6 @@ def mutated(config: Config, mutations: Mutations) -> Config:
         for key, source in mutations.items()
         if key in config
     }
-
-
-def flat(config: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """`{"model/lr": 0.1}` of `{"model": {"lr": 0.1}}`."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        found.update(flat(value, f"{path}{key}/") if isinstance(value, Mapping) else {f"{path}{key}": value})
-    return found
 
 
 def tag_of(name: object, values: Mapping[str, Any]) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 from windlass.tune.errors import BadValueError
 from windlass.tune.schedulers.fifo import ENDLESS, FIFO, refuse
-from windlass.tune.schedulers.population_based.explore import flat, tag_of
+from windlass.tune.schedulers.population_based.explore import tag_of
 from windlass.tune.schedulers.population_based.policy import read_policy, schedule_of
 from windlass.tune.schedulers.protocol import CONTINUE, NOOP, ScheduledSweep, Verdict
+from windlass.tune.space.values import flat
 from windlass.tune.trial import Metrics, Trial
 
 __all__ = ["PopulationBasedTrainingReplay"]

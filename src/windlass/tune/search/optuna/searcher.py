@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from windlass.tune.errors import BadValueError
 from windlass.tune.rng import draw_int
-from windlass.tune.search.defaults import SearcherDefaults, flat, library
+from windlass.tune.search.defaults import SearcherDefaults, library
 from windlass.tune.search.optuna.distributions import check_searchable, distribution_of, to_param, to_value
 from windlass.tune.search.protocol import NoSuggestion, Objectives, Suggestion, Suggestions
 from windlass.tune.search.standalone import StandaloneSearcher
 from windlass.tune.space.tree import DomainNode, Pick
-from windlass.tune.space.values import is_same
+from windlass.tune.space.values import flat, is_same
 from windlass.tune.trial import Metrics
 
 if TYPE_CHECKING:
